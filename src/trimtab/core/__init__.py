@@ -1,0 +1,53 @@
+"""What do we talk about? The vocabulary, units, errors and time. No I/O."""
+
+from trimtab.core.clock import Clock, RealClock, SimulatedClock
+from trimtab.core.decision import Answer, Contribution, Decision, Outcome, Scalar
+from trimtab.core.errors import (
+    BadInputError,
+    MissingDependencyError,
+    NotFoundError,
+    StorageError,
+    TrimtabError,
+)
+from trimtab.core.estimate import Estimate
+from trimtab.core.home import home
+from trimtab.core.offer import Configuration, Offer
+from trimtab.core.plain import from_plain, to_plain
+from trimtab.core.policy import Engine, EngineEvent, Policy
+from trimtab.core.profile import PROFILE_VERSION, Host, Layer, Model, Operators, Profile, Series, Steps
+from trimtab.core.workload import Kind, Workload
+
+__all__ = [
+    "PROFILE_VERSION",
+    "Answer",
+    "BadInputError",
+    "Clock",
+    "Configuration",
+    "Contribution",
+    "Decision",
+    "Engine",
+    "EngineEvent",
+    "Estimate",
+    "Host",
+    "Kind",
+    "Layer",
+    "MissingDependencyError",
+    "Model",
+    "NotFoundError",
+    "Offer",
+    "Operators",
+    "Outcome",
+    "Policy",
+    "Profile",
+    "RealClock",
+    "Scalar",
+    "Series",
+    "SimulatedClock",
+    "Steps",
+    "StorageError",
+    "TrimtabError",
+    "Workload",
+    "from_plain",
+    "home",
+    "to_plain",
+]

@@ -1,0 +1,111 @@
+"""The vocabulary as plain data (what JSON can hold) and back, driven by the types on the dataclasses."""
+
+import dataclasses
+import types
+from collections.abc import Mapping
+from datetime import date
+from enum import Enum
+from functools import cache
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from trimtab.core.errors import BadInputError
+
+T = TypeVar("T")
+
+
+def to_plain(value: Any) -> Any:
+    """Dicts, lists and scalars only; dates in ISO form."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, Mapping):
+        return {str(k): to_plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_plain(v) for v in value]
+    return value
+
+
+def from_plain(kind: type[T], data: Any, where: str = "") -> T:
+    """An instance of `kind` from plain data; a wrong or missing field is named by its path."""
+    result: T = _build(kind, data, where or getattr(kind, "__name__", str(kind)))
+    return result
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _build(kind: Any, data: Any, where: str) -> Any:
+    if dataclasses.is_dataclass(kind):
+        return _build_dataclass(kind, data, where)
+    origin = get_origin(kind)
+    if origin in (Union, types.UnionType):
+        return _build_union(get_args(kind), data, where)
+    if origin is tuple:
+        if not isinstance(data, list | tuple):
+            raise BadInputError(f"{where} should be a list, not {data!r:.40}")
+        return tuple(_build(get_args(kind)[0], v, f"{where}[{i}]") for i, v in enumerate(data))
+    if origin is not None and issubclass(origin, Mapping):
+        if not isinstance(data, Mapping):
+            raise BadInputError(f"{where} should be an object, not {data!r:.40}")
+        return {k: _build(get_args(kind)[1], v, f"{where}.{k}") for k, v in data.items()}
+    return _build_scalar(kind, data, where)
+
+
+def _build_dataclass(kind: Any, data: Any, where: str) -> Any:
+    if not isinstance(data, Mapping):
+        raise BadInputError(f"{where} should be an object, not {data!r:.40}")
+    hints, values = _hints(kind), {}
+    for f in dataclasses.fields(kind):
+        if f.name in data:
+            values[f.name] = _build(hints[f.name], data[f.name], f"{where}.{f.name}")
+        elif f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING:
+            raise BadInputError(f"{where}.{f.name} is missing")
+    unknown = set(data) - set(hints)
+    if unknown:
+        raise BadInputError(f"{where} has no field {min(unknown)!r}")
+    try:
+        return kind(**values)
+    except ValueError as error:
+        raise BadInputError(f"{where}: {error}") from None
+
+
+def _build_union(kinds: tuple[Any, ...], data: Any, where: str) -> Any:
+    if data is None and type(None) in kinds:
+        return None
+    candidates = [k for k in kinds if k is not type(None)]
+    exact = [k for k in candidates if isinstance(k, type) and type(data) is k]
+    errors = []
+    for kind in exact or candidates:
+        try:
+            return _build(kind, data, where)
+        except BadInputError as error:
+            errors.append(error)
+    raise errors[0]
+
+
+def _build_scalar(kind: Any, data: Any, where: str) -> Any:
+    if kind is Any:
+        return data
+    if kind is float and isinstance(data, int | float) and not isinstance(data, bool):
+        return float(data)
+    if kind is int and isinstance(data, int) and not isinstance(data, bool):
+        return data
+    if kind in (str, bool) and isinstance(data, kind):
+        return data
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        try:
+            return kind(data)
+        except ValueError:
+            allowed = ", ".join(str(member.value) for member in kind)
+            raise BadInputError(f"{where} is {data!r:.40}; it should be one of {allowed}") from None
+    if kind is date and isinstance(data, str):
+        try:
+            return date.fromisoformat(data)
+        except ValueError:
+            pass
+    raise BadInputError(f"{where} should be {getattr(kind, '__name__', kind)}, not {data!r:.40}")

@@ -1,0 +1,187 @@
+"""Pretty units at the edge, SI inside: seconds, bytes, dollars, dollars per second, FLOP, FLOP per second.
+
+Each quantity has a `parse_…` that takes what people type and a `format_…` that prints what people read.
+A bare number is taken in the unit named in the function's docstring.
+"""
+
+import math
+import re
+
+from trimtab.core.errors import BadInputError
+
+_NUMBER = r"(\d+(?:\.\d*)?|\.\d+)(?:[eE]([+-]?\d+))?"
+
+_SECONDS = {
+    "ms": 1e-3,
+    "s": 1.0,
+    "sec": 1.0,
+    "m": 60.0,
+    "min": 60.0,
+    "h": 3600.0,
+    "hr": 3600.0,
+    "d": 86400.0,
+    "w": 604800.0,
+}
+_DECIMAL = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15, "e": 1e18}
+_BINARY = {"ki": 2.0**10, "mi": 2.0**20, "gi": 2.0**30, "ti": 2.0**40, "pi": 2.0**50}
+
+HOUR = 3600.0
+GIB = 2**30
+
+
+def _number(mantissa: str, exponent: str | None) -> float:
+    return float(mantissa) * 10.0 ** int(exponent or 0)
+
+
+def parse_duration(text: str) -> float:
+    """Seconds from "4h", "1h30m", "90 s", "250ms"; a bare number is seconds."""
+    compact = text.strip().lower().replace(" ", "")
+    if re.fullmatch(_NUMBER, compact):
+        return float(compact)
+    part = re.compile(_NUMBER + r"([a-z]+)")
+    total, position = 0.0, 0
+    while position < len(compact):
+        match = part.match(compact, position)
+        if match is None or match[3] not in _SECONDS:
+            raise BadInputError(f'"{text}" is not a duration; write it like 90s, 15m, 4h or 1h30m')
+        total += _number(match[1], match[2]) * _SECONDS[match[3]]
+        position = match.end()
+    if not compact:
+        raise BadInputError("an empty duration; write it like 90s, 15m, 4h or 1h30m")
+    return total
+
+
+def format_duration(seconds: float) -> str:
+    """Two leading units: "250 ms", "42 s", "1h30m", "3d4h"."""
+    if not math.isfinite(seconds):
+        return "∞"
+    if seconds < 0:
+        return "-" + format_duration(-seconds)
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.3g} µs"
+    if seconds < 0.9995:
+        return f"{seconds * 1e3:.3g} ms"
+    if seconds < 10:
+        return f"{seconds:.2g} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        minutes, rest = divmod(whole, 60)
+        return f"{minutes}m{rest:02d}s" if rest else f"{minutes}m"
+    whole_minutes = round(seconds / 60)
+    if whole_minutes < 48 * 60:
+        hours, minutes = divmod(whole_minutes, 60)
+        return f"{hours}h{minutes:02d}m" if minutes else f"{hours}h"
+    days, hours = divmod(round(seconds / 3600), 24)
+    return f"{days}d{hours}h" if hours else f"{days}d"
+
+
+def parse_bytes(text: str) -> float:
+    """Bytes from "16GiB", "512 MB", "1.5T"; a bare number is bytes, a bare prefix is decimal."""
+    match = re.fullmatch(_NUMBER + r"\s*([a-z]*?)b?", text.strip().lower())
+    scale = _prefix(match[3]) if match else None
+    if match is None or scale is None:
+        raise BadInputError(f'"{text}" is not an amount of memory; write it like 512MB or 16GiB')
+    return _number(match[1], match[2]) * scale
+
+
+def format_bytes(count: float) -> str:
+    """Binary prefixes: "16 GiB", "1.5 MiB"."""
+    if count < 0:
+        return "-" + format_bytes(-count)
+    for prefix, scale in reversed(list(_BINARY.items())):
+        if count >= scale * 0.9995:
+            return (
+                f"{count / scale:.3g} {prefix[0].upper()}iB"
+                if count < 999.5 * scale
+                else (f"{count / scale:.0f} {prefix[0].upper()}iB")
+            )
+    return f"{count:.0f} B"
+
+
+def parse_money(text: str) -> float:
+    """Dollars from "$12.10", "12.10" or "40 USD"."""
+    match = re.fullmatch(r"\$?\s*" + _NUMBER + r"\s*(?:usd|\$)?", text.strip().lower())
+    if match is None:
+        raise BadInputError(f'"{text}" is not an amount of money; write it like 40 or $12.10')
+    return _number(match[1], match[2])
+
+
+def format_money(dollars: float) -> str:
+    """ "$12.10"; four digits below ten cents, none above ten thousand dollars."""
+    if not math.isfinite(dollars):
+        return "∞"
+    if dollars < 0:
+        return "-" + format_money(-dollars)
+    if 0 < dollars < 0.1:
+        return f"${dollars:.4f}"
+    return f"${dollars:,.2f}" if dollars < 9999.995 else f"${dollars:,.0f}"
+
+
+def parse_price(text: str) -> float:
+    """Dollars per second from "$3.20/h", "3.20", "$0.001/s"; a bare number is dollars per hour."""
+    amount, slash, per = text.strip().lower().partition("/")
+    per = per.strip() or "h"
+    if (slash and not text.strip().endswith(per)) or per not in {**_SECONDS, "hour": 0, "second": 0}:
+        raise BadInputError(f'"{text}" is not a price; write it like $3.20/h')
+    seconds = {"hour": HOUR, "second": 1.0}.get(per) or _SECONDS[per]
+    try:
+        return parse_money(amount) / seconds
+    except BadInputError:
+        raise BadInputError(f'"{text}" is not a price; write it like $3.20/h') from None
+
+
+def format_price(dollars_per_second: float) -> str:
+    """ "$3.20/h"."""
+    return f"{format_money(dollars_per_second * HOUR)}/h"
+
+
+def parse_flop_rate(text: str) -> float:
+    """FLOP per second from "312 TFLOP/s", "312TFLOPS", "19.5e12"."""
+    match = re.fullmatch(_NUMBER + r"\s*([a-z]?)(?:flop/s|flops|flop)?", text.strip().lower())
+    scale = _DECIMAL.get(match[3]) if match else None
+    if match is None or scale is None:
+        raise BadInputError(f'"{text}" is not a rate of arithmetic; write it like 312 TFLOP/s')
+    return _number(match[1], match[2]) * scale
+
+
+def format_flop_rate(per_second: float) -> str:
+    """ "312 TFLOP/s"."""
+    return f"{_decimal(per_second)}FLOP/s"
+
+
+def format_flop(count: float) -> str:
+    """ "24.3 GFLOP"."""
+    return f"{_decimal(count)}FLOP"
+
+
+def parse_bandwidth(text: str) -> float:
+    """Bytes per second from "900 GB/s", "25 Gbit/s", "100Gbps"; a bare number is bytes per second."""
+    compact = text.strip().lower().replace(" ", "")
+    match = re.fullmatch(_NUMBER + r"([a-z]*?)(bit/s|bps|b/s)?", compact)
+    scale = _prefix(match[3]) if match else None
+    if match is None or scale is None:
+        raise BadInputError(f'"{text}" is not a bandwidth; write it like 900GB/s or 25Gbit/s')
+    bits = match[4] in ("bit/s", "bps")
+    return _number(match[1], match[2]) * scale / (8 if bits else 1)
+
+
+def format_bandwidth(bytes_per_second: float) -> str:
+    """ "900 GB/s": decimal prefixes, as vendors print them."""
+    return f"{_decimal(bytes_per_second)}B/s"
+
+
+def _prefix(text: str) -> float | None:
+    return _BINARY.get(text) or _DECIMAL.get(text)
+
+
+def _decimal(value: float) -> str:
+    for letter, scale in (("E", 1e18), ("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(value) >= scale * 0.9995:
+            return (
+                f"{value / scale:.3g} {letter}"
+                if abs(value) < 999.5 * scale
+                else f"{value / scale:.0f} {letter}"
+            )
+    return f"{value:.3g} "
