@@ -2,7 +2,7 @@
 
 
 class TrimtabError(Exception):
-    """Base of every error a user is meant to read; the command line prints it and exits with `exit_status`."""
+    """Base of every error a user is meant to read; the command line prints it and exits so."""
 
     exit_status = 2
 

@@ -1,0 +1,55 @@
+"""The command's root: which subcommands there are, and how every error becomes one sentence."""
+
+import errno
+import sys
+
+import typer
+from rich.console import Console
+
+from trimtab import __version__
+from trimtab.core import TrimtabError
+
+app = typer.Typer(
+    name="trimtab",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    version: bool = typer.Option(False, "--version", help="Print the version and exit."),
+) -> None:
+    """Measure a deep-learning workload, predict it on any hardware a cloud sells, rent the right thing.
+
+    Start with `trimtab profile -- python train.py`, then `trimtab recommend`.
+    """
+    if version:
+        print(f"trimtab {__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command; a foreseen error is one sentence on standard error and its own exit status."""
+    try:
+        app()
+    except TrimtabError as error:
+        _fail(str(error), error.exit_status)
+    except KeyboardInterrupt:
+        _fail("interrupted", 130)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(0)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EPERM, errno.EDQUOT):
+            raise
+        where = f" {error.filename}" if error.filename else ""
+        _fail(f"cannot write{where}: {(error.strerror or str(error)).lower()}; nothing was kept", 2)
+
+
+def _fail(message: str, status: int) -> None:
+    Console(stderr=True, highlight=False, soft_wrap=True).print(f"trimtab: {message}", markup=False)
+    sys.exit(status)
