@@ -50,7 +50,7 @@ class Operators:
     """All operator calls of one kind in one phase of a step, as linear functions of the batch size.
 
     `calls` per step; bytes read and written by the operators in fp32 without fusion:
-    `fixed_bytes + batch * sample_bytes`. Kinds: conv, matmul, attention, norm, embedding, pool, softmax,
+    `fixed_bytes + batch * sample_bytes`, of which `written_sample_bytes` per sample are results. Kinds: conv, matmul, attention, norm, embedding, pool, softmax,
     rnn, copy, view, elementwise. Phases: forward, backward, optimizer.
     """
 
@@ -59,6 +59,7 @@ class Operators:
     calls: float
     fixed_bytes: float
     sample_bytes: float
+    written_sample_bytes: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
