@@ -1,0 +1,179 @@
+"""Offers by the ten thousand: immutable NumPy columns instead of objects."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from datetime import date
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trimtab.catalog.accelerators import find_accelerator
+from trimtab.catalog.strings import Strings, is_pattern
+from trimtab.core import NotFoundError, Offer
+
+Names = str | Sequence[str]
+"""One name or several; `*`, `?` and `[…]` are wildcards."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OfferTable:
+    """Offers as columns of one length, in the units of `Offer`: bytes, bytes/s, $/s.
+
+    `spot_price` is NaN where there is none, `accelerator` "" where there is none; `price_date` has days.
+    """
+
+    cloud: Strings
+    region: Strings
+    instance: Strings
+    accelerator: Strings
+    vcpus: NDArray[np.float64]
+    memory: NDArray[np.float64]
+    accelerators: NDArray[np.int32]
+    price: NDArray[np.float64]
+    spot_price: NDArray[np.float64]
+    network: NDArray[np.float64]
+    price_date: NDArray[np.datetime64]
+
+    @classmethod
+    def from_offers(cls, offers: Iterable[Offer]) -> "OfferTable":
+        """A table with one row per offer, in the same order."""
+        rows = list(offers)
+        numbers = np.array(
+            [(o.vcpus, o.memory, o.price, _nan(o.spot_price), o.network) for o in rows], dtype=np.float64
+        ).reshape(len(rows), 5)
+        return cls(
+            cloud=Strings.of(o.cloud for o in rows),
+            region=Strings.of(o.region for o in rows),
+            instance=Strings.of(o.instance for o in rows),
+            accelerator=Strings.of(o.accelerator or "" for o in rows),
+            vcpus=numbers[:, 0].copy(),
+            memory=numbers[:, 1].copy(),
+            accelerators=np.array([o.accelerators for o in rows], dtype=np.int32),
+            price=numbers[:, 2].copy(),
+            spot_price=numbers[:, 3].copy(),
+            network=numbers[:, 4].copy(),
+            price_date=np.array([o.price_date for o in rows], dtype="datetime64[D]"),
+        )
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            column = getattr(self, field.name)
+            if isinstance(column, np.ndarray):
+                column.setflags(write=False)
+
+    def __len__(self) -> int:
+        return len(self.price)
+
+    def __iter__(self) -> Iterator[Offer]:
+        return iter(self.offers())
+
+    def __getitem__(self, row: int) -> Offer:
+        if not -len(self) <= row < len(self):
+            raise IndexError(f"row {row} of a table of {len(self)} offers")
+        return self.select(np.array([row])).offers()[0]
+
+    def offers(self) -> list[Offer]:
+        """Every row as an `Offer`."""
+        dates: list[date] = self.price_date.tolist()
+        columns = zip(
+            self.cloud.values(),
+            self.region.values(),
+            self.instance.values(),
+            self.vcpus.tolist(),
+            self.memory.tolist(),
+            self.accelerator.values(),
+            self.accelerators.tolist(),
+            self.price.tolist(),
+            self.spot_price.tolist(),
+            self.network.tolist(),
+            dates,
+            strict=True,
+        )
+        return [
+            Offer(c, r, i, v, m, a or None, n, p, None if s != s else s, w, d)
+            for c, r, i, v, m, a, n, p, s, w, d in columns
+        ]
+
+    def select(self, rows: NDArray[Any] | Sequence[int]) -> "OfferTable":
+        """The rows of a Boolean mask, or those numbered, in that order. Vocabularies are kept whole."""
+        chosen = np.asarray(rows)
+        if chosen.dtype != np.bool_:
+            chosen = chosen.astype(np.intp)
+        return OfferTable(**{f.name: _take(getattr(self, f.name), chosen) for f in fields(self)})
+
+    def where(
+        self,
+        *,
+        cloud: Names | None = None,
+        region: Names | None = None,
+        instance: Names | None = None,
+        accelerator: Names | None = None,
+        min_vcpus: float | None = None,
+        min_memory: float | None = None,
+        min_accelerators: int | None = None,
+        max_price: float | None = None,
+        spot: bool | None = None,
+    ) -> "OfferTable":
+        """The offers that meet every condition; host memory in bytes, price in $/s.
+
+        With `spot`, only offers that have a spot price, and `max_price` is about that one.
+        """
+        keep = np.ones(len(self), dtype=np.bool_)
+        for column, names in ((self.cloud, cloud), (self.region, region), (self.instance, instance)):
+            if names is not None:
+                keep &= column.matches(_listed(names))
+        if accelerator is not None:
+            keep &= self.accelerator.matches(self._accelerator_name(n) for n in _listed(accelerator))
+        if min_vcpus is not None:
+            keep &= self.vcpus >= min_vcpus
+        if min_memory is not None:
+            keep &= self.memory >= min_memory
+        if min_accelerators is not None:
+            keep &= self.accelerators >= min_accelerators
+        price = self.spot_price if spot else self.price
+        if spot:
+            keep &= ~np.isnan(price)
+        if max_price is not None:
+            keep &= price <= max_price
+        return self.select(keep)
+
+    def concat(self, *others: "OfferTable") -> "OfferTable":
+        """This table's rows followed by those of `others`."""
+        tables = (self, *others)
+        return OfferTable(**{f.name: _join([getattr(t, f.name) for t in tables]) for f in fields(self)})
+
+    def _accelerator_name(self, name: str) -> str:
+        known = find_accelerator(name)
+        if known is not None:
+            return known.name
+        if is_pattern(name) or name.lower() in map(str.lower, self.accelerator.vocabulary):
+            return name
+        raise NotFoundError(
+            f'no accelerator is called "{name}", neither among the known ones nor among the offers; '
+            "`trimtab catalog ls --accelerators` lists them"
+        )
+
+
+def _nan(value: float | None) -> float:
+    return float("nan") if value is None else value
+
+
+def _listed(names: Names) -> Sequence[str]:
+    return [names] if isinstance(names, str) else names
+
+
+def _take(column: Strings | NDArray[Any], rows: NDArray[Any]) -> Any:
+    return Strings(column.codes[rows], column.vocabulary) if isinstance(column, Strings) else column[rows]
+
+
+def _join(columns: Sequence[Any]) -> Any:
+    if not isinstance(columns[0], Strings):
+        return np.concatenate(columns)
+    index: dict[str, int] = {}
+    for column in columns:
+        for word in column.vocabulary:
+            index.setdefault(word, len(index))
+    maps = [np.array([index[w] for w in c.vocabulary], dtype=np.int32) for c in columns]
+    codes = [m[c.codes] for m, c in zip(maps, columns, strict=True)]
+    return Strings(np.concatenate(codes).astype(np.int32), tuple(index))
