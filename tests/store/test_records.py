@@ -38,7 +38,7 @@ by_type: dict[Any, st.SearchStrategy[Any]] = {
 }
 
 
-def built(kind: type[T], **fields: st.SearchStrategy[Any]) -> st.SearchStrategy[T]:
+def built(kind: type[T], /, **fields: st.SearchStrategy[Any]) -> st.SearchStrategy[T]:
     """Instances of a dataclass without NaN."""
     numbers = {name: by_type[hint] for name, hint in get_type_hints(kind).items() if hint in by_type}
     return st.builds(kind, **{**numbers, **fields})

@@ -26,9 +26,6 @@ _SQLITE = {
 }
 _POSTGRESQL = {
     "25006": "the store {name} cannot be written: PostgreSQL is in read-only mode; name its primary server",
-    "28000": "the store {name} refused the user; check the URL's user and the server's pg_hba.conf",
-    "28P01": "the store {name} refused the password; correct it in the URL or in ~/.pgpass",
-    "3D000": "the store {name} does not exist; create the database first with createdb",
     "42501": "the store {name} may not be used by this user; let it own the database or its tables",
     "53100": "the disk that holds the store {name} is full; free some space, nothing was kept",
 }
@@ -73,11 +70,14 @@ def _postgresql(error: DBAPIError) -> str:
     state = getattr(error.orig, "sqlstate", None)
     if state in _POSTGRESQL:
         return _POSTGRESQL[state]
+    # A connection that was never made or has been cut has no state, only a reason.
     if state is None or error.connection_invalidated:
-        return "the store {name} cannot be reached: {reason}; check that the server runs and the URL is right"
+        return (
+            "the store {name} cannot be reached ({reason}); check that the server runs and the URL is right"
+        )
     return "the store {name} failed: {reason}; check the server's log"
 
 
 def _reason(error: DBAPIError, address: Address) -> str:
     lines = str(error.orig).strip().splitlines() or [type(error.orig).__name__]
-    return address.without_secrets(lines[0].rstrip(".;: "))
+    return address.without_secrets(" ".join(lines[0].split()).rstrip(".;:"))

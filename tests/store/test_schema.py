@@ -1,0 +1,135 @@
+"""Opening: fresh, again, at once, after a newer version, beside strangers; and rows that stay as they are."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, create_engine, text
+from sqlalchemy.exc import DBAPIError
+
+from trimtab.core import Decision, Outcome, StorageError
+from trimtab.store import Store, open_store
+from trimtab.store.address import resolve
+from trimtab.store.schema import REVISIONS
+from trimtab.store.tables import VERSION_TABLE, metadata
+
+
+def raw(url: str, *statements: str) -> None:
+    """Run statements past the store, as another program would."""
+    engine = create_engine(resolve(url).url)
+    try:
+        with engine.begin() as connection:
+            for statement in statements:
+                connection.execute(text(statement))
+    finally:
+        engine.dispose()
+
+
+def test_a_store_opened_again_holds_what_it_held(url: str, make_decision: Callable[..., Decision]) -> None:
+    with open_store(url) as store:
+        store.ledger.record(make_decision("d1"))
+    with open_store(url) as store:
+        assert store.ledger.get("d1") == make_decision("d1")
+
+
+def test_processes_that_open_a_fresh_store_at_once_all_succeed(url: str) -> None:
+    code = "import sys; from trimtab.store import open_store\nsys.stdin.readline()\n" + (
+        "with open_store(sys.argv[1]) as store: store.events.append('opened', sys.argv[2], {}, 0.0)"
+    )
+    openers = [
+        subprocess.Popen([sys.executable, "-c", code, url, str(n)], stdin=subprocess.PIPE) for n in range(4)
+    ]
+    for opener in openers:
+        opener.communicate(b"go\n")
+    assert [opener.returncode for opener in openers] == [0, 0, 0, 0]
+    with open_store(url) as store:
+        assert sorted(event.subject for event in store.events.since(0)) == ["0", "1", "2", "3"]
+
+
+def test_a_store_made_by_a_newer_version_is_refused_and_left_alone(url: str) -> None:
+    open_store(url).close()
+    raw(url, f"UPDATE {VERSION_TABLE} SET version_num = '9999'")
+    for _ in range(2):
+        with pytest.raises(StorageError, match=r"made by a newer Trimtab \(schema 9999"):
+            open_store(url)
+
+
+def test_a_database_with_tables_of_others_is_refused_and_left_alone(url: str) -> None:
+    raw(url, "CREATE TABLE events (concert TEXT)", "INSERT INTO events VALUES ('Bach')")
+    with pytest.raises(StorageError, match="has a table events that is not Trimtab's"):
+        open_store(url)
+    raw(url, "UPDATE events SET concert = 'Brahms'")
+
+
+def test_the_migrations_lead_to_the_tables_that_the_code_uses(url: str) -> None:
+    def differences(connection: Connection) -> list[object]:
+        options = {"version_table": VERSION_TABLE, "compare_type": True}
+        return list(compare_metadata(MigrationContext.configure(connection, opts=options), metadata))
+
+    open_store(url).close()
+    engine = create_engine(resolve(url).url)
+    with engine.connect() as connection:
+        assert differences(connection) == []
+    engine.dispose()
+
+
+def test_the_code_knows_every_migration_that_is_shipped() -> None:
+    config = Config()
+    config.set_main_option("script_location", "trimtab.store:migrations")
+    shipped = [script.revision for script in ScriptDirectory.from_config(config).walk_revisions()]
+    assert tuple(reversed(shipped)) == REVISIONS
+
+
+@pytest.mark.parametrize("table", ["decisions", "outcomes", "events"])
+@pytest.mark.parametrize("change", ["UPDATE {} SET {} = 7.0", "DELETE FROM {}"])
+def test_the_database_itself_refuses_to_change_history(
+    url: str, store: Store, make_decision: Callable[..., Decision], table: str, change: str
+) -> None:
+    time = {"decisions": "created", "outcomes": "recorded", "events": "time"}[table]
+    store.ledger.record(make_decision("d1"))
+    store.ledger.record_outcome(Outcome("d1", 2.0, {"time": 3.0}))
+    store.events.append("tick", "clock", {}, 1.0)
+    with pytest.raises(DBAPIError, match=f"{table} are append-only"):
+        raw(url, change.format(table, time))
+    assert store.ledger.get("d1") == make_decision("d1")
+    assert [outcome.recorded for outcome in store.ledger.outcomes("d1")] == [2.0]
+    assert [event.time for event in store.events.since(0)] == [1.0]
+
+
+@pytest.mark.parametrize("table", ["decisions", "outcomes", "events"])
+def test_the_database_itself_refuses_to_replace_or_truncate_history(
+    url: str, store: Store, make_decision: Callable[..., Decision], table: str
+) -> None:
+    store.ledger.record(make_decision("d1"))
+    store.ledger.record_outcome(Outcome("d1", 2.0, {"time": 3.0}))
+    store.events.append("tick", "clock", {}, 1.0)
+    replace = f"INSERT OR REPLACE INTO {table} SELECT * FROM {table}"
+    with pytest.raises(DBAPIError, match=f"{table} are append-only"):
+        raw(url, replace if url.startswith("sqlite") else f"TRUNCATE {table} CASCADE")
+
+
+def test_a_record_of_another_version_is_named(url: str, store: Store) -> None:
+    raw(url, "INSERT INTO profiles (id, created, workload, body) VALUES ('p1', 1.0, 'w', '{\"id\": \"p1\"}')")
+    with pytest.raises(
+        StorageError, match=r"profile p1 in .* another version of Trimtab \(Profile.created is"
+    ):
+        store.profiles.get("p1")
+
+
+def test_importing_the_store_loads_no_database_library() -> None:
+    code = "import sys, trimtab.store; print(*{'sqlalchemy', 'alembic', 'psycopg'} & set(sys.modules))"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == ""
+
+
+def test_opening_a_store_that_is_up_to_date_loads_no_migration_library(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/store.sqlite"
+    open_store(url).close()
+    code = "import sys; from trimtab.store import open_store; open_store(sys.argv[1]).close(); "
+    code += "print(*{'alembic', 'psycopg'} & set(sys.modules))"
+    assert subprocess.check_output([sys.executable, "-c", code, url], text=True).strip() == ""
