@@ -13,7 +13,7 @@ from trimtab.catalog.accelerators import (
 )
 
 if TYPE_CHECKING:
-    from trimtab.catalog.archive import load_archive, save_offers
+    from trimtab.catalog.archive import load_table, save_table
     from trimtab.catalog.importing import ImportReport, import_offers
     from trimtab.catalog.offers import load_offers
     from trimtab.catalog.strings import Strings
@@ -30,9 +30,9 @@ __all__ = [
     "accelerators",
     "find_accelerator",
     "import_offers",
-    "load_archive",
     "load_offers",
-    "save_offers",
+    "load_table",
+    "save_table",
 ]
 
 # Those below need NumPy, which whoever only asks for accelerator facts should not wait for.
@@ -41,9 +41,9 @@ _LAZY = {
     "OfferTable": "table",
     "Strings": "strings",
     "import_offers": "importing",
-    "load_archive": "archive",
+    "load_table": "archive",
     "load_offers": "offers",
-    "save_offers": "archive",
+    "save_table": "archive",
 }
 
 

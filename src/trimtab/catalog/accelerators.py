@@ -18,7 +18,7 @@ FORMATS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8")
 
 @dataclass(frozen=True, slots=True)
 class Interconnect:
-    """The fastest link between devices of one machine; `bandwidth` is one device's total, one direction, B/s."""
+    """The fastest link inside a machine; `bandwidth` is all one device can send, one direction, in B/s."""
 
     name: str
     bandwidth: float

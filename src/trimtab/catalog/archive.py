@@ -1,29 +1,65 @@
-"""Keeping an offer table in a file that loads in milliseconds."""
+"""An offer table in a file that loads in about a millisecond: three arrays, whatever the number of columns."""
 
+import json
 import os
 import tempfile
 import zipfile
-from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from trimtab.catalog.strings import Strings
 from trimtab.catalog.table import OfferTable
 from trimtab.core import StorageError
 
+STRINGS = ("cloud", "region", "instance", "accelerator")
+NUMBERS = ("vcpus", "memory", "price", "spot_price", "network")
 
-def save_offers(table: OfferTable, path: Path) -> None:
+
+def save_table(table: OfferTable, path: Path) -> None:
     """Write `table` to `path` as .npz: wholly, or not at all."""
-    arrays = {}
-    for field in fields(table):
-        column = getattr(table, field.name)
-        if isinstance(column, Strings):
-            arrays[f"{field.name}.codes"] = column.codes
-            arrays[f"{field.name}.vocabulary"] = np.array(column.vocabulary, dtype=np.str_)
-        else:
-            arrays[field.name] = column
-    path.parent.mkdir(parents=True, exist_ok=True)
+    columns = [getattr(table, name) for name in STRINGS]
+    days = table.price_date.astype("datetime64[D]").astype(np.int32)
+    words = json.dumps([column.vocabulary for column in columns]).encode()
+    arrays = {
+        "numbers": np.stack([getattr(table, name) for name in NUMBERS]),
+        "integers": np.stack([*(column.codes for column in columns), table.accelerators, days]),
+        "words": np.frombuffer(words, dtype=np.uint8),
+    }
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write(path, arrays)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise StorageError(
+            f"cannot write {path}: {reason}; $TRIMTAB_HOME should be a folder you may write to"
+        ) from None
+
+
+def load_table(path: Path) -> OfferTable:
+    """The table that `save_table` wrote to `path`."""
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            numbers, integers = arrays["numbers"], arrays["integers"]
+            vocabularies = json.loads(arrays["words"].tobytes())
+        *codes, accelerators, days = integers
+        strings = [Strings(c, tuple(v)) for c, v in zip(codes, vocabularies, strict=True)]
+        return OfferTable(
+            **dict(zip(STRINGS, strings, strict=True)),
+            **dict(zip(NUMBERS, numbers, strict=True)),
+            accelerators=accelerators,
+            price_date=days.astype("datetime64[D]"),
+        )
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise StorageError(
+            f"the imported offers in {path} cannot be read ({type(error).__name__}); "
+            "import that provider again, or remove the file to return to the built-in offers"
+        ) from None
+
+
+def _write(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -34,22 +70,3 @@ def save_offers(table: OfferTable, path: Path) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
-
-
-def load_archive(path: Path) -> OfferTable:
-    """The table that `save_offers` wrote to `path`."""
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            columns = {}
-            for field in fields(OfferTable):
-                if field.type in (Strings, "Strings"):
-                    vocabulary = tuple(arrays[f"{field.name}.vocabulary"].tolist())
-                    columns[field.name] = Strings(arrays[f"{field.name}.codes"], vocabulary)
-                else:
-                    columns[field.name] = arrays[field.name]
-        return OfferTable(**columns)
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise StorageError(
-            f"the imported offers in {path} cannot be read ({type(error).__name__}); "
-            "import that provider again or remove the file to return to the built-in offers"
-        ) from None

@@ -1,4 +1,4 @@
-"""Taking published price lists into the catalog: find them, make offers of their rows, keep them by provider."""
+"""Published price lists become offers: find the lists, read them, keep the offers by provider."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from trimtab.catalog.accelerators import find_accelerator
-from trimtab.catalog.archive import save_offers
+from trimtab.catalog.archive import save_table
 from trimtab.catalog.instances import corrected, network_bandwidth
 from trimtab.catalog.offers import imported_path
 from trimtab.catalog.pairing import priced_with_hosts
@@ -17,9 +17,32 @@ from trimtab.catalog.table import OfferTable
 from trimtab.core import BadInputError, NotFoundError, Offer
 from trimtab.core.units import GIB, HOUR
 
-PROVIDERS = tuple(
-    "aws azure cudo do fluidstack gcp hyperbolic hyperstack ibm lambda mithril nebius oci ovhcloud paperspace "
-    "primeintellect runpod scaleway scp seeweb shadeform vast verda vsphere yotta".split()
+PROVIDERS = (
+    "aws",
+    "azure",
+    "cudo",
+    "do",
+    "fluidstack",
+    "gcp",
+    "hyperbolic",
+    "hyperstack",
+    "ibm",
+    "lambda",
+    "mithril",
+    "nebius",
+    "oci",
+    "ovhcloud",
+    "paperspace",
+    "primeintellect",
+    "runpod",
+    "scaleway",
+    "scp",
+    "seeweb",
+    "shadeform",
+    "vast",
+    "verda",
+    "vsphere",
+    "yotta",
 )
 """Providers whose price lists are published in the form this module reads."""
 
@@ -53,14 +76,14 @@ def import_offers(
     reports: dict[str, ImportReport] = {}
     for path in paths:
         for source, owner in _sources(Path(path), named):
-            for report, table in _read(source, owner, price_date):
+            for report, table in _read(source, owner, named, price_date):
                 if report.provider in tables:
                     raise BadInputError(
                         f"{report.provider} is in more than one of the given lists; import one at a time"
                     )
                 tables[report.provider], reports[report.provider] = table, report
     for name, table in tables.items():
-        save_offers(table, imported_path(name))
+        save_table(table, imported_path(name))
     return tuple(reports.values())
 
 
@@ -91,8 +114,10 @@ def _sources(path: Path, provider: str | None) -> list[tuple[Path, str | None]]:
     return wanted
 
 
-def _read(path: Path, provider: str | None, price_date: date | None) -> list[tuple[ImportReport, OfferTable]]:
-    listed = read_price_list(path, provider)
+def _read(
+    path: Path, owner: str | None, only: str | None, price_date: date | None
+) -> list[tuple[ImportReport, OfferTable]]:
+    listed = read_price_list(path, owner, only)
     day = price_date or datetime.fromtimestamp(path.stat().st_mtime, UTC).date()
     results = []
     for cloud, rows in listed.rows.items():
@@ -156,7 +181,7 @@ def _offers(rows: Iterable[PriceRow], day: date) -> tuple[list[Offer], Counter[s
                     accelerator=known.name if known else name,
                     accelerators=int(count),
                     price=row.price / HOUR,
-                    spot_price=None if row.spot_price is None else row.spot_price / HOUR,
+                    spot_price=row.spot_price / HOUR if row.spot_price else None,
                     network=network_bandwidth(row.cloud, row.instance, row.vcpus),
                     price_date=day,
                 )

@@ -7,7 +7,7 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
-from trimtab.catalog.archive import load_archive
+from trimtab.catalog.archive import load_table
 from trimtab.catalog.instances import GBIT
 from trimtab.catalog.table import OfferTable
 from trimtab.core import Offer, home
@@ -16,7 +16,7 @@ from trimtab.core.units import GIB, HOUR
 
 def load_offers() -> OfferTable:
     """Every offer: a provider's imported ones where there are any, its built-in ones otherwise."""
-    imported = {path.stem: load_archive(path) for path in sorted(imported_path("").parent.glob("[!.]*.npz"))}
+    imported = {path.stem: load_table(path) for path in sorted(imported_path("").parent.glob("[!.]*.npz"))}
     own = builtin_offers()
     if not imported:
         return own
@@ -36,7 +36,7 @@ def builtin_offers() -> OfferTable:
 
 
 def _rows() -> Iterator[Offer]:
-    with files("trimtab.catalog").joinpath("offers.csv").open(encoding="utf-8", newline="") as file:
+    with files("trimtab.catalog").joinpath("offers.csv").open(encoding="utf-8") as file:
         for row in csv.DictReader(file):
             yield Offer(
                 cloud=row["cloud"],

@@ -13,7 +13,7 @@ from pathlib import Path
 from trimtab.core import BadInputError
 
 REQUIRED = ("InstanceType", "AcceleratorName", "AcceleratorCount", "vCPUs", "MemoryGiB", "Price", "Region")
-"""The columns a price list must have; SpotPrice and, in a list of several providers, Cloud may be there too."""
+"""The columns a price list must have. It may have SpotPrice too, and Cloud if it lists several providers."""
 
 NO_REGION = "default"
 """The region of a provider that names none."""
@@ -43,24 +43,24 @@ class PriceList:
     unpriced: Counter[str]
 
 
-def read_price_list(path: Path, provider: str | None) -> PriceList:
-    """The rows of `path` (.csv or .csv.gz). `provider` names them, or picks from a list of several."""
-    lines = csv.reader(io.StringIO(_text(path), newline=""))
-    header = _header(path, lines)
-    column = {name: position for position, name in enumerate(header)}
-    if "Cloud" not in column and provider is None:
+def read_price_list(path: Path, owner: str | None = None, only: str | None = None) -> PriceList:
+    """The rows of `path` (.csv or .csv.gz).
+
+    `owner` is the provider of a list that does not name providers itself; of one that does, `only` that
+    provider's rows are taken.
+    """
+    lines = _lines(path)
+    column = {name: position for position, name in enumerate(_header(path, lines))}
+    if "Cloud" not in column and owner is None:
         raise BadInputError(f"{path} does not say which provider it is about; add --provider, such as aws")
     result = PriceList({}, Counter(), Counter())
     for line in lines:
-        if not any(line):
-            continue
         cell = {name: line[at].strip() if at < len(line) else "" for name, at in column.items()}
-        cloud = cell["Cloud"].lower() if "Cloud" in column else provider or ""
-        if provider is not None and cloud != provider:
-            continue
-        _add(result, cloud, cell)
+        cloud = cell["Cloud"].lower() if "Cloud" in column else owner or ""
+        if any(line) and only in (None, cloud):
+            _add(result, cloud, cell)
     if not result.rows:
-        about = f" for {provider}" if provider is not None else ""
+        about = f" for {only}" if only is not None else ""
         raise BadInputError(f"{path} has no usable price{about}; it should hold one priced instance a row")
     return result
 
@@ -89,7 +89,7 @@ def _row(cloud: str, cell: dict[str, str]) -> PriceRow:
         region=cell["Region"] or NO_REGION,
         instance=instance,
         accelerator=accelerator,
-        accelerators=_amount(cell["AcceleratorCount"] or "1") if accelerator else 0.0,
+        accelerators=_count(cell["AcceleratorCount"]) if accelerator else 0.0,
         vcpus=_amount(cell["vCPUs"]) if instance or cell["vCPUs"] else None,
         memory=_amount(cell["MemoryGiB"]) if instance or cell["MemoryGiB"] else None,
         price=price,
@@ -104,25 +104,36 @@ def _amount(text: str) -> float:
     return value
 
 
+def _count(text: str) -> float:
+    value = _amount(text)
+    if value == 0:
+        raise ValueError("an accelerator that is not there")
+    return value
+
+
 def _text(path: Path) -> str:
     try:
         raw = path.read_bytes()
         return (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode("utf-8-sig")
     except FileNotFoundError:
         raise BadInputError(f"there is no file {path}; give a vms.csv or a folder that holds one") from None
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        raise BadInputError(f"{path} is a damaged gzip file; fetch it again") from None
     except OSError as error:
         raise BadInputError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from None
-    except (EOFError, zlib.error):
-        raise BadInputError(f"{path} is a damaged gzip file; fetch it again") from None
     except UnicodeDecodeError:
         raise BadInputError(f"{path} is not text; a price list is a CSV file in UTF-8") from None
 
 
-def _header(path: Path, lines: Iterator[list[str]]) -> list[str]:
+def _lines(path: Path) -> Iterator[list[str]]:
     try:
-        header = [name.strip() for name in next(lines, [])]
-    except csv.Error:
-        header = []
+        yield from csv.reader(io.StringIO(_text(path), newline=""))
+    except csv.Error as error:
+        raise BadInputError(f"{path} is not a CSV file: {error}") from None
+
+
+def _header(path: Path, lines: Iterator[list[str]]) -> list[str]:
+    header = [name.strip() for name in next(lines, [])]
     missing = [name for name in REQUIRED if name not in header]
     if missing:
         raise BadInputError(

@@ -1,0 +1,311 @@
+"""`trimtab catalog`: list what can be rented, look one thing up, import price lists."""
+
+import time
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from trimtab.core import BadInputError, NotFoundError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from trimtab.catalog import Accelerator, ImportReport, OfferTable
+
+catalog_app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    help="What can be rented, what it is made of, what it costs.",
+)
+
+SORT_COLUMNS = {
+    "price": "price",
+    "spot": "spot_price",
+    "vcpus": "vcpus",
+    "memory": "memory",
+    "accelerators": "accelerators",
+    "network": "network",
+}
+
+
+@catalog_app.command("ls")
+def list_offers(
+    cloud: Annotated[
+        list[str] | None, typer.Option(help="Only this cloud, such as aws; may be repeated.")
+    ] = None,
+    region: Annotated[
+        list[str] | None, typer.Option(help='Only this region; wildcards allowed: "us-*".')
+    ] = None,
+    accelerator: Annotated[
+        list[str] | None, typer.Option(help='Only this accelerator, by any usual name, or "RTX*".')
+    ] = None,
+    min_memory: Annotated[str | None, typer.Option(help="At least this much host memory: 64GiB.")] = None,
+    min_accelerators: Annotated[int | None, typer.Option(help="At least so many accelerators.")] = None,
+    max_price: Annotated[str | None, typer.Option(help="At most this price: $4/h.")] = None,
+    spot: Annotated[
+        bool, typer.Option("--spot", help="Only offers with a spot price; --max-price is about that one.")
+    ] = False,
+    sort: Annotated[str | None, typer.Option(help=f"Sort by {', '.join(SORT_COLUMNS)}.")] = None,
+    limit: Annotated[int, typer.Option(help="Show so many rows; 0 shows all.", min=0)] = 20,
+    facts: Annotated[
+        bool, typer.Option("--accelerators", help="List the accelerators' facts instead of offers.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON in SI units: bytes, B/s, $/s.")] = False,
+    timing: Annotated[bool, typer.Option("--timing", help="Say how long loading and asking took.")] = False,
+) -> None:
+    """List offers, cheapest first, or the accelerators there are.
+
+    Example: `trimtab catalog ls --accelerator H100 --region "us-*" --spot --max-price '$25/h'`
+    """
+    from trimtab.catalog import accelerators, load_offers
+    from trimtab.core.units import parse_bytes, parse_price
+
+    if facts:
+        _print_accelerators(accelerators(), as_json)
+        return
+    sort = sort or ("spot" if spot else "price")
+    if sort not in SORT_COLUMNS:
+        raise BadInputError(f'--sort is "{sort}"; it should be one of {", ".join(SORT_COLUMNS)}')
+    least_memory = parse_bytes(min_memory) if min_memory is not None else None
+    highest_price = parse_price(max_price) if max_price is not None else None
+
+    started = time.perf_counter()
+    everything = load_offers()
+    loaded = time.perf_counter()
+    found = everything.where(
+        cloud=cloud,
+        region=region,
+        accelerator=accelerator,
+        min_memory=least_memory,
+        min_accelerators=min_accelerators,
+        max_price=highest_price,
+        spot=spot or None,
+    )
+    shown = _sorted(found, sort).select(range(min(len(found), limit or len(found))))
+    asked = time.perf_counter()
+
+    if as_json:
+        _print_json(shown.offers())
+    elif len(found):
+        _print_offers(shown, hidden=len(found) - len(shown))
+    if timing:
+        typer.echo(
+            f"{len(everything)} offers loaded in {(loaded - started) * 1e3:.1f} ms, "
+            f"{len(found)} found in {(asked - loaded) * 1e3:.1f} ms",
+            err=True,
+        )
+    if not len(found) and not as_json:
+        raise NotFoundError(
+            f"none of the {len(everything)} offers meets all of these conditions; loosen one of them"
+        )
+
+
+@catalog_app.command("show")
+def show(
+    name: Annotated[
+        str,
+        typer.Argument(help="An accelerator (H200) or an instance (p5.48xlarge, aws/us-east-1/p5.48xlarge)."),
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON in SI units: bytes, B/s, $/s.")] = False,
+) -> None:
+    """Show all that is known about an accelerator or an instance, with its prices in every region.
+
+    Example: `trimtab catalog show A100-80GB`
+    """
+    from trimtab.catalog import find_accelerator, load_offers
+
+    table = load_offers()
+    known = find_accelerator(name)
+    if known is not None:
+        found = _sorted(table.where(accelerator=known.name), "price")
+    else:
+        found = _sorted(_instance_offers(table, name), "price")
+    if as_json:
+        _print_json({"accelerator": known, "offers": found.offers()} if known else found.offers())
+        return
+    if known is not None:
+        _print_accelerator(known)
+    if len(found):
+        _print_offers(found)
+    elif known is not None:
+        typer.echo("No provider in the catalog offers it.")
+
+
+@catalog_app.command("import")
+def import_price_lists(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(help="A price list (.csv, .csv.gz), a provider's folder, or a folder of these."),
+    ],
+    provider: Annotated[
+        str | None, typer.Option(help="Whose list it is (aws), or which provider to take from it.")
+    ] = None,
+    date_text: Annotated[
+        str | None,
+        typer.Option("--date", metavar="YYYY-MM-DD", help="When the prices were true; else the file's date."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Import published price lists. A provider's imported offers take the place of its built-in ones.
+
+    Example: `trimtab catalog import ~/.sky/catalogs/v8/aws --date 2026-08-22`
+    """
+    from trimtab.catalog import import_offers
+
+    reports = import_offers(paths, provider, _parse_date(date_text) if date_text is not None else None)
+    if as_json:
+        _print_json(reports)
+    else:
+        _print_reports(reports)
+
+
+def _parse_date(text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise BadInputError(f'--date is "{text}"; write a day like 2026-08-22') from None
+
+
+def _sorted(table: "OfferTable", by: str) -> "OfferTable":
+    """Cheapest first by prices, largest first by sizes; offers without the price come last."""
+    column = getattr(table, SORT_COLUMNS[by])
+    return table.select((column if "price" in SORT_COLUMNS[by] else -column).argsort(kind="stable"))
+
+
+def _instance_offers(table: "OfferTable", name: str) -> "OfferTable":
+    """The offers of an instance, or the one offer with that key."""
+    from difflib import get_close_matches
+
+    cloud, _, rest = name.partition("/")
+    region, _, instance = rest.partition("/")
+    found = (
+        table.where(cloud=cloud, region=region, instance=instance) if instance else table.where(instance=name)
+    )
+    if len(found):
+        return found
+    from trimtab.catalog import accelerators
+
+    names = [*table.instance.vocabulary, *(a.name for a in accelerators())]
+    spelled = {n.lower(): n for n in names}
+    near = [spelled[n] for n in get_close_matches((instance or name).lower(), spelled, n=3, cutoff=0.5)]
+    hint = f"did you mean {' or '.join(near)}?" if near else "`trimtab catalog ls` lists what there is"
+    raise NotFoundError(f'the catalog has no accelerator or instance called "{name}"; {hint}')
+
+
+def _print_json(value: Any) -> None:
+    import json
+
+    from trimtab.core import to_plain
+
+    plain = {k: to_plain(v) for k, v in value.items()} if isinstance(value, dict) else to_plain(value)
+    typer.echo(json.dumps(plain, indent=2))
+
+
+def _print(table: "Table") -> None:
+    from rich.console import Console
+
+    Console(highlight=False).print(table)
+
+
+def _print_offers(table: "OfferTable", hidden: int = 0) -> None:
+    from rich.table import Table
+
+    from trimtab.core.units import format_bandwidth, format_bytes, format_price
+
+    grid = Table(caption=f"{hidden} more; --limit 0 shows all" if hidden else None, caption_justify="left")
+    for heading in ("offer", "accelerators"):
+        grid.add_column(heading, overflow="fold")
+    for heading in ("vCPUs", "memory", "network", "on demand", "spot", "as of"):
+        grid.add_column(heading, justify="right")
+    for offer in table:
+        grid.add_row(
+            offer.key,
+            f"{offer.accelerators} x {offer.accelerator}" if offer.accelerator else "",
+            f"{offer.vcpus:g}",
+            format_bytes(offer.memory),
+            format_bandwidth(offer.network),
+            format_price(offer.price),
+            format_price(offer.spot_price) if offer.spot_price is not None else "",
+            offer.price_date.isoformat(),
+        )
+    _print(grid)
+
+
+def _print_accelerators(facts: "tuple[Accelerator, ...]", as_json: bool) -> None:
+    from rich.table import Table
+
+    from trimtab.core.units import format_bandwidth, format_flop_rate
+
+    if as_json:
+        _print_json(facts)
+        return
+    grid = Table(caption="Dense peak rates; the link is one direction.", caption_justify="left")
+    for heading in (
+        "name",
+        "vendor",
+        "year",
+        "memory",
+        "bandwidth",
+        "fp32",
+        "16 bit",
+        "fp8",
+        "link",
+        "power",
+    ):
+        grid.add_column(heading, justify="left" if heading in ("name", "vendor") else "right")
+    for a in facts:
+        half = a.peak.get("bf16") or a.peak.get("fp16")
+        rates = [a.peak.get("fp32"), half, a.peak.get("fp8")]
+        grid.add_row(
+            a.name,
+            a.vendor,
+            str(a.year),
+            f"{a.memory / 1e9:.4g} GB",
+            format_bandwidth(a.memory_bandwidth),
+            *(format_flop_rate(rate) if rate else "" for rate in rates),
+            format_bandwidth(a.interconnect.bandwidth),
+            f"{a.power:g} W" if a.power is not None else "",
+        )
+    _print(grid)
+
+
+def _print_accelerator(a: "Accelerator") -> None:
+    from rich.table import Table
+
+    from trimtab.core.units import format_bandwidth, format_flop_rate
+
+    grid = Table(title=f"{a.vendor} {a.name} ({a.year})", show_header=False, title_justify="left")
+    grid.add_row("also called", ", ".join(a.aliases))
+    grid.add_row("memory", f"{a.memory / 1e9:.4g} GB")
+    grid.add_row("memory bandwidth", format_bandwidth(a.memory_bandwidth))
+    for number_format, rate in a.peak.items():
+        operations = format_flop_rate(rate)
+        if number_format == "int8":
+            operations = operations.replace("FLOP", "OP")
+        grid.add_row(f"peak {number_format}, dense", operations)
+    link = f"{a.interconnect.name}, {format_bandwidth(a.interconnect.bandwidth)} one direction"
+    grid.add_row("interconnect", link)
+    grid.add_row("power", f"{a.power:g} W" if a.power is not None else "not published")
+    for constant, value in a.constants.items():
+        grid.add_row(f"measured: {constant}", f"{value:.4g}")
+    _print(grid)
+
+
+def _print_reports(reports: "tuple[ImportReport, ...]") -> None:
+    from rich.table import Table
+
+    grid = Table()
+    for heading in ("provider", "offers", "regions", "prices of", "no price", "invalid", "left out"):
+        grid.add_column(heading, justify="left" if heading in ("provider", "left out") else "right")
+    for r in reports:
+        left_out = ", ".join(f"{count} {what}" for what, count in r.left_out.items())
+        counts = (r.offers, r.regions, r.price_date.isoformat(), r.unpriced, r.invalid)
+        grid.add_row(r.provider, *map(str, counts), left_out)
+    _print(grid)
+    names = sorted({name for r in reports for name in r.unknown_accelerators})
+    if names:
+        offers = sum(sum(r.unknown_accelerators.values()) for r in reports)
+        typer.echo(f"{offers} offers cannot be estimated, for lack of facts about {', '.join(names)}.")
+    typer.echo("These offers now take the place of the built-in ones of the same providers.")
