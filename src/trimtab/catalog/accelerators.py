@@ -42,7 +42,7 @@ class Accelerator:
     memory_bandwidth: float
     interconnect: Interconnect
     power: float | None
-    constants: Mapping[str, float]
+    constants: Mapping[str, Any]
 
 
 def accelerators() -> tuple[Accelerator, ...]:
@@ -56,7 +56,7 @@ def accelerator(name: str) -> Accelerator:
     if known is not None:
         return known
     spellings = _spellings()
-    near = dict.fromkeys(spellings[s] for s in get_close_matches(_fold(name), spellings, n=5, cutoff=0.5))
+    near = dict.fromkeys(spellings[s] for s in get_close_matches(_fold(name), spellings, n=3, cutoff=0.5))
     hint = f"did you mean {' or '.join(near)}?" if near else "see `trimtab catalog ls --accelerators`"
     raise NotFoundError(f'the catalog has no accelerator called "{name}"; {hint}')
 
@@ -84,7 +84,7 @@ def _by_name() -> dict[str, Accelerator]:
     return {name: _parse(name, table, measured.get(name, {})) for name, table in tables.items()}
 
 
-def _parse(name: str, table: Mapping[str, Any], constants: Mapping[str, float]) -> Accelerator:
+def _parse(name: str, table: Mapping[str, Any], constants: Mapping[str, Any]) -> Accelerator:
     link = table["interconnect"]
     return Accelerator(
         name=name,

@@ -118,10 +118,7 @@ def show(
 
     table = load_offers()
     known = find_accelerator(name)
-    if known is not None:
-        found = _sorted(table.where(accelerator=known.name), "price")
-    else:
-        found = _sorted(_instance_offers(table, name), "price")
+    found = _sorted(table.where(accelerator=name) if known else _instance_offers(table, name), "price")
     if as_json:
         _print_json({"accelerator": known, "offers": found.offers()} if known else found.offers())
         return
@@ -199,8 +196,7 @@ def _print_json(value: Any) -> None:
 
     from trimtab.core import to_plain
 
-    plain = {k: to_plain(v) for k, v in value.items()} if isinstance(value, dict) else to_plain(value)
-    typer.echo(json.dumps(plain, indent=2))
+    typer.echo(json.dumps(to_plain(value), indent=2))
 
 
 def _print(table: "Table") -> None:

@@ -1,0 +1,24 @@
+"""Offers to test with."""
+
+from datetime import date
+
+import pytest
+
+from trimtab.core import Offer
+
+
+@pytest.fixture
+def one_offer() -> Offer:
+    return Offer(
+        cloud="aws",
+        region="mars-1",
+        instance="p9.huge",
+        vcpus=8.0,
+        memory=2.0**36,
+        accelerator="H200",
+        accelerators=1,
+        price=0.01,
+        spot_price=None,
+        network=1e9,
+        price_date=date(2026, 1, 2),
+    )

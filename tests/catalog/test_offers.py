@@ -1,0 +1,98 @@
+"""The offers that come with the package, and imported ones in their place."""
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from trimtab.catalog import OfferTable, accelerator, load_offers, save_table
+from trimtab.catalog.offers import imported_path
+from trimtab.core import Offer, StorageError
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TRIMTAB_HOME", str(tmp_path))
+    return tmp_path
+
+
+def test_about_two_hundred_offers_of_three_clouds_in_two_regions_each() -> None:
+    offers = load_offers().offers()
+    assert 180 <= len(offers) <= 260
+    regions = {cloud: {o.region for o in offers if o.cloud == cloud} for cloud in ("aws", "azure", "gcp")}
+    assert {o.cloud for o in offers} == set(regions)
+    assert all(len(found) >= 2 for found in regions.values())
+
+
+def test_every_offer_is_sane() -> None:
+    offers = load_offers().offers()
+    assert max(Counter(o.key for o in offers).values()) == 1
+    for offer in offers:
+        assert offer.vcpus >= 1, offer
+        assert offer.memory >= 2**30, offer
+        assert 0.01 <= offer.price * 3600 <= 200, offer
+        assert offer.spot_price is None or 0 < offer.spot_price <= offer.price, offer
+        assert 0 < offer.network <= 6400e9 / 8, offer
+        assert offer.price_date.isoformat() == "2026-08-22"
+        assert (offer.accelerator is None) == (offer.accelerators == 0), offer
+        assert offer.accelerator is None or accelerator(offer.accelerator).name == offer.accelerator
+
+
+def test_accelerators_come_first_but_plain_machines_are_there_too() -> None:
+    table = load_offers()
+    assert len(table.where(min_accelerators=1)) > len(table) / 2
+    for cloud in ("aws", "azure", "gcp"):
+        plain = table.where(cloud=cloud).select(table.where(cloud=cloud).accelerators == 0)
+        assert len(plain) >= 10
+        assert plain.vcpus.max() / plain.vcpus.min() >= 16
+
+
+@pytest.mark.parametrize(
+    ("instance", "name", "count", "gbit", "low", "high"),
+    [
+        ("p4d.24xlarge", "A100", 8, 400, 15, 35),
+        ("p5.48xlarge", "H100", 8, 3200, 40, 100),
+        ("g5.48xlarge", "A10G", 8, 100, 15, 17),
+        ("a2-highgpu-1g", "A100", 1, 24, 3, 5),
+        ("a3-highgpu-8g", "H100", 8, 1000, 70, 120),
+        ("a3-megagpu-8g", "H100", 8, 1800, 70, 120),
+        ("n1-standard-8+T4x1", "T4", 1, 16, 0.5, 1),
+        ("tpu-v3-8", "TPU-v3", 4, 16, 7, 9),
+        ("Standard_ND96isr_H100_v5", "H100", 8, 3200, 90, 130),
+        ("Standard_NC40ads_H100_v5", "H100-NVL", 1, 40, 6, 8),
+    ],
+)
+def test_well_known_machines(
+    instance: str, name: str, count: int, gbit: float, low: float, high: float
+) -> None:
+    found = load_offers().where(instance=instance).offers()
+    assert found
+    for offer in found:
+        assert (offer.accelerator, offer.accelerators) == (name, count)
+        assert offer.network == gbit * 1e9 / 8
+        assert low <= offer.price * 3600 <= high
+
+
+def test_imported_offers_take_the_place_of_a_providers_own(one_offer: Offer) -> None:
+    before = load_offers()
+    save_table(OfferTable.from_offers([one_offer]), imported_path("aws"))
+    after = load_offers()
+    assert after.where(cloud="aws").offers() == [one_offer]
+    assert after.where(cloud=["gcp", "azure"]).offers() == before.where(cloud=["gcp", "azure"]).offers()
+
+
+def test_a_damaged_import_is_reported_with_its_path(home: Path) -> None:
+    (home / "catalog").mkdir()
+    damaged = home / "catalog" / "aws.npz"
+    for content in (b"", b"PK not really", b"\x93NUMPY"):
+        damaged.write_bytes(content)
+        with pytest.raises(StorageError, match=r"aws\.npz cannot be read .*import that provider again"):
+            load_offers()
+
+
+def test_columns_cannot_be_written_to() -> None:
+    table = load_offers()
+    with pytest.raises(ValueError, match="read-only"):
+        table.price[0] = 0.0
+    assert np.isfinite(table.price).all()
