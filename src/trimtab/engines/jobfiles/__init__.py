@@ -1,0 +1,5 @@
+"""Job files: a workload on a configuration, written down for SkyPilot, Kubernetes, Slurm or Vertex AI."""
+
+from trimtab.engines.jobfiles.registry import job_file, targets
+
+__all__ = ["job_file", "targets"]
