@@ -7,6 +7,8 @@ import typer
 from rich.console import Console
 
 from trimtab import __version__
+from trimtab.cli.bench import bench
+from trimtab.cli.catalog import catalog_app
 from trimtab.core import TrimtabError
 
 app = typer.Typer(
@@ -30,6 +32,10 @@ def root(
     if version:
         print(f"trimtab {__version__}")
         raise typer.Exit
+
+
+app.command()(bench)
+app.add_typer(catalog_app, name="catalog")
 
 
 def main() -> None:

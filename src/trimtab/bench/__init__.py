@@ -1,0 +1,26 @@
+"""Is it true? One file per published result, against rules and peers, in one run.
+
+A bench is a module with `run(options) -> BenchResult`; adding one is a file and a line in `BENCHES`.
+"""
+
+from importlib import import_module
+
+from trimtab.bench.options import BenchOptions
+from trimtab.bench.result import BenchResult, Table
+from trimtab.core import NotFoundError
+
+__all__ = ["BENCHES", "BenchOptions", "BenchResult", "Table", "run_bench"]
+
+BENCHES = {
+    "gpu-steps": ("gpu_steps", "Step time and memory estimates against measurements on an H200."),
+    "profile-overhead": ("profile_overhead", "What `trimtab profile` adds to the step time of a script."),
+    "search": ("search", "Time of a recommendation over 20,000 configurations and of a catalog query."),
+}
+
+
+def run_bench(name: str, options: BenchOptions) -> BenchResult:
+    """Run the bench called `name`."""
+    if name not in BENCHES:
+        raise NotFoundError(f'no bench is called "{name}"; there are {", ".join(BENCHES)}')
+    result: BenchResult = import_module(f"trimtab.bench.{BENCHES[name][0]}").run(options)
+    return result

@@ -1,0 +1,236 @@
+"""The analytic estimator against step times and peak memory measured on an H200.
+
+Constants are fitted leaving out the model they are scored on; `--shipped` scores the catalog's constants as
+they are. Beside it, in the same run and with the same leave-one-out, a five-constant formula.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+from trimtab.bench.options import BenchOptions
+from trimtab.bench.result import BenchResult, Table
+from trimtab.catalog import accelerator
+from trimtab.core import BadInputError
+from trimtab.predict import (
+    MeasuredStep,
+    calibration,
+    cases,
+    cpu_step_time,
+    demand_of,
+    fit_constants,
+    predict_memory,
+    predict_seconds,
+    read_measurements,
+)
+
+Array = NDArray[np.float64]
+DEVICE = "H200"
+CPU_THREADS = 2
+
+PUBLISHED = {
+    "five-constant formula, constants fitted on the other models (README of the data)": {
+        "train_step_median_ape": 0.31,
+        "train_step_mean_ape": 0.41,
+    }
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Predictions:
+    """Seconds and peak bytes for every row on the device."""
+
+    seconds: Array
+    memory: Array
+
+
+def run(options: BenchOptions) -> BenchResult:
+    """Score the estimator on the bundled measurements or on those in `options.data`."""
+    everything = read_measurements(options.data or Path(str(files("trimtab.bench") / "data" / "gpu-steps")))
+    rows = [r for r in everything if r.device != "cpu"]
+    if not rows:
+        raise BadInputError("the measurements have no row on a GPU (device cuda)")
+    if not options.shipped and len({r.name for r in rows}) < 2:
+        raise BadInputError("leaving a model out needs at least two models; use --shipped to score only one")
+    ours = _shipped(rows) if options.shipped else _fitted(rows, options)
+    figures = _figures(rows, ours) | _cpu_figures(everything, rows, ours)
+    baselines: dict[str, Any] = {}
+    if not (options.shipped or options.quick):
+        baselines["five-constant formula"] = _time_figures(rows, _five_constants(rows, options))
+    return BenchResult(
+        "gpu-steps", figures, baselines, PUBLISHED, options.seed, _tables(rows, ours, baselines)
+    )
+
+
+def _shipped(rows: Sequence[MeasuredStep]) -> Predictions:
+    constants = calibration(accelerator(DEVICE))
+    case = cases(rows, accelerator(DEVICE))
+    return Predictions(predict_seconds(case, constants.step), predict_memory(case, constants.memory))
+
+
+def _fitted(rows: Sequence[MeasuredStep], options: BenchOptions) -> Predictions:
+    target = accelerator(DEVICE)
+    seconds, memory = np.zeros(len(rows)), np.zeros(len(rows))
+    names = list(dict.fromkeys(r.name for r in rows))
+    for name in options.track(names, "leaving one model out"):
+        step, peak = fit_constants([r for r in rows if r.name != name], target)
+        held_out = [i for i, r in enumerate(rows) if r.name == name]
+        unseen = cases([rows[i] for i in held_out], target)
+        seconds[held_out], memory[held_out] = predict_seconds(unseen, step), predict_memory(unseen, peak)
+    return Predictions(seconds, memory)
+
+
+def _figures(rows: Sequence[MeasuredStep], ours: Predictions) -> dict[str, Any]:
+    ran = np.array([not r.out_of_memory for r in rows])
+    weighed = np.array([r.peak_memory is not None for r in rows])
+    peaks = np.array([r.peak_memory or np.nan for r in rows])
+    memory_error = np.abs(ours.memory / peaks - 1)[weighed]
+    predicted_oom = ours.memory > accelerator(DEVICE).memory
+    figures = _time_figures(rows, ours.seconds) | {
+        "peak_memory_median_ape": float(np.median(memory_error)),
+        "peak_memory_mean_ape": float(memory_error.mean()),
+        "oom_accuracy": float((predicted_oom == ~ran).mean()),
+        "rows": len(rows),
+    }
+    if (~ran).any():
+        figures["oom_found"] = float(predicted_oom[~ran].mean())
+    low, high = calibration(accelerator(DEVICE)).time_error
+    ratio = np.array([r.seconds or np.nan for r in rows])[ran] / ours.seconds[ran]
+    figures["interval_coverage"] = float(((ratio >= low) & (ratio <= high)).mean())
+    return figures
+
+
+def _time_figures(rows: Sequence[MeasuredStep], seconds: Array) -> dict[str, Any]:
+    figures: dict[str, Any] = {}
+    for mode, training in (("train", True), ("infer", False)):
+        for suffix, precision in (("", None), ("_fp32", "tf32"), ("_bf16", "bf16")):
+            error = _time_errors(rows, seconds, training, precision)
+            if error.size:
+                figures[f"{mode}_step{suffix}_median_ape"] = float(np.median(error))
+                figures[f"{mode}_step{suffix}_mean_ape"] = float(error.mean())
+    return figures
+
+
+def _time_errors(
+    rows: Sequence[MeasuredStep], seconds: Array, training: bool, precision: str | None = None
+) -> Array:
+    return np.array(
+        [
+            abs(estimate / r.seconds - 1)
+            for r, estimate in zip(rows, seconds, strict=True)
+            if r.seconds and r.training == training and precision in (None, r.precision)
+        ]
+    )
+
+
+def _cpu_figures(
+    everything: Sequence[MeasuredStep], rows: Sequence[MeasuredStep], ours: Predictions
+) -> dict[str, Any]:
+    """The CPU rule's error, and whether it says anything about the GPU's for the same model."""
+    on_cpu = [r for r in everything if r.device == "cpu" and r.seconds]
+    if not on_cpu:
+        return {}
+    ratios: dict[str, list[float]] = {}
+    for r in on_cpu:
+        ask = demand_of(r.model, float(r.batch), r.training, "fp32")
+        ratios.setdefault(r.name, []).append(
+            (r.seconds or 0.0) / float(cpu_step_time(ask, CPU_THREADS).total)
+        )
+    gpu_ratios: dict[str, list[float]] = {}
+    for r, estimate in zip(rows, ours.seconds, strict=True):
+        if r.seconds and r.training:
+            gpu_ratios.setdefault(r.name, []).append(r.seconds / estimate)
+    both = [n for n in ratios if n in gpu_ratios]
+    error = np.abs(1 / np.concatenate([np.array(v) for v in ratios.values()]) - 1)
+    figures = {"cpu_step_median_ape": float(np.median(error))}
+    if len(both) > 2:
+        pairs = np.array([[np.log(ratios[n]).mean(), np.log(gpu_ratios[n]).mean()] for n in both])
+        figures["cpu_gpu_error_correlation"] = float(np.corrcoef(pairs.T)[0, 1])
+    return figures
+
+
+def _five_constants(rows: Sequence[MeasuredStep], options: BenchOptions) -> Array:
+    """max(launch · calls, FLOP / rate + bytes / bandwidth) + 5 · parameter bytes / 4 TB/s.
+
+    Fitted like ours on the other models, and, to its advantage, on training and inference apart.
+    """
+    seconds = np.zeros(len(rows))
+    for name in options.track(list(dict.fromkeys(r.name for r in rows)), "fitting the five-constant formula"):
+        for training in (True, False):
+            held_out = [i for i, r in enumerate(rows) if r.name == name and r.training == training]
+            known = [r for r in rows if r.name != name and r.training == training and r.seconds]
+            if held_out and known:
+                constants = _fit_five_constants(known)
+                seconds[held_out] = _five_constant_seconds(_columns([rows[i] for i in held_out]), constants)
+    return seconds
+
+
+def _fit_five_constants(known: Sequence[MeasuredStep]) -> Array:
+    truth = np.log([r.seconds or np.nan for r in known])
+    columns = _columns(known)
+
+    def loss(x: Array) -> float:
+        return float(np.abs(np.log(_five_constant_seconds(columns, x)) - truth).mean())
+
+    start = np.log([10e-6, 1.2, 130e12, 230e12, 23e12])
+    best = minimize(loss, start, method="Nelder-Mead", options={"maxiter": 300, "xatol": 1e-3, "fatol": 1e-4})
+    return np.asarray(best.x)
+
+
+def _columns(rows: Sequence[MeasuredStep]) -> Array:
+    """calls, FLOP, bytes, parameter bytes (training), half: one column per row."""
+    return np.array([_row(r) for r in rows]).T
+
+
+def _row(r: MeasuredStep) -> tuple[float, ...]:
+    operators = [o for o in r.model.operators if r.training or o.phase == "forward"]
+    flop = r.model.step_flop_per_sample if r.training else r.model.forward_flop_per_sample
+    return (
+        sum(o.calls for o in operators),
+        flop * r.batch,
+        sum(o.fixed_bytes + o.sample_bytes * r.batch for o in operators),
+        r.model.parameter_bytes if r.training else 0.0,
+        float(r.precision == "bf16"),
+    )
+
+
+def _five_constant_seconds(columns: Array, x: Array) -> Array:
+    launch, half_launch, rate, half_rate, bandwidth = np.exp(x)
+    calls, flop, traffic, parameters, half = columns
+    host = launch * calls * np.where(half > 0, half_launch, 1.0)
+    on_device = flop / np.where(half > 0, half_rate, rate) + traffic / bandwidth
+    return np.asarray(np.maximum(host, on_device) + 5 * parameters / 4e12)
+
+
+def _tables(rows: Sequence[MeasuredStep], ours: Predictions, baselines: dict[str, Any]) -> tuple[Table, ...]:
+    figures = _time_figures(rows, ours.seconds)
+    lines = []
+    for key in (k.removesuffix("_median_ape") for k in figures if k.endswith("_median_ape")):
+        rivals = [f"{b[f'{key}_median_ape']:.1%} / {b[f'{key}_mean_ape']:.1%}" for b in baselines.values()]
+        own = f"{figures[f'{key}_median_ape']:.1%} / {figures[f'{key}_mean_ape']:.1%}"
+        lines.append((key.replace("_", " "), own, *rivals))
+    by_model = []
+    for name in dict.fromkeys(r.name for r in rows):
+        chosen = [i for i, r in enumerate(rows) if r.name == name]
+        picked = [rows[i] for i in chosen]
+        time_error = _time_errors(picked, ours.seconds[chosen], True)
+        memory_error = [
+            abs(ours.memory[i] / peak - 1) for i in chosen if (peak := rows[i].peak_memory) is not None
+        ]
+        by_model.append(
+            (
+                name,
+                f"{np.median(time_error):.1%}" if time_error.size else "-",
+                f"{np.median(memory_error):.1%}" if memory_error else "-",
+            )
+        )
+    return (
+        Table("Absolute percentage error, median / mean", ("", "analytic", *baselines), tuple(lines)),
+        Table("By model, median error", ("model", "training step", "peak memory"), tuple(by_model)),
+    )

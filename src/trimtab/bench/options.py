@@ -1,0 +1,29 @@
+"""How a bench is asked for."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class BenchOptions:
+    """`quick` trades precision for time; `data` is a folder of measurements instead of the bundled ones;
+    `shipped` scores what ships with Trimtab without fitting anything; `quiet` hides the progress bar."""
+
+    quick: bool = False
+    data: Path | None = None
+    shipped: bool = False
+    seed: int = 0
+    quiet: bool = False
+
+    def track(self, items: Sequence[T], description: str) -> Iterable[T]:
+        """The items, with a progress bar on standard error while they last."""
+        if self.quiet:
+            return items
+        from rich.console import Console
+        from rich.progress import track
+
+        return track(items, description, console=Console(stderr=True), transient=True)

@@ -1,0 +1,51 @@
+"""`trimtab bench`: measure what the documentation claims."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def bench(
+    name: Annotated[str | None, typer.Argument(help="Which bench to run.", show_default=False)] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A shorter run with a rougher answer.")] = False,
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", help="A folder of data instead of what is bundled.", show_default=False),
+    ] = None,
+    shipped: Annotated[
+        bool, typer.Option("--shipped", help="Score the shipped constants and weights; fit nothing.")
+    ] = False,
+    seed: Annotated[int, typer.Option("--seed", help="Where randomness starts.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, last.")] = False,
+) -> None:
+    """Measure what the documentation claims; without NAME, list the benches.
+
+    Each prints its figures beside rules, peers and published results:
+    `trimtab bench gpu-steps`, `trimtab bench gpu-steps --shipped --data ../my-measurements --json`.
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from trimtab.bench import BENCHES, BenchOptions, run_bench
+
+    console = Console()
+    if name is None:
+        for bench_name, (_, summary) in BENCHES.items():
+            console.print(f"[bold]{bench_name:20}[/bold] {summary}")
+        return
+    result = run_bench(name, BenchOptions(quick, data, shipped, seed))
+    if as_json:
+        print(json.dumps(result.as_json()))
+        return
+    for shown in result.tables:
+        table = Table(*shown.columns, title=shown.title, title_justify="left")
+        for row in shown.rows:
+            table.add_row(*row)
+        console.print(table)
+    for key, value in result.figures.items():
+        console.print(f"{key} = {value:.4g}" if isinstance(value, float) else f"{key} = {value}")
+    for source, figures in result.published.items():
+        told = ", ".join(f"{k} = {v}" for k, v in figures.items())
+        console.print(f"[dim]published, {source}: {told}[/dim]")

@@ -1,0 +1,222 @@
+"""The rule: step time and memory of a profiled model on any hardware, from formulas and the local run."""
+
+from dataclasses import dataclass, fields
+from statistics import median
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trimtab.catalog import Accelerator, find_accelerator
+from trimtab.core import BadInputError, Profile
+from trimtab.predict.calibrated import calibration, reference
+from trimtab.predict.constants import device, gather
+from trimtab.predict.cpu import cpu_step_time
+from trimtab.predict.demand import demand_of
+from trimtab.predict.local_run import correction_on, correction_on_cpu
+from trimtab.predict.scale_out import (
+    ScaleOutAssumptions,
+    all_reduce_seconds,
+    exposed_seconds,
+    input_seconds,
+)
+from trimtab.predict.step_memory import memory_need, peak_memory
+from trimtab.predict.step_time import StepTime, step_time
+
+Array = NDArray[np.float64]
+
+# Drivers, contexts and fragmentation take their part before a tensor is allocated.
+USABLE_DEVICE_MEMORY = 0.94
+USABLE_HOST_MEMORY = 0.90
+
+# Truth over estimate on another CPU: corrected by a local run, and not.
+_CPU_ERROR = (0.70, 1.45)
+_UNCORRECTED_CPU_ERROR = (0.40, 2.50)
+
+
+@dataclass(frozen=True, slots=True)
+class Placements:
+    """Where a step might run, as columns: `device` indexes `devices`, -1 for the CPU of the node itself.
+
+    `cores`, `memory` (bytes) and `network` (bytes/s) are the node's; `batch` is samples per device.
+    """
+
+    devices: tuple[str, ...]
+    device: NDArray[np.intp]
+    per_node: Array
+    nodes: Array
+    cores: Array
+    memory: Array
+    network: Array
+    batch: Array
+
+
+@dataclass(frozen=True, slots=True)
+class StepEstimates:
+    """Columns again: seconds of a step in parts that add up to `total`, and memory per device in bytes.
+
+    `low` and `high` are factors on the time that hold the truth in 90 % of cases. `known` is False where
+    nothing is known of the device; the other columns mean nothing there. `measured` says that the constants
+    or the correction were measured on this very kind of device.
+    """
+
+    total: Array
+    launch: Array
+    compute: Array
+    traffic: Array
+    update: Array
+    network: Array
+    input: Array
+    memory: Array
+    memory_limit: Array
+    low: Array
+    high: Array
+    known: NDArray[np.bool_]
+    measured: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class _OneDevice:
+    """Columns for one device each, before network and input."""
+
+    total: Array
+    launch: Array
+    compute: Array
+    traffic: Array
+    update: Array
+    memory: Array
+    memory_limit: Array
+    low: Array
+    high: Array
+    known: NDArray[np.bool_]
+    measured: NDArray[np.bool_]
+
+
+class AnalyticEstimator:
+    """Estimates for one profile. `precision` overrides the number format seen in the run."""
+
+    name = "analytic"
+
+    def __init__(
+        self, profile: Profile, precision: str | None = None, assume: ScaleOutAssumptions | None = None
+    ) -> None:
+        if profile.model is None:
+            raise BadInputError(
+                f"the profile of {profile.workload.name!r} has no facts about a model, so its speed elsewhere"
+                " cannot be estimated; profile a script that trains with PyTorch"
+            )
+        if not profile.model.operators or profile.model.forward_flop_per_sample <= 0:
+            raise BadInputError(
+                f"the profile of {profile.workload.name!r} has no traced step; profile it for longer (--for)"
+                " so that a few steps complete"
+            )
+        self._profile = profile
+        self._model = profile.model
+        self._precision = precision or profile.model.precision
+        self._assume = assume or ScaleOutAssumptions()
+
+    def estimate(self, where: Placements) -> StepEstimates:
+        """Step time and memory at every placement."""
+        on_cpu = where.device < 0
+        one = self._on_accelerator(where)
+        if on_cpu.any():
+            one = _choose(on_cpu, self._on_cpu(where), one)
+        network = self._network_seconds(where, one.total)
+        waiting = self._input_seconds(where, one.total)
+        columns = {f.name: getattr(one, f.name) for f in fields(one)}
+        columns["total"] = one.total + network + waiting
+        return StepEstimates(network=network, input=waiting, **columns)
+
+    def _on_accelerator(self, where: Placements) -> _OneDevice:
+        facts = [find_accelerator(name) for name in where.devices]
+        # Unknown devices and CPUs borrow the reference's row so that all columns have one length.
+        table = [a if a is not None and _trains(a) else reference() for a in facts] + [reference()]
+        index = where.device
+        fits = [calibration(a) for a in table]
+        corrections = [correction_on(a, self._profile, self._model, self._precision) for a in table]
+
+        def column(values: list[Any]) -> NDArray[Any]:
+            return np.array(values)[index]
+
+        step = step_time(
+            demand_of(self._model, where.batch, True, self._precision),
+            gather([device(a, self._precision) for a in table], index),
+            gather([f.step for f in fits], index),
+        ).scaled(column([c.factor for c in corrections]))
+        need = memory_need(self._model, where.batch, True, self._precision)
+        exact = column([c.exact for c in corrections])
+        # A correction measured on the very device leaves about half of the error, in log terms.
+        power = np.where(exact, 0.5, 1.0)
+        return _OneDevice(
+            **_parts(step),
+            memory=np.asarray(peak_memory(need, gather([f.memory for f in fits], index))),
+            memory_limit=column([a.memory * USABLE_DEVICE_MEMORY for a in table]),
+            low=column([f.time_error[0] for f in fits]) ** power,
+            high=column([f.time_error[1] for f in fits]) ** power,
+            known=column([a is not None and _trains(a) for a in facts] + [False]),
+            measured=column([f.measured for f in fits]) | exact,
+        )
+
+    def _on_cpu(self, where: Placements) -> _OneDevice:
+        fixed = correction_on_cpu(self._profile, self._model)
+        ask = demand_of(self._model, where.batch, True, "fp32")
+        step = cpu_step_time(ask, where.cores).scaled(fixed.factor)
+        low, high = _CPU_ERROR if fixed.exact else _UNCORRECTED_CPU_ERROR
+        rows = len(where.device)
+        return _OneDevice(
+            **_parts(step),
+            memory=self._host_memory(where),
+            memory_limit=where.memory * USABLE_HOST_MEMORY,
+            low=np.full(rows, low),
+            high=np.full(rows, high),
+            known=np.ones(rows, dtype=np.bool_),
+            measured=np.full(rows, fixed.exact),
+        )
+
+    def _host_memory(self, where: Placements) -> Array:
+        """What the local run needed, with activations grown or shrunk to the batch."""
+        steps = self._profile.steps
+        local_batch, workers = (steps.batch_size, steps.workers) if steps else (1, 1)
+        observed = max(self._profile.series.memory, default=0.0) / max(1, workers)
+        extra = self._model.saved_sample_bytes * (where.batch - local_batch)
+        least = 2 * self._model.parameter_bytes + self._model.optimizer_state_bytes
+        return np.maximum(observed + extra, least)
+
+    def _network_seconds(self, where: Placements, step: Array) -> Array:
+        facts = [find_accelerator(name) for name in where.devices]
+        slowest = 1e9
+        links = np.array([a.interconnect.bandwidth if a else slowest for a in facts] + [slowest])
+        reduce = all_reduce_seconds(
+            self._model.parameter_bytes,
+            where.per_node,
+            where.nodes,
+            links[where.device],
+            where.network,
+            self._assume,
+        )
+        return np.asarray(exposed_seconds(reduce, step, self._assume))
+
+    def _input_seconds(self, where: Placements, step: Array) -> Array:
+        steps = self._profile.steps
+        if steps is None or steps.input_wait <= 0 or not steps.seconds:
+            return np.zeros_like(step)
+        serial = steps.loader_workers == 0
+        # Loader workers that were late were busy all along: a sample costs them the whole step.
+        busy = steps.input_wait if serial else median(steps.seconds) * steps.loader_workers
+        cores = np.minimum(where.cores / where.per_node, max(1, steps.loader_workers))
+        return np.asarray(input_seconds(serial, busy / steps.batch_size, where.batch, cores, step))
+
+
+def _trains(target: Accelerator) -> bool:
+    """Whether the formulas apply: it has a floating-point peak that training can use."""
+    return any(target.peak.get(f) for f in ("fp32", "tf32", "bf16", "fp16"))
+
+
+def _parts(step: StepTime) -> dict[str, Array]:
+    return {f.name: np.asarray(getattr(step, f.name), dtype=float) for f in fields(step)}
+
+
+def _choose(mask: NDArray[np.bool_], yes: _OneDevice, no: _OneDevice) -> _OneDevice:
+    return _OneDevice(
+        **{f.name: np.where(mask, getattr(yes, f.name), getattr(no, f.name)) for f in fields(_OneDevice)}
+    )

@@ -1,0 +1,152 @@
+"""Fitting a device's constants to measured steps, and finding out how far off they are on unseen models."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
+
+from trimtab.catalog import Accelerator
+from trimtab.predict.constants import Calibration, Device, MemoryConstants, StepConstants, device, gather
+from trimtab.predict.demand import Demand, demand_of, stack
+from trimtab.predict.measurements import MeasuredStep
+from trimtab.predict.step_memory import MemoryNeed, memory_need, peak_memory
+from trimtab.predict.step_time import step_time
+
+Array = NDArray[np.float64]
+
+# How strongly a constant is held to its start (in units of log ratio to log error): weak enough for 100 rows
+# to overrule it, strong enough to settle what the rows leave open.
+_TIE = 0.2
+_OUTLIER = 0.15
+
+
+@dataclass(frozen=True, slots=True)
+class Cases:
+    """Measured steps on one accelerator, ready for the formulas."""
+
+    steps: tuple[MeasuredStep, ...]
+    ask: Demand
+    need: MemoryNeed
+    device: Device
+
+    @property
+    def models(self) -> list[str]:
+        """Names of the models in order of appearance."""
+        return list(dict.fromkeys(s.name for s in self.steps))
+
+
+def cases(steps: Sequence[MeasuredStep], accelerator: Accelerator) -> Cases:
+    """Formulas' inputs for the rows of one accelerator."""
+    precisions = sorted({s.precision for s in steps})
+    index = np.array([precisions.index(s.precision) for s in steps])
+    return Cases(
+        steps=tuple(steps),
+        ask=stack(demand_of(s.model, float(s.batch), s.training, s.precision) for s in steps),
+        need=_stack_needs([_need(s) for s in steps]),
+        device=gather([device(accelerator, p) for p in precisions], index),
+    )
+
+
+def predict_seconds(case: Cases, constants: StepConstants) -> Array:
+    """Seconds of every case."""
+    return np.asarray(step_time(case.ask, case.device, constants).total)
+
+
+def predict_memory(case: Cases, constants: MemoryConstants) -> Array:
+    """Peak bytes of every case."""
+    return np.asarray(peak_memory(case.need, constants))
+
+
+def fit_constants(
+    steps: Sequence[MeasuredStep], accelerator: Accelerator
+) -> tuple[StepConstants, MemoryConstants]:
+    """Constants that make the formulas agree best with the measured steps."""
+    good = [s for s in steps if not s.out_of_memory]
+    case = cases(good, accelerator)
+    seconds = np.array([s.seconds for s in good], dtype=float)
+    step = _fit(StepConstants, lambda c: predict_seconds(case, c), seconds)
+    with_memory = cases([s for s in good if s.peak_memory], accelerator)
+    peaks = np.array([s.peak_memory for s in with_memory.steps], dtype=float)
+    memory = _fit(MemoryConstants, lambda c: predict_memory(with_memory, c), peaks)
+    return step, memory
+
+
+def leave_one_model_out(
+    steps: Sequence[MeasuredStep],
+    accelerator: Accelerator,
+    progress: Callable[[str], None] = lambda name: None,
+) -> tuple[Array, Array]:
+    """Seconds and peak bytes of every row, each by constants fitted on the other models only."""
+    everything = cases(steps, accelerator)
+    seconds, peaks = np.zeros(len(steps)), np.zeros(len(steps))
+    for name in everything.models:
+        held_out = [i for i, s in enumerate(steps) if s.name == name]
+        step, memory = fit_constants([s for s in steps if s.name != name], accelerator)
+        unseen = cases([steps[i] for i in held_out], accelerator)
+        seconds[held_out] = predict_seconds(unseen, step)
+        peaks[held_out] = predict_memory(unseen, memory)
+        progress(name)
+    return seconds, peaks
+
+
+def calibrate(
+    steps: Sequence[MeasuredStep],
+    accelerator: Accelerator,
+    progress: Callable[[str], None] = lambda name: None,
+) -> Calibration:
+    """Constants from all rows, with error ranges from constants that had not seen the model."""
+    seconds, peaks = leave_one_model_out(steps, accelerator, progress)
+    step, memory = fit_constants(steps, accelerator)
+    time_ratio = [s.seconds / p for s, p in zip(steps, seconds, strict=True) if s.seconds]
+    memory_ratio = [s.peak_memory / p for s, p in zip(steps, peaks, strict=True) if s.peak_memory]
+    return Calibration(step, memory, _error_range(time_ratio), _error_range(memory_ratio))
+
+
+def calibration_data(calibration: Calibration) -> dict[str, Any]:
+    """What the catalog's entry of the device holds; four digits are more than the fit knows."""
+    rounded = {
+        part: {k: float(f"{v:.4g}") for k, v in asdict(getattr(calibration, part)).items()}
+        for part in ("step", "memory")
+    }
+    return {
+        **rounded,
+        "time_error": [float(f"{v:.4g}") for v in calibration.time_error],
+        "memory_error": [float(f"{v:.4g}") for v in calibration.memory_error],
+    }
+
+
+def _error_range(ratios: Sequence[float]) -> tuple[float, float]:
+    low, high = np.quantile(np.asarray(ratios), [0.05, 0.95])
+    return min(1.0, float(low)), max(1.0, float(high))
+
+
+C = TypeVar("C", StepConstants, MemoryConstants)
+
+
+def _fit(kind: type[C], predict: Callable[[C], Array], truth: Array) -> C:
+    """Least squares on the log of the error, forgiving outliers, each constant tied weakly to its start."""
+    names = [f.name for f in fields(kind)]
+    start, low, high = (np.log([f.metadata[k] for f in fields(kind)]) for k in ("start", "low", "high"))
+    target = np.log(truth)
+
+    def residuals(x: Array) -> Array:
+        constants = kind(**dict(zip(names, np.exp(x), strict=True)))
+        return np.concatenate([np.log(predict(constants)) - target, _TIE * (x - start)])
+
+    solution = least_squares(residuals, start, bounds=(low, high), loss="soft_l1", f_scale=_OUTLIER)
+    return kind(**dict(zip(names, (float(v) for v in np.exp(solution.x)), strict=True)))
+
+
+def _need(step: MeasuredStep) -> MemoryNeed:
+    """Inference rows were measured after training steps: the optimizer's state was still allocated."""
+    left_over = 0.0 if step.training else step.model.optimizer_state_bytes
+    return memory_need(step.model, float(step.batch), step.training, step.precision, left_over)
+
+
+def _stack_needs(needs: Sequence[MemoryNeed]) -> MemoryNeed:
+    return MemoryNeed(
+        **{f.name: np.array([float(getattr(n, f.name)) for n in needs]) for f in fields(MemoryNeed)}
+    )

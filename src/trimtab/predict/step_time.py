@@ -1,0 +1,101 @@
+"""How long one step takes on one device: a roofline per operator kind beside the host that launches it.
+
+    host   = launches of every operator
+    device = FLOP / rate + bytes / bandwidth + parameter update + a floor per kernel
+    step   = (host^q + device^q)^(1/q)
+
+The host runs ahead of the device, so the slower of the two sets the pace; near a tie each delays the other a
+little, which the exponent q says.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from trimtab.predict.constants import Device, StepConstants
+from trimtab.predict.demand import Demand, Quantity
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """Seconds of a step and where they go; the four parts add up to `total`."""
+
+    total: Quantity
+    launch: Quantity
+    compute: Quantity
+    traffic: Quantity
+    update: Quantity
+
+    def scaled(self, factor: Quantity) -> "StepTime":
+        """Every part times `factor`."""
+        return StepTime(
+            self.total * factor,
+            self.launch * factor,
+            self.compute * factor,
+            self.traffic * factor,
+            self.update * factor,
+        )
+
+
+def step_time(ask: Demand, device: Device, constants: StepConstants) -> StepTime:
+    """Seconds of one step, without network and input."""
+    host = _host_seconds(ask, constants)
+    compute = _compute_seconds(ask, device, constants)
+    traffic = _traffic_seconds(ask, device, constants)
+    update = ask.updated_bytes / (constants.update_bandwidth * device.bandwidth)
+    on_device = compute + traffic + update
+    q = constants.sharpness
+    total = (host**q + on_device**q) ** (1.0 / q)
+    host_share = (host / total) ** q
+    device_scale = total * (1.0 - host_share) / on_device
+    return StepTime(
+        total, total * host_share, compute * device_scale, traffic * device_scale, update * device_scale
+    )
+
+
+def _host_seconds(ask: Demand, constants: StepConstants) -> Quantity:
+    calls = (
+        ask.conv_calls * constants.conv_launch
+        + ask.matmul_calls * constants.matmul_launch
+        + ask.attention_calls * constants.attention_launch
+        + ask.recurrent_calls * constants.recurrent_launch
+        + ask.other_calls * constants.other_launch
+        + ask.small_calls * constants.small_launch
+    )
+    slower = _where(ask.training, 1.0, constants.inference_launch) * _where(
+        ask.half, constants.half_launch, 1.0
+    )
+    return constants.step_launch + calls * slower
+
+
+def _compute_seconds(ask: Demand, device: Device, constants: StepConstants) -> Quantity:
+    conv_rate = device.conv_peak * _where(
+        ask.half, constants.half_conv_utilization, constants.conv_utilization
+    )
+    matmul_rate = device.matmul_peak * _where(
+        ask.half, constants.half_matmul_utilization, constants.matmul_utilization
+    )
+    kernels = ask.conv_calls + ask.matmul_calls + ask.attention_calls + ask.other_calls
+    return (
+        ask.conv_flop / conv_rate
+        + ask.matmul_flop / matmul_rate
+        + ask.grouped_flop / (constants.grouped_utilization * device.full_peak)
+        + kernels * constants.kernel_floor
+    )
+
+
+def _traffic_seconds(ask: Demand, device: Device, constants: StepConstants) -> Quantity:
+    backward = constants.backward_traffic
+    relative = (
+        (ask.forward_conv_bytes + backward * ask.backward_conv_bytes) / constants.conv_bandwidth
+        + (ask.forward_matmul_bytes + backward * ask.backward_matmul_bytes) / constants.matmul_bandwidth
+        + (ask.forward_light_bytes + backward * ask.backward_light_bytes) / constants.light_bandwidth
+        + ask.copied_bytes / constants.matmul_bandwidth
+        + ask.recurrent_bytes / constants.recurrent_bandwidth
+    )
+    return relative / device.bandwidth * _where(ask.half, constants.half_traffic, 1.0)
+
+
+def _where(flag: Quantity, yes: Quantity, no: Quantity) -> Quantity:
+    """`yes` where the flag is one; plain numbers stay plain, which is faster."""
+    return np.asarray(flag) * yes + (1.0 - np.asarray(flag)) * no
