@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from trimtab.catalog.accelerators import (
+from trimtab.catalog.hardware import (
     FORMATS,
     Accelerator,
     Interconnect,

@@ -7,8 +7,8 @@ from datetime import UTC, date, datetime
 from difflib import get_close_matches
 from pathlib import Path
 
-from trimtab.catalog.accelerators import find_accelerator
 from trimtab.catalog.archive import save_table
+from trimtab.catalog.hardware import find_accelerator
 from trimtab.catalog.instances import corrected, network_bandwidth
 from trimtab.catalog.offers import imported_path
 from trimtab.catalog.pairing import priced_with_hosts

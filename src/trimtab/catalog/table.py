@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trimtab.catalog.accelerators import find_accelerator
+from trimtab.catalog.hardware import find_accelerator
 from trimtab.catalog.strings import Strings, is_pattern
 from trimtab.core import NotFoundError, Offer
 
