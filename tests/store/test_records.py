@@ -79,7 +79,7 @@ profiles = built(
 )
 serial = itertools.count()
 many = settings(
-    max_examples=40,
+    max_examples=25,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

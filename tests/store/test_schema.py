@@ -1,7 +1,9 @@
 """Opening: fresh, again, at once, after a newer version, beside strangers; and rows that stay as they are."""
 
+import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +20,19 @@ from trimtab.store import Store, open_store
 from trimtab.store.address import resolve
 from trimtab.store.schema import REVISIONS
 from trimtab.store.tables import VERSION_TABLE, metadata
+
+# Imports first and waits, so that what all openers do at the same moment is open.
+OPENER = """
+import sys
+import alembic.command, psycopg
+import trimtab.store.ledger
+from trimtab.store import open_store
+
+print("ready", flush=True)
+sys.stdin.readline()
+with open_store(sys.argv[1]) as store:
+    store.events.append("opened", sys.argv[2], {}, 0.0)
+"""
 
 
 def raw(url: str, *statements: str) -> None:
@@ -39,17 +54,34 @@ def test_a_store_opened_again_holds_what_it_held(url: str, make_decision: Callab
 
 
 def test_processes_that_open_a_fresh_store_at_once_all_succeed(url: str) -> None:
-    code = "import sys; from trimtab.store import open_store\nsys.stdin.readline()\n" + (
-        "with open_store(sys.argv[1]) as store: store.events.append('opened', sys.argv[2], {}, 0.0)"
-    )
     openers = [
-        subprocess.Popen([sys.executable, "-c", code, url, str(n)], stdin=subprocess.PIPE) for n in range(4)
+        subprocess.Popen(
+            [sys.executable, "-c", OPENER, url, str(n)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        for n in range(4)
     ]
     for opener in openers:
-        opener.communicate(b"go\n")
-    assert [opener.returncode for opener in openers] == [0, 0, 0, 0]
+        assert opener.stdout is not None
+        assert opener.stdout.readline() == b"ready\n"
+    for opener in openers:
+        assert opener.stdin is not None
+        opener.stdin.write(b"go\n")
+        opener.stdin.flush()
+    for opener in openers:
+        opener.communicate()
+    assert [opener.returncode for opener in openers] == [0] * 4
     with open_store(url) as store:
-        assert sorted(event.subject for event in store.events.since(0)) == ["0", "1", "2", "3"]
+        assert sorted(event.subject for event in store.events.since(0)) == list("0123")
+
+
+def test_opening_waits_for_another_process_that_is_writing_the_fresh_file(tmp_path: Path) -> None:
+    other = sqlite3.connect(tmp_path / "s.sqlite", isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    release = threading.Timer(0.5, other.execute, ["ROLLBACK"])
+    release.start()
+    open_store(f"sqlite:///{tmp_path}/s.sqlite").close()
+    release.join()
+    other.close()
 
 
 def test_a_store_made_by_a_newer_version_is_refused_and_left_alone(url: str) -> None:

@@ -91,7 +91,7 @@ def _set_up_sqlite(connection: sqlite3.Connection, _record: Any) -> None:
 
 
 def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
-    # The switch needs the file to itself and, unlike all else, fails at once instead of waiting for it.
+    # The switch needs the file to itself and, while another process writes, fails at once instead of waiting.
     deadline = time.monotonic() + BUSY_TIMEOUT
     while True:
         try:
