@@ -27,6 +27,7 @@ OFFERS = {
     "amd": _offer("azure", "eastus", "Standard_ND96isr_MI300X_v5", 96, 1850 * GIB, "MI300X", 8),
     "attached": _offer("gcp", "us-central1", "n1-standard-8+T4x1", 8, 30 * GIB, "T4", 1),
     "h100": _offer("gcp", "us-central1", "a3-highgpu-8g", 208, 1872 * GIB, "H100", 8),
+    "tpu": _offer("gcp", "us-central1", "tpu-v5litepod-8", 224, 384 * GIB, "TPU-v5e", 8),
     "cpu": _offer("gcp", "us-central1", "n2-standard-8", 8, 32 * GIB, None, 0),
 }
 

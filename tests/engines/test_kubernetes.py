@@ -92,6 +92,11 @@ def test_several_nodes_find_the_first_through_the_service(configuration: Configu
     assert service["spec"]["clusterIP"] == "None"
 
 
+def test_a_tpu_slice_is_no_node(configuration: Configure) -> None:
+    with pytest.raises(BadInputError, match="skypilot target"):
+        manifest(configuration("tpu"))
+
+
 def test_mpirun_over_several_nodes_is_refused(configuration: Configure) -> None:
     with pytest.raises(BadInputError, match="over ssh"):
         job_file("kubernetes", Workload("a", command=("mpirun", "x")), configuration("a100", nodes=2))

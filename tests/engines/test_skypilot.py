@@ -42,6 +42,7 @@ def test_skypilot_reads_every_file(configuration: Configure, skypilot_python: Pa
         configuration("attached", nodes=4, spot=True),
         configuration("h100"),
         configuration("cpu", nodes=3),
+        configuration("tpu"),
     ]
     texts = [
         job_file("skypilot", Workload("Ünusual --- näme__", command=COMMAND), c, expected_seconds=4000.0)
@@ -62,7 +63,8 @@ def test_skypilot_reads_every_file(configuration: Configure, skypilot_python: Pa
     assert done.returncode == 0, done.stderr
     tasks = json.loads(done.stdout.splitlines()[-1])
     for wanted, text, task in zip(configurations, texts, tasks, strict=True):
-        offer = wanted.offer
+        offer, asked = wanted.offer, yaml.safe_load(text)["resources"]
+        name, _, count = asked.get("accelerators", "").partition(":")
         assert task == {
             "name": "nusual-n-me",
             "nodes": wanted.nodes,
@@ -70,8 +72,8 @@ def test_skypilot_reads_every_file(configuration: Configure, skypilot_python: Pa
             "cloud": offer.cloud,
             "region": offer.region,
             "spot": wanted.spot,
-            "instance": offer.instance.split("+")[0],
-            "accelerators": {offer.accelerator: offer.accelerators} if offer.accelerators else None,
+            "instance": asked.get("instance_type"),
+            "accelerators": {name: int(count)} if name else None,
         }
 
 
@@ -81,6 +83,15 @@ def test_an_attached_accelerator_is_split_from_its_host(configuration: Configure
         "infra": "gcp/us-central1",
         "instance_type": "n1-standard-8",
         "accelerators": "T4:1",
+        "use_spot": False,
+    }
+
+
+def test_a_tpu_slice_brings_its_machine_along(configuration: Configure) -> None:
+    task = yaml.safe_load(job_file("skypilot", Workload("a", command=COMMAND), configuration("tpu")))
+    assert task["resources"] == {
+        "infra": "gcp/us-central1",
+        "accelerators": "tpu-v5litepod-8:1",
         "use_spot": False,
     }
 

@@ -10,6 +10,7 @@ from trimtab.engines.jobfiles.launcher import Launcher, launcher
 from trimtab.engines.jobfiles.machine import (
     default_image,
     is_attached,
+    is_tpu_vm,
     machine_type,
     requestable_cpus,
     requestable_memory,
@@ -39,7 +40,9 @@ _SPOT_RETRIES_PER_NODE = 3
 
 def write(job: Job) -> str:
     """The manifest as YAML: one Job, and for several nodes a Service after it."""
-    nodes = job.configuration.nodes
+    nodes, offer = job.configuration.nodes, job.configuration.offer
+    if is_tpu_vm(offer):
+        raise BadInputError(f"{offer.instance} is no type of Kubernetes node; use the skypilot target")
     if nodes > 1 and launcher(job.workload.command, job.configuration.devices) is Launcher.FIRST_NODE:
         raise BadInputError(
             f"{job.workload.command[0]} reaches other nodes over ssh, which a Kubernetes Job does not offer; "
@@ -49,7 +52,7 @@ def write(job: Job) -> str:
         f"The image {_image(job)} must hold the code, in its working directory.",
         "It needs nodes of the type named in nodeSelector.",
     ]
-    if job.configuration.spot and job.configuration.offer.cloud not in SPOT_LABELS:
+    if job.configuration.spot and offer.cloud not in SPOT_LABELS:
         notes.append("Spot nodes of this cloud have no label known here: add yours to nodeSelector.")
     documents = [_job(job), _service(job)] if nodes > 1 else [_job(job)]
     return comment(job.header("kubectl apply -f job.yaml", notes)) + to_yaml(*documents)

@@ -25,6 +25,11 @@ def is_attached(offer: Offer) -> bool:
     return "+" in offer.instance
 
 
+def is_tpu_vm(offer: Offer) -> bool:
+    """Whether the offer is a TPU slice with its own host ("tpu-v5litepod-8") and so has no machine type."""
+    return offer.instance.startswith("tpu-")
+
+
 def requestable_cpus(offer: Offer) -> float:
     """Cores a job may ask for and still fit beside the node's own agents; a multiple of 0.1."""
     return max(0.1, math.floor((CPU_SHARE * offer.vcpus - CPU_RESERVE) * 10) / 10)

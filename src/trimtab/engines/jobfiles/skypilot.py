@@ -2,7 +2,7 @@
 
 from trimtab.core import BadInputError
 from trimtab.engines.jobfiles.job import Job, comment
-from trimtab.engines.jobfiles.machine import machine_type
+from trimtab.engines.jobfiles.machine import is_tpu_vm, machine_type
 from trimtab.engines.jobfiles.script import Rendezvous, node_script
 from trimtab.engines.jobfiles.yaml_text import to_yaml
 
@@ -45,17 +45,19 @@ def write(job: Job) -> str:
     configuration, offer = job.configuration, job.configuration.offer
     if offer.cloud not in CLOUDS:
         raise BadInputError(f'SkyPilot does not rent from "{offer.cloud}"; it knows {", ".join(CLOUDS)}')
-    resources: dict[str, object] = {
-        "infra": "/".join(filter(None, (offer.cloud, offer.region))),
-        "instance_type": machine_type(offer),
-    }
-    if offer.accelerators:
-        resources["accelerators"] = f"{offer.accelerator}:{offer.accelerators}"
+    resources: dict[str, object] = {"infra": "/".join(filter(None, (offer.cloud, offer.region)))}
+    if is_tpu_vm(offer):
+        # SkyPilot knows a slice as one accelerator that brings its machine along.
+        resources["accelerators"] = f"{offer.instance}:1"
+    else:
+        resources["instance_type"] = machine_type(offer)
+        if offer.accelerators:
+            resources["accelerators"] = f"{offer.accelerator}:{offer.accelerators}"
     resources["use_spot"] = configuration.spot
     rendezvous = Rendezvous(
         rank='"$SKYPILOT_NODE_RANK"',
         address=_FIRST_NODE,
-        workers='"$SKYPILOT_NUM_GPUS_PER_NODE"' if offer.accelerators else None,
+        workers='"$SKYPILOT_NUM_GPUS_PER_NODE"' if offer.accelerators and not is_tpu_vm(offer) else None,
     )
     # SkyPilot has no time limit of its own.
     prefix = f"exec timeout --kill-after=60 {job.time_limit}" if job.time_limit else "exec"

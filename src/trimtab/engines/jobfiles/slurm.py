@@ -4,7 +4,7 @@ import math
 
 from trimtab.engines.jobfiles.job import Job, comment
 from trimtab.engines.jobfiles.launcher import Launcher, launcher
-from trimtab.engines.jobfiles.machine import requestable_cpus, requestable_memory
+from trimtab.engines.jobfiles.machine import is_tpu_vm, requestable_cpus, requestable_memory
 from trimtab.engines.jobfiles.script import Rendezvous, node_script
 
 _RENDEZVOUS = Rendezvous(rank='"$SLURM_NODEID"', address='"$FIRST_NODE"')
@@ -34,7 +34,7 @@ def _options(job: Job) -> list[str]:
         f"cpus-per-task={max(1, math.floor(requestable_cpus(offer)))}",
         f"mem={requestable_memory(offer) // 2**20}M",
     ]
-    if offer.accelerators:
+    if offer.accelerators and not is_tpu_vm(offer):
         # Type names in gres are each site's own; a wrong one is refused, none is always right.
         options.append(f"gres=gpu:{offer.accelerators}")
     if job.time_limit is not None:
