@@ -1,0 +1,35 @@
+"""How do we talk to Linux? cgroups v1 and v2 and `/proc`: the one place that knows their file formats."""
+
+from trimtab.kernel.group import Group, NoGroupError, sweep_groups
+from trimtab.kernel.hierarchy import Hierarchy, find_hierarchy
+from trimtab.kernel.limits import cpu_limit, memory_limit
+from trimtab.kernel.owner import Owner
+from trimtab.kernel.process import (
+    Process,
+    die_with_parent,
+    environment,
+    network_bytes,
+    process_io,
+    processes,
+    read_process,
+    tree,
+)
+
+__all__ = [
+    "Group",
+    "Hierarchy",
+    "NoGroupError",
+    "Owner",
+    "Process",
+    "cpu_limit",
+    "die_with_parent",
+    "environment",
+    "find_hierarchy",
+    "memory_limit",
+    "network_bytes",
+    "process_io",
+    "processes",
+    "read_process",
+    "sweep_groups",
+    "tree",
+]

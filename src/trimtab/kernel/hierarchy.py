@@ -1,0 +1,77 @@
+"""Where the cgroup file systems are mounted and which group this process is in."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+_PROC_SELF = Path("/proc/self")
+_V1_NEEDED = ("cpuacct", "memory")
+_V1_WANTED = ("cpu",)
+
+
+@dataclass(frozen=True, slots=True)
+class Hierarchy:
+    """The folders of this process's own group: one per controller in version 1, one under "" in version 2."""
+
+    version: int
+    folders: dict[str, Path]
+
+
+def find_hierarchy(proc: Path = _PROC_SELF) -> Hierarchy | None:
+    """The hierarchy that can account for CPU and memory; None where no cgroups are mounted.
+
+    On a hybrid system the controllers are in version 1 and the version 2 mount has none: version 1 it is.
+    """
+    try:
+        mounts = _mounts((proc / "mountinfo").read_text())
+        groups = _groups((proc / "cgroup").read_text())
+    except OSError:
+        return None
+    if all(name in mounts for name in _V1_NEEDED):
+        wanted = [name for name in (*_V1_NEEDED, *_V1_WANTED) if name in mounts]
+        return Hierarchy(1, {name: _folder(mounts[name], groups.get(name, "/")) for name in wanted})
+    if "" in mounts:
+        return Hierarchy(2, {"": _folder(mounts[""], groups.get("", "/"))})
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Mount:
+    point: Path
+    root: str
+
+
+def _mounts(mountinfo: str) -> dict[str, _Mount]:
+    """Controller to mount; "" is version 2.
+
+    A line is "36 35 0:34 /root /mount/point rw,relatime shared:1 - cgroup cgroup rw,memory": mount root and
+    point are fields 4 and 5, after the lone "-" come type, source and the options that name the controllers.
+    """
+    found: dict[str, _Mount] = {}
+    for line in mountinfo.splitlines():
+        head, _, tail = line.partition(" - ")
+        fields, (kind, *rest) = head.split(), tail.split() or [""]
+        if len(fields) < 5 or kind not in ("cgroup", "cgroup2"):
+            continue
+        mount = _Mount(Path(fields[4].replace("\\040", " ")), fields[3])
+        names = [""] if kind == "cgroup2" else rest[-1].split(",")
+        for name in names:
+            found.setdefault(name, mount)
+    return found
+
+
+def _groups(text: str) -> dict[str, str]:
+    """Controller to group path. Lines are "4:memory:/some/group"; version 2's is "0::/some/group"."""
+    found = {}
+    for line in text.splitlines():
+        _, controllers, path = line.split(":", 2)
+        for name in controllers.split(","):
+            found[name] = path
+    return found
+
+
+def _folder(mount: _Mount, group: str) -> Path:
+    """A group's folder. Inside a container the path may lie outside what is mounted: then its root it is."""
+    inside = os.path.relpath(group, mount.root)
+    folder = mount.point if inside.startswith("..") else mount.point / inside
+    return folder if folder.is_dir() else mount.point

@@ -1,0 +1,134 @@
+"""Processes as `/proc` shows them: who descends from whom and what they used."""
+
+import ctypes
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_PROC = Path("/proc")
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process. `started` is in clock ticks since boot, so (pid, started) never names two processes.
+
+    `cpu` is seconds of user and system time, `memory` resident bytes. A `zombie` has ended but not been
+    waited for.
+    """
+
+    pid: int
+    parent: int
+    group: int
+    started: int
+    cpu: float
+    memory: float
+    zombie: bool
+
+
+def read_process(pid: int) -> Process | None:
+    """The process, or None when it is gone.
+
+    `/proc/PID/stat` is "pid (comm) state ppid pgrp … utime(14) stime(15) … starttime(22) vsize rss(24) …";
+    comm may hold spaces and parentheses, so the fields are counted from the last ")".
+    """
+    try:
+        text = (_PROC / str(pid) / "stat").read_text(errors="replace")
+    except OSError:
+        return None
+    fields = text[text.rindex(")") + 2 :].split()
+    return Process(
+        pid=pid,
+        parent=int(fields[1]),
+        group=int(fields[2]),
+        started=int(fields[19]),
+        cpu=(int(fields[11]) + int(fields[12])) / _TICKS,
+        memory=float(int(fields[21]) * _PAGE),
+        zombie=fields[0] in "ZX",
+    )
+
+
+def processes() -> Iterator[Process]:
+    """Every process that can be seen."""
+    for entry in os.listdir(_PROC):
+        if entry.isdigit() and (found := read_process(int(entry))) is not None:
+            yield found
+
+
+def tree(root: int, also: Iterable[Process] = ()) -> list[Process]:
+    """`root` and all its living descendants.
+
+    `also` are processes known to belong to it from earlier looks: they stay in, with their descendants,
+    when the parent that tied them to `root` has ended.
+    """
+    alive = {found.pid: found for found in processes() if not found.zombie}
+    children: dict[int, list[int]] = {}
+    for found in alive.values():
+        children.setdefault(found.parent, []).append(found.pid)
+    known = [p.pid for p in also if p.pid in alive and alive[p.pid].started == p.started]
+    members, queue = set[int](), [root, *known]
+    while queue:
+        pid = queue.pop()
+        if pid in alive and pid not in members:
+            members.add(pid)
+            queue.extend(children.get(pid, ()))
+    return [alive[pid] for pid in sorted(members)]
+
+
+def process_io(pid: int) -> tuple[float, float] | None:
+    """Bytes the process had read from and written to disks; None where that may not be seen.
+
+    `/proc/PID/io` has lines like "read_bytes: 4096"; these two leave the page cache out.
+    """
+    try:
+        lines = (_PROC / str(pid) / "io").read_text().splitlines()
+    except OSError:
+        return None
+    values = dict(line.split(": ") for line in lines)
+    return float(values["read_bytes"]), float(values["write_bytes"])
+
+
+def network_bytes(pid: int) -> tuple[float, float] | None:
+    """Bytes received and sent by the whole network namespace of the process, loopback left out.
+
+    `/proc/PID/net/dev`: two header lines, then "eth0: rx_bytes packets errs drop fifo frame compressed
+    multicast tx_bytes …".
+    """
+    try:
+        lines = (_PROC / str(pid) / "net" / "dev").read_text().splitlines()[2:]
+    except OSError:
+        return None
+    received = sent = 0.0
+    for line in lines:
+        name, _, rest = line.partition(":")
+        fields = rest.split()
+        if name.strip() != "lo":
+            received += float(fields[0])
+            sent += float(fields[8])
+    return received, sent
+
+
+def environment(pid: int) -> dict[str, str]:
+    """The variables a process was started with; empty where they may not be seen."""
+    try:
+        raw = (_PROC / str(pid) / "environ").read_bytes()
+    except OSError:
+        return {}
+    entries = (entry.partition(b"=") for entry in raw.split(b"\0"))
+    return {os.fsdecode(name): os.fsdecode(value) for name, equals, value in entries if equals}
+
+
+def die_with_parent(signal_number: int) -> None:
+    """Ask the kernel to send this process a signal when the thread that started it ends."""
+    _prctl(_PR_SET_PDEATHSIG, signal_number)
+
+
+def _prctl(option: int, value: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, value, 0, 0, 0) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))

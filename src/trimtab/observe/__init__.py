@@ -1,0 +1,18 @@
+"""What does my workload do? Runs a command, samples what it uses, listens to PyTorch from inside."""
+
+from trimtab.observe.interrupts import Interrupts
+from trimtab.observe.profile_file import check_writable, load_profile, save_profile
+from trimtab.observe.profiler import Progress, Settings, name_of, profile
+from trimtab.observe.run import CommandError
+
+__all__ = [
+    "CommandError",
+    "Interrupts",
+    "Progress",
+    "Settings",
+    "check_writable",
+    "load_profile",
+    "name_of",
+    "profile",
+    "save_profile",
+]

@@ -1,0 +1,41 @@
+"""The listener's only output: one file of JSON lines per process, each line written whole."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from typing import Any
+
+
+class Recorder:
+    """Writes records into `folder`. The file appears with the first one, so silent processes leave none."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._handle = -1
+        self._pid = os.getpid()
+        os.register_at_fork(after_in_child=self._start_over)
+
+    def write(self, record: str, **fields: Any) -> None:
+        """Append one record. One `write` call, so another reader never sees half a line of it for long."""
+        if self._handle < 0:
+            path = os.path.join(self._folder, f"{self._pid}.jsonl")
+            self._handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            self.write(
+                "process", pid=self._pid, argv=list(getattr(sys, "argv", ())), python=sys.version.split()[0]
+            )
+        os.write(self._handle, (json.dumps({"record": record, **fields}) + "\n").encode())
+
+    def note(self, text: str) -> None:
+        """Say what could not be seen, and why; a recorder that cannot write stays quiet."""
+        with contextlib.suppress(Exception):
+            self.write("note", text=text)
+
+    def _start_over(self) -> None:
+        if self._handle >= 0:
+            with contextlib.suppress(OSError):
+                os.close(self._handle)
+        self._handle = -1
+        self._pid = os.getpid()

@@ -1,0 +1,129 @@
+"""One training step, operator by operator: calls, bytes, FLOP, and what is kept for the backward pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
+from torch.utils.flop_counter import flop_registry
+
+from .kinds import kind_of
+from .loader import FEED
+from .tensors import storage_of, tensors_in, weight_of
+
+
+class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Watches every operator between `start` and `stop`, in the forward pass, the backward pass and after."""
+
+    def __init__(self, fixed: list[torch.Tensor], parameters: list[torch.Tensor]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.problem: str | None = None
+        self.forget()
+        self._fixed = {storage_of(tensor) for tensor in fixed} - {0}
+        self._shapes = {tuple(p.shape) for p in parameters} | {tuple(reversed(p.shape)) for p in parameters}
+        self._backward_seen = False
+        self._hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, _unpack)
+        self._hooked = False
+        self._entered = False
+
+    def forget(self) -> None:
+        """Start counting anew: what ran before the model was first called only prepared its data."""
+        # (phase, kind): [calls, fixed bytes, bytes read, bytes written]
+        self.sums: dict[tuple[str, str], list[int]] = {}
+        self.flop = {"forward": 0, "backward": 0, "optimizer": 0}
+        self.flop_by_type: dict[tuple[str, str], int] = {}  # (kind, number format): FLOP
+        self.saved_bytes = 0
+        self.devices: set[str] = set()
+
+    def start(self) -> None:
+        """Begin at the end of one optimizer step."""
+        self.__enter__()  # type: ignore[no-untyped-call]
+        self._entered = True
+        self._hooks.__enter__()
+        self._hooked = True
+        self._yield_hooks()
+
+    def stop(self) -> bool:
+        """End at the end of a later step; False while someone else's mode lies on top of this one."""
+        self._unhook()
+        if self._entered and _get_current_dispatch_mode() is not self:
+            return False
+        if self._entered:
+            self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+            self._entered = False
+        return True
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        if self.problem is None and self._hooked:
+            try:
+                self._count(func, args, kwargs, result)
+            except Exception as error:
+                self.problem = f"{func}: {error!r:.120}"
+        return result
+
+    def _count(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
+        kind = kind_of(func)
+        if kind is None or FEED.fetching:
+            return
+        phase = self._phase()
+        sums = self.sums.setdefault((phase, kind), [0, 0, 0, 0])
+        sums[0] += 1
+        if kind == "view":
+            return
+        for tensors, column in ((tensors_in((args, kwargs)), 2), (tensors_in(result), 3)):
+            for tensor in tensors:
+                sums[1 if self._is_fixed(tensor, phase) else column] += weight_of(tensor)
+        formula = flop_registry.get(func.overloadpacket)
+        if formula is not None:
+            flop = int(formula(*args, **kwargs, out_val=result))
+            self.flop[phase] += flop
+            operand = next(tensors_in(args))
+            self.devices.add(operand.device.type)
+            key = (kind, str(operand.dtype).replace("torch.", ""))
+            self.flop_by_type[key] = self.flop_by_type.get(key, 0) + flop
+
+    def _phase(self) -> str:
+        if torch._C._current_graph_task_id() != -1:
+            self._backward_seen = True
+            return "backward"
+        # Clipping, unscaling and the step itself all run without gradients after a backward pass.
+        return "optimizer" if self._backward_seen and not torch.is_grad_enabled() else "forward"
+
+    def _is_fixed(self, tensor: torch.Tensor, phase: str) -> bool:
+        """Whether a tensor's size does not depend on the batch's: weights, their gradients, their state."""
+        if tensor.dim() == 0 or phase == "optimizer" or storage_of(tensor) in self._fixed:
+            return True
+        shape = tuple(tensor.shape)
+        return shape in self._shapes if phase == "backward" or len(shape) == 1 else False
+
+    def _pack(self, tensor: torch.Tensor) -> torch.Tensor:
+        try:
+            if storage_of(tensor) not in self._fixed:
+                self.saved_bytes += weight_of(tensor)
+        except Exception as error:
+            self.problem = self.problem or f"saved tensor: {error!r:.120}"
+        return tensor
+
+    def _unhook(self) -> None:
+        if self._hooked:
+            self._hooked = False
+            self._hooks.__exit__(None, None, None)
+            torch._C._autograd._saved_tensors_hooks_disable = self._disable
+
+    def _yield_hooks(self) -> None:
+        """Step aside for code that forbids such hooks (torch.func does) instead of making it fail."""
+        self._disable = torch._C._autograd._saved_tensors_hooks_disable
+
+        def disable(*args: Any, **kwargs: Any) -> Any:
+            self.problem = self.problem or "the script uses function transforms (torch.func)"
+            self._unhook()
+            return self._disable(*args, **kwargs)
+
+        torch._C._autograd._saved_tensors_hooks_disable = disable
+
+
+def _unpack(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
