@@ -1,0 +1,128 @@
+"""Why a row is where it is: in words, with the numbers behind them."""
+
+from collections.abc import Callable
+
+from trimtab.catalog import find_accelerator
+from trimtab.core import Contribution, Estimate
+from trimtab.core.units import (
+    format_bandwidth,
+    format_bytes,
+    format_duration,
+    format_flop_rate,
+    format_money,
+    format_price,
+)
+from trimtab.recommend.search import Recommendation, Row
+
+BOUNDS = {
+    "launch": ("launch-bound", "the host launches operators slower than the device runs them"),
+    "compute": ("compute-bound", "arithmetic takes the most time"),
+    "traffic": ("memory-bound", "reading and writing device memory takes the most time"),
+    "update": ("memory-bound", "updating the parameters takes the most time"),
+    "network": ("network-bound", "exchanging gradients takes the most time"),
+    "input": ("input-bound", "waiting for data takes the most time"),
+}
+_PART_NAMES = {
+    "launch": "launching operators",
+    "compute": "arithmetic",
+    "traffic": "memory traffic",
+    "update": "parameter update",
+    "network": "gradients over the network",
+    "input": "waiting for data",
+}
+
+
+def bound(row: Row) -> str:
+    """What limits the step: "compute-bound" and so on."""
+    return BOUNDS[max(row.parts, key=lambda name: row.parts[name])][0]
+
+
+def contributions(row: Row, startup: float) -> tuple[Contribution, ...]:
+    """Seconds of the whole job by cause; they add up to the row's time."""
+    running = [
+        Contribution(_PART_NAMES[name], seconds * row.steps) for name, seconds in row.parts.items() if seconds
+    ]
+    restarts = row.steps * row.step_seconds * (row.stretch - 1.0)
+    extra = [Contribution("lost to spot restarts", restarts)] if restarts else []
+    return (*running, *extra, Contribution("starting the machines", startup))
+
+
+def reason(row: Row, best: Row) -> str:
+    """One sentence: what limits the row and how it compares with the first."""
+    largest = max(row.parts, key=lambda name: row.parts[name])
+    share = row.parts[largest] / row.step_seconds
+    sentence = f"{bound(row)}: {_PART_NAMES[largest]} is {share:.0%} of a step of {format_duration(row.step_seconds)}"
+    if row.rank == best.rank:
+        return sentence
+    return (
+        f"{sentence}; {row.time.value / best.time.value:.2g}× the time and"
+        f" {row.cost.value / best.cost.value:.2g}× the cost of row 1"
+    )
+
+
+def explain(result: Recommendation, row: Row) -> list[str]:
+    """A paragraph of lines about one row."""
+    c, best = row.configuration, result.rows[0]
+    total = format_duration(row.step_seconds)
+    lines = [
+        f"Row {row.rank}: {c.key}",
+        f"  {result.work.source}: {row.steps:,.0f} steps of {c.batch_size * c.devices:,} samples",
+        f"  time {_span(row.time, format_duration)},"
+        f" cost {_span(row.cost, format_money)}"
+        f" at {format_price(c.price)} (prices of {c.offer.price_date})",
+        f"  {reason(row, best)}",
+        f"  one step of {total}:",
+    ]
+    for name, seconds in sorted(row.parts.items(), key=lambda item: -item[1]):
+        if seconds > 0:
+            share = seconds / row.step_seconds
+            lines.append(f"    {_PART_NAMES[name]:28} {format_duration(seconds):>9}  {share:5.1%}")
+    lines.append(f"  {_hardware(row)}")
+    lines.append(
+        f"  memory: a step needs {format_bytes(row.memory)} of {format_bytes(row.memory_limit)} usable per device"
+    )
+    if row.stretch > 1:
+        lines.append(f"  spot: restarts stretch the job by {row.stretch - 1:.1%} on average")
+    lines.append(f"  price: {_price_words(row, best)}")
+    lines.append(f"  evidence: {_evidence(row)}")
+    return lines
+
+
+def _span(guess: Estimate, show: Callable[[float], str]) -> str:
+    return f"{show(guess.value)} ({show(guess.low)} to {show(guess.high)})"
+
+
+def _hardware(row: Row) -> str:
+    offer = row.configuration.offer
+    facts = find_accelerator(offer.accelerator) if offer.accelerator else None
+    if facts is None:
+        return f"hardware: {offer.vcpus:g} vCPUs, no accelerator"
+    rate = max((facts.peak.get(f, 0.0) for f in ("fp32", "tf32", "bf16", "fp16")), default=0.0)
+    return (
+        f"hardware: {row.configuration.devices} × {facts.name}, up to {format_flop_rate(rate)} and"
+        f" {format_bandwidth(facts.memory_bandwidth)} each; {facts.interconnect.name} inside,"
+        f" {format_bandwidth(offer.network)} between nodes"
+    )
+
+
+def _price_words(row: Row, best: Row) -> str:
+    per_sample = row.cost.value / (row.steps * row.configuration.batch_size * row.configuration.devices)
+    words = f"{format_money(per_sample * 1e6)} per million samples"
+    if row.rank != best.rank:
+        words += (
+            f"; {row.configuration.price / best.configuration.price:.2g}× the price per hour of row 1"
+            f" for {best.time.value / row.time.value:.2g}× its speed"
+        )
+    return words + ("; nothing is both faster and cheaper" if row.efficient else "")
+
+
+def _evidence(row: Row) -> str:
+    if row.configuration.offer.accelerator is None:
+        return (
+            "CPU rule corrected by the local run"
+            if row.measured
+            else "CPU rule, not corrected: the local run was not on a CPU"
+        )
+    if row.measured:
+        return "analytic rule with constants measured on this accelerator"
+    return "analytic rule with constants carried over from a measured accelerator by its peak rates"

@@ -1,0 +1,207 @@
+"""From a profile to a ranked list: enumerate, drop what cannot be, estimate, rank."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trimtab.catalog import OfferTable, accelerator
+from trimtab.core import BadInputError, Configuration, Estimate, Profile
+from trimtab.core.units import format_bytes, format_duration, format_money
+from trimtab.predict import AnalyticEstimator
+from trimtab.recommend.candidates import Candidates, candidates, eligible
+from trimtab.recommend.objective import score
+from trimtab.recommend.request import Request, Work
+
+COVERAGE = 0.9
+PARTS = ("launch", "compute", "traffic", "update", "network", "input")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One recommended configuration. Seconds, dollars, bytes; `parts` are seconds of one step.
+
+    `measured` says whether the device itself was measured, or its constants carried over from another.
+    """
+
+    rank: int
+    configuration: Configuration
+    time: Estimate
+    cost: Estimate
+    steps: float
+    step_seconds: float
+    parts: dict[str, float]
+    memory: float
+    memory_limit: float
+    stretch: float
+    measured: bool
+    efficient: bool
+    """No other candidate is both faster and cheaper."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """Configurations left out, and why."""
+
+    count: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """The ranked rows, what was left out, and every candidate for the chart (`frontier` by time)."""
+
+    profile: Profile
+    request: Request
+    work: Work
+    rows: tuple[Row, ...]
+    dropped: tuple[Dropped, ...]
+    notes: tuple[str, ...]
+    considered: int
+    candidates: Candidates
+    feasible: NDArray[np.intp]
+    frontier: NDArray[np.intp]
+
+
+def recommend(profile: Profile, offers: OfferTable, request: Request, work: Work) -> Recommendation:
+    """The best configurations for a profiled workload under the request's limits."""
+    estimator = AnalyticEstimator(profile, request.precision)
+    batch_sizes = request.batch_sizes or (profile.steps.batch_size if profile.steps else 1,)
+    found = candidates(eligible(offers, request), request, work, estimator, batch_sizes)
+    fitting, dropped = _that_fit(found)
+    within = _within_limits(found, fitting, request)
+    best = _one_region_each(found, within[np.argsort(_scores(found, within, request), kind="stable")])
+    frontier = _frontier(found, within)
+    efficient = set(frontier.tolist())
+    rows = tuple(_row(found, int(i), rank, i in efficient) for rank, i in enumerate(best[: request.top], 1))
+    over = len(fitting) - len(within)
+    if over:
+        dropped.append(Dropped(over, "over the deadline or the budget"))
+    return Recommendation(
+        profile,
+        request,
+        work,
+        rows,
+        tuple(dropped),
+        _notes(profile, rows, work),
+        len(found),
+        found,
+        within,
+        frontier,
+    )
+
+
+def _scores(found: Candidates, rows: NDArray[np.intp], request: Request) -> NDArray[np.float64]:
+    return score(request.objective, found.time[rows], found.cost[rows])
+
+
+def _that_fit(found: Candidates) -> tuple[NDArray[np.intp], list[Dropped]]:
+    """Rows whose device is known and whose memory suffices; the others counted by reason."""
+    step, dropped = found.step, []
+    names = np.array([w or "host" for w in found.offers.accelerator.vocabulary] or ["host"])
+    device = names[found.offers.accelerator.codes[found.offer]]
+    for name in np.unique(device[~step.known]):
+        count = int((~step.known & (device == name)).sum())
+        dropped.append(Dropped(count, f"nothing is known of the accelerator {name}"))
+    too_large = step.known & (step.memory > step.memory_limit)
+    for name in np.unique(device[too_large]):
+        rows = too_large & (device == name)
+        need = format_bytes(float(step.memory[rows].min()))
+        room = format_bytes(float(step.memory_limit[rows].max()))
+        what = "host memory" if name == "host" else f"{name} memory"
+        dropped.append(Dropped(int(rows.sum()), f"{what}: a step needs {need} or more, {room} can be used"))
+    fitting = np.flatnonzero(step.known & ~too_large)
+    if len(fitting) == 0:
+        reasons = "; ".join(d.reason for d in dropped)
+        raise BadInputError(f"no configuration can run this workload ({reasons}); try a smaller --batch-size")
+    return fitting, dropped
+
+
+def _within_limits(found: Candidates, rows: NDArray[np.intp], request: Request) -> NDArray[np.intp]:
+    time, cost = found.time[rows], found.cost[rows]
+    in_time = time <= (request.deadline if request.deadline is not None else np.inf)
+    affordable = cost <= (request.budget if request.budget is not None else np.inf)
+    if (in_time & affordable).any():
+        return rows[in_time & affordable]
+    limits, nearest = [], int(np.argmin(time))
+    if request.deadline is not None:
+        limits.append(f"the deadline of {format_duration(request.deadline)}")
+    if request.budget is not None:
+        limits.append(f"the budget of {format_money(request.budget)}")
+    if request.deadline is not None and in_time.any():
+        nearest = int(np.flatnonzero(in_time)[np.argmin(cost[in_time])])
+    elif request.budget is not None and affordable.any():
+        nearest = int(np.flatnonzero(affordable)[np.argmin(time[affordable])])
+    elif request.deadline is None:
+        nearest = int(np.argmin(cost))
+    raise BadInputError(
+        f"no configuration meets {' and '.join(limits)}; the nearest is"
+        f" {found.configuration(int(rows[nearest])).key}, which takes {format_duration(float(time[nearest]))}"
+        f" and costs {format_money(float(cost[nearest]))}"
+    )
+
+
+def _one_region_each(found: Candidates, ranked: NDArray[np.intp]) -> NDArray[np.intp]:
+    """The best region of every instance type, nodes, batch and spot: the same machine is listed once."""
+    offers = found.offers
+    seen: set[tuple[int, int, float, float, bool]] = set()
+    kept = []
+    for row in ranked.tolist():
+        o = found.offer[row]
+        key = (
+            int(offers.cloud.codes[o]),
+            int(offers.instance.codes[o]),
+            float(found.nodes[row]),
+            float(found.batch[row]),
+            bool(found.spot[row]),
+        )
+        if key not in seen:
+            seen.add(key)
+            kept.append(row)
+    return np.array(kept, dtype=np.intp)
+
+
+def _frontier(found: Candidates, rows: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Rows that no other beats in both time and cost, fastest first."""
+    time, cost = found.time[rows], found.cost[rows]
+    order = np.lexsort((cost, time))
+    cheapest_before = np.concatenate([[np.inf], np.minimum.accumulate(cost[order])[:-1]])
+    return rows[order[cost[order] < cheapest_before]]
+
+
+def _row(found: Candidates, i: int, rank: int, efficient: bool) -> Row:
+    step, price = found.step, float(found.price[i])
+    time = Estimate(float(found.time[i]), float(found.time_low[i]), float(found.time_high[i]), COVERAGE, "s")
+    return Row(
+        rank=rank,
+        configuration=found.configuration(i),
+        time=time,
+        cost=time.scaled(price, "$"),
+        steps=float(found.steps[i]),
+        step_seconds=float(step.total[i]),
+        parts={name: float(getattr(step, name)[i]) for name in PARTS},
+        memory=float(step.memory[i]),
+        memory_limit=float(step.memory_limit[i]),
+        stretch=float(found.stretch[i]),
+        measured=bool(step.measured[i]),
+        efficient=efficient,
+    )
+
+
+def _notes(profile: Profile, rows: tuple[Row, ...], work: Work) -> tuple[str, ...]:
+    notes = []
+    if not work.shown:
+        notes.append(f"ranked for {work.source}")
+    if profile.steps and profile.steps.workers == 1 and any(r.configuration.devices > 1 for r in rows):
+        notes.append(
+            "the run had one worker; rows with several devices assume DistributedDataParallel with the same"
+            " batch on each (--max-devices 1 leaves them out)"
+        )
+    carried = sorted({_device(r) for r in rows if not r.measured and r.configuration.offer.accelerator})
+    if carried:
+        notes.append(f"constants carried over from another device, so wider ranges: {', '.join(carried)}")
+    return tuple(notes)
+
+
+def _device(row: Row) -> str:
+    return accelerator(row.configuration.offer.accelerator or "").name
