@@ -30,7 +30,7 @@ class Accelerator:
 
     `peak` is dense FLOP/s by number format (operations for int8), `memory` bytes, `memory_bandwidth` bytes
     per second, `power` watts (None where unpublished). `constants` are what measurements on the device
-    taught an estimator; empty where nobody has measured it.
+    taught an estimator; empty where nobody has measured it. `trains` is False for devices that only infer.
     """
 
     name: str
@@ -43,6 +43,12 @@ class Accelerator:
     interconnect: Interconnect
     power: float | None
     constants: Mapping[str, Any]
+    trains: bool = True
+
+    @property
+    def runs_plain_pytorch(self) -> bool:
+        """Whether a script written for PyTorch on CUDA runs unchanged: on CUDA itself, or on ROCm."""
+        return self.vendor in ("NVIDIA", "AMD")
 
 
 def accelerators() -> tuple[Accelerator, ...]:
@@ -97,4 +103,5 @@ def _parse(name: str, table: Mapping[str, Any], constants: Mapping[str, Any]) ->
         interconnect=Interconnect(link["name"], parse_bandwidth(link["bandwidth"])),
         power=float(table["power"]) if "power" in table else None,
         constants=dict(constants),
+        trains=table.get("trains", True),
     )

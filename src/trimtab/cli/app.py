@@ -9,6 +9,9 @@ from rich.console import Console
 from trimtab import __version__
 from trimtab.cli.bench import bench
 from trimtab.cli.catalog import catalog_app
+from trimtab.cli.decisions import decisions, outcome
+from trimtab.cli.profile import profile
+from trimtab.cli.recommend import recommend
 from trimtab.core import TrimtabError
 
 app = typer.Typer(
@@ -34,6 +37,10 @@ def root(
         raise typer.Exit
 
 
+app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(profile)
+app.command()(recommend)
+app.command()(decisions)
+app.command()(outcome)
 app.command()(bench)
 app.add_typer(catalog_app, name="catalog")
 

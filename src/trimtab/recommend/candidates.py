@@ -6,13 +6,21 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from trimtab.catalog import OfferTable
+from trimtab.catalog import OfferTable, find_accelerator
 from trimtab.core import BadInputError, Configuration, NotFoundError
 from trimtab.predict import AnalyticEstimator, Placements, StepEstimates, restart_factor
 from trimtab.recommend.request import Request, Work
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """Offers or configurations left out, and why."""
+
+    count: int
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +57,11 @@ class Candidates:
         )
 
 
-def eligible(offers: OfferTable, request: Request) -> OfferTable:
-    """The offers that the request's clouds, regions and accelerators leave."""
+def eligible(offers: OfferTable, request: Request) -> tuple[OfferTable, list[Dropped]]:
+    """The offers that the request's clouds, regions and accelerators leave, and what was dropped unasked.
+
+    Devices that need a port of the script (TPU, Trainium, Gaudi) are only considered when they are named.
+    """
     for cloud in request.clouds:
         known = sorted(set(offers.cloud.vocabulary))
         if not offers.cloud.matches([cloud]).any():
@@ -64,7 +75,27 @@ def eligible(offers: OfferTable, request: Request) -> OfferTable:
         raise NotFoundError(
             "no offer is left after --cloud, --region and --accelerator; `trimtab catalog ls` lists all"
         )
-    return chosen
+    usable, dropped = np.ones(len(chosen), dtype=np.bool_), []
+    facts = {name: find_accelerator(name) for name in chosen.accelerator.vocabulary if name}
+    for names, why in (
+        ([n for n, a in facts.items() if a and not a.trains], "only infer"),
+        (
+            [
+                n
+                for n, a in facts.items()
+                if a and a.trains and not (a.runs_plain_pytorch or request.accelerators)
+            ],
+            "need a port of the script (--accelerator NAME considers one)",
+        ),
+    ):
+        rows = chosen.accelerator.matches(names)
+        if rows.any():
+            present = sorted(set(chosen.select(rows).accelerator.values()))
+            dropped.append(Dropped(int(rows.sum()), f"{', '.join(present)} {why}"))
+            usable &= ~rows
+    if not usable.any():
+        raise NotFoundError(f"no offer is left: {'; '.join(d.reason for d in dropped)}")
+    return chosen.select(usable), dropped
 
 
 def candidates(
@@ -109,7 +140,7 @@ def _combinations(
 ) -> tuple[Index, Array, Array, NDArray[np.bool_]]:
     grid = np.meshgrid(
         np.arange(len(offers)),
-        np.arange(1, request.max_nodes + 1),
+        np.arange(1, (request.max_nodes or 1) + 1),
         np.asarray(batch_sizes),
         np.array([False, True] if request.spot else [False]),
         indexing="ij",

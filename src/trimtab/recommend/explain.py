@@ -22,7 +22,7 @@ BOUNDS = {
     "network": ("network-bound", "exchanging gradients takes the most time"),
     "input": ("input-bound", "waiting for data takes the most time"),
 }
-_PART_NAMES = {
+PART_NAMES = {
     "launch": "launching operators",
     "compute": "arithmetic",
     "traffic": "memory traffic",
@@ -40,7 +40,7 @@ def bound(row: Row) -> str:
 def contributions(row: Row, startup: float) -> tuple[Contribution, ...]:
     """Seconds of the whole job by cause; they add up to the row's time."""
     running = [
-        Contribution(_PART_NAMES[name], seconds * row.steps) for name, seconds in row.parts.items() if seconds
+        Contribution(PART_NAMES[name], seconds * row.steps) for name, seconds in row.parts.items() if seconds
     ]
     restarts = row.steps * row.step_seconds * (row.stretch - 1.0)
     extra = [Contribution("lost to spot restarts", restarts)] if restarts else []
@@ -51,7 +51,9 @@ def reason(row: Row, best: Row) -> str:
     """One sentence: what limits the row and how it compares with the first."""
     largest = max(row.parts, key=lambda name: row.parts[name])
     share = row.parts[largest] / row.step_seconds
-    sentence = f"{bound(row)}: {_PART_NAMES[largest]} is {share:.0%} of a step of {format_duration(row.step_seconds)}"
+    sentence = (
+        f"{bound(row)}: {PART_NAMES[largest]} is {share:.0%} of a step of {format_duration(row.step_seconds)}"
+    )
     if row.rank == best.rank:
         return sentence
     return (
@@ -60,7 +62,7 @@ def reason(row: Row, best: Row) -> str:
     )
 
 
-def explain(result: Recommendation, row: Row) -> list[str]:
+def explain_row(result: Recommendation, row: Row) -> list[str]:
     """A paragraph of lines about one row."""
     c, best = row.configuration, result.rows[0]
     total = format_duration(row.step_seconds)
@@ -76,10 +78,10 @@ def explain(result: Recommendation, row: Row) -> list[str]:
     for name, seconds in sorted(row.parts.items(), key=lambda item: -item[1]):
         if seconds > 0:
             share = seconds / row.step_seconds
-            lines.append(f"    {_PART_NAMES[name]:28} {format_duration(seconds):>9}  {share:5.1%}")
+            lines.append(f"    {PART_NAMES[name]:28} {format_duration(seconds):>9}  {share:5.1%}")
     lines.append(f"  {_hardware(row)}")
     lines.append(
-        f"  memory: a step needs {format_bytes(row.memory)} of {format_bytes(row.memory_limit)} usable per device"
+        f"  memory: a step needs {format_bytes(row.memory)} of {format_bytes(row.memory_limit)} per device"
     )
     if row.stretch > 1:
         lines.append(f"  spot: restarts stretch the job by {row.stretch - 1:.1%} on average")

@@ -32,8 +32,9 @@ class Request:
     regions: tuple[str, ...] = ()
     accelerators: tuple[str, ...] = ()
     spot: bool = False
-    max_nodes: int = 4
+    max_nodes: int | None = None
     max_devices: int | None = None
+    """Unset, both follow the run: several only for a script that ran as several workers."""
     batch_sizes: tuple[int, ...] = ()
     precision: str | None = None
     top: int = 10

@@ -1,6 +1,6 @@
 """From a profile to a ranked list: enumerate, drop what cannot be, estimate, rank."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,11 +9,13 @@ from trimtab.catalog import OfferTable, accelerator
 from trimtab.core import BadInputError, Configuration, Estimate, Profile
 from trimtab.core.units import format_bytes, format_duration, format_money
 from trimtab.predict import AnalyticEstimator
-from trimtab.recommend.candidates import Candidates, candidates, eligible
+from trimtab.recommend.candidates import Candidates, Dropped, candidates, eligible
 from trimtab.recommend.objective import score
 from trimtab.recommend.request import Request, Work
 
 COVERAGE = 0.9
+# How many machines to consider for a distributed script where the user names no limit.
+_DISTRIBUTED_NODES = 4
 PARTS = ("launch", "compute", "traffic", "update", "network", "input")
 
 
@@ -40,14 +42,6 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Dropped:
-    """Configurations left out, and why."""
-
-    count: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class Recommendation:
     """The ranked rows, what was left out, and every candidate for the chart (`frontier` by time)."""
 
@@ -67,8 +61,11 @@ def recommend(profile: Profile, offers: OfferTable, request: Request, work: Work
     """The best configurations for a profiled workload under the request's limits."""
     estimator = AnalyticEstimator(profile, request.precision)
     batch_sizes = request.batch_sizes or (profile.steps.batch_size if profile.steps else 1,)
-    found = candidates(eligible(offers, request), request, work, estimator, batch_sizes)
-    fitting, dropped = _that_fit(found)
+    request, restricted = _devices_of(profile, request)
+    usable, dropped = eligible(offers, request)
+    found = candidates(usable, request, work, estimator, batch_sizes)
+    fitting, misfits = _that_fit(found)
+    dropped += misfits
     within = _within_limits(found, fitting, request)
     best = _one_region_each(found, within[np.argsort(_scores(found, within, request), kind="stable")])
     frontier = _frontier(found, within)
@@ -83,7 +80,7 @@ def recommend(profile: Profile, offers: OfferTable, request: Request, work: Work
         work,
         rows,
         tuple(dropped),
-        _notes(profile, rows, work),
+        _notes(profile, rows, work, restricted),
         len(found),
         found,
         within,
@@ -188,14 +185,35 @@ def _row(found: Candidates, i: int, rank: int, efficient: bool) -> Row:
     )
 
 
-def _notes(profile: Profile, rows: tuple[Row, ...], work: Work) -> tuple[str, ...]:
+def _devices_of(profile: Profile, request: Request) -> tuple[Request, bool]:
+    """The request with its open limits filled in, and whether it was kept to one device.
+
+    A script that ran as one process would leave a second device idle, unless the user says that it can
+    share its work.
+    """
+    if request.max_nodes is not None:
+        return request, False
+    alone = profile.steps is None or profile.steps.workers == 1
+    if alone and request.max_devices is None:
+        return replace(request, max_nodes=1, max_devices=1), True
+    return replace(
+        request, max_nodes=min(_DISTRIBUTED_NODES, request.max_devices or _DISTRIBUTED_NODES)
+    ), False
+
+
+def _notes(profile: Profile, rows: tuple[Row, ...], work: Work, restricted: bool) -> tuple[str, ...]:
     notes = []
+    if restricted:
+        notes.append(
+            "the run was one process, so one device each; --max-nodes 4 considers more for a script that can"
+            " run under DistributedDataParallel"
+        )
     if not work.shown:
         notes.append(f"ranked for {work.source}")
     if profile.steps and profile.steps.workers == 1 and any(r.configuration.devices > 1 for r in rows):
         notes.append(
-            "the run had one worker; rows with several devices assume DistributedDataParallel with the same"
-            " batch on each (--max-devices 1 leaves them out)"
+            "the run was one process; rows with several devices assume DistributedDataParallel with the same"
+            " batch on each"
         )
     carried = sorted({_device(r) for r in rows if not r.measured and r.configuration.offer.accelerator})
     if carried:

@@ -1,0 +1,162 @@
+"""`trimtab decisions` and `trimtab outcome`: what was decided, and who was right."""
+
+import json
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from trimtab.core import Answer, Decision, Outcome
+
+
+def decisions(
+    id: Annotated[
+        str | None, typer.Argument(help="A decision's id, or the start of it.", show_default=False)
+    ] = None,
+    limit: Annotated[int, typer.Option(help="How many to list, newest first.", min=1)] = 20,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead.")] = False,
+) -> None:
+    """List the ledger's decisions, or show one: action, estimates, alternatives, reason, outcome."""
+    from rich.console import Console
+
+    from trimtab.core import to_plain
+    from trimtab.store import open_store
+
+    console = Console(highlight=False)
+    with open_store() as store:
+        if id is None:
+            found = store.ledger.list(limit)
+            outcomes = {d.id: store.ledger.outcomes(d.id) for d in found}
+            if as_json:
+                print(json.dumps([to_plain(d) for d in found]))
+            else:
+                _print_list(console, found, outcomes)
+            return
+        one = store.ledger.get(id)
+        happened = store.ledger.outcomes(one.id)
+    if as_json:
+        print(json.dumps({"decision": to_plain(one), "outcomes": to_plain(happened)}))
+        return
+    _print_one(console, one, happened)
+
+
+def outcome(
+    id: Annotated[str, typer.Argument(help="The decision's id, or the start of it.")],
+    time: Annotated[
+        str | None, typer.Option(help="How long the job took: 3h40m.", show_default=False)
+    ] = None,
+    cost: Annotated[str | None, typer.Option(help="What it cost: 12.10.", show_default=False)] = None,
+    note: Annotated[str, typer.Option(help="Anything worth remembering.")] = "",
+) -> None:
+    """Record what really happened after a decision; it then shows how far off it was."""
+    from rich.console import Console
+
+    from trimtab.core import BadInputError, Outcome, RealClock
+    from trimtab.core.units import parse_duration, parse_money
+    from trimtab.store import open_store
+
+    measured: dict[str, float] = {}
+    if time:
+        measured["time"] = parse_duration(time)
+    if cost:
+        measured["cost"] = parse_money(cost)
+    if not measured:
+        raise BadInputError("an outcome needs --time, --cost or both")
+    if any(value <= 0 for value in measured.values()):
+        raise BadInputError("a job takes some time and costs something; --time and --cost must be above zero")
+    with open_store() as store:
+        one = store.ledger.get(id)
+        happened = Outcome(one.id, RealClock().now(), measured, note)
+        store.ledger.record_outcome(happened)
+    console = Console(highlight=False)
+    console.print(f"recorded for decision {one.id} ({one.subject})", markup=False)
+    _print_outcome(console, one, happened)
+
+
+def _when(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _quantity(name: str, value: float) -> str:
+    from trimtab.core.units import format_duration, format_money
+
+    if name == "time":
+        return format_duration(value)
+    return format_money(value) if name == "cost" else f"{value:.4g}"
+
+
+def _action(answer: "Answer | Decision") -> str:
+    a = answer.action
+    if "instance" not in a:
+        return ", ".join(f"{k}={v}" for k, v in a.items())
+    nodes = f" ×{a['nodes']}" if a.get("nodes") != 1 else ""
+    return f"{a['cloud']} {a['region']} {a['instance']}{nodes}{' spot' if a.get('spot') else ''}"
+
+
+def _print_list(
+    console: "Console", found: tuple["Decision", ...], outcomes: dict[str, tuple["Outcome", ...]]
+) -> None:
+    from rich.table import Table
+
+    from trimtab.store import compare
+
+    if not found:
+        console.print("no decisions yet; `trimtab recommend` makes one", markup=False)
+        return
+    table = Table(
+        "id", "when", "kind", "about", "action", "time", "cost", "turned out", box=None, pad_edge=False
+    )
+    for d in found:
+        off = "; ".join(f"{c.quantity} {c.error:+.0%}" for o in outcomes[d.id][-1:] for c in compare(d, o))
+        shown = [
+            _quantity(name, d.estimates[name].value) if name in d.estimates else ""
+            for name in ("time", "cost")
+        ]
+        table.add_row(d.id, _when(d.created), d.kind, d.subject, _action(d), *shown, off)
+    console.print(table)
+
+
+def _print_one(console: "Console", one: "Decision", happened: tuple["Outcome", ...]) -> None:
+    def say(text: str) -> None:
+        console.print(text, markup=False, soft_wrap=True)
+
+    say(f"decision {one.id}, {_when(one.created)}: {one.kind} for {one.subject}")
+    say(f"  action       {_action(one)}")
+    for name, guess in one.estimates.items():
+        low, high = _quantity(name, guess.low), _quantity(name, guess.high)
+        say(f"  {name:12} {_quantity(name, guess.value)} ({low} to {high}, {guess.coverage:.0%})")
+    say(f"  chosen by    {one.chosen_by}")
+    say(f"  rule         {one.rule.who}: {_action(one.rule)}")
+    say(f"  model        {f'{one.model.who}: {_action(one.model)}' if one.model else 'none was asked'}")
+    say(f"  reason       {one.reason}")
+    total = sum(c.value for c in one.contributions)
+    for c in sorted(one.contributions, key=lambda c: -c.value):
+        say(f"    {c.name:28} {_quantity('time', c.value):>9}  {c.value / total:5.1%}")
+    if one.alternatives:
+        say("  alternatives")
+    for other in one.alternatives:
+        shown = ", ".join(f"{_quantity(n, e.value)}" for n, e in other.estimates.items())
+        say(f"    {_action(other)}: {shown}")
+    if not happened:
+        say(f"  outcome      not yet; trimtab outcome {one.id} --time 3h40m --cost 12.10")
+    for o in happened:
+        say(f"  outcome      {_when(o.recorded)}{': ' + o.note if o.note else ''}")
+        _print_outcome(console, one, o)
+
+
+def _print_outcome(console: "Console", one: "Decision", happened: "Outcome") -> None:
+    from trimtab.store import compare
+
+    for c in compare(one, happened):
+        verdict = "within" if c.held else "outside"
+        direction = "high" if c.error > 0 else "low"
+        console.print(
+            f"    {c.quantity}: estimated {_quantity(c.quantity, c.estimate.value)}, was"
+            f" {_quantity(c.quantity, c.measured)}: {abs(c.error):.0%} too {direction},"
+            f" {verdict} the stated range",
+            markup=False,
+            soft_wrap=True,
+        )

@@ -1,0 +1,307 @@
+"""`trimtab recommend`: which configuration to rent, for which reasons."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from trimtab.core import Profile
+    from trimtab.recommend import Recommendation, Row
+
+_LIMITS, _SEARCH, _OUTPUT = "Limits", "Where to look", "What to print and write"
+
+
+def recommend(
+    profile: Annotated[
+        str | None,
+        typer.Argument(
+            help="A profile's file, or its id or the start of it; without one, the latest.",
+            show_default=False,
+        ),
+    ] = None,
+    objective: Annotated[
+        str, typer.Option("--objective", help="What makes a configuration better: cost, time or balanced.")
+    ] = "balanced",
+    deadline: Annotated[
+        str | None,
+        typer.Option(
+            help="The job must end within this: 6h, 1h30m.", rich_help_panel=_LIMITS, show_default=False
+        ),
+    ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            help="The job must cost at most this: 40, $40.", rich_help_panel=_LIMITS, show_default=False
+        ),
+    ] = None,
+    epochs: Annotated[
+        float | None,
+        typer.Option(help="Length of the job, if the script does not show it.", rich_help_panel=_LIMITS),
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(help="The same, as steps of the profiled run.", rich_help_panel=_LIMITS)
+    ] = None,
+    samples: Annotated[
+        float | None, typer.Option(help="The same, as samples seen in all.", rich_help_panel=_LIMITS)
+    ] = None,
+    cloud: Annotated[
+        list[str] | None, typer.Option(help="Only this cloud (repeatable).", rich_help_panel=_SEARCH)
+    ] = None,
+    region: Annotated[
+        list[str] | None,
+        typer.Option(help="Only this region, * as a wildcard (repeatable).", rich_help_panel=_SEARCH),
+    ] = None,
+    accelerator: Annotated[
+        list[str] | None, typer.Option(help="Only this accelerator (repeatable).", rich_help_panel=_SEARCH)
+    ] = None,
+    spot: Annotated[
+        bool, typer.Option("--spot", help="Consider spot machines too.", rich_help_panel=_SEARCH)
+    ] = False,
+    max_nodes: Annotated[
+        int | None,
+        typer.Option(
+            help="At most this many machines; else 4 for a script that ran as several workers, and 1 device.",
+            rich_help_panel=_SEARCH,
+            show_default=False,
+        ),
+    ] = None,
+    max_devices: Annotated[
+        int | None,
+        typer.Option(
+            help="At most this many accelerators in all.", rich_help_panel=_SEARCH, show_default=False
+        ),
+    ] = None,
+    batch_size: Annotated[
+        str | None,
+        typer.Option(
+            help="Samples per device and step to consider, like 32,64,128; else the profiled one.",
+            rich_help_panel=_SEARCH,
+            show_default=False,
+        ),
+    ] = None,
+    precision: Annotated[
+        str | None,
+        typer.Option(
+            help="Number format of matrix products: fp32, tf32, bf16, fp16; else the profiled one.",
+            rich_help_panel=_SEARCH,
+            show_default=False,
+        ),
+    ] = None,
+    interruptions: Annotated[
+        float, typer.Option(help="How often a spot machine is lost, per hour.", rich_help_panel=_SEARCH)
+    ] = 0.05,
+    top: Annotated[int, typer.Option(help="How many rows.", rich_help_panel=_OUTPUT)] = 10,
+    explain: Annotated[
+        int | None,
+        typer.Option("--explain", metavar="N", help="Say why row N is where it is.", rich_help_panel=_OUTPUT),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object instead.", rich_help_panel=_OUTPUT)
+    ] = False,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Write a report with charts.", rich_help_panel=_OUTPUT),
+    ] = None,
+    emit: Annotated[
+        str | None,
+        typer.Option(
+            "--emit",
+            metavar="TARGET",
+            rich_help_panel=_OUTPUT,
+            help="Write a job file: skypilot, kubernetes, slurm or vertex.",
+        ),
+    ] = None,
+    row: Annotated[
+        int,
+        typer.Option(
+            "--row", metavar="N", help="The row to emit, and to decide for.", rich_help_panel=_OUTPUT
+        ),
+    ] = 1,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--output", metavar="FILE", help="Where the job file goes.", rich_help_panel=_OUTPUT
+        ),
+    ] = None,
+    image: Annotated[
+        str | None, typer.Option(help="Container image of the job file.", rich_help_panel=_OUTPUT)
+    ] = None,
+) -> None:
+    """Rank configurations to rent for a profiled workload, with time, cost, ranges and reasons.
+
+    `trimtab recommend profile.json --objective cost --deadline 6h --spot`
+    writes down the decision too; `trimtab decisions` shows it, and `trimtab outcome` tells how it went.
+    """
+    from trimtab.catalog import load_offers
+    from trimtab.core.units import parse_duration, parse_money
+    from trimtab.recommend import Assumptions, Request, decision, html_report, work
+    from trimtab.recommend import recommend as search
+    from trimtab.store import open_store
+
+    request = Request(
+        objective=objective,
+        deadline=parse_duration(deadline) if deadline else None,
+        budget=parse_money(budget) if budget else None,
+        clouds=tuple(cloud or ()),
+        regions=tuple(region or ()),
+        accelerators=tuple(accelerator or ()),
+        spot=spot,
+        max_nodes=max_nodes,
+        max_devices=max_devices,
+        batch_sizes=_batch_sizes(batch_size),
+        precision=_precision(precision),
+        top=max(top, row, explain or 1),
+        assume=Assumptions(interruptions_per_hour=interruptions),
+    )
+    subject = _profile(profile)
+    result = search(subject, load_offers(), request, work(subject, epochs, steps, samples))
+    _row(result, row), _row(result, explain or 1)
+    made = decision(result, chosen=row)
+    page = html_report(result, made.id) if html else ""
+    job = _job_file(result, row, emit, image) if emit else ""
+    with open_store() as store:
+        store.ledger.record(made)
+    written = _write(html, page, output, job, emit, subject.workload.name)
+    if as_json:
+        print(json.dumps(_as_json(result, made.id, top)))
+        return
+    _print(result, made.id, top, explain, written)
+
+
+def _batch_sizes(text: str | None) -> tuple[int, ...]:
+    from trimtab.core import BadInputError
+
+    try:
+        return tuple(int(part) for part in text.split(",")) if text else ()
+    except ValueError:
+        raise BadInputError(f'--batch-size is "{text}"; write whole numbers like 32,64,128') from None
+
+
+def _precision(name: str | None) -> str | None:
+    from trimtab.core import BadInputError
+
+    known = ("fp32", "tf32", "bf16", "fp16")
+    if name is not None and name not in known:
+        raise BadInputError(f'--precision is "{name}"; it should be one of {", ".join(known)}')
+    return name
+
+
+def _profile(name: str | None) -> "Profile":
+    from trimtab.observe import load_profile
+    from trimtab.store import open_store
+
+    if name is not None and (Path(name).exists() or "/" in name or name.endswith(".json")):
+        return load_profile(Path(name))
+    with open_store() as store:
+        return store.profiles.latest() if name is None else store.profiles.get(name)
+
+
+def _row(result: "Recommendation", number: int) -> "Row":
+    from trimtab.core import BadInputError
+
+    if not 1 <= number <= len(result.rows):
+        raise BadInputError(f"there is no row {number}; there are {len(result.rows)}")
+    return result.rows[number - 1]
+
+
+def _job_file(result: "Recommendation", number: int, target: str, image: str | None) -> str:
+    from trimtab.engines import job_file
+
+    chosen = _row(result, number)
+    return job_file(
+        target,
+        result.profile.workload,
+        chosen.configuration,
+        expected_seconds=chosen.time.value,
+        max_seconds=2 * chosen.time.high,
+        image=image,
+    )
+
+
+def _write(
+    html: Path | None, page: str, output: Path | None, job: str, target: str | None, name: str
+) -> list[str]:
+    """Write what was asked for; what to tell the user about it."""
+    from trimtab.kernel import write_whole
+
+    written = []
+    if html:
+        write_whole(html, page)
+        written.append(f"report: {html.resolve()}")
+    if target:
+        suffix = {"vertex": "json", "slurm": "sh"}.get(target, "yaml")
+        safe = "".join(c if c.isalnum() or c in "-_." else "-" for c in name)
+        path = output or Path(f"{safe}.{target}.{suffix}")
+        write_whole(path, job)
+        written.append(f"job file: {path.resolve()}")
+    return written
+
+
+def _as_json(result: "Recommendation", decision_id: str, top: int) -> dict[str, Any]:
+    from trimtab.core import to_plain
+    from trimtab.recommend import bound, reason
+
+    return {
+        "decision": decision_id,
+        "workload": result.profile.workload.name,
+        "objective": result.request.objective,
+        "samples": result.work.samples,
+        "considered": result.considered,
+        "rows": [
+            {**to_plain(r), "bound": bound(r), "reason": reason(r, result.rows[0])} for r in result.rows[:top]
+        ],
+        "dropped": to_plain(result.dropped),
+        "notes": list(result.notes),
+    }
+
+
+def _print(
+    result: "Recommendation", decision_id: str, top: int, explain: int | None, written: list[str]
+) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from trimtab.core.units import format_duration, format_money, format_price
+    from trimtab.recommend import bound, explain_row
+
+    console = Console(highlight=False)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("#", justify="right")
+    table.add_column("configuration")
+    table.add_column("devices")
+    for name in ("time", "cost", "price"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("limited by", no_wrap=True)
+    for r in result.rows[:top]:
+        c = r.configuration
+        batch = f" b{c.batch_size}" if result.request.batch_sizes else ""
+        nodes = f" ×{c.nodes}" if c.nodes > 1 else ""
+        time, cost = r.time, r.cost
+        table.add_row(
+            str(r.rank),
+            f"{c.offer.instance}{nodes}{batch}{' spot' if c.spot else ''}\n"
+            f"[dim]{c.offer.cloud} {c.offer.region}[/dim]",
+            f"{c.devices}×{c.offer.accelerator}" if c.offer.accelerator else f"{c.offer.vcpus:g} vCPU",
+            f"{format_duration(time.value)}\n[dim]{format_duration(time.low)}–{format_duration(time.high)}[/dim]",
+            f"{format_money(cost.value)}\n[dim]{format_money(cost.low)}–{format_money(cost.high)}[/dim]",
+            format_price(c.price),
+            bound(r).removesuffix("-bound"),
+        )
+    console.print(
+        f"[bold]{result.profile.workload.name}[/bold]: {result.work.source};"
+        f" {result.considered:,} configurations by {result.request.objective}"
+    )
+    console.print(table)
+    for dropped in result.dropped:
+        console.print(f"[dim]left out {dropped.count:,}: {dropped.reason}[/dim]")
+    for note in result.notes:
+        console.print(f"[dim]note: {note}[/dim]")
+    if explain:
+        console.print()
+        for line in explain_row(result, _row(result, explain)):
+            console.print(line, markup=False)
+    for line in written:
+        console.print(line, markup=False, soft_wrap=True)
+    console.print(f"decision {decision_id}: trimtab decisions {decision_id}", markup=False, soft_wrap=True)

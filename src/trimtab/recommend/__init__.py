@@ -1,0 +1,30 @@
+"""Which configuration should I rent? Ranked configurations with ranges and reasons, and their decision."""
+
+from trimtab.recommend.explain import bound, explain_row, reason
+from trimtab.recommend.ledger_entry import decision
+from trimtab.recommend.objective import OBJECTIVES
+from trimtab.recommend.request import Assumptions, Request, Work, work
+from trimtab.recommend.search import Recommendation, Row, recommend
+
+__all__ = [
+    "OBJECTIVES",
+    "Assumptions",
+    "Recommendation",
+    "Request",
+    "Row",
+    "Work",
+    "bound",
+    "decision",
+    "explain_row",
+    "html_report",
+    "reason",
+    "recommend",
+    "work",
+]
+
+
+def html_report(result: Recommendation, decision_id: str) -> str:
+    """The recommendation as one HTML page; only this needs Plotly."""
+    from trimtab.recommend.report import report
+
+    return report(result, decision_id)

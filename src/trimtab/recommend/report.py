@@ -1,0 +1,203 @@
+"""A recommendation as one HTML page that needs nothing else: chart, table, reasons, assumptions."""
+
+from html import escape
+
+import numpy as np
+import plotly.graph_objects as go
+
+from trimtab.core.units import format_bytes, format_duration, format_money, format_price
+from trimtab.recommend.explain import PART_NAMES, bound, reason
+from trimtab.recommend.search import PARTS, Recommendation, Row
+
+_MOST_POINTS = 1500
+_COLORS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a463f2", "#97bbf5", "#9c6b4e")
+_STYLE = """
+:root { color-scheme: light dark; --line: #8884; --soft: #8882; }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
+th, td { padding: .35rem .6rem; text-align: left; border-bottom: 1px solid var(--line); vertical-align: top; }
+td.number, th.number { text-align: right; white-space: nowrap; }
+small { opacity: .7; } tr.first { background: var(--soft); }
+.chart { background: #fff; border-radius: 6px; }
+"""
+
+
+def report(result: Recommendation, decision_id: str) -> str:
+    """The whole page."""
+    best = result.rows[0]
+    name = escape(result.profile.workload.name)
+    summary = (
+        f"<p><b>Rent {escape(best.configuration.key)}</b>: {escape(_span(best))}. "
+        f"{escape(reason(best, best).capitalize())}.</p>"
+        f"<p>For {escape(result.work.source)}. {result.considered:,} configurations were considered;"
+        f" the objective is {escape(result.request.objective)}. Decision {escape(decision_id)}.</p>"
+    )
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>Trimtab: {name}</title><style>{_STYLE}</style></head><body>"
+        f"<h1>Where to run {name}</h1>{summary}"
+        f'<h2>Cost against time</h2><div class="chart">{_html(_pareto(result), True)}</div>'
+        f'<h2>Where a step goes</h2><div class="chart">{_html(_breakdown(result.rows), False)}</div>'
+        f'<h2>Ranking</h2><div class="scroll">{_table(result)}</div>'
+        f"{_list('Left out', [f'{d.count:,} configurations: {d.reason}' for d in result.dropped])}"
+        f"{_list('Notes', result.notes)}"
+        f"{_list('Assumptions', _assumptions(result))}"
+        "</body></html>"
+    )
+
+
+def _html(figure: go.Figure, first: bool) -> str:
+    """The figure's part of the page; the first one carries the library, so that the page works offline."""
+    text: str = figure.to_html(full_html=False, include_plotlyjs=first, config={"displaylogo": False})
+    return text
+
+
+def _pareto(result: Recommendation) -> go.Figure:
+    found, figure = result.candidates, go.Figure()
+    shown = _sample(result)
+    names = np.array([word or "CPU" for word in found.offers.accelerator.vocabulary])
+    device = names[found.offers.accelerator.codes[found.offer[shown]]]
+    # The accelerators with the cheapest candidates get a colour of their own; the rest share grey.
+    cheapest = sorted({str(n) for n in device}, key=lambda n: found.cost[shown][device == n].min())
+    for i, name in enumerate(cheapest):
+        rows = shown[device == name]
+        figure.add_trace(
+            go.Scattergl(
+                x=found.time[rows] / 3600,
+                y=found.cost[rows],
+                mode="markers",
+                name=name,
+                marker={"size": 5, "opacity": 0.55, "color": _COLORS[i] if i < len(_COLORS) else "#999"},
+                text=[found.configuration(int(r)).key for r in rows],
+                hovertemplate="%{text}<br>%{x:.3g} h, $%{y:.2f}<extra></extra>",
+            )
+        )
+    figure.add_trace(
+        go.Scatter(
+            x=found.time[result.frontier] / 3600,
+            y=found.cost[result.frontier],
+            mode="lines",
+            name="nothing is faster and cheaper",
+            line={"shape": "hv", "color": "#444", "width": 1},
+            hoverinfo="skip",
+        )
+    )
+    figure.add_trace(_recommended(result.rows))
+    figure.update_xaxes(type="log", title="time (hours)")
+    figure.update_yaxes(type="log", title="cost ($)")
+    figure.update_layout(
+        template="plotly_white", height=560, margin={"t": 20, "r": 10}, legend={"itemsizing": "constant"}
+    )
+    return figure
+
+
+def _recommended(rows: tuple[Row, ...]) -> go.Scatter:
+    return go.Scatter(
+        x=[r.time.value / 3600 for r in rows],
+        y=[r.cost.value for r in rows],
+        mode="markers+text",
+        name="recommended",
+        text=[str(r.rank) for r in rows],
+        textposition="top center",
+        customdata=[r.configuration.key for r in rows],
+        hovertemplate="%{text}. %{customdata}<br>%{x:.3g} h, $%{y:.2f}<extra></extra>",
+        marker={"size": 11, "symbol": "star", "color": "#111"},
+        error_x={
+            "type": "data",
+            "symmetric": False,
+            "array": [(r.time.high - r.time.value) / 3600 for r in rows],
+            "arrayminus": [(r.time.value - r.time.low) / 3600 for r in rows],
+            "color": "#1114",
+            "thickness": 1,
+        },
+    )
+
+
+def _sample(result: Recommendation) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
+    """Feasible rows for the chart, thinned evenly over the ranking by time times cost."""
+    found, rows = result.candidates, result.feasible
+    if len(rows) <= _MOST_POINTS:
+        return rows
+    ranked = rows[np.argsort(found.time[rows] * found.cost[rows], kind="stable")]
+    return ranked[np.linspace(0, len(ranked) - 1, _MOST_POINTS).astype(np.intp)]
+
+
+def _breakdown(rows: tuple[Row, ...]) -> go.Figure:
+    figure = go.Figure()
+    labels = [f"{r.rank}. {r.configuration.offer.instance} ×{r.configuration.nodes}" for r in rows][::-1]
+    for name, color in zip(PARTS, _COLORS, strict=False):
+        figure.add_trace(
+            go.Bar(
+                y=labels,
+                x=[r.parts[name] * 1e3 for r in rows][::-1],
+                name=PART_NAMES[name],
+                orientation="h",
+                marker={"color": color},
+                hovertemplate="%{x:.3g} ms<extra>" + PART_NAMES[name] + "</extra>",
+            )
+        )
+    figure.update_layout(
+        template="plotly_white", barmode="stack", height=140 + 32 * len(rows), margin={"t": 20, "r": 10}
+    )
+    figure.update_xaxes(title="milliseconds of one step")
+    return figure
+
+
+def _table(result: Recommendation) -> str:
+    heads = ("#", "Configuration", "Device", "Time", "Cost", "Price", "Memory", "Limited by")
+    head = "".join(f"<th>{h}</th>" for h in heads)
+    body = "".join(_table_row(r, result.rows[0]) for r in result.rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _table_row(row: Row, best: Row) -> str:
+    c = row.configuration
+    device = f"{c.devices} × {c.offer.accelerator}" if c.offer.accelerator else f"{c.offer.vcpus:g} vCPUs"
+    time, cost = row.time, row.cost
+    return (
+        f"<tr{' class=first' if row.rank == 1 else ''}><td class=number>{row.rank}</td>"
+        f"<td>{escape(c.key)}<br><small>{escape(reason(row, best))}</small></td><td>{escape(device)}</td>"
+        f"<td class=number>{format_duration(time.value)}<br>"
+        f"<small>{format_duration(time.low)} to {format_duration(time.high)}</small></td>"
+        f"<td class=number>{format_money(cost.value)}<br>"
+        f"<small>{format_money(cost.low)} to {format_money(cost.high)}</small></td>"
+        f"<td class=number>{format_price(c.price)}</td>"
+        f"<td class=number>{format_bytes(row.memory)}<br>"
+        f"<small>of {format_bytes(row.memory_limit)}</small></td>"
+        f"<td>{bound(row)}</td></tr>"
+    )
+
+
+def _span(row: Row) -> str:
+    return (
+        f"{format_duration(row.time.value)} ({format_duration(row.time.low)} to"
+        f" {format_duration(row.time.high)}) for {format_money(row.cost.value)}"
+        f" ({format_money(row.cost.low)} to {format_money(row.cost.high)})"
+    )
+
+
+def _list(title: str, items: list[str] | tuple[str, ...]) -> str:
+    if not items:
+        return ""
+    return f"<h2>{title}</h2><ul>{''.join(f'<li>{escape(item)}</li>' for item in items)}</ul>"
+
+
+def _assumptions(result: Recommendation) -> list[str]:
+    assume = result.request.assume
+    dates = sorted({str(r.configuration.offer.price_date) for r in result.rows})
+    lines = [
+        f"prices as of {', '.join(dates)}",
+        f"{format_duration(assume.startup)} from paying for a machine to the first step",
+        "ranges hold the truth in 90 % of cases; for accelerators that were not measured they are wider",
+        "epochs stay the same whatever the number of devices; the batch per device stays as configured",
+    ]
+    if result.request.spot:
+        lines.append(
+            f"a spot machine is lost {assume.interruptions_per_hour:g} times per hour; going on takes"
+            f" {format_duration(assume.restart)}, with a checkpoint every"
+            f" {format_duration(assume.checkpoint_every)}"
+        )
+    return lines
