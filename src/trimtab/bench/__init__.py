@@ -4,12 +4,16 @@ A bench is a module with `run(options) -> BenchResult`; adding one is a file and
 """
 
 from importlib import import_module
+from importlib.resources import files
+from pathlib import Path
 
 from trimtab.bench.options import BenchOptions
 from trimtab.bench.result import BenchResult, Table
 from trimtab.core import NotFoundError
 
-__all__ = ["BENCHES", "BenchOptions", "BenchResult", "Table", "run_bench"]
+__all__ = ["BENCHES", "BUNDLED_STEPS", "BenchOptions", "BenchResult", "Table", "run_bench"]
+
+BUNDLED_STEPS = Path(str(files("trimtab.bench") / "data" / "gpu-steps"))
 
 BENCHES = {
     "gpu-steps": ("gpu_steps", "Step time and memory estimates against measurements on an H200."),

@@ -6,14 +6,13 @@ they are. Beside it, in the same run and with the same leave-one-out, a five-con
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from trimtab.bench import BUNDLED_STEPS
 from trimtab.bench.options import BenchOptions
 from trimtab.bench.result import BenchResult, Table
 from trimtab.catalog import accelerator
@@ -52,7 +51,7 @@ class Predictions:
 
 def run(options: BenchOptions) -> BenchResult:
     """Score the estimator on the bundled measurements or on those in `options.data`."""
-    everything = read_measurements(options.data or Path(str(files("trimtab.bench") / "data" / "gpu-steps")))
+    everything = read_measurements(options.data or BUNDLED_STEPS)
     rows = [r for r in everything if r.device != "cpu"]
     if not rows:
         raise BadInputError("the measurements have no row on a GPU (device cuda)")

@@ -8,6 +8,7 @@ from rich.console import Console
 
 from trimtab import __version__
 from trimtab.cli.bench import bench
+from trimtab.cli.calibrate import calibrate
 from trimtab.cli.catalog import catalog_app
 from trimtab.cli.decisions import decisions, outcome
 from trimtab.cli.profile import profile
@@ -42,6 +43,7 @@ app.command()(recommend)
 app.command()(decisions)
 app.command()(outcome)
 app.command()(bench)
+app.command()(calibrate)
 app.add_typer(catalog_app, name="catalog")
 
 

@@ -1,0 +1,61 @@
+# Two commands do everything: `make run` for a user, `make test` for a developer.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SKYPILOT_VENV := .venv-skypilot
+OUT := out
+
+# What the tests run for real: a database server, a workload manager, a browser.
+DEBIAN_PACKAGES := postgresql slurmctld slurmd slurm-client munge chromium
+
+.PHONY: run test lint clean
+
+run: $(VENV)/run.stamp
+	@mkdir -p $(OUT)
+	@echo "── profiling examples/train_digits.py for a few seconds"
+	$(BIN)/trimtab profile --for 30s -o $(OUT)/profile.json -- $(BIN)/python examples/train_digits.py
+	@echo "── where should it run?"
+	$(BIN)/trimtab recommend $(OUT)/profile.json --spot --explain 1 --html $(OUT)/report.html
+	@echo "── what the ledger remembers"
+	$(BIN)/trimtab decisions --limit 1
+	@echo
+	@echo "The report with the cost-against-time chart: $(CURDIR)/$(OUT)/report.html"
+
+test: $(VENV)/test.stamp $(SKYPILOT_VENV)/stamp debian-packages
+	TRIMTAB_SKYPILOT_PYTHON=$(CURDIR)/$(SKYPILOT_VENV)/bin/python $(BIN)/python -m pytest
+
+lint: $(VENV)/test.stamp
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/run.stamp: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/pip install --quiet --editable '.[learn]'
+	@touch $@
+
+$(VENV)/test.stamp: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/pip install --quiet --editable '.[test]'
+	@touch $@
+
+# SkyPilot pins versions of its own, so its parser gets an environment of its own.
+$(SKYPILOT_VENV)/stamp: Makefile
+	$(PYTHON) -m venv $(SKYPILOT_VENV)
+	$(SKYPILOT_VENV)/bin/pip install --quiet 'skypilot==0.14.1'
+	@touch $@
+
+.PHONY: debian-packages
+debian-packages:
+	@missing=$$(for p in $(DEBIAN_PACKAGES); do dpkg -s $$p >/dev/null 2>&1 || echo $$p; done); \
+	if [ -z "$$missing" ]; then exit 0; fi; \
+	if [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \
+	  echo "not installing $$missing (needs root on Debian): tests that need them are skipped"; exit 0; fi; \
+	echo "installing $$missing"; export DEBIAN_FRONTEND=noninteractive; \
+	apt-get update -qq && apt-get install -y -qq --no-install-recommends $$missing >/dev/null
+
+clean:
+	rm -rf $(VENV) $(SKYPILOT_VENV) $(OUT)

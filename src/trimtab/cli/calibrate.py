@@ -1,0 +1,59 @@
+"""`trimtab calibrate`: fit a device's constants to steps measured on it."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def calibrate(
+    data: Annotated[
+        Path | None,
+        typer.Argument(help="A folder with steps.csv and ops.csv; without one, the bundled H200 steps."),
+    ] = None,
+    accelerator: Annotated[str, typer.Option(help="The device they were measured on.")] = "H200",
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="A file of constants to update; else they are printed."),
+    ] = None,
+) -> None:
+    """Fit the estimator's constants to measured steps, as they ship in the catalog's `calibration.json`.
+
+    The stated error comes from leaving each model out in turn; `trimtab bench gpu-steps` shows it in full.
+    """
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from trimtab.bench import BUNDLED_STEPS
+    from trimtab.catalog import accelerator as find
+    from trimtab.kernel import write_whole
+    from trimtab.predict import calibrate as fit
+    from trimtab.predict import calibration_data, read_measurements
+
+    target = find(accelerator)
+    rows = [r for r in read_measurements(data or BUNDLED_STEPS) if r.device != "cpu"]
+    names = {r.name for r in rows}
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        bar = progress.add_task("leaving one model out", total=len(names))
+        entry = calibration_data(fit(rows, target, lambda name: progress.advance(bar)))
+    if output is None:
+        print(json.dumps({target.name: entry}, indent=2))
+        return
+    known = _read(output)
+    write_whole(output, json.dumps({**known, target.name: entry}, indent=2) + "\n")
+    print(f"{target.name}: constants from {len(rows)} steps of {len(names)} models written to {output}")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    from trimtab.core import BadInputError
+
+    if not path.exists():
+        return {}
+    try:
+        known = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        known = None
+    if not isinstance(known, dict):
+        raise BadInputError(f"{path} is not a file of constants; name another one with -o")
+    return known
