@@ -12,6 +12,7 @@ from typing import Any
 from trimtab.kernel import Owner
 
 FOLDER_VARIABLE = "TRIMTAB_LISTEN"
+STOPPING = "stopping"
 _LISTENER = Path(__file__).with_name("listener")
 
 Record = dict[str, Any]
@@ -40,6 +41,10 @@ class Listening:
             FOLDER_VARIABLE: str(self.folder),
             "PYTHONPATH": f"{_LISTENER}{os.pathsep}{path}" if path else str(_LISTENER),
         }
+
+    def announce_stop(self) -> None:
+        """Tell the listeners that an interrupt is Trimtab's doing and no reason for a traceback."""
+        (self.folder / STOPPING).touch()
 
     def update(self) -> None:
         """Read what has been written since the last time, whole lines only."""

@@ -132,6 +132,8 @@ def _watch(
             break
         time.sleep(min(_LOOK_EVERY, max(0.0, settings.window - elapsed), max(0.01, due - elapsed)))
     readings.append(meter.read())
+    if interrupts.received is None:
+        listening.announce_stop()
     run.stop()
     return _Watched(readings, interrupts.received)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 
+from .quiet import end_quietly
 from .record import Recorder
 from .watch import call_after_import
 
 FOLDER_VARIABLE = "TRIMTAB_LISTEN"
+STOPPING = "stopping"  # a file of this name appears in the folder when Trimtab begins to end the command
 
 
 def start() -> None:
@@ -16,6 +18,7 @@ def start() -> None:
     if not folder or not os.path.isdir(folder):
         return
     recorder = Recorder(folder)
+    end_quietly(os.path.join(folder, STOPPING))
 
     def argparse_loaded() -> None:
         from .arguments import listen

@@ -38,8 +38,8 @@ class Look:
 
     def _begin(self, optimizers: list[Any], parameters: list[torch.Tensor]) -> None:
         fixed = [t for root in self._roots for t in (*root.parameters(), *root.buffers())]
-        fixed += parameters + [p.grad for p in parameters if p.grad is not None]
-        fixed += [t for o in optimizers for s in o.state.values() for t in tensors_in(s)]
+        # Not the gradients: most loops drop them before the next step, and their memory is used anew.
+        fixed += parameters + [t for o in optimizers for s in o.state.values() for t in tensors_in(s)]
         trace = Trace(fixed, parameters)
         self._watch = CallWatch(self._roots, on_first=trace.forget)
         try:

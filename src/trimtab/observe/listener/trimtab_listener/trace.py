@@ -6,11 +6,12 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
-from torch.utils.flop_counter import flop_registry
 
+from .flop import flop_of
 from .kinds import kind_of
 from .loader import FEED
-from .tensors import storage_of, tensors_in, weight_of
+from .tensors import tensors_in, weight_of
+from .weights import Weights
 
 
 class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -20,8 +21,7 @@ class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.problem: str | None = None
         self.forget()
-        self._fixed = {storage_of(tensor) for tensor in fixed} - {0}
-        self._shapes = {tuple(p.shape) for p in parameters} | {tuple(reversed(p.shape)) for p in parameters}
+        self._weights = Weights(fixed, parameters)
         self._backward_seen = False
         self._hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, _unpack)
         self._hooked = False
@@ -71,19 +71,36 @@ class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
         phase = self._phase()
         sums = self.sums.setdefault((phase, kind), [0, 0, 0, 0])
         sums[0] += 1
+        operands, results = list(tensors_in((args, kwargs))), list(tensors_in(result))
+        if phase == "forward":
+            self._weights.seen_forward(results)
         if kind == "view":
             return
-        for tensors, column in ((tensors_in((args, kwargs)), 2), (tensors_in(result), 3)):
-            for tensor in tensors:
-                sums[1 if self._is_fixed(tensor, phase) else column] += weight_of(tensor)
-        formula = flop_registry.get(func.overloadpacket)
-        if formula is not None:
-            flop = int(formula(*args, **kwargs, out_val=result))
+        self._weigh(sums, phase, kind, operands, results)
+        flop = flop_of(func, args, kwargs, result)
+        if flop:
             self.flop[phase] += flop
-            operand = next(tensors_in(args))
-            self.devices.add(operand.device.type)
-            key = (kind, str(operand.dtype).replace("torch.", ""))
+            self.devices.add(operands[0].device.type)
+            key = (kind, str(operands[0].dtype).replace("torch.", ""))
             self.flop_by_type[key] = self.flop_by_type.get(key, 0) + flop
+
+    def _weigh(
+        self,
+        sums: list[int],
+        phase: str,
+        kind: str,
+        operands: list[torch.Tensor],
+        results: list[torch.Tensor],
+    ) -> None:
+        weights = self._weights
+        makes_gradient = phase == "backward" and weights.makes_gradient(kind, operands)
+        for tensor in operands:
+            if not _is_workspace(tensor):
+                sums[1 if weights.is_fixed(tensor, phase) else 2] += weight_of(tensor)
+        for tensor in results:
+            if not _is_workspace(tensor):
+                gradient = makes_gradient and weights.is_shaped_like_one(tensor)
+                sums[1 if gradient or weights.is_fixed(tensor, phase) else 3] += weight_of(tensor)
 
     def _phase(self) -> str:
         if torch._C._current_graph_task_id() != -1:
@@ -92,16 +109,9 @@ class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
         # Clipping, unscaling and the step itself all run without gradients after a backward pass.
         return "optimizer" if self._backward_seen and not torch.is_grad_enabled() else "forward"
 
-    def _is_fixed(self, tensor: torch.Tensor, phase: str) -> bool:
-        """Whether a tensor's size does not depend on the batch's: weights, their gradients, their state."""
-        if tensor.dim() == 0 or phase == "optimizer" or storage_of(tensor) in self._fixed:
-            return True
-        shape = tuple(tensor.shape)
-        return shape in self._shapes if phase == "backward" or len(shape) == 1 else False
-
     def _pack(self, tensor: torch.Tensor) -> torch.Tensor:
         try:
-            if storage_of(tensor) not in self._fixed:
+            if not _is_workspace(tensor) and not self._weights.owns(tensor):
                 self.saved_bytes += weight_of(tensor)
         except Exception as error:
             self.problem = self.problem or f"saved tensor: {error!r:.120}"
@@ -123,6 +133,11 @@ class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return self._disable(*args, **kwargs)
 
         torch._C._autograd._saved_tensors_hooks_disable = disable
+
+
+def _is_workspace(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is scratch space of a library, whose size is that library's affair."""
+    return tensor.dtype == torch.uint8 and tensor.dim() == 1
 
 
 def _unpack(tensor: torch.Tensor) -> torch.Tensor:

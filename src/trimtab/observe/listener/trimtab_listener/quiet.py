@@ -1,0 +1,18 @@
+"""A script that Trimtab interrupts at the end of the window did nothing wrong: no traceback for that."""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import TracebackType
+
+
+def end_quietly(stopping: str) -> None:
+    """Print nothing for an uncaught KeyboardInterrupt once the file `stopping` exists."""
+    previous = sys.excepthook
+
+    def hook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
+        if not (issubclass(kind, KeyboardInterrupt) and os.path.exists(stopping)):
+            previous(kind, value, trace)
+
+    sys.excepthook = hook
