@@ -52,6 +52,6 @@ class SimulatedClock:
 
     def advance(self, seconds: float) -> None:
         """Move forward; time does not run backwards, so a negative step is refused."""
-        if seconds < 0:
-            raise ValueError(f"a clock cannot go back {-seconds} s")
+        if not seconds >= 0:
+            raise ValueError(f"a clock cannot advance by {seconds} s")
         self._elapsed += seconds

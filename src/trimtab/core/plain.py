@@ -67,7 +67,7 @@ def _build_dataclass(kind: Any, data: Any, where: str) -> Any:
             raise BadInputError(f"{where}.{f.name} is missing")
     unknown = set(data) - set(hints)
     if unknown:
-        raise BadInputError(f"{where} has no field {min(unknown)!r}")
+        raise BadInputError(f"{where} has no field {min(map(str, unknown))!r}")
     try:
         return kind(**values)
     except ValueError as error:
@@ -92,7 +92,10 @@ def _build_scalar(kind: Any, data: Any, where: str) -> Any:
     if kind is Any:
         return data
     if kind is float and isinstance(data, int | float) and not isinstance(data, bool):
-        return float(data)
+        try:
+            return float(data)
+        except OverflowError:
+            raise BadInputError(f"{where} is {data!r:.40}…, too large a number") from None
     if kind is int and isinstance(data, int) and not isinstance(data, bool):
         return data
     if kind in (str, bool) and isinstance(data, kind):

@@ -50,8 +50,9 @@ class Operators:
     """All operator calls of one kind in one phase of a step, as linear functions of the batch size.
 
     `calls` per step; bytes read and written by the operators in fp32 without fusion:
-    `fixed_bytes + batch * sample_bytes`, of which `written_sample_bytes` per sample are results. Kinds: conv, matmul, attention, norm, embedding, pool, softmax,
-    rnn, copy, view, elementwise. Phases: forward, backward, optimizer.
+    `fixed_bytes + batch * sample_bytes`, of which `written_sample_bytes` per sample are results.
+    Kinds: conv, matmul, attention, norm, embedding, pool, softmax, rnn, copy, view, elementwise.
+    Phases: forward, backward, optimizer.
     """
 
     phase: str

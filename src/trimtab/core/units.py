@@ -12,6 +12,8 @@ from trimtab.core.errors import BadInputError
 _NUMBER = r"(\d+(?:\.\d*)?|\.\d+)(?:[eE]([+-]?\d+))?"
 
 _SECONDS = {
+    "µs": 1e-6,
+    "us": 1e-6,
     "ms": 1e-3,
     "s": 1.0,
     "sec": 1.0,
@@ -30,15 +32,22 @@ GIB = 2**30
 
 
 def _number(mantissa: str, exponent: str | None) -> float:
-    return float(mantissa) * 10.0 ** int(exponent or 0)
+    return float(f"{mantissa}e{exponent or 0}")
+
+
+def _finite(value: float, text: str) -> float:
+    if math.isinf(value):
+        raise BadInputError(f'"{text}" is too large a number')
+    return value
 
 
 def parse_duration(text: str) -> float:
     """Seconds from "4h", "1h30m", "90 s", "250ms"; a bare number is seconds."""
     compact = text.strip().lower().replace(" ", "")
-    if re.fullmatch(_NUMBER, compact):
-        return float(compact)
-    part = re.compile(_NUMBER + r"([a-z]+)")
+    bare = re.fullmatch(_NUMBER, compact)
+    if bare is not None:
+        return _finite(float(compact), text)
+    part = re.compile(_NUMBER + r"([a-zµ]+)")
     total, position = 0.0, 0
     while position < len(compact):
         match = part.match(compact, position)
@@ -48,7 +57,7 @@ def parse_duration(text: str) -> float:
         position = match.end()
     if not compact:
         raise BadInputError("an empty duration; write it like 90s, 15m, 4h or 1h30m")
-    return total
+    return _finite(total, text)
 
 
 def format_duration(seconds: float) -> str:
@@ -57,11 +66,11 @@ def format_duration(seconds: float) -> str:
         return "∞"
     if seconds < 0:
         return "-" + format_duration(-seconds)
-    if seconds < 1e-3:
+    if seconds < 0.9995e-3:
         return f"{seconds * 1e6:.3g} µs"
     if seconds < 0.9995:
         return f"{seconds * 1e3:.3g} ms"
-    if seconds < 10:
+    if seconds < 9.95:
         return f"{seconds:.2g} s"
     whole = round(seconds)
     if whole < 60:
@@ -83,7 +92,7 @@ def parse_bytes(text: str) -> float:
     scale = _prefix(match[3]) if match else None
     if match is None or scale is None:
         raise BadInputError(f'"{text}" is not an amount of memory; write it like 512MB or 16GiB')
-    return _number(match[1], match[2]) * scale
+    return _finite(_number(match[1], match[2]) * scale, text)
 
 
 def format_bytes(count: float) -> str:
@@ -101,11 +110,12 @@ def format_bytes(count: float) -> str:
 
 
 def parse_money(text: str) -> float:
-    """Dollars from "$12.10", "12.10" or "40 USD"."""
-    match = re.fullmatch(r"\$?\s*" + _NUMBER + r"\s*(?:usd|\$)?", text.strip().lower())
+    """Dollars from "$12.10", "12.10", "$1,234.50" or "40 USD"."""
+    compact = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text.strip().lower())
+    match = re.fullmatch(r"\$?\s*" + _NUMBER + r"\s*(?:usd|\$)?", compact)
     if match is None:
         raise BadInputError(f'"{text}" is not an amount of money; write it like 40 or $12.10')
-    return _number(match[1], match[2])
+    return _finite(_number(match[1], match[2]), text)
 
 
 def format_money(dollars: float) -> str:
@@ -122,8 +132,8 @@ def format_money(dollars: float) -> str:
 def parse_price(text: str) -> float:
     """Dollars per second from "$3.20/h", "3.20", "$0.001/s"; a bare number is dollars per hour."""
     amount, slash, per = text.strip().lower().partition("/")
-    per = per.strip() or "h"
-    if (slash and not text.strip().endswith(per)) or per not in {**_SECONDS, "hour": 0, "second": 0}:
+    per = per.strip() if slash else "h"
+    if per not in {**_SECONDS, "hour": 0, "second": 0}:
         raise BadInputError(f'"{text}" is not a price; write it like $3.20/h')
     seconds = {"hour": HOUR, "second": 1.0}.get(per) or _SECONDS[per]
     try:
@@ -143,7 +153,7 @@ def parse_flop_rate(text: str) -> float:
     scale = _DECIMAL.get(match[3]) if match else None
     if match is None or scale is None:
         raise BadInputError(f'"{text}" is not a rate of arithmetic; write it like 312 TFLOP/s')
-    return _number(match[1], match[2]) * scale
+    return _finite(_number(match[1], match[2]) * scale, text)
 
 
 def format_flop_rate(per_second: float) -> str:
@@ -163,8 +173,9 @@ def parse_bandwidth(text: str) -> float:
     scale = _prefix(match[3]) if match else None
     if match is None or scale is None:
         raise BadInputError(f'"{text}" is not a bandwidth; write it like 900GB/s or 25Gbit/s')
-    bits = match[4] in ("bit/s", "bps")
-    return _number(match[1], match[2]) * scale / (8 if bits else 1)
+    # "Gbps" is bits and "GBps" is bytes: the only place where the case of a unit matters.
+    bits = match[4] in ("bit/s", "bps") and not text.strip().endswith("Bps")
+    return _finite(_number(match[1], match[2]) * scale / (8 if bits else 1), text)
 
 
 def format_bandwidth(bytes_per_second: float) -> str:
