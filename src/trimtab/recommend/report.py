@@ -61,16 +61,18 @@ def _pareto(result: Recommendation) -> go.Figure:
     names = np.array([word or "CPU" for word in found.offers.accelerator.vocabulary])
     device = names[found.offers.accelerator.codes[found.offer[shown]]]
     # The accelerators with the cheapest candidates get a colour of their own; the rest share grey.
-    cheapest = sorted({str(n) for n in device}, key=lambda n: found.cost[shown][device == n].min())
-    for i, name in enumerate(cheapest):
-        rows = shown[device == name]
+    cheapest = sorted({str(n) for n in device}, key=lambda n: float(found.cost[shown][device == n].min()))
+    groups = [(name, device == name, color) for name, color in zip(cheapest, _COLORS, strict=False)]
+    groups.append(("others", np.isin(device, cheapest[len(_COLORS) :]), "#999"))
+    for name, members, color in groups:
+        rows = shown[members]
         figure.add_trace(
             go.Scattergl(
                 x=found.time[rows] / 3600,
                 y=found.cost[rows],
                 mode="markers",
                 name=name,
-                marker={"size": 5, "opacity": 0.55, "color": _COLORS[i] if i < len(_COLORS) else "#999"},
+                marker={"size": 5, "opacity": 0.55, "color": color},
                 text=[found.configuration(int(r)).key for r in rows],
                 hovertemplate="%{text}<br>%{x:.3g} h, $%{y:.2f}<extra></extra>",
             )
