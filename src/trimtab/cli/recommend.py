@@ -157,7 +157,9 @@ def recommend(
     )
     subject = _profile(profile)
     result = search(subject, load_offers(), request, work(subject, epochs, steps, samples))
-    _row(result, row), _row(result, explain or 1)
+    _row(result, row)
+    if explain is not None:
+        _row(result, explain)
     made = decision(result, chosen=row)
     page = html_report(result, made.id) if html else ""
     job = _job_file(result, row, emit, image) if emit else ""
@@ -298,7 +300,7 @@ def _print(
         console.print(f"[dim]left out {dropped.count:,}: {dropped.reason}[/dim]")
     for note in result.notes:
         console.print(f"[dim]note: {note}[/dim]")
-    if explain:
+    if explain is not None:
         console.print()
         for line in explain_row(result, _row(result, explain)):
             console.print(line, markup=False)

@@ -1,0 +1,199 @@
+"""`trimtab recommend` as a user meets it."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from trimtab.core import Profile, to_plain
+from trimtab.observe import save_profile
+from trimtab.store import open_store
+
+Trimtab = Callable[..., Any]
+
+
+@pytest.fixture
+def profile_file(make_profile: Callable[..., Profile], tmp_path: Path) -> Path:
+    path = tmp_path / "profile.json"
+    save_profile(make_profile(), path)
+    return path
+
+
+def test_the_table_shows_time_cost_ranges_and_the_decision(trimtab: Trimtab, profile_file: Path) -> None:
+    called = trimtab("recommend", str(profile_file), "--top", "3")
+    assert called.status == 0
+    assert "10 epochs of 100,000 samples, as the script showed" in called.out
+    assert re.search(r"1 +\S+ +1×\S+ +\S+ +\$[\d.]+ +\$[\d.]+/h", called.out)
+    assert re.search(r"\S+–\S+ +\$[\d.]+–\$[\d.]+", called.out)
+    decision = re.search(r"trimtab decisions (\w{12})", called.out)
+    assert decision
+    with open_store() as store:
+        assert store.ledger.get(decision[1]).subject == "resnet50"
+
+
+def test_json_is_one_object_with_rows_and_reasons(trimtab: Trimtab, profile_file: Path) -> None:
+    answer = json.loads(trimtab("recommend", str(profile_file), "--json", "--top", "4").out)
+    assert len(answer["rows"]) == 4
+    first = answer["rows"][0]
+    assert first["time"]["low"] <= first["time"]["value"] <= first["time"]["high"]
+    assert first["bound"].endswith("-bound")
+    assert answer["decision"]
+
+
+def test_the_latest_profile_is_taken_without_a_name_and_any_by_its_id(
+    trimtab: Trimtab, make_profile: Callable[..., Profile]
+) -> None:
+    with open_store() as store:
+        store.profiles.save(make_profile("vgg16"))
+    assert "vgg16" in trimtab("recommend").out
+    assert "vgg16" in trimtab("recommend", "profile-v").out
+
+
+def test_without_any_profile_it_says_how_to_make_one(trimtab: Trimtab) -> None:
+    called = trimtab("recommend")
+    assert called.status == 2
+    assert "profile" in called.error
+    assert "Traceback" not in called.error
+
+
+def test_explain_says_why_a_row_is_where_it_is(trimtab: Trimtab, profile_file: Path) -> None:
+    out = trimtab("recommend", str(profile_file), "--explain", "2", "--top", "1").out
+    assert "Row 2:" in out
+    assert "evidence:" in out
+
+
+@pytest.mark.parametrize("target", ["skypilot", "kubernetes", "slurm"])
+def test_emit_writes_a_job_file_for_the_row(
+    trimtab: Trimtab, profile_file: Path, tmp_path: Path, target: str
+) -> None:
+    file = tmp_path / "job"
+    called = trimtab("recommend", str(profile_file), "--emit", target, "--row", "2", "-o", str(file))
+    assert called.status == 0
+    assert str(file) in called.out.replace("\n", "")
+    text = file.read_text(encoding="utf-8")
+    assert "train.py" in text
+    if target != "slurm":
+        assert all(isinstance(document, dict) for document in yaml.safe_load_all(text))
+
+
+def test_vertex_is_written_for_google_and_refused_elsewhere(
+    trimtab: Trimtab, profile_file: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "job.json"
+    name = str(profile_file)
+    assert trimtab("recommend", name, "--cloud", "gcp", "--emit", "vertex", "-o", str(file)).status == 0
+    assert json.loads(file.read_text(encoding="utf-8"))["workerPoolSpecs"]
+    refused = trimtab("recommend", name, "--cloud", "aws", "--emit", "vertex", "-o", str(tmp_path / "no"))
+    assert refused.status == 2
+    assert not (tmp_path / "no").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--cloud", "nimbus"], 'no offer is from a cloud called "nimbus"'),
+        (["--deadline", "1s"], "no configuration meets the deadline of 1 s; the nearest is"),
+        (["--deadline", "soon"], '"soon" is not a duration'),
+        (["--budget", "lots"], '"lots" is not an amount of money'),
+        (["--objective", "luck"], 'no objective is called "luck"'),
+        (["--accelerator", "Z9000"], 'no accelerator is called "Z9000"'),
+        (["--batch-size", "many"], '--batch-size is "many"'),
+        (["--batch-size", "0"], "at least one sample"),
+        (["--precision", "fp7"], '--precision is "fp7"'),
+        (["--emit", "fax"], "fax"),
+        (["--row", "9999"], "there is no row 9999"),
+        (["--explain", "0"], "there is no row 0"),
+        (["--max-nodes", "0"], "--max-nodes is 0"),
+        (["--epochs", "-1"], "--epochs is -1"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_nothing_is_decided(
+    trimtab: Trimtab, profile_file: Path, arguments: list[str], sentence: str
+) -> None:
+    called = trimtab("recommend", str(profile_file), *arguments)
+    assert called.status == 2
+    assert called.out == ""
+    assert called.error.startswith("trimtab: ")
+    assert sentence in called.error
+    assert called.error.count("\n") == 1
+    with open_store() as store:
+        assert store.ledger.list() == ()
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (None, "there is no profile"),
+        ("", "profile"),
+        ('{"version": 1, "workload"', "cut off"),
+        ('{"menu": "soup"}', "not a profile"),
+        ("[1, 2]", "not a profile"),
+        ("\x00\x01", "profile"),
+    ],
+)
+def test_a_file_that_is_no_profile_is_refused(
+    trimtab: Trimtab, tmp_path: Path, content: str | None, sentence: str
+) -> None:
+    path = tmp_path / "odd.json"
+    if content is not None:
+        path.write_text(content, encoding="utf-8")
+    called = trimtab("recommend", str(path))
+    assert called.status == 2
+    assert sentence in called.error
+    assert "Traceback" not in called.error
+
+
+def test_a_profile_of_a_future_version_is_refused(
+    trimtab: Trimtab, tmp_path: Path, make_profile: Callable[..., Profile]
+) -> None:
+    path = tmp_path / "future.json"
+    path.write_text(json.dumps({**to_plain(make_profile()), "version": 99}), encoding="utf-8")
+    called = trimtab("recommend", str(path))
+    assert called.status == 2
+    assert "99" in called.error
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
+@pytest.mark.parametrize("how", ["ro", "full"])
+def test_a_home_that_cannot_be_written_is_one_sentence(profile_file: Path, tmp_path: Path, how: str) -> None:
+    home = tmp_path / "mount"
+    home.mkdir()
+    options = "size=64k" if how == "full" else "size=1m"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(home)], check=True)
+    try:
+        if how == "ro":
+            subprocess.run(["mount", "-o", "remount,ro", str(home)], check=True)
+        else:
+            (home / "filler").write_bytes(b"x" * 60_000)
+        result = subprocess.run(
+            [sys.executable, "-c", "from trimtab.cli import main; main()", "recommend", str(profile_file)],
+            env={**os.environ, "TRIMTAB_HOME": str(home)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    finally:
+        subprocess.run(["umount", str(home)], check=True)
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("trimtab: ")
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_report_that_cannot_be_written_leaves_no_half_of_it(
+    trimtab: Trimtab, profile_file: Path, tmp_path: Path
+) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("in the way", encoding="utf-8")
+    called = trimtab("recommend", str(profile_file), "--html", str(blocked / "report.html"))
+    assert called.status == 2
+    assert "cannot be written" in called.error
+    assert sorted(p.name for p in tmp_path.iterdir() if p.name != "home") == ["file", "profile.json"]

@@ -1,0 +1,93 @@
+"""What more than one package's tests need: a home of their own, profiles of real models, offers."""
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from trimtab.bench import BUNDLED_STEPS
+from trimtab.core import Host, Offer, Profile, Series, Steps, Workload
+from trimtab.predict import MeasuredStep, read_measurements
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(autouse=True)
+def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test touches the user's home, store or terminal width."""
+    monkeypatch.setenv("TRIMTAB_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("TRIMTAB_STORE", raising=False)
+    monkeypatch.setenv("COLUMNS", "120")
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of public data sets, where there is one."""
+    folder = Path(os.environ.get("TRIMTAB_DATA") or REPOSITORY.parent / "shared" / "data")
+    if not folder.is_dir():
+        pytest.skip(f"no data sets at {folder}; TRIMTAB_DATA names another folder")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def measured() -> list[MeasuredStep]:
+    """The bundled measurements."""
+    return read_measurements(BUNDLED_STEPS)
+
+
+@pytest.fixture
+def make_profile(measured: list[MeasuredStep]) -> Callable[..., Profile]:
+    """A profile of one of the measured models, as a run on two CPU cores would show it."""
+
+    def make(model: str = "resnet50", **steps: object) -> Profile:
+        row = next(r for r in measured if r.name == model and r.device == "cpu")
+        seen = Steps(
+            seconds=(row.seconds or 1.0,) * 5,
+            batch_size=row.batch,
+            workers=1,
+            device="cpu",
+            dataset_length=100_000,
+            epochs=10.0,
+        )
+        return Profile(
+            id=f"profile-{model}",
+            created=1_700_000_000.0,
+            workload=Workload(model, command=("python", "train.py", "--batch-size", str(row.batch))),
+            host=Host("a CPU", 2.0, 16e9),
+            window=30.0,
+            every=1.0,
+            method="process-tree",
+            ended="interrupted",
+            status=130,
+            series=Series(time=(0.0, 1.0), cpu=(2.0, 2.0), memory=(1e9, 2e9)),
+            model=row.model,
+            steps=replace(seen, **steps),  # type: ignore[arg-type]
+        )
+
+    return make
+
+
+@pytest.fixture
+def make_offer() -> Callable[..., Offer]:
+    """An offer of one T4 at a dollar an hour, but for what the test says."""
+
+    def make(**changes: object) -> Offer:
+        offer = Offer(
+            cloud="aws",
+            region="us-east-1",
+            instance="g4dn.xlarge",
+            vcpus=4.0,
+            memory=16 * 2**30,
+            accelerator="T4",
+            accelerators=1,
+            price=1.0 / 3600,
+            spot_price=0.4 / 3600,
+            network=25e9 / 8,
+            price_date=date(2026, 8, 22),
+        )
+        return replace(offer, **changes)  # type: ignore[arg-type]
+
+    return make

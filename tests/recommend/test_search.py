@@ -1,0 +1,213 @@
+"""Enumerate, drop what cannot be, estimate, rank."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from trimtab.catalog import OfferTable, load_offers
+from trimtab.core import BadInputError, NotFoundError, Offer, Profile
+from trimtab.recommend import Assumptions, Recommendation, Request, recommend, work
+
+MakeOffer = Callable[..., Offer]
+MakeProfile = Callable[..., Profile]
+
+
+def search(profile: Profile, offers: list[Offer] | None = None, **request: object) -> Recommendation:
+    table = OfferTable.from_offers(offers) if offers else load_offers()
+    return recommend(profile, table, Request(**request), work(profile))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("objective", ["cost", "time", "balanced"])
+def test_rows_are_ranked_by_the_objective(make_profile: MakeProfile, objective: str) -> None:
+    rows = search(make_profile(), objective=objective, max_nodes=4, top=50).rows
+    values = {
+        "cost": [r.cost.value for r in rows],
+        "time": [r.time.value for r in rows],
+        "balanced": [r.cost.value * r.time.value for r in rows],
+    }[objective]
+    assert values == sorted(values)
+    assert len(rows) == 50
+
+
+def test_a_slower_machine_at_the_same_price_ranks_lower(
+    make_profile: MakeProfile, make_offer: MakeOffer
+) -> None:
+    slow, fast = make_offer(), make_offer(instance="fast", accelerator="A100-80GB")
+    rows = search(make_profile(), [slow, fast], objective="cost").rows
+    assert [r.configuration.offer.instance for r in rows] == ["fast", "g4dn.xlarge"]
+
+
+def test_what_does_not_fit_is_left_out_and_says_so(make_profile: MakeProfile, make_offer: MakeOffer) -> None:
+    offers = [make_offer(), make_offer(instance="large", accelerator="H200")]
+    result = search(make_profile(), offers, batch_sizes=(1024,))
+    assert [r.configuration.offer.instance for r in result.rows] == ["large"]
+    assert any("T4 memory: a step needs" in d.reason for d in result.dropped)
+
+
+def test_nothing_that_fits_is_one_sentence_with_the_need(
+    make_profile: MakeProfile, make_offer: MakeOffer
+) -> None:
+    with pytest.raises(
+        BadInputError, match=r"no configuration can run this workload \(T4 memory: a step needs"
+    ):
+        search(make_profile(), [make_offer()], batch_sizes=(100_000,))
+
+
+def test_an_unknown_accelerator_is_left_out_by_name(make_profile: MakeProfile, make_offer: MakeOffer) -> None:
+    result = search(make_profile(), [make_offer(), make_offer(instance="odd", accelerator="Zeta-9")])
+    assert [d.reason for d in result.dropped] == ["nothing is known of the accelerator Zeta-9"]
+
+
+def test_a_device_that_only_infers_is_never_recommended(
+    make_profile: MakeProfile, make_offer: MakeOffer
+) -> None:
+    result = search(make_profile(), [make_offer(), make_offer(instance="inf2", accelerator="Inferentia2")])
+    assert all(r.configuration.offer.accelerator != "Inferentia2" for r in result.rows)
+    assert any("only infer" in d.reason for d in result.dropped)
+
+
+def test_a_device_that_needs_a_port_is_considered_only_when_named(
+    make_profile: MakeProfile, make_offer: MakeOffer
+) -> None:
+    offers = [make_offer(), make_offer(instance="tpu", accelerator="TPU-v5e")]
+    assert {r.configuration.offer.instance for r in search(make_profile(), offers).rows} == {"g4dn.xlarge"}
+    named = search(make_profile(), offers, accelerators=("TPU-v5e",))
+    assert {r.configuration.offer.instance for r in named.rows} == {"tpu"}
+
+
+def test_a_script_of_one_process_is_offered_one_device_unless_told_otherwise(
+    make_profile: MakeProfile, make_offer: MakeOffer
+) -> None:
+    offers = [make_offer(), make_offer(instance="eight", accelerators=8)]
+    alone = search(make_profile(workers=1), offers)
+    assert {r.configuration.devices for r in alone.rows} == {1}
+    assert any("one process" in note for note in alone.notes)
+    told = search(make_profile(workers=1), offers, max_nodes=2)
+    assert {r.configuration.devices for r in told.rows} == {1, 2, 8, 16}
+    shared = search(make_profile(workers=2), offers)
+    assert {r.configuration.devices for r in shared.rows} == {1, 2, 3, 4, 8, 16, 24, 32}
+
+
+def test_more_nodes_finish_sooner_but_not_in_proportion(
+    make_profile: MakeProfile, make_offer: MakeOffer
+) -> None:
+    rows = search(make_profile(), [make_offer()], max_nodes=4, objective="time").rows
+    by_nodes = {r.configuration.nodes: r.time.value for r in rows}
+    assert by_nodes[1] > by_nodes[2] > by_nodes[4]
+    assert by_nodes[4] > by_nodes[1] / 4
+
+
+def test_the_same_machine_is_listed_once_in_its_cheapest_region(
+    make_profile: MakeProfile, make_offer: MakeOffer
+) -> None:
+    dear, cheap = make_offer(), make_offer(region="us-west-2", price=0.5 / 3600)
+    rows = search(make_profile(), [dear, cheap]).rows
+    assert [r.configuration.offer.region for r in rows] == ["us-west-2"]
+
+
+def test_spot_is_considered_only_when_asked_and_costs_restarts(
+    make_profile: MakeProfile, make_offer: MakeOffer
+) -> None:
+    without = search(make_profile(), [make_offer()])
+    assert not any(r.configuration.spot for r in without.rows)
+    rows = {r.configuration.spot: r for r in search(make_profile(), [make_offer()], spot=True).rows}
+    assert rows[True].cost.value < rows[False].cost.value
+    assert rows[True].time.value > rows[False].time.value
+    frequent = search(
+        make_profile(), [make_offer()], spot=True, assume=Assumptions(interruptions_per_hour=0.5)
+    )
+    lost_often = next(r for r in frequent.rows if r.configuration.spot)
+    assert lost_often.time.value > rows[True].time.value
+
+
+def test_an_offer_without_a_spot_price_has_no_spot_row(
+    make_profile: MakeProfile, make_offer: MakeOffer
+) -> None:
+    rows = search(make_profile(), [make_offer(spot_price=None)], spot=True).rows
+    assert [r.configuration.spot for r in rows] == [False]
+
+
+def test_a_deadline_nothing_meets_names_the_nearest(make_profile: MakeProfile, make_offer: MakeOffer) -> None:
+    offers = [make_offer(), make_offer(instance="fast", accelerator="H100")]
+    with pytest.raises(
+        BadInputError, match=r"meets the deadline of 1m; the nearest is aws/us-east-1/fast x1"
+    ):
+        search(make_profile(), offers, deadline=60.0)
+
+
+def test_a_budget_nothing_meets_names_the_cheapest(make_profile: MakeProfile, make_offer: MakeOffer) -> None:
+    offers = [make_offer(price=5 / 3600), make_offer(instance="cheap", price=1 / 3600)]
+    with pytest.raises(BadInputError, match=r"the budget of \$0\.0100; the nearest is aws/us-east-1/cheap"):
+        search(make_profile(), offers, budget=0.01)
+
+
+def test_every_row_meets_the_deadline_and_the_budget(make_profile: MakeProfile) -> None:
+    free = search(make_profile(), max_nodes=4, top=5, objective="time").rows
+    deadline, budget = free[0].time.value * 3, free[0].cost.value * 2
+    rows = search(make_profile(), max_nodes=4, top=500, deadline=deadline, budget=budget).rows
+    assert rows
+    assert all(r.time.value <= deadline and r.cost.value <= budget for r in rows)
+
+
+def test_an_unknown_cloud_is_refused_with_those_there_are(make_profile: MakeProfile) -> None:
+    with pytest.raises(NotFoundError, match=r'called "nimbus"; there are aws, azure, gcp'):
+        search(make_profile(), clouds=("nimbus",))
+
+
+def test_an_unknown_objective_is_refused_with_those_there_are(make_profile: MakeProfile) -> None:
+    with pytest.raises(NotFoundError, match="cost, time, balanced"):
+        search(make_profile(), objective="luck")
+
+
+def test_the_frontier_holds_exactly_what_nothing_beats(make_profile: MakeProfile) -> None:
+    result = search(make_profile(), max_nodes=4)
+    time, cost = result.candidates.time, result.candidates.cost
+    front = set(result.frontier.tolist())
+    for i in result.feasible.tolist():
+        beaten = (
+            ((time[result.feasible] <= time[i]) & (cost[result.feasible] < cost[i]))
+            | ((time[result.feasible] < time[i]) & (cost[result.feasible] <= cost[i]))
+        ).any()
+        if i in front:
+            assert not beaten
+        elif not beaten:  # the same time and cost as a member of the frontier
+            assert any(time[j] == time[i] and cost[j] == cost[i] for j in front)
+
+
+def test_parts_add_up_to_the_step_and_estimates_hold_their_value(make_profile: MakeProfile) -> None:
+    for row in search(make_profile(), max_nodes=4, spot=True, top=100).rows:
+        assert sum(row.parts.values()) == pytest.approx(row.step_seconds)
+        assert row.time.low <= row.time.value <= row.time.high
+        assert row.cost.value == pytest.approx(row.time.value * row.configuration.price)
+        assert row.memory <= row.memory_limit
+
+
+def test_20000_configurations_take_under_a_second(make_profile: MakeProfile) -> None:
+    result = search(make_profile(), max_nodes=60, spot=True)
+    assert result.considered > 20_000
+    import time
+
+    start = time.perf_counter()
+    search(make_profile(), max_nodes=60, spot=True)
+    assert time.perf_counter() - start < 1.0
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(price=st.floats(0.01, 100), nodes=st.integers(1, 8), batch=st.integers(1, 64))
+def test_time_does_not_depend_on_the_price_and_cost_is_proportional_to_it(
+    make_profile: MakeProfile, make_offer: MakeOffer, price: float, nodes: int, batch: int
+) -> None:
+    request = {"max_nodes": nodes, "batch_sizes": (batch,)}
+    base = search(make_profile(), [make_offer()], objective="time", **request).rows
+    priced = search(make_profile(), [make_offer(price=price / 3600)], objective="time", **request).rows
+    assert [r.time for r in base] == [r.time for r in priced]
+    assert np.allclose([r.cost.value * price for r in base], [r.cost.value for r in priced])
+
+
+def test_a_profile_without_a_model_is_refused_in_one_sentence(make_profile: MakeProfile) -> None:
+    with pytest.raises(BadInputError, match="no facts about a model"):
+        search(replace(make_profile(), model=None))

@@ -1,0 +1,69 @@
+"""The house keeps its plan: layers, front doors, a light entrance, a clean desk."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "src" / "trimtab"
+SECOND_DOORS = {"trimtab.core.units"}
+
+
+def run(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=170, check=False)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("ruff", "check"),
+        ("ruff", "format", "--check"),
+        ("mypy",),
+        ("lint-imports",),
+    ],
+    ids=" ".join,
+)
+def test_the_checkers_find_nothing(command: tuple[str, ...]) -> None:
+    program = str(Path(sys.executable).parent / command[0])
+    result = run(program, *command[1:])
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_nobody_reaches_past_a_front_door() -> None:
+    trespasses = []
+    for file in SOURCE.rglob("*.py"):
+        own = file.relative_to(SOURCE).parts[0]
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            modules = []
+            if isinstance(node, ast.ImportFrom) and node.level == 0:
+                modules = [node.module or ""]
+            elif isinstance(node, ast.Import):
+                modules = [alias.name for alias in node.names]
+            for module in modules:
+                parts = module.split(".")
+                if (
+                    parts[0] == "trimtab"
+                    and len(parts) > 2
+                    and parts[1] != own
+                    and module not in SECOND_DOORS
+                ):
+                    trespasses.append(f"{file.relative_to(ROOT)}: {module}")
+    assert trespasses == []
+
+
+def test_the_entrance_is_light() -> None:
+    heavy = ("numpy", "scipy", "sqlalchemy", "torch", "plotly", "rich")
+    code = f"import sys, trimtab; print([m for m in {heavy!r} if m in sys.modules])"
+    assert run(sys.executable, "-c", code).stdout.strip() == "[]"
+
+
+def test_no_module_holds_two_concepts() -> None:
+    long = {
+        str(file.relative_to(ROOT)): lines
+        for file in SOURCE.rglob("*.py")
+        if (lines := len(file.read_text(encoding="utf-8").splitlines())) > 400
+    }
+    assert long == {}
