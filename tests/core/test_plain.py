@@ -200,6 +200,11 @@ def test_a_union_keeps_the_type_that_was_given(value: Scalar) -> None:
     assert (back, type(back)) == (value, type(value))
 
 
+def test_a_union_prefers_the_exact_type_whatever_its_order() -> None:
+    union: Any = float | int
+    assert [type(from_plain(union, value)) for value in (1, 1.0)] == [int, float]
+
+
 def test_a_whole_number_will_do_for_a_real_one() -> None:
     price = from_plain(Ticket, {**TICKET, "price": 2, "limit": 3})
     assert (price.price, type(price.price)) == (2.0, float)

@@ -70,7 +70,7 @@ def format_duration(seconds: float) -> str:
         return f"{seconds * 1e6:.3g} µs"
     if seconds < 0.9995:
         return f"{seconds * 1e3:.3g} ms"
-    if seconds < 9.95:
+    if seconds < 10:
         return f"{seconds:.2g} s"
     whole = round(seconds)
     if whole < 60:

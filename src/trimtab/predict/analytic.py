@@ -33,6 +33,10 @@ USABLE_HOST_MEMORY = 0.90
 _CPU_ERROR = (0.70, 1.45)
 _UNCORRECTED_CPU_ERROR = (0.40, 2.50)
 
+# A batch takes a moment to hand over even when it was ready: below this share of a step, loader workers kept
+# up, and how busy they were is not known.
+_LATE = 0.05
+
 
 @dataclass(frozen=True, slots=True)
 class Placements:
@@ -133,7 +137,7 @@ class AnalyticEstimator:
         table = [a if a is not None and _trains(a) else reference() for a in facts] + [reference()]
         index = where.device
         fits = [calibration(a) for a in table]
-        corrections = [correction_on(a, self._profile, self._model, self._precision) for a in table]
+        corrections = [correction_on(a, self._profile, self._model) for a in table]
 
         def column(values: list[Any]) -> NDArray[Any]:
             return np.array(values)[index]
@@ -200,9 +204,11 @@ class AnalyticEstimator:
         steps = self._profile.steps
         if steps is None or steps.input_wait <= 0 or not steps.seconds:
             return np.zeros_like(step)
-        serial = steps.loader_workers == 0
+        step_seconds = median(steps.seconds)
+        serial = steps.loader_workers == 0 or steps.input_wait < _LATE * step_seconds
         # Loader workers that were late were busy all along: a sample costs them the whole step.
-        busy = steps.input_wait if serial else median(steps.seconds) * steps.loader_workers
+        local_cores = max(1.0, min(steps.loader_workers, self._profile.host.cores / max(1, steps.workers)))
+        busy = steps.input_wait if serial else step_seconds * local_cores
         cores = np.minimum(where.cores / where.per_node, max(1, steps.loader_workers))
         return np.asarray(input_seconds(serial, busy / steps.batch_size, where.batch, cores, step))
 

@@ -119,19 +119,18 @@ def device(accelerator: Accelerator, precision: str) -> Device:
     """Peaks of an accelerator at a precision, falling back to the next wider format it has.
 
     PyTorch lets convolutions use tf32 by default and matrix products only when asked (`precision="tf32"`).
+    A device with 16-bit products only (TPUs, Gaudi) rounds what it multiplies in any precision.
     """
     peak = accelerator.peak
     plain = peak.get("fp32", 0.0) * _PLAIN_OVER_TENSOR_UTILIZATION
-    tensor = peak.get("tf32") or plain
-    full = {"conv": tensor, "matmul": tensor if precision == "tf32" else plain or tensor}
+    half = (peak.get(precision) if is_half(precision) else None) or peak.get("fp16") or peak.get("bf16")
+    tensor = max(peak.get("tf32", 0.0), plain) or half or 0.0
     if is_half(precision):
-        half = peak.get(precision) or peak.get("fp16") or peak.get("bf16")
-        full = {"conv": half or tensor, "matmul": half or tensor}
+        conv = matmul = half or tensor
+    else:
+        conv, matmul = tensor, tensor if precision == "tf32" else plain or tensor
     return Device(
-        conv_peak=full["conv"] or full["matmul"],
-        matmul_peak=full["matmul"],
-        full_peak=tensor or plain or full["matmul"],
-        bandwidth=accelerator.memory_bandwidth,
+        conv_peak=conv, matmul_peak=matmul, full_peak=tensor, bandwidth=accelerator.memory_bandwidth
     )
 
 

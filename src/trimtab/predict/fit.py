@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from trimtab.catalog import Accelerator
+from trimtab.core import BadInputError
 from trimtab.predict.constants import Calibration, Device, MemoryConstants, StepConstants, device, gather
 from trimtab.predict.demand import Demand, demand_of, stack
 from trimtab.predict.measurements import MeasuredStep
@@ -65,6 +66,10 @@ def fit_constants(
 ) -> tuple[StepConstants, MemoryConstants]:
     """Constants that make the formulas agree best with the measured steps."""
     good = [s for s in steps if not s.out_of_memory]
+    if not any(s.peak_memory for s in good):
+        raise BadInputError(
+            f"there is no step on {accelerator.name} with a time and a peak of memory to fit constants to"
+        )
     case = cases(good, accelerator)
     seconds = np.array([s.seconds for s in good], dtype=float)
     step = _fit(StepConstants, lambda c: predict_seconds(case, c), seconds)

@@ -38,14 +38,17 @@ def correction_on_cpu(profile: Profile, model: Model) -> Correction:
     return Correction(seconds / float(cpu_step_time(ask, cores).total), True)
 
 
-def correction_on(target: Accelerator, profile: Profile, model: Model, precision: str) -> Correction:
-    """How an accelerator's estimate is corrected: fully on the run's own, in part on others."""
+def correction_on(target: Accelerator, profile: Profile, model: Model) -> Correction:
+    """How an accelerator's estimate is corrected: fully on the run's own, in part on others.
+
+    The run is compared with the estimate at its own precision, whichever is asked for elsewhere.
+    """
     seconds = _measured_seconds(profile, "cuda")
     local = find_accelerator(profile.host.gpus[0]) if profile.host.gpus else None
     if seconds is None or profile.steps is None or local is None:
         return Correction()
-    ask = demand_of(model, float(profile.steps.batch_size), True, precision)
-    estimated = step_time(ask, device(local, precision), calibration(local).step).total
+    ask = demand_of(model, float(profile.steps.batch_size), True, model.precision)
+    estimated = step_time(ask, device(local, model.precision), calibration(local).step).total
     ratio = seconds / float(estimated)
     return Correction(ratio, True) if local.name == target.name else Correction(ratio**_ELSEWHERE)
 

@@ -7,6 +7,7 @@ kind `saved` holds the bytes kept for the backward pass.
 """
 
 import csv
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,7 +62,7 @@ def read_measurements(folder: Path) -> list[MeasuredStep]:
             if name not in models:
                 models[name] = _model(row, by_model[name])
             measured.append(_measured_step(row, models[name]))
-        except ValueError as error:
+        except (ValueError, TypeError, ZeroDivisionError) as error:
             raise BadInputError(f"{folder / 'steps.csv'}, line {number}: {error}") from None
     if not measured:
         raise BadInputError(f"{folder} has no measured step whose model is described in ops.csv")
@@ -78,13 +79,13 @@ def _read_csv(path: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
             return list(reader)
     except FileNotFoundError:
         raise BadInputError(f"{path} does not exist; give a folder with steps.csv and ops.csv") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise BadInputError(f"{path} cannot be read: {error}") from None
 
 
 def _measured_step(row: Mapping[str, str], model: Model) -> MeasuredStep:
     ok = row["status"] == "ok"
-    if ok and float(row["step_ms"]) <= 0:
+    if ok and not 0 < float(row["step_ms"]) < math.inf:
         raise ValueError(f"a step of {row['step_ms']} ms is not a measurement")
     gpu = row["device"] != "cpu"
     return MeasuredStep(
@@ -125,7 +126,10 @@ def _step_flop(row: Mapping[str, str]) -> float:
 
 def _operators(traced: list[Mapping[str, str]]) -> tuple[tuple[Operators, ...], float]:
     """Lines through the two traced batches, and the bytes saved per sample."""
-    small, large = sorted({int(r["batch"]) for r in traced})[:2]
+    batches = sorted({int(r["batch"]) for r in traced})
+    if len(batches) < 2:
+        raise ValueError(f"ops.csv has {traced[0]['model']} at one batch only; it takes two to draw a line")
+    small, large = batches[:2]
     rows = {(int(r["batch"]), r["phase"], r["kind"]): r for r in traced}
     found, saved = [], 0.0
     for (batch, phase, kind), first in rows.items():

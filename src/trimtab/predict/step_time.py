@@ -46,10 +46,10 @@ def step_time(ask: Demand, device: Device, constants: StepConstants) -> StepTime
     on_device = compute + traffic + update
     q = constants.sharpness
     total = (host**q + on_device**q) ** (1.0 / q)
-    host_share = (host / total) ** q
-    device_scale = total * (1.0 - host_share) / on_device
+    # Each side's share of the total is its q-th power; so written, a part is never negative.
+    host_scale, device_scale = (host / total) ** (q - 1.0), (on_device / total) ** (q - 1.0)
     return StepTime(
-        total, total * host_share, compute * device_scale, traffic * device_scale, update * device_scale
+        total, host * host_scale, compute * device_scale, traffic * device_scale, update * device_scale
     )
 
 
