@@ -1,5 +1,6 @@
 """The listener's folder: how it gets into the command's interpreters, and what it has written so far."""
 
+import contextlib
 import json
 import os
 import secrets
@@ -44,7 +45,8 @@ class Listening:
 
     def announce_stop(self) -> None:
         """Tell the listeners that an interrupt is Trimtab's doing and no reason for a traceback."""
-        (self.folder / STOPPING).touch()
+        with contextlib.suppress(OSError):
+            (self.folder / STOPPING).touch()
 
     def update(self) -> None:
         """Read what has been written since the last time, whole lines only."""

@@ -28,7 +28,7 @@ def start() -> None:
     def loader_loaded() -> None:
         from .loader import listen
 
-        listen(recorder)
+        listen()
 
     def optimizer_loaded() -> None:
         from .steps import listen

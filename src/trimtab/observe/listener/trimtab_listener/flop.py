@@ -7,13 +7,16 @@ from typing import Any
 import torch
 from torch.utils import flop_counter
 
+_forward: Any = flop_counter.sdpa_flop_count
+_backward: Any = flop_counter.sdpa_backward_flop_count
+
 
 def _attention(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> int:
-    return int(flop_counter.sdpa_flop_count(query.shape, key.shape, value.shape))
+    return int(_forward(query.shape, key.shape, value.shape))
 
 
 def _attention_backward(gradient: Any, query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> int:
-    return int(flop_counter.sdpa_backward_flop_count(gradient.shape, query.shape, key.shape, value.shape))
+    return int(_backward(gradient.shape, query.shape, key.shape, value.shape))
 
 
 # The CPU's fused attention is left out of PyTorch's own registry, but the work moves to any device.

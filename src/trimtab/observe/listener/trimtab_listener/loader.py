@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-import weakref
-from collections.abc import Callable
 from typing import Any
 
 from .record import Recorder
@@ -18,42 +16,38 @@ class Feed:
     def __init__(self) -> None:
         self.batches = 0
         self.fetching = False  # whether the script is waiting for a batch right now
-        self.batch_size: int | None = None
-        self.source: Callable[[], Any] | None = None
+        self.source: dict[str, Any] | None = None  # facts about the loader whose batch came last
         self._waited = 0.0
-        self._described: int | None = None
+        self._described: dict[str, Any] | None = None
+
+    @property
+    def batch_size(self) -> int | None:
+        """Samples in a batch of the loader whose batch came last."""
+        return self.source["batch_size"] if self.source is not None else None
 
     def take_wait(self) -> float:
         """Seconds spent waiting for data since the last call."""
         waited, self._waited = self._waited, 0.0
         return waited
 
-    def arrived(self, waited: float) -> None:
-        """A batch came after `waited` seconds."""
+    def arrived(self, waited: float, source: dict[str, Any] | None) -> None:
+        """A batch came from `source` after `waited` seconds."""
         self._waited += waited
         self.batches += 1
+        self.source = source
 
     def describe(self, recorder: Recorder) -> None:
-        """Record the loader whose batch came last, once for each loader."""
-        loader = self.source() if self.source is not None else None
-        if loader is None or id(loader) == self._described:
-            return
-        self._described = id(loader)
-        self.batch_size = loader.batch_size or getattr(loader.batch_sampler, "batch_size", None)
-        recorder.write(
-            "loader",
-            batch_size=self.batch_size,
-            workers=loader.num_workers,
-            dataset_length=_length(loader.dataset),
-            batches=_length(loader),
-        )
+        """Record the loader whose batch came last, unless it looks like the one recorded before."""
+        if self.source is not None and self.source != self._described:
+            self._described = self.source
+            recorder.write("loader", **self.source)
 
 
 FEED = Feed()
 
 
-def listen(recorder: Recorder) -> None:
-    """Time every `next()` of a loader's iterator. `describe` waits until a step shows that it trains."""
+def listen() -> None:
+    """Time every `next()` of a loader's iterator. Only a step shows that the loader is for training."""
     module = sys.modules["torch.utils.data.dataloader"]
     original_iter = module.DataLoader.__iter__
     original_next = module._BaseDataLoaderIter.__next__
@@ -62,8 +56,7 @@ def listen(recorder: Recorder) -> None:
     def __iter__(self: Any) -> Any:  # noqa: N807
         iterator = original_iter(self)
         with contextlib.suppress(Exception):
-            # Weak, so that the listener keeps neither the loader nor its worker processes alive.
-            iterator._trimtab_loader = weakref.ref(self)
+            iterator._trimtab_source = _facts(self)
         return iterator
 
     def __next__(self: Any) -> Any:  # noqa: N807
@@ -73,12 +66,20 @@ def listen(recorder: Recorder) -> None:
             batch = original_next(self)
         finally:
             FEED.fetching = False
-        FEED.arrived(clock() - start)
-        FEED.source = getattr(self, "_trimtab_loader", None)
+        FEED.arrived(clock() - start, getattr(self, "_trimtab_source", None))
         return batch
 
     module.DataLoader.__iter__ = __iter__
     module._BaseDataLoaderIter.__next__ = __next__
+
+
+def _facts(loader: Any) -> dict[str, Any]:
+    return {
+        "batch_size": loader.batch_size or getattr(loader.batch_sampler, "batch_size", None),
+        "workers": loader.num_workers,
+        "dataset_length": _length(loader.dataset),
+        "batches": _length(loader),
+    }
 
 
 def _length(thing: Any) -> int | None:

@@ -8,11 +8,13 @@ from types import TracebackType
 
 
 def end_quietly(stopping: str) -> None:
-    """Print nothing for an uncaught KeyboardInterrupt once the file `stopping` exists."""
+    """Print nothing for an uncaught interrupt once the file `stopping` exists."""
     previous = sys.excepthook
 
     def hook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
-        if not (issubclass(kind, KeyboardInterrupt) and os.path.exists(stopping)):
+        # torchrun turns the signals it gets into a SignalException of its own.
+        interrupt = issubclass(kind, KeyboardInterrupt) or kind.__name__ == "SignalException"
+        if not (interrupt and os.path.exists(stopping)):
             previous(kind, value, trace)
 
     sys.excepthook = hook

@@ -1,0 +1,132 @@
+"""`trimtab profile` as a user runs it: a process of its own, with signals."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from trimtab.kernel import environment, find_hierarchy, processes, read_process
+from trimtab.observe import load_profile
+from trimtab.observe.listening import FOLDER_VARIABLE
+
+TRIMTAB = (sys.executable, "-c", "from trimtab.cli import main; main()")
+LOOP = (
+    "import subprocess, time; subprocess.Popen(['sleep', '600']); print('ready', flush=True); time.sleep(600)"
+)
+
+
+@pytest.fixture
+def variables(tmp_path: Path) -> dict[str, str]:
+    (tmp_path / "tmp").mkdir()
+    return {**os.environ, "TRIMTAB_HOME": str(tmp_path / "home"), "TMPDIR": str(tmp_path / "tmp")}
+
+
+def trimtab(variables: dict[str, str], *arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([*TRIMTAB, *arguments], env=variables, capture_output=True, text=True, timeout=60)
+
+
+def start_profile_of_a_loop(variables: dict[str, str]) -> "subprocess.Popen[str]":
+    command = [*TRIMTAB, "profile", "--for", "60s", "--name", "loop", "--", sys.executable, "-c", LOOP]
+    started = subprocess.Popen(
+        command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert started.stdout is not None
+    assert started.stdout.readline() == "ready\n"
+    return started
+
+
+def marked(temporary: str) -> list[int]:
+    """Living processes that belong to a run whose folder is in `temporary`."""
+    found = ((p.pid, environment(p.pid).get(FOLDER_VARIABLE, "")) for p in processes() if not p.zombie)
+    return [pid for pid, folder in found if folder.startswith(temporary)]
+
+
+def parent(pid: int) -> int | None:
+    found = read_process(pid)
+    return found.parent if found is not None else None
+
+
+def groups_of(pid: int) -> list[Path]:
+    hierarchy = find_hierarchy()
+    folders = hierarchy.folders.values() if hierarchy else ()
+    return [path for folder in folders for path in folder.glob(f"trimtab-*-{pid}-*")]
+
+
+def test_a_profile_is_written_and_the_next_command_is_named(variables: dict[str, str]) -> None:
+    done = trimtab(
+        variables, "profile", "--for", "1s", "--every", "200ms", "--", "sh", "-c", "echo hello; sleep 60"
+    )
+    assert done.returncode == 0
+    assert done.stdout.startswith("hello\n")
+    assert "Profile: " in done.stdout
+    (path,) = (Path(variables["TRIMTAB_HOME"]) / "profiles").glob("*.json")
+    assert load_profile(path).ended == "interrupted"
+    assert done.stderr == ""
+
+
+def test_the_commands_own_options_and_status_pass_through(variables: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "out" / "p.json"
+    done = trimtab(variables, "profile", "-o", str(path), "--", "sh", "-c", "exit $1", "--full", "5")
+    assert done.returncode == 5
+    found = load_profile(path)
+    assert found.workload.command == ("sh", "-c", "exit $1", "--full", "5")
+    assert found.status == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence", "status"),
+    [
+        (("--", "no-such-program"), "there is no command", 127),
+        ((), "no command to profile", 2),
+        (("--for", "soon", "--", "true"), "is not a duration", 2),
+        (("--for", "0s", "--", "true"), "too short", 2),
+        (("-o", "/proc/nowhere/p.json", "--", "touch", "{tmp}/ran"), "cannot be written", 2),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_runs_nothing(
+    variables: dict[str, str], tmp_path: Path, arguments: tuple[str, ...], sentence: str, status: int
+) -> None:
+    done = trimtab(variables, "profile", *(a.replace("{tmp}", str(tmp_path)) for a in arguments))
+    assert done.returncode == status
+    assert sentence in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "ran").exists()
+    assert list(Path(variables["TRIMTAB_HOME"]).rglob("*.json")) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_trimtab_ends_the_command_and_keeps_what_was_seen(
+    variables: dict[str, str], number: signal.Signals
+) -> None:
+    started = start_profile_of_a_loop(variables)
+    assert len(marked(variables["TMPDIR"])) == 2
+    started.send_signal(number)
+    output, errors = started.communicate(timeout=30)
+    assert started.returncode == 128 + number, errors
+    assert "interrupted after" in output
+    assert marked(variables["TMPDIR"]) == []
+    assert groups_of(started.pid) == []
+    assert os.listdir(variables["TMPDIR"]) == []
+    (path,) = (Path(variables["TRIMTAB_HOME"]) / "profiles").glob("*.json")
+    assert json.loads(path.read_text())["workload"]["name"] == "loop"
+
+
+def test_what_a_killed_trimtab_leaves_is_swept_by_the_next(variables: dict[str, str]) -> None:
+    started = start_profile_of_a_loop(variables)
+    command = next(pid for pid in marked(variables["TMPDIR"]) if parent(pid) == started.pid)
+    started.kill()
+    started.wait()
+    deadline = time.monotonic() + 5
+    while read_process(command) is not None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert read_process(command) is None, "the command dies with Trimtab"
+    assert trimtab(variables, "profile", "--", "true").returncode == 0
+    assert marked(variables["TMPDIR"]) == []
+    assert groups_of(started.pid) == []
+    assert os.listdir(variables["TMPDIR"]) == []

@@ -1,0 +1,78 @@
+"""Processes as the kernel shows them."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from trimtab.kernel import Owner, environment, network_bytes, process_io, read_process, tree
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 5
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+def test_a_process_is_read_even_when_its_name_holds_parentheses() -> None:
+    name = "a) R (b"
+    script = f"import ctypes, time; ctypes.CDLL(None).prctl(15, {name.encode()!r}, 0, 0, 0); time.sleep(30)"
+    child = subprocess.Popen([sys.executable, "-c", script])
+    try:
+        path = Path(f"/proc/{child.pid}/stat")
+        wait_for(lambda: name in path.read_text())
+        found = read_process(child.pid)
+        assert found is not None
+        assert found.parent == os.getpid()
+        assert found.memory > 0
+        assert not found.zombie
+    finally:
+        child.kill()
+        child.wait()
+    assert read_process(child.pid) is None
+
+
+def test_a_tree_holds_descendants_and_keeps_those_whose_parent_ended() -> None:
+    child = subprocess.Popen(["sh", "-c", "(sleep 30 & sleep 30 & wait) & wait"])
+    try:
+        wait_for(lambda: len(tree(child.pid)) == 4)
+        before = tree(child.pid)
+        assert len(before) == 4
+        child.kill()
+        child.wait()
+        after = tree(child.pid, also=before)
+        assert len(after) == 3
+        assert {p.pid for p in after} < {p.pid for p in before}
+    finally:
+        for member in tree(child.pid, also=before):
+            os.kill(member.pid, 9)
+
+
+def test_disk_network_and_environment_of_a_process_are_read() -> None:
+    assert process_io(os.getpid()) is not None
+    assert network_bytes(os.getpid()) is not None
+    child = subprocess.Popen(["sleep", "30"], env={"MARK": "a=b"})
+    try:
+        wait_for(lambda: environment(child.pid))
+        assert environment(child.pid) == {"MARK": "a=b"}
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_a_process_that_is_gone_gives_nothing() -> None:
+    assert read_process(4_000_000) is None
+    assert process_io(4_000_000) is None
+    assert network_bytes(4_000_000) is None
+    assert environment(4_000_000) == {}
+
+
+def test_an_owner_survives_its_name_and_knows_the_dead() -> None:
+    me = Owner.current()
+    assert Owner.of(me.name("x1")) == me
+    assert not me.is_gone()
+    assert Owner(me.namespace, me.pid, me.started + 1).is_gone()
+    assert not Owner(me.namespace + 1, 4_000_000, 1).is_gone()
+    assert Owner.of("trimtab-notes") is None
