@@ -116,3 +116,22 @@ def test_an_unknown_name_gets_near_matches() -> None:
     with pytest.raises(NotFoundError, match="catalog ls --accelerators"):
         accelerator("abacus")
     assert find_accelerator("abacus") is None
+
+
+@pytest.mark.parametrize(
+    ("driver", "name"),
+    [
+        ("NVIDIA H200", "H200"),
+        ("NVIDIA H100 80GB HBM3", "H100"),
+        ("NVIDIA A100-SXM4-80GB", "A100-80GB"),
+        ("NVIDIA A100-SXM4-40GB", "A100"),
+        ("Tesla V100-SXM2-16GB", "V100"),
+        ("Tesla V100-SXM2-32GB", "V100-32GB"),
+        ("Tesla T4", "T4"),
+        ("NVIDIA A10G", "A10G"),
+        ("NVIDIA GeForce RTX 4090", "RTX-4090"),
+        ("AMD Instinct MI300X", "MI300X"),
+    ],
+)
+def test_a_name_as_the_driver_reports_it_is_understood(driver: str, name: str) -> None:
+    assert accelerator(driver).name == name

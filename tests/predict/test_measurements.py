@@ -117,9 +117,21 @@ def test_an_inference_row_is_not_training(tmp_path: Path) -> None:
     assert [r.training for r in rows] == [True, False]
 
 
-def test_rows_without_flop_or_operators_are_left_out(tmp_path: Path) -> None:
-    rows = [STEP, {**STEP, "model": "stranger"}, {**STEP, "flops_fwd": ""}, {**STEP, "flops_step": ""}]
+def test_rows_of_a_model_without_operators_are_left_out(tmp_path: Path) -> None:
+    rows = [STEP, {**STEP, "model": "stranger"}]
     assert [r.name for r in read_measurements(_write(tmp_path, rows))] == ["net"]
+
+
+def test_flop_that_could_not_be_counted_count_as_none(tmp_path: Path) -> None:
+    (row,) = read_measurements(_write(tmp_path, [{**STEP, "flops_fwd": "", "flops_step": ""}]))
+    assert row.model.forward_flop_per_sample == row.model.step_flop_per_sample == 0
+
+
+def test_flop_of_a_whole_step_come_from_a_training_row_wherever_it_stands(tmp_path: Path) -> None:
+    infer = {**STEP, "mode": "infer", "flops_step": STEP["flops_fwd"]}
+    first = read_measurements(_write(tmp_path / "a", [infer, STEP]))[0].model
+    alone = read_measurements(_write(tmp_path / "b", [STEP]))[0].model
+    assert first.step_flop_per_sample == alone.step_flop_per_sample
 
 
 def test_a_folder_that_holds_gpu_steps_will_do(tmp_path: Path) -> None:

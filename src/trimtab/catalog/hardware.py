@@ -74,7 +74,11 @@ def find_accelerator(name: str) -> Accelerator | None:
 
 
 def _fold(name: str) -> str:
-    return name.strip().lower().replace(" ", "-").replace("_", "-")
+    """One spelling for all: drivers say "NVIDIA GeForce RTX 4090" where people say RTX-4090."""
+    folded = name.strip().lower().replace(" ", "-").replace("_", "-")
+    for brand in ("nvidia-", "amd-", "instinct-", "geforce-", "tesla-"):
+        folded = folded.removeprefix(brand)
+    return folded
 
 
 @cache

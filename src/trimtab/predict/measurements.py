@@ -44,7 +44,7 @@ class MeasuredStep:
 
 
 def read_measurements(folder: Path) -> list[MeasuredStep]:
-    """All rows of a folder, or of its subfolder `gpu-steps`; rows without FLOP or operators are left out."""
+    """All rows of a folder, or of its subfolder `gpu-steps`; those of an undescribed model are left out."""
     if not (folder / "steps.csv").is_file() and (folder / "gpu-steps" / "steps.csv").is_file():
         folder = folder / "gpu-steps"
     steps = _read_csv(folder / "steps.csv", _STEP_COLUMNS)
@@ -52,15 +52,18 @@ def read_measurements(folder: Path) -> list[MeasuredStep]:
     by_model: dict[str, list[Mapping[str, str]]] = {}
     for row in operators:
         by_model.setdefault(row["model"], []).append(row)
+    # Only a training row shows the FLOP of a whole step, so it is asked first.
+    by_mode = sorted(steps, key=lambda row: row["mode"] != "train")
+    describing = {row["model"]: row for row in reversed(by_mode)}
     models: dict[str, Model] = {}
     measured = []
     for number, row in enumerate(steps, start=2):
         name = row["model"]
-        if name not in by_model or not row["flops_fwd"] or not row["flops_step"]:
+        if name not in by_model:
             continue
         try:
             if name not in models:
-                models[name] = _model(row, by_model[name])
+                models[name] = _model(describing[name], by_model[name])
             measured.append(_measured_step(row, models[name]))
         except (ValueError, TypeError, ZeroDivisionError) as error:
             raise BadInputError(f"{folder / 'steps.csv'}, line {number}: {error}") from None
@@ -112,7 +115,7 @@ def _model(row: Mapping[str, str], traced: Iterable[Mapping[str, str]]) -> Model
         optimizer="SGD",
         optimizer_state_bytes=float(row["param_bytes"]),
         precision="fp32",
-        forward_flop_per_sample=float(row["flops_fwd"]) / batch,
+        forward_flop_per_sample=float(row["flops_fwd"] or 0.0) / batch,
         step_flop_per_sample=_step_flop(row) / batch,
         saved_fixed_bytes=0.0,
         saved_sample_bytes=_saved_on_device(operators, saved),
@@ -121,7 +124,10 @@ def _model(row: Mapping[str, str], traced: Iterable[Mapping[str, str]]) -> Model
 
 
 def _step_flop(row: Mapping[str, str]) -> float:
-    return float(row["flops_step"]) if row["mode"] == "train" else 3.0 * float(row["flops_fwd"])
+    """FLOP of a whole step; what could not be counted (the field is empty) counts as none."""
+    if row["mode"] == "train":
+        return float(row["flops_step"] or 0.0)
+    return 3.0 * float(row["flops_fwd"] or 0.0)
 
 
 def _operators(traced: list[Mapping[str, str]]) -> tuple[tuple[Operators, ...], float]:

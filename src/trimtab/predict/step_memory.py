@@ -20,12 +20,16 @@ _ALIVE_IN_TRAINING = 0.3
 
 @dataclass(frozen=True, slots=True)
 class MemoryNeed:
-    """The memory-relevant facts of one step, in bytes; `conv_share` is the share of convolutions' results."""
+    """The memory-relevant facts of one step, in bytes; `conv_share` is the share of convolutions' results.
+
+    `products` is how many matrix products and convolutions a forward pass has, `mean_result` what one writes.
+    """
 
     resident: Quantity
     parameters: Quantity
     saved: Quantity
     conv_share: Quantity
+    products: Quantity
     mean_result: Quantity
     training: Quantity
     half: Quantity
@@ -45,6 +49,7 @@ def memory_need(
         parameters=model.parameter_bytes,
         saved=model.saved_sample_bytes * batch,
         conv_share=conv / written if written else 0.0,
+        products=calls,
         mean_result=batch * written / calls if calls else 0.0 * batch,
         training=float(training),
         half=float(is_half(precision or model.precision)),
@@ -58,10 +63,11 @@ def peak_memory(need: MemoryNeed, constants: MemoryConstants) -> Quantity:
         half * (conv * constants.half_conv_saved + (1 - conv) * constants.half_saved)
         + (1 - half) * (conv * constants.conv_saved + (1 - conv) * constants.saved)
     )
-    alive = constants.alive * need.mean_result * (half * constants.half_alive + (1 - half))
+    results = np.minimum(constants.alive, need.products) * need.mean_result
+    alive = results * (half * constants.half_alive + (1 - half))
     cast = half * constants.cast * need.parameters
     training = np.maximum(
-        kept + cast + _ALIVE_IN_TRAINING * constants.alive * need.mean_result,
+        kept + cast + _ALIVE_IN_TRAINING * results,
         constants.gradients * need.parameters,
     )
     return constants.base + need.resident + np.where(np.asarray(need.training) > 0, training, alive + cast)
