@@ -38,7 +38,10 @@ def root(
         raise typer.Exit
 
 
-app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(profile)
+app.command(
+    options_metavar="[OPTIONS] -- COMMAND...",
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+)(profile)
 app.command()(recommend)
 app.command()(decisions)
 app.command()(outcome)

@@ -47,14 +47,15 @@ def recommend(
         float | None, typer.Option(help="The same, as samples seen in all.", rich_help_panel=_LIMITS)
     ] = None,
     cloud: Annotated[
-        list[str] | None, typer.Option(help="Only this cloud (repeatable).", rich_help_panel=_SEARCH)
+        list[str] | None,
+        typer.Option(help="Only these clouds: aws,gcp (or repeat).", rich_help_panel=_SEARCH),
     ] = None,
     region: Annotated[
         list[str] | None,
-        typer.Option(help="Only this region, * as a wildcard (repeatable).", rich_help_panel=_SEARCH),
+        typer.Option(help="Only these regions; * is a wildcard.", rich_help_panel=_SEARCH),
     ] = None,
     accelerator: Annotated[
-        list[str] | None, typer.Option(help="Only this accelerator (repeatable).", rich_help_panel=_SEARCH)
+        list[str] | None, typer.Option(help="Only these accelerators: A100,H100.", rich_help_panel=_SEARCH)
     ] = None,
     spot: Annotated[
         bool, typer.Option("--spot", help="Consider spot machines too.", rich_help_panel=_SEARCH)
@@ -62,7 +63,7 @@ def recommend(
     max_nodes: Annotated[
         int | None,
         typer.Option(
-            help="At most this many machines; else 4 for a script that ran as several workers, and 1 device.",
+            help="At most this many machines. Unset: 4 if the script ran as several workers, else one device.",
             rich_help_panel=_SEARCH,
             show_default=False,
         ),
@@ -144,9 +145,9 @@ def recommend(
         objective=objective,
         deadline=parse_duration(deadline) if deadline else None,
         budget=parse_money(budget) if budget else None,
-        clouds=tuple(cloud or ()),
-        regions=tuple(region or ()),
-        accelerators=tuple(accelerator or ()),
+        clouds=_listed(cloud),
+        regions=_listed(region),
+        accelerators=_listed(accelerator),
         spot=spot,
         max_nodes=max_nodes,
         max_devices=max_devices,
@@ -170,6 +171,11 @@ def recommend(
         print(json.dumps(_as_json(result, made.id, top)))
         return
     _print(result, made.id, top, explain, written)
+
+
+def _listed(given: list[str] | None) -> tuple[str, ...]:
+    """Names given apart, with commas, or both."""
+    return tuple(name.strip() for text in given or () for name in text.split(",") if name.strip())
 
 
 def _batch_sizes(text: str | None) -> tuple[int, ...]:
