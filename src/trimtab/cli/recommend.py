@@ -63,7 +63,7 @@ def recommend(
     max_nodes: Annotated[
         int | None,
         typer.Option(
-            help="At most this many machines. Unset: 4 if the script ran as several workers, else one device.",
+            help="At most this many machines. Unset: 4 if the script ran as several workers, else one device",
             rich_help_panel=_SEARCH,
             show_default=False,
         ),

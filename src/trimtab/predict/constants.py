@@ -35,8 +35,8 @@ class StepConstants:
     """Host time of one recurrent layer: it launches kernels for every time step by itself."""
     other_launch: Quantity = fitted(50e-6, 10e-6, 200e-6)
     """Norms, pools, softmaxes, embeddings."""
-    small_launch: Quantity = fitted(3e-6, 0.1e-6, 10e-6)
-    """Elementwise operators and copies as a CPU trace counts them; most are fused or gone on the device."""
+    small_launch: Quantity = fitted(10e-6, 0.5e-6, 40e-6)
+    """Per view or copy, standing for the small kernels between the large ones."""
     inference_launch: Quantity = fitted(0.55, 0.2, 1.2)
     """Host time without autograd, relative to with it."""
     half_launch: Quantity = fitted(1.25, 1.0, 2.0)

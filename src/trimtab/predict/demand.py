@@ -23,8 +23,9 @@ class Demand:
     """One step: operator calls, FLOP, and bytes read and written in fp32 without fusion.
 
     `forward_…` and `backward_…` bytes are apart because backward kernels reach a lower share of the
-    bandwidth. `grouped_flop` marks grouped convolutions, see `demand_of`. `training` and `half` (16-bit
-    matrix products) are 0 or 1.
+    bandwidth. `small_calls` are views and copies: small kernels of all kinds come along with them, and
+    tracers agree on them, which they do not on elementwise calls. `grouped_flop` marks grouped
+    convolutions, see `demand_of`. `training` and `half` (16-bit matrix products) are 0 or 1.
     """
 
     conv_calls: Quantity
@@ -70,7 +71,7 @@ def demand_of(model: Model, batch: Quantity, training: bool = True, precision: s
         attention_calls=_calls(operators, "attention"),
         recurrent_calls=_calls(operators, "rnn"),
         other_calls=_calls(operators, "norm", "pool", "softmax", "embedding"),
-        small_calls=_calls(operators, "elementwise", "copy"),
+        small_calls=_calls(operators, "view", "copy"),
         conv_flop=conv_flop,
         matmul_flop=matmul_flop,
         grouped_flop=grouped_flop,
