@@ -104,7 +104,7 @@ def test_work_far_beyond_the_launches_goes_at_a_share_of_the_peak(
         ("attention_calls", 90e-6),
         ("recurrent_calls", 400e-6),
         ("other_calls", 50e-6),
-        ("small_calls", 3e-6),
+        ("small_calls", 10e-6),
     ],
 )
 @pytest.mark.parametrize(
