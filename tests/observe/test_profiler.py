@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from trimtab.core import Profile
-from trimtab.kernel import environment, processes
+from trimtab.kernel import Owner, environment, processes
 from trimtab.observe import CommandError, Settings, name_of, profile
 from trimtab.observe.listening import FOLDER_VARIABLE
 
@@ -32,8 +32,9 @@ def profiled(tmp_path: Path) -> Profiler:
 
 
 def left_behind() -> list[int]:
-    """Processes that still carry a run's mark."""
-    return [p.pid for p in processes() if not p.zombie and FOLDER_VARIABLE in environment(p.pid)]
+    """Processes that still carry the mark of a run of ours."""
+    marks = ((p.pid, environment(p.pid).get(FOLDER_VARIABLE, "")) for p in processes() if not p.zombie)
+    return [pid for pid, folder in marks if Owner.of(os.path.basename(folder)) == Owner.current()]
 
 
 def test_a_plain_loop_shows_model_steps_and_plan(profiled: Profiler) -> None:
@@ -75,8 +76,8 @@ def test_operators_are_linear_in_the_batch(profiled: Profiler) -> None:
     assert backward.calls == 3
     assert backward.fixed_bytes == 4 * (32 * 64 + 2 * 64 * 4)
     assert found["optimizer", "elementwise"].sample_bytes == 0
-    # What is saved: both inputs, what ReLU let through once more, the logarithms, the labels and the weight.
-    assert model.saved_sample_bytes == pytest.approx(4 * (32 + 64 + 64 + 4) + 8, abs=1)
+    # Saved: both layers' inputs, ReLU's result and the logarithms twice, and the labels.
+    assert model.saved_sample_bytes == pytest.approx(4 * (32 + 64 + 64 + 4 + 4) + 8, abs=1)
 
 
 def test_accumulated_gradients_add_up_and_loader_workers_are_seen(profiled: Profiler) -> None:

@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 from .flop import flop_of
 from .kinds import kind_of
 from .loader import FEED
-from .tensors import tensors_in, weight_of
+from .tensors import storage_of, tensors_in, weight_of
 from .weights import Weights
 
 
@@ -33,7 +33,7 @@ class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.sums: dict[tuple[str, str], list[int]] = {}
         self.flop = {"forward": 0, "backward": 0, "optimizer": 0}
         self.flop_by_type: dict[tuple[str, str], int] = {}  # (kind, number format): FLOP
-        self.saved_bytes = 0
+        self._saved: dict[int, int] = {}  # storage: bytes
         self.devices: set[str] = set()
 
     def start(self) -> None:
@@ -72,6 +72,8 @@ class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
         sums = self.sums.setdefault((phase, kind), [0, 0, 0, 0])
         sums[0] += 1
         operands, results = list(tensors_in((args, kwargs))), list(tensors_in(result))
+        if func.overloadpacket.__name__ == "_to_copy":
+            self._weights.adopt(operands, results)
         if phase == "forward":
             self._weights.seen_forward(results)
         if kind == "view":
@@ -102,6 +104,11 @@ class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 gradient = makes_gradient and weights.is_shaped_like_one(tensor)
                 sums[1 if gradient or weights.is_fixed(tensor, phase) else 3] += weight_of(tensor)
 
+    @property
+    def saved_bytes(self) -> int:
+        """Memory kept for the backward pass, without parameters."""
+        return sum(self._saved.values())
+
     def _phase(self) -> str:
         if torch._C._current_graph_task_id() != -1:
             self._backward_seen = True
@@ -112,7 +119,10 @@ class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _pack(self, tensor: torch.Tensor) -> torch.Tensor:
         try:
             if not _is_workspace(tensor) and not self._weights.owns(tensor):
-                self.saved_bytes += weight_of(tensor)
+                # One storage may be kept many times (a result by its layer and by the next) but takes its
+                # memory once; a view of it may be larger than the view kept before.
+                storage = storage_of(tensor)
+                self._saved[storage] = max(self._saved.get(storage, 0), weight_of(tensor))
         except Exception as error:
             self.problem = self.problem or f"saved tensor: {error!r:.120}"
         return tensor

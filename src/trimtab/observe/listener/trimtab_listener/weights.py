@@ -16,10 +16,20 @@ class Weights:
         self._storages = {storage_of(tensor) for tensor in fixed} - {0}
         self._shapes = {_core(p.shape) for p in parameters} | {_core(reversed(p.shape)) for p in parameters}
         self._activations: set[tuple[int, ...]] = set()
+        self._adopted: list[torch.Tensor] = []
 
     def owns(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor is one of the model's or the optimizer's own, or a view of one."""
         return storage_of(tensor) in self._storages
+
+    def adopt(self, operands: list[torch.Tensor], results: list[torch.Tensor]) -> None:
+        """Count a weight in another number format, as autocast makes it, among the model's own.
+
+        It is held on to, so that nothing else can come to lie at its address.
+        """
+        if operands and all(self.owns(tensor) for tensor in operands):
+            self._adopted.extend(results)
+            self._storages.update(storage_of(tensor) for tensor in results)
 
     def seen_forward(self, results: Iterable[torch.Tensor]) -> None:
         """Remember activations' shapes: the gradient of one may be shaped like a weight by chance."""
