@@ -22,7 +22,8 @@ class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.problem: str | None = None
         self.forget()
         self._weights = Weights(fixed, parameters)
-        self._backward_seen = False
+        self._backward_passes = 0
+        self._graph_task = -1
         self._hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, _unpack)
         self._hooked = False
         self._entered = False
@@ -33,7 +34,7 @@ class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.sums: dict[tuple[str, str], list[int]] = {}
         self.flop = {"forward": 0, "backward": 0, "optimizer": 0}
         self.flop_by_type: dict[tuple[str, str], int] = {}  # (kind, number format): FLOP
-        self._saved: dict[int, int] = {}  # storage: bytes
+        self._saved: dict[tuple[int, int], int] = {}  # (backward passes before, storage): bytes
         self.devices: set[str] = set()
 
     def start(self) -> None:
@@ -110,19 +111,22 @@ class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return sum(self._saved.values())
 
     def _phase(self) -> str:
-        if torch._C._current_graph_task_id() != -1:
-            self._backward_seen = True
+        task = torch._C._current_graph_task_id()
+        if task != -1:
+            self._backward_passes += task != self._graph_task
+            self._graph_task = task
             return "backward"
         # Clipping, unscaling and the step itself all run without gradients after a backward pass.
-        return "optimizer" if self._backward_seen and not torch.is_grad_enabled() else "forward"
+        return "optimizer" if self._backward_passes and not torch.is_grad_enabled() else "forward"
 
     def _pack(self, tensor: torch.Tensor) -> torch.Tensor:
         try:
             if not _is_workspace(tensor) and not self._weights.owns(tensor):
                 # One storage may be kept many times (a result by its layer and by the next) but takes its
-                # memory once; a view of it may be larger than the view kept before.
-                storage = storage_of(tensor)
-                self._saved[storage] = max(self._saved.get(storage, 0), weight_of(tensor))
+                # memory once; a view of it may be larger than the view kept before. After a backward pass,
+                # as when gradients accumulate, the same address holds something else.
+                key = (self._backward_passes, storage_of(tensor))
+                self._saved[key] = max(self._saved.get(key, 0), weight_of(tensor))
         except Exception as error:
             self.problem = self.problem or f"saved tensor: {error!r:.120}"
         return tensor
