@@ -129,6 +129,6 @@ def test_a_saved_table_loads_unchanged(tmp_path_factory: pytest.TempPathFactory,
 
 def test_a_table_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path, one_offer: Offer) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(StorageError, match=r"cannot write .*TRIMTAB_HOME"):
+    with pytest.raises(StorageError, match=r"cannot be written: .*TRIMTAB_HOME"):
         save_table(OfferTable.from_offers([one_offer]), tmp_path / "file" / "aws.npz")
     assert [p.name for p in tmp_path.iterdir()] == ["file"]

@@ -109,11 +109,7 @@ def build(name: str) -> tuple[nn.Module, tuple[int, ...], int]:
     if name == "encoder":
         return Language(30_000, 384, nn.Sequential(*(Block(384, 6, False) for _ in range(6)))), (128,), 30_000
     if name == "decoder":
-        return (
-            Language(32_000, 768, nn.Sequential(*(Block(768, 12, True) for _ in range(12)))),
-            (512,),
-            32_000,
-        )
+        return Language(16_000, 512, nn.Sequential(*(Block(512, 8, True) for _ in range(6)))), (256,), 16_000
     if name == "recurrent":
         return Language(10_000, 512, nn.LSTM(512, 512, 2, batch_first=True)), (64,), 10_000
     raise SystemExit(f"no model is called {name}")

@@ -1,18 +1,16 @@
 """An offer table in a file that loads in a millisecond: three arrays, whatever the number of columns."""
 
 import json
-import os
-import tempfile
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from trimtab.catalog.strings import Strings
 from trimtab.catalog.table import OfferTable
 from trimtab.core import StorageError
+from trimtab.kernel import write_whole
 
 STRINGS = ("cloud", "region", "instance", "accelerator")
 NUMBERS = ("vcpus", "memory", "price", "spot_price", "network")
@@ -28,14 +26,7 @@ def save_table(table: OfferTable, path: Path) -> None:
         "integers": np.stack([*(column.codes for column in columns), table.accelerators, days]),
         "words": np.frombuffer(words, dtype=np.uint8),
     }
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _write(path, arrays)
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise StorageError(
-            f"cannot write {path}: {reason}; $TRIMTAB_HOME should be a folder you may write to"
-        ) from None
+    write_whole(path, lambda file: np.savez(file, allow_pickle=False, **arrays))
 
 
 def load_table(path: Path) -> OfferTable:
@@ -53,16 +44,3 @@ def load_table(path: Path) -> OfferTable:
             f"the imported offers in {path} cannot be read ({type(error).__name__}); "
             "import that provider again, or remove the file to return to the built-in offers"
         ) from None
-
-
-def _write(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez(file, allow_pickle=False, **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

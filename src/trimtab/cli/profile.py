@@ -12,7 +12,8 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from trimtab.core import BadInputError, Profile, TrimtabError, home
 from trimtab.core.units import format_bytes, format_duration, format_flop, parse_duration
-from trimtab.observe import Interrupts, Settings, check_writable, name_of, save_profile
+from trimtab.kernel import check_writable
+from trimtab.observe import Interrupts, Settings, name_of, save_profile
 from trimtab.observe import Progress as Seen
 from trimtab.observe import profile as observe
 

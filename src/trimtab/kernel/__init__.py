@@ -1,6 +1,6 @@
 """How do we talk to Linux? cgroups v1 and v2 and `/proc`: the one place that knows their file formats."""
 
-from trimtab.kernel.files import write_whole
+from trimtab.kernel.files import check_writable, write_whole
 from trimtab.kernel.group import Group, NoGroupError, sweep_groups
 from trimtab.kernel.hierarchy import Hierarchy, find_hierarchy
 from trimtab.kernel.limits import cpu_limit, memory_limit
@@ -22,6 +22,7 @@ __all__ = [
     "NoGroupError",
     "Owner",
     "Process",
+    "check_writable",
     "cpu_limit",
     "die_with_parent",
     "environment",

@@ -9,6 +9,9 @@ from typing import BinaryIO
 
 from trimtab.core import StorageError
 
+# As much as anything written here in one piece, so that a disk about to be full is noticed beforehand.
+_TRIAL = b" " * 65536
+
 
 def write_whole(path: Path, content: bytes | str | Callable[[BinaryIO], None]) -> None:
     """Write all of `content` (or what the function writes) to `path`, or nothing and a sentence why."""
@@ -29,6 +32,29 @@ def write_whole(path: Path, content: bytes | str | Callable[[BinaryIO], None]) -
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         if isinstance(error, OSError):
-            why = (error.strerror or str(error)).lower()
-            raise StorageError(f"{path} cannot be written: {why}; name another file or folder") from None
+            raise _unwritable(path, error) from None
         raise
+
+
+def check_writable(path: Path) -> None:
+    """Make sure a file can be written at `path` before something costly is done to fill it."""
+    if path.is_dir():
+        raise StorageError(f"{path} is a folder; name a file")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, trial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            os.write(handle, _TRIAL)
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+            os.unlink(trial)
+    except OSError as error:
+        raise _unwritable(path, error) from None
+
+
+def _unwritable(path: Path, error: OSError) -> StorageError:
+    why = (error.strerror or str(error)).lower()
+    return StorageError(
+        f"{path} cannot be written: {why}; name another file, or another folder with TRIMTAB_HOME"
+    )

@@ -1,7 +1,7 @@
 """What does my workload do? Runs a command, samples what it uses, listens to PyTorch from inside."""
 
 from trimtab.observe.interrupts import Interrupts
-from trimtab.observe.profile_file import check_writable, load_profile, save_profile
+from trimtab.observe.profile_file import load_profile, save_profile
 from trimtab.observe.profiler import Progress, Settings, name_of, profile
 from trimtab.observe.run import CommandError
 
@@ -10,7 +10,6 @@ __all__ = [
     "Interrupts",
     "Progress",
     "Settings",
-    "check_writable",
     "load_profile",
     "name_of",
     "profile",

@@ -1,39 +1,18 @@
 """A profile as a file: one JSON object, versioned, checked against its schema when read."""
 
-import contextlib
 import json
-import os
-import tempfile
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from trimtab.core import PROFILE_VERSION, BadInputError, Profile, StorageError, from_plain, to_plain
-
-_TRIAL = b" " * 65536
+from trimtab.core import PROFILE_VERSION, BadInputError, Profile, from_plain, to_plain
+from trimtab.kernel import write_whole
 
 
 def save_profile(profile: Profile, path: Path) -> None:
     """Write a profile: the whole of it, or nothing and a sentence why."""
-    _write_whole(path, (json.dumps(to_plain(profile), indent=1) + "\n").encode())
-
-
-def check_writable(path: Path) -> None:
-    """Make sure a file can be written at `path` before something costly is done to fill it."""
-    if path.is_dir():
-        raise StorageError(f"{path} is a folder; name a file to write the profile to")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, trial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            os.write(handle, _TRIAL)
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-            os.unlink(trial)
-    except OSError as error:
-        raise _unwritable(path, error) from None
+    write_whole(path, json.dumps(to_plain(profile), indent=1) + "\n")
 
 
 def load_profile(path: Path) -> Profile:
@@ -91,28 +70,3 @@ def _validate(plain: dict[str, Any], path: Path) -> None:
         raise BadInputError(
             f"the profile {path} is damaged at {where.lstrip('.') or 'its top'}: {error.message:.120}"
         )
-
-
-def _write_whole(path: Path, content: bytes) -> None:
-    """Through a temporary file beside it, so that `path` is never half written."""
-    temporary = ""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise _unwritable(path, error) from None
-
-
-def _unwritable(path: Path, error: OSError) -> StorageError:
-    return StorageError(
-        f"the profile cannot be written to {path}: {(error.strerror or str(error)).lower()}; "
-        "name another file with -o or another folder with TRIMTAB_HOME"
-    )

@@ -1,6 +1,7 @@
 """How much device memory one step needs at its worst moment.
 
-    training  = base + weights + optimizer state + max(gradients, activations kept + results alive)
+    training  = base + weights + optimizer state
+                + max(gradients, activations kept + results alive + gradients of the output)
     inference = base + weights + results alive
 
 Gradients are freed before the forward pass, and activations go as gradients come, so only the larger counts.
@@ -16,6 +17,9 @@ from trimtab.predict.demand import Quantity, is_half
 
 # During training most of the forward pass's results are among the activations kept; the rest are alive too.
 _ALIVE_IN_TRAINING = 0.3
+# When the backward pass begins, all is still kept, and the loss adds the gradients of the log-probabilities
+# and of the output they came from. It matters where the output is as wide as a vocabulary.
+_OUTPUT_GRADIENTS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,7 @@ class MemoryNeed:
     resident: Quantity
     parameters: Quantity
     saved: Quantity
+    output: Quantity
     conv_share: Quantity
     products: Quantity
     mean_result: Quantity
@@ -48,6 +53,7 @@ def memory_need(
         resident=model.parameter_bytes + model.buffer_bytes + state + left_over,
         parameters=model.parameter_bytes,
         saved=model.saved_sample_bytes * batch,
+        output=model.output_bytes_per_sample * batch,
         conv_share=conv / written if written else 0.0,
         products=calls,
         mean_result=batch * written / calls if calls else 0.0 * batch,
@@ -67,7 +73,7 @@ def peak_memory(need: MemoryNeed, constants: MemoryConstants) -> Quantity:
     alive = results * (half * constants.half_alive + (1 - half))
     cast = half * constants.cast * need.parameters
     training = np.maximum(
-        kept + cast + _ALIVE_IN_TRAINING * results,
+        kept + cast + _ALIVE_IN_TRAINING * results + _OUTPUT_GRADIENTS * need.output,
         constants.gradients * need.parameters,
     )
     return constants.base + need.resident + np.where(np.asarray(need.training) > 0, training, alive + cast)
