@@ -5,6 +5,7 @@ sizes and precisions. Seven architectures that no constant was fitted on.
 """
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -18,7 +19,7 @@ from trimtab.bench import zoo
 from trimtab.bench.options import BenchOptions
 from trimtab.bench.result import BenchResult, Table
 from trimtab.catalog import Accelerator, find_accelerator
-from trimtab.core import MissingDependencyError, Profile
+from trimtab.core import BadInputError, MissingDependencyError, Profile
 from trimtab.core.units import format_bytes, format_duration
 from trimtab.observe import Settings, profile
 from trimtab.predict import AnalyticEstimator, Placements
@@ -61,25 +62,29 @@ def run(options: BenchOptions) -> BenchResult:
     with tempfile.TemporaryDirectory() as folder:
         for name in options.track(names, "profile, estimate, run"):
             seen = _profile(name)
-            compared += [_on_cpu(seen, name, batch, Path(folder)) for batch in CPU_BATCHES]
+            compared += _on_cpu(seen, name, Path(folder))
             if gpu is not None:
                 compared += _on_gpu(seen, name, gpu, Path(folder))
     return BenchResult("live", _figures(compared), {}, {}, options.seed, (_table(compared),))
 
 
 def _profile(name: str) -> Profile:
-    command = (sys.executable, zoo.__file__, name, str(PROFILED_BATCH), "cpu", "tf32", "1000000")
+    command = (sys.executable, zoo.__file__, name, "cpu", "1000000", os.devnull, f"{PROFILED_BATCH}:tf32")
     return profile(command, Settings(window=60.0, name=name, steps=5))
 
 
-def _measure(name: str, batch: int, device: str, precision: str, folder: Path) -> dict[str, Any] | None:
-    """Median seconds and peak bytes; None where the run failed, as it does when memory is out."""
-    answer = folder / "answer.json"
-    answer.unlink(missing_ok=True)
-    steps = "30" if device == "cuda" else "7"
-    command = (sys.executable, zoo.__file__, name, str(batch), device, precision, steps, str(answer))
-    subprocess.run(command, check=False, timeout=300, stderr=subprocess.DEVNULL)
-    found: dict[str, Any] | None = json.loads(answer.read_text("utf-8")) if answer.exists() else None
+def _measure(
+    name: str, device: str, steps: int, cases: list[tuple[int, str]], folder: Path
+) -> list[dict[str, float] | None]:
+    """Median seconds and peak bytes of every (batch, precision); None where memory was out."""
+    answer = folder / f"{name}-{device}.json"
+    asked = [f"{batch}:{precision}" for batch, precision in cases]
+    command = [sys.executable, zoo.__file__, name, device, str(steps), str(answer), *asked]
+    done = subprocess.run(command, check=False, timeout=600, stderr=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise BadInputError(f"the model {name} could not be trained on {device}: {last:.200}")
+    found: list[dict[str, float] | None] = json.loads(answer.read_text("utf-8"))
     return found
 
 
@@ -99,31 +104,33 @@ def _estimate(seen: Profile, device: str | None, batch: int, precision: str) -> 
     return float(estimates.total[0]), float(estimates.memory[0])
 
 
-def _on_cpu(seen: Profile, name: str, batch: int, folder: Path) -> Compared:
-    measured = _measure(name, batch, "cpu", "tf32", folder) or {"seconds": float("nan")}
-    seconds, _ = _estimate(seen, None, batch, "fp32")
-    return Compared(name, "cpu", "fp32", batch, measured["seconds"], seconds)
+def _on_cpu(seen: Profile, name: str, folder: Path) -> list[Compared]:
+    compared = []
+    for batch, run in zip(
+        CPU_BATCHES, _measure(name, "cpu", 7, [(b, "tf32") for b in CPU_BATCHES], folder), strict=True
+    ):
+        if run is not None:
+            seconds, _ = _estimate(seen, None, batch, "fp32")
+            compared.append(Compared(name, "cpu", "fp32", batch, run["seconds"], seconds))
+    return compared
 
 
 def _on_gpu(seen: Profile, name: str, gpu: Accelerator, folder: Path) -> list[Compared]:
     compared = []
-    for precision in PRECISIONS:
-        for batch in GPU_BATCHES:
-            measured = _measure(name, batch, "cuda", precision, folder)
-            if measured is not None:
-                seconds, peak = _estimate(seen, gpu.name, batch, precision)
-                compared.append(
-                    Compared(
-                        name, gpu.name, precision, batch, measured["seconds"], seconds, measured["peak"], peak
-                    )
-                )
+    cases = [(batch, precision) for precision in PRECISIONS for batch in GPU_BATCHES]
+    for (batch, precision), run in zip(cases, _measure(name, "cuda", 30, cases, folder), strict=True):
+        if run is not None:
+            seconds, peak = _estimate(seen, gpu.name, batch, precision)
+            compared.append(
+                Compared(name, gpu.name, precision, batch, run["seconds"], seconds, run["peak"], peak)
+            )
     return compared
 
 
 def _figures(compared: list[Compared]) -> dict[str, Any]:
     figures: dict[str, Any] = {"rows": len(compared)}
     on_cpu = [c.time_error for c in compared if c.device == "cpu"]
-    figures["cpu_step_median_ape"] = float(np.nanmedian(on_cpu))
+    figures["cpu_step_median_ape"] = float(np.median(on_cpu))
     on_gpu = [c for c in compared if c.device != "cpu"]
     if on_gpu:
         memory = [abs((c.estimated_peak or 0) / (c.peak or np.nan) - 1) for c in on_gpu]

@@ -79,7 +79,7 @@ class Case:
     triples: int
 
 
-CASES = (Case("small", 100), Case("larger", 30))
+CASES = (Case("small", 300), Case("larger", 60))
 
 
 def run(options: BenchOptions) -> BenchResult:

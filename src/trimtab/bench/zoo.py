@@ -1,9 +1,9 @@
 """A training script with seven small architectures, for benches to profile and to time.
 
-    python zoo.py MODEL BATCH DEVICE PRECISION STEPS [ANSWER.json]
+    python zoo.py MODEL DEVICE STEPS ANSWER.json BATCH:PRECISION...
 
-Self-contained: it runs in whatever interpreter has PyTorch. PRECISION is tf32 or bf16. With ANSWER it writes
-the median seconds of a step and the peak of device memory.
+Self-contained: it runs in whatever interpreter has PyTorch. PRECISION is tf32 or bf16. Each case is trained for
+STEPS steps; ANSWER gets the median seconds of a step and the peak of device memory, None where memory was out.
 """
 
 import json
@@ -118,19 +118,17 @@ def build(name: str) -> tuple[nn.Module, tuple[int, ...], int]:
 MODELS = ("residual", "separable", "plain-conv", "wide-dense", "encoder", "decoder", "recurrent")
 
 
-def main() -> None:
-    name, batch, device, precision, steps = sys.argv[1:6]
-    torch.manual_seed(0)
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+def train(name: str, device: str, steps: int, batch: int, precision: str) -> dict[str, float]:
+    """Seconds of a step (median of the later ones) and peak bytes on the device."""
     model, shape, vocabulary = build(name)
     model.to(device)
-    size = (int(batch), *shape)
+    size = (batch, *shape)
     inputs = torch.randint(0, vocabulary, size) if vocabulary else torch.randn(size)
-    labels = torch.randint(0, vocabulary or 1000, (inputs.numel() if vocabulary else int(batch),))
+    labels = torch.randint(0, vocabulary or 1000, (inputs.numel() if vocabulary else batch,))
     inputs, labels = inputs.to(device), labels.to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9)
     seconds = []
-    for _ in range(int(steps)):
+    for _ in range(steps):
         start = time.perf_counter()
         optimizer.zero_grad()
         with torch.autocast(device, torch.bfloat16, enabled=precision == "bf16"):
@@ -141,9 +139,25 @@ def main() -> None:
             torch.cuda.synchronize()
         seconds.append(time.perf_counter() - start)
     peak = torch.cuda.max_memory_allocated() if device == "cuda" else 0
-    if len(sys.argv) > 6:
-        with open(sys.argv[6], "w", encoding="utf-8") as answer:
-            json.dump({"seconds": statistics.median(seconds[len(seconds) // 3 :]), "peak": peak}, answer)
+    return {"seconds": statistics.median(seconds[len(seconds) // 3 :]), "peak": peak}
+
+
+def main() -> None:
+    name, device, steps, answer, *cases = sys.argv[1:]
+    torch.manual_seed(0)
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    found: list[dict[str, float] | None] = []
+    for case in cases:
+        batch, precision = case.split(":")
+        if device == "cuda":
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+        try:
+            found.append(train(name, device, int(steps), int(batch), precision))
+        except torch.OutOfMemoryError:
+            found.append(None)
+    with open(answer, "w", encoding="utf-8") as file:
+        json.dump(found, file)
 
 
 if __name__ == "__main__":
