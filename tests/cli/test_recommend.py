@@ -6,13 +6,14 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from trimtab.core import Profile, to_plain
+from trimtab.core import Profile, Workload, to_plain
 from trimtab.observe import save_profile
 from trimtab.store import open_store
 
@@ -30,7 +31,8 @@ def test_the_table_shows_time_cost_ranges_and_the_decision(trimtab: Trimtab, pro
     called = trimtab("recommend", str(profile_file), "--top", "3")
     assert called.status == 0
     assert "10 epochs of 100,000 samples, as the script showed" in called.out
-    assert re.search(r"1 +\S+ +1×\S+ +\S+ +\$[\d.]+ +\$[\d.]+/h", called.out)
+    assert re.search(r"1 +\S+ +1×\S+ +\S+ +\$[\d.]+", called.out)
+    assert re.search(r"\$[\d.]+/h +\S+–\S+", called.out)
     assert re.search(r"\S+–\S+ +\$[\d.]+–\$[\d.]+", called.out)
     decision = re.search(r"trimtab decisions (\w{12})", called.out)
     assert decision
@@ -197,3 +199,12 @@ def test_a_report_that_cannot_be_written_leaves_no_half_of_it(
     assert called.status == 2
     assert "cannot be written" in called.error
     assert sorted(p.name for p in tmp_path.iterdir() if p.name != "home") == ["file", "profile.json"]
+
+
+def test_a_name_that_looks_like_markup_is_printed_as_it_is(
+    trimtab: Trimtab, tmp_path: Path, make_profile: Callable[..., Profile]
+) -> None:
+    odd = replace(make_profile(), workload=Workload("[red]net[/blue]", command=("python", "x.py")))
+    save_profile(odd, tmp_path / "odd.json")
+    assert "[red]net[/blue]" in trimtab("recommend", str(tmp_path / "odd.json")).out
+    assert "[red]net[/blue]" in trimtab("decisions").out

@@ -2,8 +2,9 @@
 
     python zoo.py MODEL DEVICE STEPS ANSWER.json BATCH:PRECISION...
 
-Self-contained: it runs in whatever interpreter has PyTorch. PRECISION is tf32 or bf16. Each case is trained for
-STEPS steps; ANSWER gets the median seconds of a step and the peak of device memory, None where memory was out.
+Self-contained: it runs in whatever interpreter has PyTorch. PRECISION is tf32 or bf16. Each case is trained
+for STEPS steps; ANSWER gets the median seconds of a step and the peak of device memory, or None where memory
+was out.
 """
 
 import json

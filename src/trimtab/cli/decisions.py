@@ -99,6 +99,7 @@ def _action(answer: "Answer | Decision") -> str:
 def _print_list(
     console: "Console", found: tuple["Decision", ...], outcomes: dict[str, tuple["Outcome", ...]]
 ) -> None:
+    from rich.markup import escape
     from rich.table import Table
 
     from trimtab.store import compare
@@ -106,16 +107,18 @@ def _print_list(
     if not found:
         console.print("no decisions yet; `trimtab recommend` makes one", markup=False)
         return
-    table = Table(
-        "id", "when", "kind", "about", "action", "time", "cost", "turned out", box=None, pad_edge=False
-    )
+    table = Table(box=None, pad_edge=False)
+    for name in ("id", "about, when", "action", "time", "cost", "turned out"):
+        table.add_column(name, no_wrap=name in ("id", "time", "cost"), overflow="fold")
     for d in found:
         off = "; ".join(f"{c.quantity} {c.error:+.0%}" for o in outcomes[d.id][-1:] for c in compare(d, o))
         shown = [
             _quantity(name, d.estimates[name].value) if name in d.estimates else ""
             for name in ("time", "cost")
         ]
-        table.add_row(d.id, _when(d.created), d.kind, d.subject, _action(d), *shown, off)
+        table.add_row(
+            d.id, f"{escape(d.subject)}\n[dim]{_when(d.created)}[/dim]", escape(_action(d)), *shown, off
+        )
     console.print(table)
 
 

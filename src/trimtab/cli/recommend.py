@@ -269,6 +269,7 @@ def _print(
     result: "Recommendation", decision_id: str, top: int, explain: int | None, written: list[str]
 ) -> None:
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     from trimtab.core.units import format_duration, format_money, format_price
@@ -277,35 +278,35 @@ def _print(
     console = Console(highlight=False)
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("#", justify="right")
-    table.add_column("configuration")
-    table.add_column("devices")
-    for name in ("time", "cost", "price"):
+    table.add_column("configuration", overflow="fold")
+    table.add_column("devices", no_wrap=True)
+    for name in ("time", "cost"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("limited by", no_wrap=True)
     for r in result.rows[:top]:
         c = r.configuration
         batch = f" b{c.batch_size}" if result.request.batch_sizes else ""
         nodes = f" ×{c.nodes}" if c.nodes > 1 else ""
+        devices = f"{c.devices}×{c.offer.accelerator}" if c.offer.accelerator else f"{c.offer.vcpus:g} vCPU"
         time, cost = r.time, r.cost
         table.add_row(
             str(r.rank),
-            f"{c.offer.instance}{nodes}{batch}{' spot' if c.spot else ''}\n"
-            f"[dim]{c.offer.cloud} {c.offer.region}[/dim]",
-            f"{c.devices}×{c.offer.accelerator}" if c.offer.accelerator else f"{c.offer.vcpus:g} vCPU",
+            f"{c.offer.instance}{nodes}{batch}\n"
+            f"[dim]{c.offer.cloud} {c.offer.region}{', spot' if c.spot else ''}[/dim]",
+            f"{devices}\n[dim]{format_price(c.price)}[/dim]",
             f"{format_duration(time.value)}\n[dim]{format_duration(time.low)}–{format_duration(time.high)}[/dim]",
             f"{format_money(cost.value)}\n[dim]{format_money(cost.low)}–{format_money(cost.high)}[/dim]",
-            format_price(c.price),
             bound(r).removesuffix("-bound"),
         )
     console.print(
-        f"[bold]{result.profile.workload.name}[/bold]: {result.work.source};"
+        f"[bold]{escape(result.profile.workload.name)}[/bold]: {result.work.source};"
         f" {result.considered:,} configurations by {result.request.objective}"
     )
     console.print(table)
     for dropped in result.dropped:
-        console.print(f"[dim]left out {dropped.count:,}: {dropped.reason}[/dim]")
+        console.print(f"[dim]left out {dropped.count:,}: {escape(dropped.reason)}[/dim]")
     for note in result.notes:
-        console.print(f"[dim]note: {note}[/dim]")
+        console.print(f"[dim]note: {escape(note)}[/dim]")
     if explain is not None:
         console.print()
         for line in explain_row(result, _row(result, explain)):
