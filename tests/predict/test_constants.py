@@ -5,7 +5,7 @@ import pytest
 
 from trimtab.catalog import accelerator, accelerators
 from trimtab.core import BadInputError
-from trimtab.predict.analytic import _trains
+from trimtab.predict.analytic import _has_rate
 from trimtab.predict.constants import (
     Device,
     MemoryConstants,
@@ -15,7 +15,7 @@ from trimtab.predict.constants import (
     parse_calibration,
 )
 
-TRAINERS = [a.name for a in accelerators() if _trains(a)]
+TRAINERS = [a.name for a in accelerators() if _has_rate(a)]
 
 
 def test_convolutions_use_tf32_and_matrix_products_only_when_asked() -> None:
@@ -54,7 +54,7 @@ def test_fp32_on_a_device_with_16_bit_products_only_goes_at_their_rate() -> None
 
 
 @pytest.mark.parametrize("name", TRAINERS)
-def test_every_device_that_trains_has_every_peak(name: str) -> None:
+def test_every_device_that_has_rate_has_every_peak(name: str) -> None:
     for precision in ("fp32", "tf32", "fp16", "bf16"):
         facts = device(accelerator(name), precision)
         assert min(facts.conv_peak, facts.matmul_peak, facts.full_peak, facts.bandwidth) > 0

@@ -48,6 +48,25 @@ def test_what_does_not_fit_is_left_out_and_says_so(make_profile: MakeProfile, ma
     assert any("T4 memory: a step needs" in d.reason for d in result.dropped)
 
 
+def test_a_row_that_may_run_out_of_memory_says_so(make_profile: MakeProfile, make_offer: MakeOffer) -> None:
+    profile = make_profile()
+    sizes = [8 * n for n in range(1, 40)]
+    results = [search(profile, [make_offer(accelerator="H200")], batch_sizes=(100 * b,)) for b in (1, 10)]
+    assert not any("run out of memory" in note for r in results for note in r.notes)
+    tight = []
+    for size in sizes:
+        try:
+            result = search(profile, [make_offer()], batch_sizes=(size,))
+        except BadInputError:
+            break
+        row = result.rows[0]
+        warned = any("may run out of memory" in note for note in result.notes)
+        assert warned == (row.memory_high > row.memory_limit)
+        tight.append(warned)
+    assert tight[0] is False
+    assert tight[-1] is True
+
+
 def test_nothing_that_fits_is_one_sentence_with_the_need(
     make_profile: MakeProfile, make_offer: MakeOffer
 ) -> None:

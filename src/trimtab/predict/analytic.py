@@ -1,6 +1,6 @@
 """The rule: step time and memory of a profiled model on any hardware, from formulas and the local run."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from statistics import median
 from typing import Any
 
@@ -32,6 +32,8 @@ USABLE_HOST_MEMORY = 0.90
 # Truth over estimate on another CPU: corrected by a local run, and not.
 _CPU_ERROR = (0.70, 1.45)
 _UNCORRECTED_CPU_ERROR = (0.40, 2.50)
+# Most of a host's need was seen in the local run.
+_HOST_MEMORY_ERROR = 1.2
 
 # A batch takes a moment to hand over even when it was ready: below this share of a step, loader workers kept
 # up, and how busy they were is not known.
@@ -59,7 +61,8 @@ class Placements:
 class StepEstimates:
     """Columns again: seconds of a step in parts that add up to `total`, and memory per device in bytes.
 
-    `low` and `high` are factors on the time that hold the truth in 90 % of cases. `known` is False where
+    `low` and `high` are factors on the time that hold the truth in 90 % of cases; the need for memory is at
+    most `memory_high` in 95 %. `known` is False where
     nothing is known of the device; the other columns mean nothing there. `measured` says that the constants
     or the correction were measured on this very kind of device.
     """
@@ -72,23 +75,7 @@ class StepEstimates:
     network: Array
     input: Array
     memory: Array
-    memory_limit: Array
-    low: Array
-    high: Array
-    known: NDArray[np.bool_]
-    measured: NDArray[np.bool_]
-
-
-@dataclass(frozen=True, slots=True)
-class _OneDevice:
-    """Columns for one device each, before network and input."""
-
-    total: Array
-    launch: Array
-    compute: Array
-    traffic: Array
-    update: Array
-    memory: Array
+    memory_high: Array
     memory_limit: Array
     low: Array
     high: Array
@@ -127,14 +114,13 @@ class AnalyticEstimator:
             one = _choose(on_cpu, self._on_cpu(where), one)
         network = self._network_seconds(where, one.total)
         waiting = self._input_seconds(where, one.total)
-        columns = {f.name: getattr(one, f.name) for f in fields(one)}
-        columns["total"] = one.total + network + waiting
-        return StepEstimates(network=network, input=waiting, **columns)
+        return replace(one, total=one.total + network + waiting, network=network, input=waiting)
 
-    def _on_accelerator(self, where: Placements) -> _OneDevice:
+    def _on_accelerator(self, where: Placements) -> StepEstimates:
+        """One device each, before network and input."""
         facts = [find_accelerator(name) for name in where.devices]
         # Unknown devices and CPUs borrow the reference's row so that all columns have one length.
-        table = [a if a is not None and _trains(a) else reference() for a in facts] + [reference()]
+        table = [a if a is not None and _has_rate(a) else reference() for a in facts] + [reference()]
         index = where.device
         fits = [calibration(a) for a in table]
         corrections = [correction_on(a, self._profile, self._model) for a in table]
@@ -151,25 +137,30 @@ class AnalyticEstimator:
         exact = column([c.exact for c in corrections])
         # A correction measured on the very device leaves about half of the error, in log terms.
         power = np.where(exact, 0.5, 1.0)
-        return _OneDevice(
+        memory = np.asarray(peak_memory(need, gather([f.memory for f in fits], index)))
+        return StepEstimates(
             **_parts(step),
-            memory=np.asarray(peak_memory(need, gather([f.memory for f in fits], index))),
+            memory=memory,
+            memory_high=memory * column([f.memory_error[1] for f in fits]),
             memory_limit=column([a.memory * USABLE_DEVICE_MEMORY for a in table]),
             low=column([f.time_error[0] for f in fits]) ** power,
             high=column([f.time_error[1] for f in fits]) ** power,
-            known=column([a is not None and _trains(a) for a in facts] + [False]),
+            known=column([a is not None and _has_rate(a) for a in facts] + [False]),
             measured=column([f.measured for f in fits]) | exact,
         )
 
-    def _on_cpu(self, where: Placements) -> _OneDevice:
+    def _on_cpu(self, where: Placements) -> StepEstimates:
+        """The node's CPU, before network and input."""
         fixed = correction_on_cpu(self._profile, self._model)
         ask = demand_of(self._model, where.batch, True, "fp32")
         step = cpu_step_time(ask, where.cores).scaled(fixed.factor)
         low, high = _CPU_ERROR if fixed.exact else _UNCORRECTED_CPU_ERROR
         rows = len(where.device)
-        return _OneDevice(
+        memory = self._host_memory(where)
+        return StepEstimates(
             **_parts(step),
-            memory=self._host_memory(where),
+            memory=memory,
+            memory_high=memory * _HOST_MEMORY_ERROR,
             memory_limit=where.memory * USABLE_HOST_MEMORY,
             low=np.full(rows, low),
             high=np.full(rows, high),
@@ -213,16 +204,18 @@ class AnalyticEstimator:
         return np.asarray(input_seconds(serial, busy / steps.batch_size, where.batch, cores, step))
 
 
-def _trains(target: Accelerator) -> bool:
-    """Whether the formulas apply: it has a floating-point peak that training can use."""
+def _has_rate(target: Accelerator) -> bool:
+    """Whether the formulas apply: a floating-point peak is known."""
     return any(target.peak.get(f) for f in ("fp32", "tf32", "bf16", "fp16"))
 
 
 def _parts(step: StepTime) -> dict[str, Array]:
-    return {f.name: np.asarray(getattr(step, f.name), dtype=float) for f in fields(step)}
+    parts = {f.name: np.asarray(getattr(step, f.name), dtype=float) for f in fields(step)}
+    nothing = np.zeros_like(parts["total"])
+    return {**parts, "network": nothing, "input": nothing}
 
 
-def _choose(mask: NDArray[np.bool_], yes: _OneDevice, no: _OneDevice) -> _OneDevice:
-    return _OneDevice(
-        **{f.name: np.where(mask, getattr(yes, f.name), getattr(no, f.name)) for f in fields(_OneDevice)}
+def _choose(mask: NDArray[np.bool_], yes: StepEstimates, no: StepEstimates) -> StepEstimates:
+    return StepEstimates(
+        **{f.name: np.where(mask, getattr(yes, f.name), getattr(no, f.name)) for f in fields(StepEstimates)}
     )

@@ -81,7 +81,9 @@ def explain_row(result: Recommendation, row: Row) -> list[str]:
             lines.append(f"    {PART_NAMES[name]:28} {format_duration(seconds):>9}  {share:5.1%}")
     lines.append(f"  {_hardware(row)}")
     lines.append(
-        f"  memory: a step needs {format_bytes(row.memory)} of {format_bytes(row.memory_limit)} per device"
+        f"  memory: a step needs {format_bytes(row.memory)}, at most {format_bytes(row.memory_high)},"
+        f" of {format_bytes(row.memory_limit)} per device"
+        + ("; it may run out" if row.memory_high > row.memory_limit else "")
     )
     if row.stretch > 1:
         lines.append(f"  spot: restarts stretch the job by {row.stretch - 1:.1%} on average")

@@ -34,6 +34,7 @@ class Row:
     step_seconds: float
     parts: dict[str, float]
     memory: float
+    memory_high: float
     memory_limit: float
     stretch: float
     measured: bool
@@ -178,6 +179,7 @@ def _row(found: Candidates, i: int, rank: int, efficient: bool) -> Row:
         step_seconds=float(step.total[i]),
         parts={name: float(getattr(step, name)[i]) for name in PARTS},
         memory=float(step.memory[i]),
+        memory_high=float(step.memory_high[i]),
         memory_limit=float(step.memory_limit[i]),
         stretch=float(found.stretch[i]),
         measured=bool(step.measured[i]),
@@ -215,6 +217,9 @@ def _notes(profile: Profile, rows: tuple[Row, ...], work: Work, restricted: bool
             "the run was one process; rows with several devices assume DistributedDataParallel with the same"
             " batch on each"
         )
+    tight = [str(r.rank) for r in rows if r.memory_high > r.memory_limit]
+    if tight:
+        notes.append(f"rows that may run out of memory (see --explain): {', '.join(tight)}")
     carried = sorted({_device(r) for r in rows if not r.measured and r.configuration.offer.accelerator})
     if carried:
         notes.append(f"constants carried over from another device, so wider ranges: {', '.join(carried)}")
