@@ -114,3 +114,14 @@ def test_without_a_known_device_or_a_step_nothing_is_corrected(make_profile: Mak
 def test_a_run_without_steps_corrects_nothing(make_profile: MakeProfile, gpu: str | None) -> None:
     profile = replace(make_profile(gpu=gpu), steps=None)
     assert _on_cpu(profile) == _on(profile, "H200") == Correction(1.0, False)
+
+
+def test_rare_long_waits_do_not_make_the_device_look_fast(make_profile: Callable[..., Profile]) -> None:
+    """Three steps of four were fed in time; the mean wait is longer than the median step."""
+    bursty = make_profile(seconds=[0.1, 0.1, 0.1, 1.3], input_wait=0.3, loader_workers=4, busy=0.1)
+    steady = make_profile(seconds=[0.1, 0.1, 0.1, 0.1])
+    assert correction_on_cpu(bursty, bursty.model) == correction_on_cpu(steady, steady.model)
+    unknown = make_profile(seconds=[0.1, 0.1, 0.1, 1.3], input_wait=0.3, loader_workers=4)
+    assert correction_on_cpu(unknown, unknown.model).factor == pytest.approx(
+        0.05 * correction_on_cpu(steady, steady.model).factor
+    )

@@ -96,8 +96,8 @@ class Steps:
     """How the training loop went: one entry of `seconds` per undisturbed step of the first worker.
 
     `batch_size` is samples per worker and step; `device` is "cpu" or "cuda"; `input_wait` is the mean time a
-    step waited for its data. `dataset_length`, `epochs` and `total_steps` (per worker, for the whole job) are
-    None where the script did not show them.
+    step waited for its data, `busy` the median of what was left of a step without its wait. `dataset_length`,
+    `epochs` and `total_steps` (per worker, for the whole job) are None where the script did not show them.
     """
 
     seconds: tuple[float, ...]
@@ -105,6 +105,7 @@ class Steps:
     workers: int
     device: str
     input_wait: float = 0.0
+    busy: float | None = None
     loader_workers: int = 0
     dataset_length: int | None = None
     epochs: float | None = None

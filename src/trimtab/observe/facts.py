@@ -1,6 +1,7 @@
 """From what the listener wrote to the vocabulary: the model, the steps, and notes on what was not seen."""
 
 from dataclasses import dataclass
+from statistics import median
 
 from trimtab.core import Layer, Model, Operators, Steps
 from trimtab.observe.listening import Record, step_count
@@ -85,6 +86,7 @@ def _model(records: list[Record]) -> Model | None:
 
 def _steps(records: list[Record]) -> Steps:
     timed = [r for r in records if r["record"] == "steps"]
+    seconds = tuple(second for r in timed for second in r["seconds"])
     waits = [wait for r in timed for wait in r["waits"]]
     loader, trace, model = (_last(records, kind) or {} for kind in ("loader", "trace", "model"))
     arguments: Record = {}
@@ -94,11 +96,12 @@ def _steps(records: list[Record]) -> Steps:
     peaks = [r["peak_device_memory"] for r in timed if r["peak_device_memory"] is not None]
     epochs, total = arguments.get("epochs"), arguments.get("total_steps")
     return Steps(
-        seconds=tuple(second for r in timed for second in r["seconds"]),
+        seconds=seconds,
         batch_size=_samples(records),
         workers=model.get("world", 1),
         device=trace.get("device", "cuda" if peaks else "cpu"),
         input_wait=sum(waits) / len(waits) if waits else 0.0,
+        busy=median(s - w for s, w in zip(seconds, waits, strict=True)) if seconds else None,
         loader_workers=loader.get("workers") or 0,
         dataset_length=loader.get("dataset_length"),
         epochs=None if epochs is None else float(epochs),

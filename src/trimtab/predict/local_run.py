@@ -18,6 +18,8 @@ from trimtab.predict.step_time import step_time
 
 # How much of a GPU's correction, as an exponent, is taken over to another GPU.
 _ELSEWHERE = 0.5
+# A profile that says only how long steps waited on average may say more than its median step took.
+_LEAST_BUSY = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,4 +60,6 @@ def _measured_seconds(profile: Profile, kind: str) -> float | None:
     steps = profile.steps
     if steps is None or not steps.seconds or steps.device != kind:
         return None
-    return max(median(steps.seconds) - steps.input_wait, 1e-9)
+    if steps.busy:
+        return steps.busy
+    return max(median(steps.seconds) - steps.input_wait, _LEAST_BUSY * median(steps.seconds))
