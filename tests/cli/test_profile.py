@@ -33,7 +33,13 @@ def trimtab(variables: dict[str, str], *arguments: str) -> "subprocess.Completed
 def start_profile_of_a_loop(variables: dict[str, str]) -> "subprocess.Popen[str]":
     command = [*TRIMTAB, "profile", "--for", "60s", "--name", "loop", "--", sys.executable, "-c", LOOP]
     started = subprocess.Popen(
-        command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        env=variables,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # Tests may run in the background of a shell, which ignores SIGINT and hands that down.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert started.stdout is not None
     assert started.stdout.readline() == "ready\n"
