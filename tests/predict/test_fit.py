@@ -16,11 +16,13 @@ from trimtab.predict import (
     calibration_data,
     cases,
     fit_constants,
+    fit_cpu_constants,
     leave_one_model_out,
     predict_memory,
     predict_seconds,
 )
 from trimtab.predict.constants import MemoryConstants, StepConstants, parse_calibration
+from trimtab.predict.cpu import CpuConstants
 
 H200 = accelerator("H200")
 TRUE_STEP = StepConstants(
@@ -163,3 +165,9 @@ def test_too_little_to_fit_is_refused_in_one_sentence(synthetic: list[MeasuredSt
 
 def test_the_models_of_cases_are_in_order_of_appearance(synthetic: list[MeasuredStep]) -> None:
     assert cases(synthetic[::-1], H200).models == ["recurrent", "perceptron", "language", "deep", "wide"]
+
+
+def test_the_shipped_cpu_constants_are_those_of_the_bundled_steps(measured: list[MeasuredStep]) -> None:
+    found = fit_cpu_constants([s for s in measured if s.device == "cpu"], 2.0)
+    for field in fields(CpuConstants):
+        assert getattr(found, field.name) == pytest.approx(getattr(CpuConstants(), field.name), rel=0.01)

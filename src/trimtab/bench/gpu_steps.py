@@ -24,6 +24,7 @@ from trimtab.predict import (
     cpu_step_time,
     demand_of,
     fit_constants,
+    fit_cpu_constants,
     predict_memory,
     predict_seconds,
     read_measurements,
@@ -58,7 +59,7 @@ def run(options: BenchOptions) -> BenchResult:
     if not options.shipped and len({r.name for r in rows}) < 2:
         raise BadInputError("leaving a model out needs at least two models; use --shipped to score only one")
     ours = _shipped(rows) if options.shipped else _fitted(rows, options)
-    figures = _figures(rows, ours) | _cpu_figures(everything, rows, ours)
+    figures = _figures(rows, ours) | _cpu_figures(everything, rows, ours, options.shipped)
     baselines: dict[str, Any] = {}
     if not (options.shipped or options.quick):
         baselines["five-constant formula"] = _time_figures(rows, _five_constants(rows, options))
@@ -129,18 +130,20 @@ def _time_errors(
 
 
 def _cpu_figures(
-    everything: Sequence[MeasuredStep], rows: Sequence[MeasuredStep], ours: Predictions
+    everything: Sequence[MeasuredStep], rows: Sequence[MeasuredStep], ours: Predictions, shipped: bool
 ) -> dict[str, Any]:
     """The CPU rule's error, and whether it says anything about the GPU's for the same model."""
     on_cpu = [r for r in everything if r.device == "cpu" and r.seconds]
     if not on_cpu:
         return {}
     ratios: dict[str, list[float]] = {}
-    for r in on_cpu:
-        ask = demand_of(r.model, float(r.batch), r.training, "fp32")
-        ratios.setdefault(r.name, []).append(
-            (r.seconds or 0.0) / float(cpu_step_time(ask, CPU_THREADS).total)
-        )
+    for name in dict.fromkeys(r.name for r in on_cpu):
+        others = [r for r in on_cpu if r.name != name]
+        constants = None if shipped or not others else fit_cpu_constants(others, CPU_THREADS)
+        for r in (r for r in on_cpu if r.name == name):
+            ask = demand_of(r.model, float(r.batch), r.training, "fp32")
+            estimate = float(cpu_step_time(ask, CPU_THREADS, constants).total)
+            ratios.setdefault(name, []).append((r.seconds or 0.0) / estimate)
     gpu_ratios: dict[str, list[float]] = {}
     for r, estimate in zip(rows, ours.seconds, strict=True):
         if r.seconds and r.training:

@@ -16,9 +16,11 @@ from trimtab.core import BadInputError
 from trimtab.predict.demand import Quantity, is_half
 
 
-def fitted(start: float, low: float, high: float) -> Any:
-    """A constant that is fitted: where the search starts, and the range physics allows."""
-    return field(default=start, metadata={"start": start, "low": low, "high": high})
+def fitted(start: float, low: float, high: float, value: float | None = None) -> Any:
+    """A constant that is fitted: where the search starts, the range physics allows, and what came of it."""
+    return field(
+        default=start if value is None else value, metadata={"start": start, "low": low, "high": high}
+    )
 
 
 @dataclass(frozen=True, slots=True)

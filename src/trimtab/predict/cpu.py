@@ -1,13 +1,14 @@
 """How long one step takes on a CPU, per virtual core.
 
-Five constants from 25 models on two cores of a server CPU (`trimtab bench gpu-steps` scores them); the local
-run then corrects them for the model at hand, which matters more than the constants do.
+Five constants fitted to 25 models on two cores of a server CPU (a test refits them, `trimtab bench gpu-steps`
+scores them). The local run then corrects them for the model at hand, which matters more than they do.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
+from trimtab.predict.constants import fitted
 from trimtab.predict.demand import Demand, Quantity
 from trimtab.predict.step_time import StepTime
 
@@ -16,15 +17,15 @@ from trimtab.predict.step_time import StepTime
 class CpuConstants:
     """Rates of one virtual core of a current server: FLOP/s, bytes/s, seconds."""
 
-    conv_rate: float = 101e9
-    matmul_rate: float = 133e9
-    bandwidth: float = 3.85e9
+    conv_rate: float = fitted(100e9, 10e9, 1e12, value=114e9)
+    matmul_rate: float = fitted(100e9, 10e9, 1e12, value=154e9)
+    bandwidth: float = fitted(5e9, 0.5e9, 50e9, value=3.76e9)
     """Unfused fp32 traffic of all operators."""
-    update_bandwidth: float = 1.6e9
-    dispatch: float = 15e-6
+    update_bandwidth: float = fitted(2e9, 0.2e9, 20e9, value=1.72e9)
+    dispatch: float = fitted(10e-6, 1e-6, 100e-6, value=25.8e-6)
     """Of one operator call; not shared by the cores."""
     scaling: float = 0.88
-    """n cores do the work of n to the power of this: memory channels and barriers are shared."""
+    """n cores do the work of n to the power of this: memory channels and barriers are shared. Not fitted."""
 
 
 def cpu_step_time(ask: Demand, cores: Quantity, constants: CpuConstants | None = None) -> StepTime:

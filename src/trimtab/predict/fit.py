@@ -11,6 +11,7 @@ from scipy.optimize import least_squares
 from trimtab.catalog import Accelerator
 from trimtab.core import BadInputError
 from trimtab.predict.constants import Calibration, Device, MemoryConstants, StepConstants, device, gather
+from trimtab.predict.cpu import CpuConstants, cpu_step_time
 from trimtab.predict.demand import Demand, demand_of, stack
 from trimtab.predict.measurements import MeasuredStep
 from trimtab.predict.step_memory import MemoryNeed, memory_need, peak_memory
@@ -79,6 +80,14 @@ def fit_constants(
     return step, memory
 
 
+def fit_cpu_constants(steps: Sequence[MeasuredStep], cores: float) -> CpuConstants:
+    """Constants of one virtual core that agree best with steps measured on `cores` of them."""
+    good = [s for s in steps if not s.out_of_memory]
+    ask = stack(demand_of(s.model, float(s.batch), s.training, "fp32") for s in good)
+    seconds = np.array([s.seconds for s in good], dtype=float)
+    return _fit(CpuConstants, lambda c: np.asarray(cpu_step_time(ask, cores, c).total), seconds)
+
+
 def leave_one_model_out(
     steps: Sequence[MeasuredStep],
     accelerator: Accelerator,
@@ -128,13 +137,14 @@ def _error_range(ratios: Sequence[float]) -> tuple[float, float]:
     return min(1.0, float(low)), max(1.0, float(high))
 
 
-C = TypeVar("C", StepConstants, MemoryConstants)
+C = TypeVar("C", StepConstants, MemoryConstants, CpuConstants)
 
 
 def _fit(kind: type[C], predict: Callable[[C], Array], truth: Array) -> C:
     """Least squares on the log of the error, forgiving outliers, each constant tied weakly to its start."""
-    names = [f.name for f in fields(kind)]
-    start, low, high = (np.log([f.metadata[k] for f in fields(kind)]) for k in ("start", "low", "high"))
+    free = [f for f in fields(kind) if "start" in f.metadata]
+    names = [f.name for f in free]
+    start, low, high = (np.log([f.metadata[k] for f in free]) for k in ("start", "low", "high"))
     target = np.log(truth)
 
     def residuals(x: Array) -> Array:
