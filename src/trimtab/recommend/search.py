@@ -98,16 +98,17 @@ def _that_fit(found: Candidates) -> tuple[NDArray[np.intp], list[Dropped]]:
     step, dropped = found.step, []
     names = np.array([w or "host" for w in found.offers.accelerator.vocabulary] or ["host"])
     device = names[found.offers.accelerator.codes[found.offer]]
-    for name in np.unique(device[~step.known]):
-        count = int((~step.known & (device == name)).sum())
-        dropped.append(Dropped(count, f"nothing is known of the accelerator {name}"))
+    unknown = sorted(set(device[~step.known].tolist()))
+    if unknown:
+        dropped.append(Dropped(int((~step.known).sum()), f"nothing is known of {', '.join(unknown)}"))
     too_large = step.known & (step.memory > step.memory_limit)
     for name in np.unique(device[too_large]):
-        rows = too_large & (device == name)
-        need = format_bytes(float(step.memory[rows].min()))
-        room = format_bytes(float(step.memory_limit[rows].max()))
+        rows = np.flatnonzero(too_large & (device == name))
+        nearest = rows[np.argmin(step.memory[rows] - step.memory_limit[rows])]
+        need = format_bytes(float(step.memory[nearest]))
+        room = format_bytes(float(step.memory_limit[nearest]))
         what = "host memory" if name == "host" else f"{name} memory"
-        dropped.append(Dropped(int(rows.sum()), f"{what}: a step needs {need} or more, {room} can be used"))
+        dropped.append(Dropped(len(rows), f"{what}: a step needs {need} at best, {room} can be used"))
     fitting = np.flatnonzero(step.known & ~too_large)
     if len(fitting) == 0:
         reasons = "; ".join(d.reason for d in dropped)
