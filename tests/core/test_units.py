@@ -178,6 +178,7 @@ def test_what_people_read_is_short(format_: Format, value: float, text: str) -> 
     ("seconds", "text"),
     [
         (999.7e-6, "1 ms"),
+        (0.0009995, "1 ms"),
         (0.9998, "1 s"),
         (9.97, "10 s"),
         (59.7, "1m"),

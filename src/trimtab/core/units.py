@@ -66,10 +66,12 @@ def format_duration(seconds: float) -> str:
         return "∞"
     if seconds < 0:
         return "-" + format_duration(-seconds)
-    if seconds < 0.9995e-3:
-        return f"{seconds * 1e6:.3g} µs"
-    if seconds < 0.9995:
-        return f"{seconds * 1e3:.3g} ms"
+    if seconds == 0:
+        return "0 s"
+    shown, unit = _in_unit(seconds, (("µs", 1e-6), ("ms", 1e-3), ("s", 1.0)), 1000)
+    if unit != "s":
+        return f"{shown:.3g} {unit}"
+    seconds = max(1.0, seconds)
     if seconds < 10:
         return f"{seconds:.2g} s"
     whole = round(seconds)
@@ -99,14 +101,9 @@ def format_bytes(count: float) -> str:
     """Binary prefixes: "16 GiB", "1.5 MiB"."""
     if count < 0:
         return "-" + format_bytes(-count)
-    for prefix, scale in reversed(list(_BINARY.items())):
-        if count >= scale * 0.9995:
-            return (
-                f"{count / scale:.3g} {prefix[0].upper()}iB"
-                if count < 999.5 * scale
-                else (f"{count / scale:.0f} {prefix[0].upper()}iB")
-            )
-    return f"{count:.0f} B"
+    units = (("B", 1.0), *((f"{prefix[0].upper()}iB", scale) for prefix, scale in _BINARY.items()))
+    shown, unit = _in_unit(count, units, 1024)
+    return f"{shown:.0f} {unit}" if shown >= 1000 or unit == "B" else f"{shown:.3g} {unit}"
 
 
 def parse_money(text: str) -> float:
@@ -188,11 +185,22 @@ def _prefix(text: str) -> float | None:
 
 
 def _decimal(value: float) -> str:
-    for letter, scale in (("E", 1e18), ("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if abs(value) >= scale * 0.9995:
-            return (
-                f"{value / scale:.3g} {letter}"
-                if abs(value) < 999.5 * scale
-                else f"{value / scale:.0f} {letter}"
-            )
-    return f"{value:.3g} "
+    sign = "-" if value < 0 else ""
+    units = (("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9), ("T", 1e12), ("P", 1e15), ("E", 1e18))
+    shown, letter = _in_unit(abs(value), units, 1000)
+    return f"{sign}{shown:.0f} {letter}" if shown >= 1000 else f"{sign}{shown:.3g} {letter}"
+
+
+def _in_unit(amount: float, units: tuple[tuple[str, float], ...], next_at: float) -> tuple[float, str]:
+    """The amount, rounded as it is printed, in the smallest unit where it is below `next_at`.
+
+    Rounded before it is compared: what rounds up to a thousand of one unit is one of the next.
+    """
+    shown = least = 0.0
+    for name, scale in units:
+        count = amount / scale
+        shown = max(least, float(f"{count:.3g}") if count < 999.5 else float(round(count)))
+        if shown < next_at:
+            return shown, name
+        least = 1.0
+    return shown, units[-1][0]
