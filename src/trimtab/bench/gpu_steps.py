@@ -23,8 +23,8 @@ from trimtab.predict import (
     cases,
     cpu_step_time,
     demand_of,
-    fit_constants,
     fit_cpu_constants,
+    leave_one_model_out,
     predict_memory,
     predict_seconds,
     read_measurements,
@@ -75,15 +75,8 @@ def _shipped(rows: Sequence[MeasuredStep]) -> Predictions:
 
 
 def _fitted(rows: Sequence[MeasuredStep], options: BenchOptions) -> Predictions:
-    target = accelerator(DEVICE)
-    seconds, memory = np.zeros(len(rows)), np.zeros(len(rows))
-    names = list(dict.fromkeys(r.name for r in rows))
-    for name in options.track(names, "leaving one model out"):
-        step, peak = fit_constants([r for r in rows if r.name != name], target)
-        held_out = [i for i, r in enumerate(rows) if r.name == name]
-        unseen = cases([rows[i] for i in held_out], target)
-        seconds[held_out], memory[held_out] = predict_seconds(unseen, step), predict_memory(unseen, peak)
-    return Predictions(seconds, memory)
+    with options.progress(len({r.name for r in rows}), "leaving one model out") as announce:
+        return Predictions(*leave_one_model_out(rows, accelerator(DEVICE), announce))
 
 
 def _figures(rows: Sequence[MeasuredStep], ours: Predictions) -> dict[str, Any]:

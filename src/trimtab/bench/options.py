@@ -1,6 +1,7 @@
 """How a bench is asked for."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -27,3 +28,16 @@ class BenchOptions:
         from rich.progress import track
 
         return track(items, description, console=Console(stderr=True), transient=True)
+
+    @contextmanager
+    def progress(self, total: int, description: str) -> Iterator[Callable[[object], None]]:
+        """The same bar for work that announces each of its `total` parts by calling back."""
+        if self.quiet:
+            yield lambda part: None
+            return
+        from rich.console import Console
+        from rich.progress import Progress
+
+        with Progress(console=Console(stderr=True), transient=True) as bars:
+            bar = bars.add_task(description, total=total)
+            yield lambda part: bars.advance(bar)

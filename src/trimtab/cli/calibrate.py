@@ -22,10 +22,7 @@ def calibrate(
 
     The stated error comes from leaving each model out in turn; `trimtab bench gpu-steps` shows it in full.
     """
-    from rich.console import Console
-    from rich.progress import Progress
-
-    from trimtab.bench import BUNDLED_STEPS
+    from trimtab.bench import BUNDLED_STEPS, BenchOptions
     from trimtab.catalog import accelerator as find
     from trimtab.kernel import write_whole
     from trimtab.predict import calibrate as fit
@@ -34,9 +31,8 @@ def calibrate(
     target = find(accelerator)
     rows = [r for r in read_measurements(data or BUNDLED_STEPS) if r.device != "cpu"]
     names = {r.name for r in rows}
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        bar = progress.add_task("leaving one model out", total=len(names))
-        entry = calibration_data(fit(rows, target, lambda name: progress.advance(bar)))
+    with BenchOptions().progress(len(names), "leaving one model out") as announce:
+        entry = calibration_data(fit(rows, target, announce))
     if output is None:
         print(json.dumps({target.name: entry}, indent=2))
         return
