@@ -1,0 +1,71 @@
+"""Functions measured under limits of memory and CPU, as Trimtab itself writes them down.
+
+One row per environment, application and size, with means per invocation. An environment is a rule by which
+a memory size comes with CPU time: `lambda` or `openwhisk`.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from trimtab.core import BadInputError
+from trimtab.predict.fewshot.case import Corpus
+from trimtab.predict.fewshot.rows import Rows
+from trimtab.predict.fewshot.schema import Array, metrics_table, settings_table
+from trimtab.predict.fewshot.table import Table, read_table
+
+_PER_INVOCATION = {
+    "cpu_user": "cpu_user_s",
+    "cpu_system": "cpu_system_s",
+    "context_switches": "voluntary_switches",
+    "involuntary_switches": "involuntary_switches",
+    "bytes_read": "bytes_read",
+    "bytes_written": "bytes_written",
+    "bytes_received": "bytes_received",
+    "bytes_sent": "bytes_sent",
+    "throttled": "throttled_s",
+}
+_COLUMNS = (
+    "environment", "application", "memory_mb", "cpus", "status", "mean_s", *_PER_INVOCATION.values(),
+    "memory_peak_bytes", "probe_s",
+)  # fmt: skip
+
+_MIB = 2.0**20
+
+
+def read(path: Path) -> Corpus:
+    """The functions in a file; a row whose status is not `ok` is not ok, and may have no time."""
+    if path.is_dir():
+        raise BadInputError(f"{path} is a folder; give the CSV file of the measured functions")
+    table = read_table(path, _COLUMNS)
+    ok = np.array(table.text("status")) == "ok"
+    sizes, cpus = table.positive("memory_mb"), table.positive("cpus")
+    seconds = table.numbers("mean_s")
+    # What failed at once may be written down as zero seconds.
+    seconds = np.where(~ok & (seconds <= 0), np.nan, seconds)
+    if not (seconds[ok] > 0).all():
+        table.positive("mean_s", ok)
+    return Rows(
+        application=table.text("application"),
+        name=table.text("application"),
+        environment=table.text("environment"),
+        configuration=[f"{size:g}MB cpus={share:g}" for size, share in zip(sizes, cpus, strict=True)],
+        settings=settings_table(
+            len(table), memory_bytes=sizes * _MIB, cpus=cpus, nodes=1.0, accelerators=0.0
+        ),
+        metrics=_metrics(table, seconds, sizes * _MIB),
+        seconds=seconds,
+        ok=ok,
+    ).corpus("functions")
+
+
+def _metrics(table: Table, seconds: Array, limit: Array) -> Array:
+    peak = table.numbers("memory_peak_bytes")
+    rates = {name: table.numbers(column) / seconds for name, column in _PER_INVOCATION.items()}
+    return metrics_table(
+        len(table),
+        **rates,
+        memory_used=peak,
+        memory_fraction=peak / limit,
+        probe_seconds=table.numbers("probe_s"),
+    )
