@@ -8,8 +8,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trimtab.predict.fewshot.backtest import backtest, predictions
     from trimtab.predict.fewshot.case import Case, Corpus
+    from trimtab.predict.fewshot.evaluation import backtest, predictions
     from trimtab.predict.fewshot.predictor import Fitted, Predictor
     from trimtab.predict.fewshot.protocol import Episode, Fold
     from trimtab.predict.fewshot.rules import RULES
@@ -49,9 +49,9 @@ _ROOMS = {
     "Predictor": "predictor",
     "Scores": "scores",
     "Trees": "trees",
-    "backtest": "backtest",
+    "backtest": "evaluation",
     "combine": "scores",
-    "predictions": "backtest",
+    "predictions": "evaluation",
     "score": "scores",
 }
 

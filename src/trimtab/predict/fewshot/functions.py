@@ -40,11 +40,8 @@ def read(path: Path) -> Corpus:
     table = read_table(path, _COLUMNS)
     ok = np.array(table.text("status")) == "ok"
     sizes, cpus = table.positive("memory_mb"), table.positive("cpus")
-    seconds = table.numbers("mean_s")
-    # What failed at once may be written down as zero seconds.
-    seconds = np.where(~ok & (seconds <= 0), np.nan, seconds)
-    if not (seconds[ok] > 0).all():
-        table.positive("mean_s", ok)
+    table.only(ok, "whose status is ok").positive("mean_s")
+    seconds = _above_zero(table.numbers("mean_s"))
     return Rows(
         application=table.text("application"),
         name=table.text("application"),
@@ -60,12 +57,17 @@ def read(path: Path) -> Corpus:
 
 
 def _metrics(table: Table, seconds: Array, limit: Array) -> Array:
-    peak = table.numbers("memory_peak_bytes")
     rates = {name: table.numbers(column) / seconds for name, column in _PER_INVOCATION.items()}
+    peak = _above_zero(table.numbers("memory_peak_bytes"))
     return metrics_table(
         len(table),
         **rates,
         memory_used=peak,
         memory_fraction=peak / limit,
-        probe_seconds=table.numbers("probe_s"),
+        probe_seconds=_above_zero(table.numbers("probe_s")),
     )
+
+
+def _above_zero(values: Array) -> Array:
+    """What failed before it could be measured is written down as zero: unknown."""
+    return np.where(values > 0, values, np.nan)

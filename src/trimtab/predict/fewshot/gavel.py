@@ -26,9 +26,9 @@ def read(folder: Path, source: str = "simulation") -> Corpus:
     """
     table = read_table(find(folder, "gpu-throughput", "gavel_throughputs.csv"), _COLUMNS)
     alone = np.array([not other for other in table.columns["other_model"]])
-    table = table.only(alone & (np.array(table.columns["source"]) == source))
+    table = table.only(alone & (np.array(table.columns["source"]) == source), f"of a job alone from {source}")
     rate = table.numbers("steps_per_s")
-    table = table.only(rate != 0)
+    table = table.only(rate != 0, "with a throughput")
     models, sizes = table.text("model"), table.columns["batch_size"]
     devices, together = table.text("accelerator"), table.flags("consolidated")
     count = table.positive("num_gpus")

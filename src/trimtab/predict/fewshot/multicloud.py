@@ -27,7 +27,7 @@ def read(folder: Path, completed_only: bool = False) -> Corpus:
     """
     table = read_table(find(folder, "multicloud", "multi-cloud-configuration.csv"), _COLUMNS)
     if completed_only:
-        table = table.only(np.array(table.columns["status"]) == "ok")
+        table = table.only(np.array(table.columns["status"]) == "ok", "whose status is ok")
     seconds, nodes = table.positive("target_runtime"), table.positive("nodes")
     hourly = table.positive("target_cost") / seconds / nodes * 3600.0
     workloads = table.text("workload")

@@ -43,7 +43,7 @@ def read_single_node(folder: Path) -> Corpus:
     trusted = (np.array(table.columns["framework"]) == _SOUND_FRAMEWORK) | (
         np.array(table.columns["timestamp"]) >= _SECOND_CAMPAIGN
     )
-    table = table.only(table.flags("completed") & trusted)
+    table = table.only(table.flags("completed") & trusted, "that completed in a campaign to trust")
     return _corpus("scout-single", table, np.ones(len(table), dtype=bool), np.ones(len(table)))
 
 

@@ -24,11 +24,11 @@ class Table:
     def __len__(self) -> int:
         return len(self.lines)
 
-    def only(self, rows: Flags) -> "Table":
-        """Chosen rows; they keep their line numbers."""
+    def only(self, rows: Flags, kind: str) -> "Table":
+        """Chosen rows, of which there must be one; `kind` says which. They keep their line numbers."""
         kept = np.flatnonzero(rows).tolist()
         if not kept:
-            raise BadInputError(f"{self.path} has no row of the kind wanted")
+            raise BadInputError(f"{self.path} has no row {kind}")
         columns = {name: tuple(values[i] for i in kept) for name, values in self.columns.items()}
         return Table(self.path, tuple(self.lines[i] for i in kept), columns)
 

@@ -34,8 +34,8 @@ class Trees:
     """Examples in a leaf, at least."""
     sets_per_case: int = 30
     """Sets of known configurations per training case; where there are fewer, all."""
-    threads: int = 0
-    """Threads to train with; 0 is as many as there are cores."""
+    threads: int = 1
+    """Threads to train with; on a busy machine more than one only wait for one another."""
     seed: int = 0
 
     @property
