@@ -45,6 +45,7 @@ def test_only_jobs_alone_that_were_measured_are_read(tmp_path: Path, write_csv: 
     [
         ({"steps_per_s": -1}, "line 3, column steps_per_s: '-1' is not a number above zero"),
         ({"steps_per_s": "fast"}, "line 3, column steps_per_s: 'fast' is not a number"),
+        ({"batch_size": "big"}, "line 3, column batch_size: 'big' is not a number"),
         ({"accelerator": "k8O"}, "line 3, column accelerator: .*k8O"),
         ({"consolidated": ""}, "line 3, column consolidated: '' is neither True nor False"),
     ],

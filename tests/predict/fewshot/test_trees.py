@@ -1,11 +1,13 @@
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from trimtab.core import MissingDependencyError
-from trimtab.predict.fewshot import Case, Trees
+from trimtab.predict.fewshot import Case, Trees, backtest, serverless
+from trimtab.predict.fewshot.protocol import synthetic_to_real
 from trimtab.predict.fewshot.trees import features
 
 
@@ -25,10 +27,10 @@ def _training(make_case: Callable[..., Case]) -> list[Case]:
 
 def test_the_trees_learn_who_responds_to_memory(make_case: Callable[..., Case]) -> None:
     training = _training(make_case)
-    fitted = Trees(rounds=100, smallest_leaf=5).fit([*training[:4], *training[6:]])
-    responds, stays = (fitted.predict(case, np.array([0])) / case.seconds for case in training[4:6])
-    np.testing.assert_allclose(responds[1:3], 1.0, rtol=0.2)
-    np.testing.assert_allclose(stays[1:3], 1.0, rtol=0.2)
+    fitted = Trees(smallest_leaf=5).fit([*training[:4], *training[6:]])
+    responds, stays = (fitted.predict(case, np.array([0])) / case.seconds[0] for case in training[4:6])
+    assert responds[2] < 0.35
+    assert stays[2] > 0.6
 
 
 def test_the_same_seed_gives_the_same_trees(make_case: Callable[..., Case]) -> None:
@@ -39,7 +41,7 @@ def test_the_same_seed_gives_the_same_trees(make_case: Callable[..., Case]) -> N
 
 def test_the_order_of_the_known_makes_no_difference(make_case: Callable[..., Case]) -> None:
     case = make_case((8.0, 4.0, 2.0, 1.0))
-    np.testing.assert_array_equal(features(case, np.array([0, 3])), features(case, np.array([3, 0])))
+    np.testing.assert_array_equal(features(case, np.array([0, 2])), features(case, np.array([2, 0])))
 
 
 def test_without_lightgbm_the_sentence_says_how_to_get_it(
@@ -49,3 +51,9 @@ def test_without_lightgbm_the_sentence_says_how_to_get_it(
     fitted = Trees().fit(_training(make_case))
     with pytest.raises(MissingDependencyError, match=r"pip install 'trimtab\[learn\]'"):
         fitted.predict(make_case(), np.array([0]))
+
+
+@pytest.mark.slow
+def test_the_trees_score_on_functions_about_what_is_published_for_such_trees(shared_data: Path) -> None:
+    found = backtest(Trees(), synthetic_to_real(serverless.read(shared_data)))
+    assert [100 * scores.mean_ape for scores in found.values()] == pytest.approx([89.0, 47.3, 41.6], abs=3.0)

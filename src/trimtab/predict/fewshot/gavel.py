@@ -29,12 +29,13 @@ def read(folder: Path, source: str = "simulation") -> Corpus:
     table = table.only(alone & (np.array(table.columns["source"]) == source), f"of a job alone from {source}")
     rate = table.numbers("steps_per_s")
     table = table.only(rate != 0, "with a throughput")
-    models, sizes = table.text("model"), table.columns["batch_size"]
+    models, sizes = table.text("model"), table.numbers("batch_size")
     devices, together = table.text("accelerator"), table.flags("consolidated")
     count = table.positive("num_gpus")
+    flops, bandwidth = _facts(table).T
     return Rows(
         application=models,
-        name=[f"{m} batch={float(b):g}" if b else m for m, b in zip(models, sizes, strict=True)],
+        name=[m if np.isnan(b) else f"{m} batch={b:g}" for m, b in zip(models, sizes, strict=True)],
         environment=table.text("source"),
         configuration=[
             f"{device} gpus={n:g} {'consolidated' if one else 'spread'}"
@@ -43,9 +44,9 @@ def read(folder: Path, source: str = "simulation") -> Corpus:
         settings=settings_table(
             len(table),
             accelerators=count,
-            accelerator_flops=_facts(table)[:, 0],
-            accelerator_bandwidth=_facts(table)[:, 1],
-            batch_size=table.numbers("batch_size"),
+            accelerator_flops=flops,
+            accelerator_bandwidth=bandwidth,
+            batch_size=sizes,
             half_precision=0.0,
             training=1.0,
             consolidated=together,

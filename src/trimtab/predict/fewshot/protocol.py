@@ -15,7 +15,7 @@ from trimtab.predict.fewshot.predictor import Rows
 
 SHOTS = (1, 2, 3)
 
-BaseSets = Callable[[Case, int], Iterable[Sequence[int]]]
+BaseSets = Callable[[Case, Rows, int], Iterable[Sequence[int]]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,30 +104,28 @@ def _application_folds(applications: Sequence[str], count: int, seed: int) -> li
 
 
 def _episodes(cases: Sequence[Case], base_sets: BaseSets) -> dict[int, tuple[Episode, ...]]:
-    """A set of known rows leaves at least one to predict."""
+    """Known are runs with a time, and at least one such run is left to predict."""
+    measured = [(case, np.flatnonzero(~np.isnan(case.seconds))) for case in cases]
     return {
         shots: tuple(
             Episode(case, np.array(known, dtype=np.intp))
-            for case in cases
-            if len(case) > shots
-            for known in base_sets(case, shots)
+            for case, rows in measured
+            if len(rows) > shots
+            for known in base_sets(case, rows, shots)
         )
         for shots in SHOTS
     }
 
 
-def _all_sets(case: Case, shots: int) -> Iterable[Sequence[int]]:
-    return combinations(np.flatnonzero(~np.isnan(case.seconds)).tolist(), shots)
+def _all_sets(case: Case, measured: Rows, shots: int) -> Iterable[Sequence[int]]:
+    return combinations(measured.tolist(), shots)
 
 
 def _random_sets(draws: int, seed: int) -> BaseSets:
     """The sets of a case depend on the seed and on its name, not on what else is in the corpus."""
 
-    def sets(case: Case, shots: int) -> Iterable[Sequence[int]]:
+    def sets(case: Case, measured: Rows, shots: int) -> Iterable[Sequence[int]]:
         random = np.random.default_rng([seed, shots, *case.label.encode()])
-        measured = np.flatnonzero(~np.isnan(case.seconds))
-        if len(measured) <= shots:
-            return []
         return [np.sort(random.choice(measured, shots, replace=False)).tolist() for _ in range(draws)]
 
     return sets

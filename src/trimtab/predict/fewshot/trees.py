@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from trimtab.core import MissingDependencyError
 from trimtab.predict.fewshot.case import Case
-from trimtab.predict.fewshot.matrix import coordinates, distances
+from trimtab.predict.fewshot.matrix import column_means, coordinates, distances
 from trimtab.predict.fewshot.predictor import Rows, known_log_seconds, need_cases
 from trimtab.predict.fewshot.schema import Array
 
@@ -24,11 +24,11 @@ from trimtab.predict.fewshot.schema import Array
 class Trees:
     """LightGBM at ordinary settings."""
 
-    rounds: int = 300
+    rounds: int = 200
     """Trees."""
     learning_rate: float = 0.05
     """How much of what is left each tree corrects."""
-    leaves: int = 31
+    leaves: int = 15
     """Leaves per tree, at most."""
     smallest_leaf: int = 20
     """Examples in a leaf, at least."""
@@ -66,6 +66,7 @@ class FittedTrees:
 
 def features(case: Case, known: Rows) -> Array:
     """A row for every configuration of the case; the known ones come in the order of their distance to it."""
+    known = np.sort(known)
     target = coordinates(case.settings)
     order = np.argsort(distances(case.settings, case.settings[known]), axis=1, kind="stable")
     nearest_first = known[order]
@@ -73,11 +74,10 @@ def features(case: Case, known: Rows) -> Array:
     known_times = log_seconds[order]
     # log1p keeps zero counters and is as good as log for large ones.
     metrics = np.log1p(np.maximum(case.metrics, 0.0))
-    parts = [target, known_times, known_times - log_seconds.mean()]
-    for place in range(len(known)):
-        rows = nearest_first[:, place]
-        parts += [target - target[rows], target[rows], metrics[rows]]
-    return np.concatenate(parts, axis=1)
+    level = np.full((len(case), 1), log_seconds.mean())
+    shown = np.broadcast_to(column_means(metrics[known]), metrics.shape)
+    apart = [target - target[nearest_first[:, place]] for place in range(len(known))]
+    return np.concatenate([target, level, known_times - level, shown, *apart], axis=1)
 
 
 def _train(options: Trees, cases: Sequence[Case], shots: int) -> Any:
@@ -91,7 +91,7 @@ def _train(options: Trees, cases: Sequence[Case], shots: int) -> Any:
             rows.append(features(case, known)[targets])
             ratios.append(np.log(case.seconds[targets]) - np.log(case.seconds[known]).mean())
     parameters = {
-        "objective": "regression",
+        "objective": "regression_l1",  # a cliff counts for as far as it goes, not for its square
         "learning_rate": options.learning_rate,
         "num_leaves": options.leaves,
         "min_data_in_leaf": options.smallest_leaf,
