@@ -10,6 +10,7 @@ from trimtab import __version__
 from trimtab.cli.bench import bench
 from trimtab.cli.calibrate import calibrate
 from trimtab.cli.catalog import catalog_app
+from trimtab.cli.collect import collect_app
 from trimtab.cli.decisions import decisions, outcome
 from trimtab.cli.profile import profile
 from trimtab.cli.recommend import recommend
@@ -48,6 +49,7 @@ app.command()(outcome)
 app.command()(bench)
 app.command()(calibrate)
 app.add_typer(catalog_app, name="catalog")
+app.add_typer(collect_app, name="collect")
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 from trimtab.kernel.files import check_writable, write_whole
 from trimtab.kernel.group import Group, NoGroupError, sweep_groups
 from trimtab.kernel.hierarchy import Hierarchy, find_hierarchy
+from trimtab.kernel.limited_group import LimitedGroup
 from trimtab.kernel.limits import cpu_limit, memory_limit
 from trimtab.kernel.owner import Owner
 from trimtab.kernel.process import (
@@ -19,6 +20,7 @@ from trimtab.kernel.process import (
 __all__ = [
     "Group",
     "Hierarchy",
+    "LimitedGroup",
     "NoGroupError",
     "Owner",
     "Process",

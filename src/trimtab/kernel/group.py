@@ -7,9 +7,10 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Self
 
 from trimtab.core import TrimtabError
-from trimtab.kernel.hierarchy import Hierarchy, find_hierarchy
+from trimtab.kernel.hierarchy import Hierarchy, find_hierarchy, passing_down
 from trimtab.kernel.owner import Owner
 
 _REMOVE_WITHIN = 5.0  # s; a group stays busy for a moment after its last process has died
@@ -22,21 +23,21 @@ class NoGroupError(TrimtabError):
 class Group:
     """A control group below this process's own one. Use `create`, and `remove` it whatever happens."""
 
+    _without = ("cpu",)  # controllers of version 1 in which nothing is read or limited
+
     def __init__(self, version: int, folders: dict[str, Path]) -> None:
         self.version = version
         self._folders = folders
 
     @classmethod
-    def create(cls, hierarchy: Hierarchy | None = None) -> "Group":
+    def create(cls, hierarchy: Hierarchy | None = None) -> Self:
         """A new, empty group; its name says that this process made it, for a later `sweep_groups`."""
-        hierarchy = hierarchy or find_hierarchy()
-        if hierarchy is None:
-            raise NoGroupError("no control groups are mounted on this machine")
+        hierarchy = cls._parent(hierarchy or find_hierarchy())
         name = Owner.current().name(secrets.token_hex(4))
         group = cls(hierarchy.version, {})
         for controller, parent in hierarchy.folders.items():
-            if controller == "cpu":
-                continue  # nothing is read or limited there
+            if controller in cls._without:
+                continue
             try:
                 os.mkdir(parent / name)
             except OSError as error:
@@ -44,6 +45,13 @@ class Group:
                 raise NoGroupError(f"no control group can be made in {parent}: {error.strerror}") from None
             group._folders[controller] = parent / name
         return group
+
+    @classmethod
+    def _parent(cls, hierarchy: Hierarchy | None) -> Hierarchy:
+        """Where such groups are made."""
+        if hierarchy is None:
+            raise NoGroupError("no control groups are mounted on this machine")
+        return hierarchy
 
     @property
     def method(self) -> str:
@@ -69,7 +77,7 @@ class Group:
         v2's `cpu.stat` begins "usage_usec 123"; v1's `cpuacct.usage` is nanoseconds.
         """
         if self.version == 2:
-            usage = _keyed(self._folders[""] / "cpu.stat").get("usage_usec")
+            usage = keyed(self._folders[""] / "cpu.stat").get("usage_usec")
             return None if usage is None else usage / 1e6
         text = _read(self._folders["cpuacct"] / "cpuacct.usage")
         return None if text is None else int(text) / 1e9
@@ -88,7 +96,7 @@ class Group:
         text = _read(charged)
         if text is None:
             return None
-        return max(0.0, int(text) - _keyed(charged.with_name("memory.stat")).get(idle, 0.0))
+        return max(0.0, int(text) - keyed(charged.with_name("memory.stat")).get(idle, 0.0))
 
     def memory_peak(self) -> float | None:
         """The most bytes ever charged, file cache included; None on kernels that do not keep it."""
@@ -139,11 +147,12 @@ def sweep_groups(hierarchy: Hierarchy | None = None) -> list[str]:
     if hierarchy is None:
         return []
     names: dict[str, dict[str, Path]] = {}
-    for controller, parent in hierarchy.folders.items():
-        for folder in _subfolders(parent):
-            owner = Owner.of(folder.name)
-            if owner is not None and owner.is_gone():
-                names.setdefault(folder.name, {})[controller] = folder
+    for place in (hierarchy, passing_down(hierarchy) or hierarchy):
+        for controller, parent in place.folders.items():
+            for folder in _subfolders(parent):
+                owner = Owner.of(folder.name)
+                if owner is not None and owner.is_gone():
+                    names.setdefault(folder.name, {})[controller] = folder
     for folders in names.values():
         Group(hierarchy.version, folders).remove()
     return sorted(names)
@@ -167,7 +176,7 @@ def _remove_folder(folder: Path) -> None:
             time.sleep(0.02)
 
 
-def _keyed(path: Path) -> dict[str, float]:
+def keyed(path: Path) -> dict[str, float]:
     """A file of "name number" lines."""
     pairs = (line.split() for line in (_read(path) or "").splitlines())
     return {pair[0]: float(pair[1]) for pair in pairs if len(pair) == 2}

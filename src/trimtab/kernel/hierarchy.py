@@ -35,6 +35,26 @@ def find_hierarchy(proc: Path = _PROC_SELF) -> Hierarchy | None:
     return None
 
 
+def passing_down(hierarchy: Hierarchy) -> Hierarchy | None:
+    """Where a new group can be given limits of CPU and memory; None where nobody may.
+
+    Version 1 allows it below any group. In version 2 a group with processes passes no controller on, so it is
+    the nearest ancestor whose `cgroup.subtree_control` ("cpuset cpu io memory") names both.
+    """
+    if hierarchy.version == 1:
+        return hierarchy if "cpu" in hierarchy.folders else None
+    folder = hierarchy.folders[""]
+    while (folder / "cgroup.controllers").exists():
+        try:
+            passed = (folder / "cgroup.subtree_control").read_text().split()
+        except OSError:
+            passed = []
+        if {"cpu", "memory"} <= set(passed):
+            return Hierarchy(2, {"": folder})
+        folder = folder.parent
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class _Mount:
     point: Path

@@ -1,0 +1,7 @@
+"""Functions as a cloud runs them: made up from segments, run in real control groups, measured."""
+
+from trimtab.observe.functions.collection import SIZES, Collection, collect
+from trimtab.observe.functions.law import LAWS
+from trimtab.observe.functions.measure import COLUMNS, Effort, Measurement
+
+__all__ = ["COLUMNS", "LAWS", "SIZES", "Collection", "Effort", "Measurement", "collect"]
