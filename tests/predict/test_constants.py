@@ -96,6 +96,21 @@ def test_a_calibration_is_read_from_plain_data() -> None:
     assert (read.time_error, read.memory_error, read.measured) == ((0.5, 2.0), (0.8, 1.2), True)
 
 
+def test_an_entry_made_before_a_constant_was_added_estimates_as_it_did() -> None:
+    later = {
+        "conv_width_gain",
+        "half_backward_traffic",
+        "inference_half_launch",
+        "inference_step_launch",
+    }
+    shipped = accelerator("H200").constants
+    older = {**shipped, "step": {k: v for k, v in shipped["step"].items() if k not in later}}
+    assert len(older["step"]) == len(shipped["step"]) - len(later)
+    read = parse_calibration(older, "H200").step
+    assert {name: getattr(read, name) for name in later} == dict.fromkeys(later, 1.0)
+    assert {name: getattr(read, name) for name in older["step"]} == older["step"]
+
+
 @pytest.mark.parametrize(
     "data", [{}, {"step": {"speed": 1.0}, "memory": {}, "time_error": [1, 1], "memory_error": [1, 1]}]
 )

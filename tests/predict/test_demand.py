@@ -60,6 +60,7 @@ def test_every_operator_is_counted_under_its_kind(make_model: Make) -> None:
         "recurrent_calls": 19.0,
         "other_calls": 24.0,
         "small_calls": 46.0,
+        "conv_weight_bytes": 50.0,
         "forward_conv_bytes": 200.0,
         "backward_conv_bytes": 400.0,
         "forward_matmul_bytes": 71.0 + 52.0,

@@ -20,6 +20,7 @@ from trimtab.predict import (
     leave_one_model_out,
     predict_memory,
     predict_seconds,
+    ranges_without_the_model,
 )
 from trimtab.predict.constants import MemoryConstants, StepConstants, parse_calibration
 from trimtab.predict.cpu import CpuConstants
@@ -148,6 +149,19 @@ def test_a_calibration_brings_the_errors_on_unseen_models(synthetic: list[Measur
     assert found.time_error[0] <= 1 <= found.time_error[1]
     assert (found.step, found.memory) == fit_constants(synthetic, H200)
     assert found.measured
+
+
+def test_a_range_without_a_model_is_what_calibrating_on_the_others_states(
+    synthetic: list[MeasuredStep],
+) -> None:
+    announced: list[str] = []
+    time, memory = ranges_without_the_model(synthetic, H200, announced.append)
+    assert len(announced) == 10
+    for name in ("wide", "recurrent"):
+        stated = calibrate([s for s in synthetic if s.name != name], H200)
+        theirs = [s.name == name for s in synthetic]
+        assert time[theirs] == pytest.approx(np.tile(stated.time_error, (12, 1)), rel=1e-6)
+        assert memory[theirs] == pytest.approx(np.tile(stated.memory_error, (12, 1)), rel=1e-6)
 
 
 def test_a_calibration_is_kept_as_plain_data_of_four_digits() -> None:

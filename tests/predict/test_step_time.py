@@ -19,6 +19,8 @@ AMOUNTS = [f.name for f in fields(Demand) if f.name not in ("training", "half")]
 
 amount = st.floats(0, 1e15)
 flag = st.sampled_from([0.0, 1.0])
+# Wider convolutions are not more work: the FLOP stay and go faster.
+WORK = [name for name in AMOUNTS if name != "conv_weight_bytes"]
 demands = st.builds(Demand, **dict.fromkeys(AMOUNTS, amount), training=flag, half=flag)
 
 
@@ -39,7 +41,7 @@ def test_the_parts_add_up_and_none_is_negative(ask: Demand, device: Device, fitt
     assert sum(parts) == pytest.approx(time.total, rel=1e-9)
 
 
-@given(demands, devices, constants, st.sampled_from(AMOUNTS), st.floats(1.0, 1e3), amount)
+@given(demands, devices, constants, st.sampled_from(WORK), st.floats(1.0, 1e3), amount)
 def test_more_work_never_makes_a_step_faster(
     ask: Demand, device: Device, fitted: StepConstants, name: str, factor: float, more: float
 ) -> None:
@@ -60,9 +62,10 @@ def test_a_step_takes_at_least_as_long_as_its_launches(
     ask: Demand, device: Device, fitted: StepConstants
 ) -> None:
     alone = step_time(replace(ask, **dict.fromkeys(AMOUNTS, 0.0)), device, fitted)
-    assert alone.total == pytest.approx(fitted.step_launch)
+    least = fitted.step_launch * (1.0 if ask.training else fitted.inference_step_launch)
+    assert alone.total == pytest.approx(least)
     assert (alone.compute, alone.traffic, alone.update) == (0.0, 0.0, 0.0)
-    assert step_time(ask, device, fitted).total >= fitted.step_launch
+    assert step_time(ask, device, fitted).total >= least * (1 - 1e-12)
 
 
 @given(st.lists(demands, min_size=1, max_size=5), devices, constants)
@@ -117,6 +120,42 @@ def test_calls_far_beyond_the_work_cost_their_launches(
     constants = StepConstants(kernel_floor=0.0)
     total = step_time(replace(nothing, **{name: 1e6}), GPU, constants).total
     assert total == pytest.approx(1e-4 + 1e6 * launch * factor)
+
+
+def test_inference_has_launch_constants_of_its_own() -> None:
+    nothing = Demand(**dict.fromkeys(AMOUNTS, 0.0), training=0.0, half=1.0)
+    fitted = StepConstants(inference_step_launch=0.2, inference_half_launch=1.1, kernel_floor=0.0)
+    calls = 1e6 * 90e-6 * 0.55 * 1.25 * 1.1
+    assert step_time(nothing, GPU, fitted).total == pytest.approx(0.2 * 1e-4)
+    assert step_time(replace(nothing, conv_calls=1e6), GPU, fitted).total == pytest.approx(0.2e-4 + calls)
+    training = replace(nothing, training=1.0, conv_calls=1e6)
+    assert step_time(training, GPU, fitted) == step_time(training, GPU, StepConstants(kernel_floor=0.0))
+
+
+@pytest.mark.parametrize(
+    ("weights", "factor"),
+    [
+        (1.2e6, 1.0),
+        (2.4e6, 1.5),
+        (0.3e6, 1 / 1.5**2),
+        (1e12, 1.5 ** np.log2(5 / 1.2)),
+        (0.0, 1.5 ** np.log2(1 / 60)),
+    ],
+)
+def test_convolutions_with_more_weights_go_faster_within_the_measured_widths(
+    weights: float, factor: float
+) -> None:
+    nothing = Demand(**dict.fromkeys(AMOUNTS, 0.0), training=1.0, half=0.0)
+    ask = replace(nothing, conv_flop=400e12, conv_weight_bytes=weights)
+    time = step_time(ask, GPU, StepConstants(conv_width_gain=1.5))
+    assert time.total == pytest.approx(1 / 0.40 / factor)
+
+
+def test_a_byte_of_the_backward_pass_has_a_price_of_its_own_in_16_bit() -> None:
+    nothing = Demand(**dict.fromkeys(AMOUNTS, 0.0), training=1.0, half=1.0)
+    fitted = StepConstants(half_traffic=1.0, half_backward_traffic=0.8)
+    for name, seconds in (("forward_conv_bytes", 1 / 0.42), ("backward_conv_bytes", 0.8 * 1.5 / 0.42)):
+        assert step_time(replace(nothing, **{name: 3e12}), GPU, fitted).total == pytest.approx(seconds)
 
 
 def test_16_bit_numbers_make_less_traffic_and_faster_products() -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         leave_one_model_out,
         predict_memory,
         predict_seconds,
+        ranges_without_the_model,
     )
     from trimtab.predict.measurements import MeasuredStep, read_measurements
     from trimtab.predict.scale_out import ScaleOutAssumptions, restart_factor
@@ -40,6 +41,7 @@ __all__ = [
     "leave_one_model_out",
     "predict_memory",
     "predict_seconds",
+    "ranges_without_the_model",
     "read_measurements",
     "restart_factor",
 ]
@@ -63,6 +65,7 @@ _ROOMS = {
     "leave_one_model_out": "fit",
     "predict_memory": "fit",
     "predict_seconds": "fit",
+    "ranges_without_the_model": "fit",
     "read_measurements": "measurements",
     "restart_factor": "scale_out",
 }

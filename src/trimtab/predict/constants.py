@@ -40,12 +40,18 @@ class StepConstants:
     small_launch: Quantity = fitted(10e-6, 0.5e-6, 40e-6)
     """Per view or copy, standing for the small kernels between the large ones."""
     inference_launch: Quantity = fitted(0.55, 0.2, 1.2)
-    """Host time without autograd, relative to with it."""
+    """Host time of a call without autograd, relative to with it."""
+    inference_step_launch: Quantity = fitted(1.0, 0.1, 10.0)
+    """Host time of a step beside its operators without autograd, relative to with it."""
     half_launch: Quantity = fitted(1.25, 1.0, 2.0)
     """Host time under 16-bit autocast, relative to without it: casts are launched too."""
+    inference_half_launch: Quantity = fitted(1.0, 0.6, 2.0)
+    """The same without autograd, relative to with it: casts are a larger part of fewer launches."""
     conv_utilization: Quantity = fitted(0.40, 0.08, 1.0)
     """Share of the tensor cores' peak that convolutions reach in tf32."""
     half_conv_utilization: Quantity = fitted(0.40, 0.08, 1.0)
+    conv_width_gain: Quantity = fitted(1.0, 0.7, 2.0)
+    """Factor on the convolutions' rate per doubling of their weights: few channels leave the cores idle."""
     matmul_utilization: Quantity = fitted(0.46, 0.08, 1.0)
     half_matmul_utilization: Quantity = fitted(0.50, 0.08, 1.0)
     grouped_utilization: Quantity = fitted(0.30, 0.04, 4.0)
@@ -62,6 +68,8 @@ class StepConstants:
     """How much slower a byte is in the backward pass."""
     half_traffic: Quantity = fitted(0.8, 0.4, 1.2)
     """Traffic under 16-bit autocast relative to fp32."""
+    half_backward_traffic: Quantity = fitted(1.0, 0.4, 2.5)
+    """`backward_traffic` under 16-bit autocast, relative to without it."""
     kernel_floor: Quantity = fitted(4e-6, 0.3e-6, 20e-6)
     """The least time a kernel occupies the device."""
     sharpness: Quantity = fitted(3.0, 1.5, 8.0)
@@ -146,7 +154,10 @@ def gather(items: Sequence[T], index: "np.ndarray[Any, np.dtype[np.intp]]") -> T
 
 
 def parse_calibration(data: Mapping[str, Any], where: str) -> Calibration:
-    """A calibration from the catalog's entry of a device."""
+    """A calibration from the catalog's entry of a device; a constant it does not name stays at its start.
+
+    Constants that joined later start at one, which leaves the formula as it was for entries made before.
+    """
     try:
         return Calibration(
             step=StepConstants(**data["step"]),

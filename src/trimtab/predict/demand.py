@@ -25,7 +25,8 @@ class Demand:
     `forward_…` and `backward_…` bytes are apart because backward kernels reach a lower share of the
     bandwidth. `small_calls` are views and copies: small kernels of all kinds come along with them, and
     tracers agree on them, which they do not on elementwise calls. `grouped_flop` marks grouped
-    convolutions, see `demand_of`. `training` and `half` (16-bit matrix products) are 0 or 1.
+    convolutions, see `demand_of`. `conv_weight_bytes` are those of a mean convolution, not of all.
+    `training` and `half` (16-bit matrix products) are 0 or 1.
     """
 
     conv_calls: Quantity
@@ -34,6 +35,7 @@ class Demand:
     recurrent_calls: Quantity
     other_calls: Quantity
     small_calls: Quantity
+    conv_weight_bytes: Quantity
     conv_flop: Quantity
     matmul_flop: Quantity
     grouped_flop: Quantity
@@ -72,6 +74,7 @@ def demand_of(model: Model, batch: Quantity, training: bool = True, precision: s
         recurrent_calls=_calls(operators, "rnn"),
         other_calls=_calls(operators, "norm", "pool", "softmax", "embedding"),
         small_calls=_calls(operators, "view", "copy"),
+        conv_weight_bytes=_conv_weight_bytes(operators),
         conv_flop=conv_flop,
         matmul_flop=matmul_flop,
         grouped_flop=grouped_flop,
@@ -104,6 +107,12 @@ def stack(demands: Iterable[Demand]) -> Demand:
 
 def _calls(operators: list[Operators], *kinds: str) -> float:
     return sum(o.calls for o in operators if o.kind in kinds)
+
+
+def _conv_weight_bytes(operators: list[Operators]) -> float:
+    """Weights of a mean convolution: what it moves whatever the batch."""
+    forward = [o for o in operators if o.kind == "conv" and o.phase == "forward"]
+    return sum(o.fixed_bytes for o in forward) / max(1.0, sum(o.calls for o in forward))
 
 
 def _bytes(operators: list[Operators], batch: Quantity, phase: str, *kinds: str) -> Quantity:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
+from itertools import combinations
 from typing import Any, TypeVar
 
 import numpy as np
@@ -106,6 +107,30 @@ def leave_one_model_out(
     return seconds, peaks
 
 
+def ranges_without_the_model(
+    steps: Sequence[MeasuredStep],
+    accelerator: Accelerator,
+    progress: Callable[[str], None] = lambda name: None,
+) -> tuple[Array, Array]:
+    """(low, high) of truth over estimate for the time and the memory of every row, from other models only.
+
+    It is what `calibrate` states when it is not shown the row's model: the ratios of each other model come
+    from constants that saw neither. Leaving a pair out serves both of it.
+    """
+    by_model = {name: [s for s in steps if s.name == name] for name in dict.fromkeys(s.name for s in steps)}
+    ratios: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in by_model}
+    for pair in combinations(by_model, 2):
+        step, memory = fit_constants([s for s in steps if s.name not in pair], accelerator)
+        for tested, other in (pair, pair[::-1]):
+            case = cases(by_model[other], accelerator)
+            found = _ratios(case.steps, predict_seconds(case, step), predict_memory(case, memory))
+            for known, more in zip(ratios[tested], found, strict=True):
+                known.extend(more)
+        progress(" and ".join(pair))
+    time, peak = ({name: _error_range(r[k]) for name, r in ratios.items()} for k in (0, 1))
+    return np.array([time[s.name] for s in steps]), np.array([peak[s.name] for s in steps])
+
+
 def calibrate(
     steps: Sequence[MeasuredStep],
     accelerator: Accelerator,
@@ -114,8 +139,7 @@ def calibrate(
     """Constants from all rows, with error ranges from constants that had not seen the model."""
     seconds, peaks = leave_one_model_out(steps, accelerator, progress)
     step, memory = fit_constants(steps, accelerator)
-    time_ratio = [s.seconds / p for s, p in zip(steps, seconds, strict=True) if s.seconds]
-    memory_ratio = [s.peak_memory / p for s, p in zip(steps, peaks, strict=True) if s.peak_memory]
+    time_ratio, memory_ratio = _ratios(steps, seconds, peaks)
     return Calibration(step, memory, _error_range(time_ratio), _error_range(memory_ratio))
 
 
@@ -130,6 +154,14 @@ def calibration_data(calibration: Calibration) -> dict[str, Any]:
         "time_error": [float(f"{v:.4g}") for v in calibration.time_error],
         "memory_error": [float(f"{v:.4g}") for v in calibration.memory_error],
     }
+
+
+def _ratios(steps: Sequence[MeasuredStep], seconds: Array, peaks: Array) -> tuple[list[float], list[float]]:
+    """Truth over estimate of the times and the peaks that were measured."""
+    return (
+        [s.seconds / p for s, p in zip(steps, seconds, strict=True) if s.seconds],
+        [s.peak_memory / p for s, p in zip(steps, peaks, strict=True) if s.peak_memory],
+    )
 
 
 def _error_range(ratios: Sequence[float]) -> tuple[float, float]:

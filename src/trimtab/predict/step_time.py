@@ -15,6 +15,11 @@ import numpy as np
 from trimtab.predict.constants import Device, StepConstants
 from trimtab.predict.demand import Demand, Quantity
 
+# Weights of a convolution (bytes) at which its rate is the utilization itself, and the range between the
+# narrowest and the widest models measured: beyond it the rate is taken to stay as it is at the end.
+_USUAL_CONV_WEIGHTS = 1.2e6
+_MEASURED_CONV_WEIGHTS = (20e3, 5e6)
+
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
@@ -62,15 +67,17 @@ def _host_seconds(ask: Demand, constants: StepConstants) -> Quantity:
         + ask.other_calls * constants.other_launch
         + ask.small_calls * constants.small_launch
     )
-    slower = _where(ask.training, 1.0, constants.inference_launch) * _where(
-        ask.half, constants.half_launch, 1.0
-    )
-    return constants.step_launch + calls * slower
+    casting = constants.half_launch * _where(ask.training, 1.0, constants.inference_half_launch)
+    slower = _where(ask.training, 1.0, constants.inference_launch) * _where(ask.half, casting, 1.0)
+    once = constants.step_launch * _where(ask.training, 1.0, constants.inference_step_launch)
+    return once + calls * slower
 
 
 def _compute_seconds(ask: Demand, device: Device, constants: StepConstants) -> Quantity:
-    conv_rate = device.conv_peak * _where(
-        ask.half, constants.half_conv_utilization, constants.conv_utilization
+    conv_rate = (
+        device.conv_peak
+        * _where(ask.half, constants.half_conv_utilization, constants.conv_utilization)
+        * _conv_width_factor(ask, constants)
     )
     matmul_rate = device.matmul_peak * _where(
         ask.half, constants.half_matmul_utilization, constants.matmul_utilization
@@ -84,8 +91,14 @@ def _compute_seconds(ask: Demand, device: Device, constants: StepConstants) -> Q
     )
 
 
+def _conv_width_factor(ask: Demand, constants: StepConstants) -> Quantity:
+    """Rate of the model's convolutions relative to those of the usual width."""
+    weights = np.clip(ask.conv_weight_bytes, *_MEASURED_CONV_WEIGHTS)
+    return np.asarray(constants.conv_width_gain) ** np.log2(weights / _USUAL_CONV_WEIGHTS)
+
+
 def _traffic_seconds(ask: Demand, device: Device, constants: StepConstants) -> Quantity:
-    backward = constants.backward_traffic
+    backward = constants.backward_traffic * _where(ask.half, constants.half_backward_traffic, 1.0)
     relative = (
         (ask.forward_conv_bytes + backward * ask.backward_conv_bytes) / constants.conv_bandwidth
         + (ask.forward_matmul_bytes + backward * ask.backward_matmul_bytes) / constants.matmul_bandwidth
