@@ -31,15 +31,39 @@ def test_json_has_exactly_the_keys_of_the_contract() -> None:
     assert set(result) == {"bench", "figures", "baselines", "published", "seed"}
 
 
-def test_another_folder_of_the_same_format_is_scored(tmp_path: Path) -> None:
-    folder = tmp_path / "gpu-steps"
-    folder.mkdir()
-    shutil.copy(BUNDLED_STEPS / "ops.csv", folder)
-    with (BUNDLED_STEPS / "steps.csv").open() as source, (folder / "steps.csv").open("w") as target:
+def _only(models: set[str], folder: Path) -> Path:
+    """A folder with the bundled steps of some models."""
+    (folder / "gpu-steps").mkdir(parents=True)
+    shutil.copy(BUNDLED_STEPS / "ops.csv", folder / "gpu-steps")
+    with (
+        (BUNDLED_STEPS / "steps.csv").open() as source,
+        (folder / "gpu-steps" / "steps.csv").open("w") as target,
+    ):
         reader = csv.DictReader(source)
         writer = csv.DictWriter(target, reader.fieldnames or ())
         writer.writeheader()
-        writer.writerows(row for row in reader if row["model"] == "resnet18")
+        writer.writerows(row for row in reader if row["model"] in models)
+    return folder
+
+
+def test_coverage_is_that_of_ranges_which_never_saw_the_model(tmp_path: Path) -> None:
+    alike = {"resnet18", "resnet50", "wide_resnet50_2"}
+    names = ("coverage90", "coverage90_train", "coverage90_infer", "coverage90_memory")
+    without = run_bench("gpu-steps", BenchOptions(quiet=True, data=_only(alike, tmp_path / "a"))).figures
+    odd = BenchOptions(quiet=True, data=_only({*alike, "lstm_lm"}, tmp_path / "b"))
+    with_stranger = run_bench("gpu-steps", odd).figures
+    assert all(0.0 <= figures[name] <= 1.0 for figures in (without, with_stranger) for name in names)
+    # The residual networks teach nothing of a recurrent one, and the range is not widened by its own rows.
+    assert with_stranger["coverage90_train"] < 0.9
+
+
+def test_two_models_are_too_few_for_a_range_that_saw_neither(tmp_path: Path) -> None:
+    data = _only({"resnet18", "resnet50"}, tmp_path)
+    assert "coverage90" not in run_bench("gpu-steps", BenchOptions(quiet=True, data=data)).figures
+
+
+def test_another_folder_of_the_same_format_is_scored(tmp_path: Path) -> None:
+    _only({"resnet18"}, tmp_path)
     options = BenchOptions(shipped=True, quiet=True, data=tmp_path)
     assert run_bench("gpu-steps", options).figures["rows"] == 20
     with pytest.raises(BadInputError, match="at least two models"):

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 
 from trimtab.bench import BUNDLED_STEPS
 from trimtab.bench.options import BenchOptions
@@ -201,6 +200,8 @@ def _five_constants(rows: Sequence[MeasuredStep], options: BenchOptions) -> Arra
 
 
 def _fit_five_constants(known: Sequence[MeasuredStep]) -> Array:
+    from scipy.optimize import minimize  # late, so that the fits above settle SciPy's threads
+
     truth = np.log([r.seconds or np.nan for r in known])
     columns = _columns(known)
 

@@ -1,13 +1,14 @@
 """Fitting a device's constants to measured steps, and finding out how far off they are on unseen models."""
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
+from importlib import import_module
 from itertools import combinations
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import least_squares
 
 from trimtab.catalog import Accelerator
 from trimtab.core import BadInputError
@@ -174,6 +175,7 @@ C = TypeVar("C", StepConstants, MemoryConstants, CpuConstants)
 
 def _fit(kind: type[C], predict: Callable[[C], Array], truth: Array) -> C:
     """Least squares on the log of the error, forgiving outliers, each constant tied weakly to its start."""
+    least_squares = _solver()
     free = [f for f in fields(kind) if "start" in f.metadata]
     names = [f.name for f in free]
     start, low, high = (np.log([f.metadata[k] for f in free]) for k in ("start", "low", "high"))
@@ -185,6 +187,16 @@ def _fit(kind: type[C], predict: Callable[[C], Array], truth: Array) -> C:
 
     solution = least_squares(residuals, start, bounds=(low, high), loss="soft_l1", f_scale=_OUTLIER)
     return kind(**dict(zip(names, (float(v) for v in np.exp(solution.x)), strict=True)))
+
+
+def _solver() -> Any:
+    """SciPy's least squares on one thread, unless SciPy was loaded before or the user said otherwise.
+
+    A fit is hundreds of rows by tens of constants: more threads make it four times slower on a quiet machine
+    and twenty times where something else wants the cores.
+    """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    return import_module("scipy.optimize").least_squares
 
 
 def _need(step: MeasuredStep) -> MemoryNeed:
