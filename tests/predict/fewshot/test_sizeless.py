@@ -35,7 +35,7 @@ def _error(predictor: Fitted, case: Case, known: list[int]) -> float:
 def test_it_learns_who_responds_to_memory(make_case: MakeCase, known: list[int]) -> None:
     cases = _busy_or_waiting(make_case, 16)
     met, training = cases[6:8], cases[:6] + cases[8:]
-    fitted = Sizeless(epochs=150, neurons=64, batch=32, l2=1e-4).fit(training)
+    fitted = Sizeless(epochs=100, neurons=64, batch=8, l2=1e-4).fit(training)
     busy, waiting = met
     assert _error(fitted, busy, known) < 0.5 * _error(MeanOfKnown(), busy, known)
     assert _error(fitted, waiting, known) < 0.15
