@@ -7,7 +7,7 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 
 from trimtab.core import TrimtabError
 from trimtab.kernel.hierarchy import Hierarchy, find_hierarchy, passing_down
@@ -21,9 +21,10 @@ class NoGroupError(TrimtabError):
 
 
 class Group:
-    """A control group below this process's own one. Use `create`, and `remove` it whatever happens."""
+    """A control group below this process's own one. Use `with create()`, or `remove` it whatever happens."""
 
-    _without = ("cpu",)  # controllers of version 1 in which nothing is read or limited
+    # Controllers of version 1 in which nothing is read or limited.
+    _without: ClassVar[tuple[str, ...]] = ("cpu",)
 
     def __init__(self, version: int, folders: dict[str, Path]) -> None:
         self.version = version
@@ -52,6 +53,12 @@ class Group:
         if hierarchy is None:
             raise NoGroupError("no control groups are mounted on this machine")
         return hierarchy
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.remove()
 
     @property
     def method(self) -> str:

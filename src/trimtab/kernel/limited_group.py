@@ -1,6 +1,7 @@
 """A control group that limits what runs in it: CPU by quota or by weight, memory by a ceiling."""
 
 from pathlib import Path
+from typing import ClassVar
 
 from trimtab.kernel.group import Group, NoGroupError, keyed
 from trimtab.kernel.hierarchy import Hierarchy, passing_down
@@ -14,7 +15,7 @@ _SHARES_PER_WEIGHT = 1024 / 100
 class LimitedGroup(Group):
     """A group with limits. Without any set, it limits nothing."""
 
-    _without = ()
+    _without: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     def _parent(cls, hierarchy: Hierarchy | None) -> Hierarchy:
@@ -26,7 +27,7 @@ class LimitedGroup(Group):
     def limit_cpus(self, cpus: float | None, period: float = 0.1) -> None:
         """At most so many CPUs in every `period` seconds; None for no limit.
 
-        v2's `cpu.max` is "quota period" in microseconds or "max period"; v1 has a file for each, and -1 is none.
+        v2's `cpu.max` is "quota period" in microseconds or "max period"; v1 has a file for each, -1 is none.
         """
         microseconds = round(period * 1e6)
         quota = None if cpus is None else max(_SHORTEST_QUOTA, round(cpus * microseconds))

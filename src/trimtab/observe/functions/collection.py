@@ -1,98 +1,157 @@
 """Measure many applications on many lanes at once; every finished one is kept, so a killed run goes on."""
 
 import contextlib
+import importlib
+import math
 import multiprocessing
 import os
-import queue
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
-from multiprocessing.process import BaseProcess
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any
 
-from trimtab.core import MissingDependencyError, TrimtabError
+from trimtab.core import BadInputError, MissingDependencyError, TrimtabError
 from trimtab.kernel import LimitedGroup, check_writable, die_with_parent, sweep_groups
 from trimtab.observe.functions.application import Application, draw_application
+from trimtab.observe.functions.effort import Effort
+from trimtab.observe.functions.folder import sweep_folders
 from trimtab.observe.functions.lane import Lane
-from trimtab.observe.functions.law import LAWS
-from trimtab.observe.functions.measure import Effort, Measurement
+from trimtab.observe.functions.law import LAWS, OpenWhisk
+from trimtab.observe.functions.measurement import Measurement
 from trimtab.observe.functions.server import local_server
-from trimtab.observe.functions.table import MeasurementFile, write_applications
+from trimtab.observe.functions.table import MeasurementFile
 
 SIZES = (128, 256, 512, 1024, 2048, 3008)  # MB
+_LEAST_SIZE = 16  # MB, below which not even an empty function starts
 _LANE_CPUS = 2
-_WAIT = 0.5  # s between looks at whether a lane has died
 _PATIENCE = 10.0  # s for a lane to clean up after itself
 
 # Called after every application with how many are finished, of how many.
 Progress = Callable[[int, int], None]
+Job = tuple[str, Application]
 
 
 @dataclass(frozen=True, slots=True)
 class Collection:
     """What to measure: so many applications in each environment, at these sizes."""
 
-    applications: dict[str, int]  # by environment
-    sizes: tuple[int, ...] = SIZES
-    effort: Effort = Effort()
+    applications: Mapping[str, int]  # by environment
+    sizes: tuple[int, ...] = SIZES  # MB
+    effort: Effort | None = None
     seed: int = 0
     lanes: int | None = None  # as many as the CPUs allow
+
+    def jobs(self) -> list[Job]:
+        """Every application in every environment, the environments side by side."""
+        drawn = [draw_application(index, self.seed) for index in range(max(self.applications.values()))]
+        return [
+            (environment, application)
+            for index, application in enumerate(drawn)
+            for environment, count in self.applications.items()
+            if index < count
+        ]
+
+    def check(self) -> None:
+        """Say what cannot be measured."""
+        for environment in self.applications:
+            if environment not in LAWS:
+                raise BadInputError(f"there is no environment {environment}; there are {', '.join(LAWS)}")
+        if sum(self.applications.values()) == 0:
+            raise BadInputError("no application is wanted in any environment; ask for at least one")
+        if not self.sizes:
+            raise BadInputError("no memory size is given; name at least one, as in 128MB,512MB")
+        if len(set(self.sizes)) < len(self.sizes):
+            raise BadInputError("a memory size is given twice; name each once")
+        if min(self.sizes) < _LEAST_SIZE:
+            raise BadInputError(
+                f"{min(self.sizes)} MB is too little for a function; {_LEAST_SIZE} MB is the least"
+            )
+        pool = OpenWhisk().pool_mb
+        if self.applications.get(OpenWhisk.name) and max(self.sizes) >= pool:
+            raise BadInputError(
+                f"{max(self.sizes)} MB leave no room for neighbours in OpenWhisk's pool of {pool} MB; "
+                "name smaller sizes, or no application under its law"
+            )
+        if self.effort and not math.isfinite(self.effort.seconds):
+            raise BadInputError("the seconds to measure are not a number; 3 is usual")
 
 
 def collect(collection: Collection, path: Path, progress: Progress = lambda done, of: None) -> int:
     """Measure what `path` does not have yet, and append it there; how many applications that were."""
-    _load_libraries()
+    collection.check()
     check_writable(path)
+    file = MeasurementFile(path, collection.sizes, collection.seed)
+    jobs = collection.jobs()
+    finished = file.finished([application for _, application in jobs])
+    _load_libraries()
     LimitedGroup.create().remove()  # better an error now than in every lane
-    wanted = [
-        (environment, index)
-        for index in range(max(collection.applications.values()))
-        for environment, count in collection.applications.items()
-        if index < count
-    ]
-    file = MeasurementFile(path)
-    finished = file.finished(len(collection.sizes))
-    names = {index: draw_application(index, collection.seed) for _, index in wanted}
-    write_applications(path.with_suffix(".applications.json"), [names[index] for index in sorted(names)])
-    todo = [(environment, names[index]) for environment, index in wanted]
-    todo = [job for job in todo if (job[0], job[1].name) not in finished]
-    done = len(wanted) - len(todo)
-    progress(done, len(wanted))
     sweep_groups()
-    for rows in _measured(collection, todo):
-        file.append(rows)
-        done += 1
-        progress(done, len(wanted))
+    sweep_folders()
+    file.begin([application for _, application in jobs])
+    todo = [job for job in jobs if (job[0], job[1].name) not in finished]
+    done = len(jobs) - len(todo)
+    progress(done, len(jobs))
+    with contextlib.closing(_measured(collection, todo)) as measured:
+        for rows in measured:
+            file.append(rows)
+            done += 1
+            progress(done, len(jobs))
     return len(todo)
 
 
-def _measured(collection: Collection, todo: list[tuple[str, Application]]) -> Any:
+def _measured(collection: Collection, todo: list[Job]) -> Generator[list[Measurement], None, None]:
     """The rows of every job as lanes finish them."""
+    waiting = iter(todo)
+    with _lanes(collection, len(todo)) as lanes:
+        busy = list[Connection]()
+        for lane, job in zip(lanes, waiting, strict=False):
+            lane.send(job)
+            busy.append(lane)
+        while busy:
+            ready = wait(busy)
+            for lane in [lane for lane in busy if lane in ready]:
+                try:
+                    answer = lane.recv()
+                except (EOFError, OSError):
+                    answer = "a measuring process has died; run the same command again to go on"
+                if isinstance(answer, str):
+                    raise TrimtabError(answer)
+                yield answer
+                following = next(waiting, None)
+                if following is None:
+                    busy.remove(lane)
+                else:
+                    lane.send(following)
+
+
+@contextlib.contextmanager
+def _lanes(collection: Collection, most: int) -> Iterator[list[Connection]]:
+    """Lanes' processes, by the pipes through which they get jobs and answer."""
     context = multiprocessing.get_context("fork")
-    jobs, results = context.Queue(), context.Queue()
     places, spare = _places(collection.lanes)
-    lanes: list[BaseProcess] = [
-        context.Process(target=_lane, args=(cpus, spare, collection, jobs, results)) for cpus in places
-    ]
-    for job in [*todo, *([None] * len(lanes))]:
-        jobs.put(job)
+    processes, pipes = [], list[Connection]()
     try:
-        for lane in lanes:
-            lane.start()
-        for _ in todo:
-            yield _next(results, lanes)
+        for cpus in places[:most]:
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_lane, args=(cpus, spare, collection, theirs, os.getpid()))
+            process.start()
+            theirs.close()  # so that the lane's death is the pipe's end
+            processes.append(process)
+            pipes.append(ours)
+        yield pipes
     finally:
         with _uninterrupted():
-            for lane in lanes:
-                lane.terminate()
-            for lane in lanes:
-                lane.join(_PATIENCE)
-                lane.kill()
-            jobs.cancel_join_thread()
+            for process in processes:
+                process.terminate()
+            for process in processes:
+                process.join(_PATIENCE)
+                process.kill()
+                process.join()
             sweep_groups()
+            sweep_folders()
 
 
 @contextlib.contextmanager
@@ -108,45 +167,33 @@ def _uninterrupted() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _next(results: Any, lanes: Sequence[BaseProcess]) -> list[Measurement]:
-    while True:
-        try:
-            answer = results.get(timeout=_WAIT)
-        except queue.Empty:
-            if all(not lane.is_alive() for lane in lanes) and results.empty():
-                raise TrimtabError("the measuring processes ended before their work was done") from None
-            continue
-        if isinstance(answer, str):
-            raise TrimtabError(answer)
-        return list(answer)
-
-
 def _lane(
-    cpus: tuple[int, ...], spare: frozenset[int], collection: Collection, jobs: Any, results: Any
+    cpus: tuple[int, ...], spare: frozenset[int], collection: Collection, pipe: Connection, parent: int
 ) -> None:
-    """A lane's process: jobs until there is none."""
+    """A lane's process: a job, its rows, the next job, until it is told to end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent tells us to end
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))
     die_with_parent(signal.SIGTERM)
-    with local_server(spare) as server:
-        lane = Lane(cpus, server, collection.effort)
-        while (job := jobs.get()) is not None:
-            environment, application = job
-            try:
-                results.put(lane.measure(application, LAWS[environment], collection.sizes))
-            except TrimtabError as error:
-                results.put(str(error))
-                return
-        results.close()
-        results.join_thread()
+    if os.getppid() != parent:
+        return
+    try:
+        with local_server(spare) as server:
+            lane = Lane(cpus, server, collection.effort or Effort())
+            while True:
+                environment, application = pipe.recv()
+                pipe.send(lane.measure(application, LAWS[environment], collection.sizes))
+    except TrimtabError as error:
+        pipe.send(str(error))
+    except EOFError:
+        pass
 
 
 def _places(lanes: int | None) -> tuple[list[tuple[int, ...]], frozenset[int]]:
     """The lanes' CPUs, and those for the servers: what the lanes leave over, if anything."""
     cpus = sorted(os.sched_getaffinity(0))
     width = min(_LANE_CPUS, len(cpus))
-    most = max(1, (len(cpus) - 1) // width) if len(cpus) > width else 1
-    count = min(lanes or most, max(1, len(cpus) // width))
+    most = max(1, (len(cpus) - 1) // width)
+    count = min(lanes or most, len(cpus) // width)
     taken = [tuple(cpus[lane * width : (lane + 1) * width]) for lane in range(count)]
     spare = frozenset(cpus[count * width :])
     return taken, spare or frozenset(cpus)
@@ -158,15 +205,12 @@ def _load_libraries() -> None:
     Matrix libraries start a thread per CPU of the host, not of the function's share: one will do.
     """
     try:
-        import numpy
-        import PIL.Image
-        import threadpoolctl
-        import torch
-        import yaml
+        _, _, _, torch, threadpools = (
+            importlib.import_module(name) for name in ("numpy", "PIL.Image", "yaml", "torch", "threadpoolctl")
+        )
     except ImportError as error:
         raise MissingDependencyError(
             f"functions are made with {error.name}, which is not installed; pip install 'trimtab[learn]'"
         ) from None
-    threadpoolctl.threadpool_limits(1)
+    threadpools.threadpool_limits(1)
     torch.set_num_threads(1)
-    del numpy, PIL, yaml

@@ -1,124 +1,131 @@
-"""A lane: a few CPUs on which one application after the other is measured at every size."""
+"""A lane: a few CPUs on which one application after the other is measured, all sizes taking turns."""
 
 import contextlib
 import os
-import signal
 import statistics
-import tempfile
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from trimtab.kernel import LimitedGroup, die_with_parent
+from trimtab.kernel import LimitedGroup
 from trimtab.observe.functions.application import Application
+from trimtab.observe.functions.effort import Effort
+from trimtab.observe.functions.folder import own_folder
+from trimtab.observe.functions.function import Function, RunningFunction, running
 from trimtab.observe.functions.law import Law
-from trimtab.observe.functions.measure import Effort, Measurement, RunningFunction, probe, row
-from trimtab.observe.functions.segments import Run, Surroundings
+from trimtab.observe.functions.measurement import Measurement, statistics_of
+from trimtab.observe.functions.neighbours import Neighbours, neighbours_on
+from trimtab.observe.functions.segments import Surroundings
 
-# Sizes that need so little CPU together run side by side on one CPU: each still gets its quota in every period.
+# Sizes that need so little CPU together share a turn on one CPU: each still gets its quota in every period.
 _SIDE_BY_SIDE = 0.6
-# A host so much slower than it usually is, just before or after, was disturbed: measure again.
-_DISTURBED = 1.3
-_ATTEMPTS = 3
+_PROBE_LOOPS = 150_000
+_PATIENCE = 2  # times the effort's ceiling, after which a function is ended in the middle of an invocation
 
 
 @dataclass(slots=True)
+class _Contestant:
+    """A size, its function's process, and how fast the host was before each of its turns."""
+
+    memory_mb: int
+    running: RunningFunction
+    probes: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
 class Lane:
-    """Some CPUs, a server's address, and how fast the host was seen here before."""
+    """Some CPUs, the address of a server to call, and how long to measure."""
 
     cpus: tuple[int, ...]
     server: str
     effort: Effort
-    probes: list[float] = field(default_factory=list)
 
-    def measure(self, application: Application, law: Law, sizes: tuple[int, ...]) -> list[Measurement]:
+    def measure(self, application: Application, law: Law, sizes: Sequence[int]) -> list[Measurement]:
         """A row for every size."""
-        with tempfile.TemporaryDirectory(prefix="trimtab-function-") as folder:
-            place = Surroundings(Path(folder), self.server)
+        os.sched_setaffinity(0, self.cpus)
+        with contextlib.ExitStack() as stack:
+            place = Surroundings(stack.enter_context(own_folder()), self.server)
             invoke = application.prepare(place)
-            rows = list[Measurement]()
+            neighbours = stack.enter_context(neighbours_on(self.cpus)) if law.crowded else None
+            batches = list[list[_Contestant]]()
             for batch in self._batches(law, sizes):
-                rows += self._undisturbed(lambda batch=batch: self._batch(application, invoke, place, law, batch))  # type: ignore[misc]
-            return rows
+                cpus = frozenset(self.cpus[:1] if len(batch) > 1 else self.cpus)
+                batches.append([])
+                for size in batch:
+                    group = stack.enter_context(LimitedGroup.create())
+                    law.limit(size, len(self.cpus), group)
+                    head_start = law.head_start(size, len(self.cpus))
+                    function = Function(invoke, place, group, cpus, head_start, neighbours)
+                    batches[-1].append(_Contestant(size, stack.enter_context(running(function))))
+            for contestants in batches:
+                self._turn(contestants, law, neighbours)
+                for contestant in contestants:  # that was the warm-up, which does not count
+                    contestant.running.turns.clear()
+            while (contestants := min(batches, key=self._progress)) and self._progress(contestants) < 1:
+                self._turn(contestants, law, neighbours)
+            rows = {
+                contestant.memory_mb: self._row(application, law, contestant)
+                for contestants in batches
+                for contestant in contestants
+            }
+            return [rows[size] for size in sizes]
 
-    def _batches(self, law: Law, sizes: tuple[int, ...]) -> list[tuple[int, ...]]:
-        """Which sizes are measured at the same time: small quotas together, everything else alone."""
-        if law.crowded:
-            return [(size,) for size in sizes]
+    def _batches(self, law: Law, sizes: Sequence[int]) -> list[tuple[int, ...]]:
+        """Which sizes take their turns together: small quotas do, everything else is alone."""
         together, load = list[int](), 0.0
         for size in sorted(sizes):
             load += law.cpus(size, len(self.cpus))
-            if load > _SIDE_BY_SIDE:
+            if law.crowded or load > _SIDE_BY_SIDE:
                 break
             together.append(size)
-        alone = [(size,) for size in sizes if size not in together]
-        return [tuple(together), *alone] if together else alone
+        batches = [tuple(together), *((size,) for size in sizes if size not in together)]
+        return [batch for batch in batches if batch]
 
-    def _undisturbed(self, attempt: Callable[[], list[Measurement]]) -> list[Measurement]:
-        """The first attempt during which the host was about as fast as usual, or else the last."""
-        for _ in range(_ATTEMPTS):
-            rows = attempt()
-            self.probes.append(rows[0].probe_s)
-            if rows[0].probe_s < _DISTURBED * statistics.median(self.probes):
-                break
-        return rows
+    def _progress(self, contestants: list[_Contestant]) -> float:
+        """How far the least of them is."""
+        active = [contestant.running for contestant in contestants if not contestant.running.ended]
+        return min(
+            (self.effort.progress(each.invocations, each.seconds, each.spent) for each in active), default=1.0
+        )
 
-    def _batch(
-        self, application: Application, invoke: Run, place: Surroundings, law: Law, sizes: tuple[int, ...]
-    ) -> list[Measurement]:
-        os.sched_setaffinity(0, self.cpus)
-        hosts = len(self.cpus)
-        cpus = frozenset(self.cpus[:1] if len(sizes) > 1 else self.cpus)
-        with contextlib.ExitStack() as stack:
-            before = min(probe() for _ in range(3))
-            neighbours = stack.enter_context(_group())
-            groups = [stack.enter_context(_group()) for _ in sizes]
-            for size, group in zip(sizes, groups, strict=True):
-                law.apply(size, hosts, group, neighbours)
-            if law.crowded:
-                stack.enter_context(_busy(neighbours, self.cpus))
-            running = [RunningFunction(invoke, place, group, cpus, self.effort) for group in groups]
-            reports = [function.finish() for function in running]
-        speed = max(before, min(probe() for _ in range(3)))
-        return [
-            row(law, application.name, size, hosts, {**report, "probe_s": speed})
-            for size, report in zip(sizes, reports, strict=True)
-        ]
+    def _turn(self, contestants: list[_Contestant], law: Law, neighbours: Neighbours | None) -> None:
+        """A turn together: as long as the slowest of them takes to invoke once, or longer."""
+        speed = probe()
+        active = [contestant for contestant in contestants if not contestant.running.ended]
+        seconds = max(self.effort.turn, *(contestant.running.usual for contestant in active), 0.0)
+        if neighbours:
+            law.crowd(active[0].memory_mb, neighbours.group)
+        deadline = time.monotonic() + _PATIENCE * self.effort.ceiling
+        for contestant in active:
+            contestant.running.begin_turn(seconds)
+        for contestant in active:
+            contestant.running.end_turn(deadline - time.monotonic())
+            contestant.probes.append(speed)
+        if neighbours:  # also when a function died before it could send them to rest
+            neighbours.rest()
 
-
-@contextlib.contextmanager
-def _group() -> Iterator[LimitedGroup]:
-    group = LimitedGroup.create()
-    try:
-        yield group
-    finally:
-        group.remove()
-
-
-@contextlib.contextmanager
-def _busy(group: LimitedGroup, cpus: tuple[int, ...]) -> Iterator[None]:
-    """Neighbours that never rest: one process per CPU, in the group, until the end."""
-    pids = list[int]()
-    try:
-        for cpu in cpus:
-            pid = os.fork()
-            if pid == 0:
-                _spin(group, cpu)
-            pids.append(pid)
-        yield
-    finally:
-        for pid in pids:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
+    def _row(self, application: Application, law: Law, contestant: _Contestant) -> Measurement:
+        running = contestant.running
+        enough = running.invocations >= min(self.effort.barely, self.effort.least)
+        status = running.ended or ("ok" if enough else "timed-out")
+        found = statistics_of(running.turns) if status == "ok" else {}
+        return Measurement(
+            law.name,
+            application.name,
+            contestant.memory_mb,
+            law.cpus(contestant.memory_mb, len(self.cpus)),
+            status,
+            running.invocations if status == "ok" else 0,
+            memory_peak_bytes=running.group.memory_peak() or 0.0,
+            probe_s=statistics.fmean(contestant.probes),
+            **found,
+        )
 
 
-def _spin(group: LimitedGroup, cpu: int) -> None:
-    try:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        die_with_parent(signal.SIGKILL)
-        os.sched_setaffinity(0, {cpu})
-        group.add(os.getpid())
-        while True:
-            sum(range(10_000))
-    finally:
-        os._exit(1)
+def probe() -> float:
+    """Seconds that a fixed piece of work takes now."""
+    start = time.perf_counter()
+    total = 0
+    for number in range(_PROBE_LOOPS):
+        total += number & 7
+    return time.perf_counter() - start

@@ -1,7 +1,7 @@
 """What CPU a memory size buys: Lambda's law and OpenWhisk's."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from trimtab.kernel import LimitedGroup
 
@@ -11,39 +11,52 @@ _LAMBDA_MEGABYTES_PER_CPU = 1769
 _PERIOD = 0.02  # s
 # Only ratios of weights matter; large ones are not rounded away in version 2's range of 1 to 10000.
 _ALL_SHARES = 51_200
+# How often the kernel looks whether a quota has run out, at the usual 250 Hz.
+_TICK = 0.004  # s
 
 
 class Law(Protocol):
     """How a platform turns a memory size into CPU."""
 
-    name: str
+    name: ClassVar[str]
+    crowded: ClassVar[bool]  # whether neighbours keep every CPU of the host busy
 
     def cpus(self, memory_mb: int, host_cpus: int) -> float:
         """What the size is entitled to, in CPUs, on a host of so many."""
 
-    def apply(self, memory_mb: int, host_cpus: int, function: LimitedGroup, neighbours: LimitedGroup) -> None:
-        """Set the limits of the function's group, and of the group of its busy neighbours."""
+    def limit(self, memory_mb: int, host_cpus: int, function: LimitedGroup) -> None:
+        """Set the limits of the function's group."""
 
-    @property
-    def crowded(self) -> bool:
-        """Whether neighbours keep every CPU of the host busy."""
+    def crowd(self, memory_mb: int, neighbours: LimitedGroup) -> None:
+        """Set the weight of the busy neighbours beside a function of that size."""
+
+    def head_start(self, memory_mb: int, host_cpus: int) -> float:
+        """CPU seconds that a group which has rested gets before it feels its limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lambda:
     """A hard quota: one CPU per 1,769 MB, at most what the host has; what others do makes no difference."""
 
-    name: str = "lambda"
-    crowded: bool = False
+    name: ClassVar[str] = "lambda"
+    crowded: ClassVar[bool] = False
 
     def cpus(self, memory_mb: int, host_cpus: int) -> float:
         """A quota of CPUs."""
         return min(memory_mb / _LAMBDA_MEGABYTES_PER_CPU, host_cpus)
 
-    def apply(self, memory_mb: int, host_cpus: int, function: LimitedGroup, neighbours: LimitedGroup) -> None:
+    def limit(self, memory_mb: int, host_cpus: int, function: LimitedGroup) -> None:
         """Quota and ceiling."""
         function.limit_memory(memory_mb * MEGABYTE)
         function.limit_cpus(self.cpus(memory_mb, host_cpus), _PERIOD)
+
+    def crowd(self, memory_mb: int, neighbours: LimitedGroup) -> None:
+        """Nobody is there."""
+
+    def head_start(self, memory_mb: int, host_cpus: int) -> float:
+        """A period's quota, or until the kernel looks; none where one thread is never stopped."""
+        cpus = self.cpus(memory_mb, host_cpus)
+        return max(_TICK, cpus * _PERIOD) if cpus < 1 else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,20 +66,29 @@ class OpenWhisk:
     Measured on a full and busy host, where shares bind: neighbours that never rest hold the rest of the pool.
     """
 
+    name: ClassVar[str] = "openwhisk"
+    crowded: ClassVar[bool] = True
     pool_mb: int = 4096
-    name: str = "openwhisk"
-    crowded: bool = True
 
     def cpus(self, memory_mb: int, host_cpus: int) -> float:
         """Its part of all CPUs, if it can use that many."""
         return host_cpus * memory_mb / self.pool_mb
 
-    def apply(self, memory_mb: int, host_cpus: int, function: LimitedGroup, neighbours: LimitedGroup) -> None:
-        """Ceiling and weights."""
+    def limit(self, memory_mb: int, host_cpus: int, function: LimitedGroup) -> None:
+        """Ceiling and weight."""
         function.limit_memory(memory_mb * MEGABYTE)
-        share = _ALL_SHARES * memory_mb / self.pool_mb
-        function.weigh_cpu(share)
-        neighbours.weigh_cpu(_ALL_SHARES - share)
+        function.weigh_cpu(self._shares(memory_mb))
+
+    def crowd(self, memory_mb: int, neighbours: LimitedGroup) -> None:
+        """What the function leaves of the pool."""
+        neighbours.weigh_cpu(_ALL_SHARES - self._shares(memory_mb))
+
+    def head_start(self, memory_mb: int, host_cpus: int) -> float:
+        """None: weights are felt at once."""
+        return 0.0
+
+    def _shares(self, memory_mb: int) -> float:
+        return _ALL_SHARES * memory_mb / self.pool_mb
 
 
-LAWS: dict[str, Law] = {law.name: law for law in (Lambda(), OpenWhisk())}
+LAWS: dict[str, Law] = {Lambda.name: Lambda(), OpenWhisk.name: OpenWhisk()}

@@ -24,7 +24,10 @@ from typing import Any
 Inputs = dict[str, int]
 Run = Callable[[], object]
 
-_WORDS = "node train batch shard queue tensor replica epoch quota cache layer price core link byte slot".split()
+_WORDS = (
+    *("node", "train", "batch", "shard", "queue", "tensor", "replica", "epoch"),
+    *("quota", "cache", "layer", "price", "core", "link", "byte", "slot"),
+)
 
 
 @dataclass(slots=True)

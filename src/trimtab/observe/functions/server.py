@@ -10,9 +10,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from multiprocessing.connection import Connection
 from urllib.parse import parse_qs, urlsplit
 
-from trimtab.kernel import die_with_parent
+from trimtab.kernel import LimitedGroup, die_with_parent
 
 _BLOCK = os.urandom(1 << 20)
+# It stands for another machine, so it goes before whatever else wants its CPUs; 1024 is everybody's default.
+_SHARES = 100_000
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -44,13 +46,17 @@ def _serve(pipe: Connection, cpus: frozenset[int]) -> None:
 
 @contextlib.contextmanager
 def local_server(cpus: frozenset[int]) -> Iterator[str]:
-    """A server on loopback in a process of its own, on those CPUs; its address."""
+    """A server on loopback in a process and a group of its own, on those CPUs; its address."""
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe()
     process = context.Process(target=_serve, args=(theirs, cpus))
-    process.start()
-    try:
-        yield f"http://127.0.0.1:{ours.recv()}"
-    finally:
-        process.kill()
-        process.join()
+    with LimitedGroup.create() as group:
+        group.weigh_cpu(_SHARES)
+        process.start()
+        try:
+            assert process.pid is not None
+            group.add(process.pid)
+            yield f"http://127.0.0.1:{ours.recv()}"
+        finally:
+            process.kill()
+            process.join()

@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import os
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -12,58 +11,109 @@ from pathlib import Path
 from trimtab.core import BadInputError, StorageError
 from trimtab.kernel import write_whole
 from trimtab.observe.functions.application import Application
-from trimtab.observe.functions.measure import COLUMNS, Measurement
+from trimtab.observe.functions.measurement import COLUMNS, Measurement
+
+_HEADER = ",".join(COLUMNS) + "\n"
+_ADVICE = "name another file, or measure with its seed and sizes"
+_Key = tuple[str, str]  # environment and application
 
 
 class MeasurementFile:
-    """A CSV file that grows by one application at a time and knows which it has."""
+    """A CSV file that grows by one application at a time and knows which it has.
 
-    def __init__(self, path: Path) -> None:
+    Beside it, in `NAME.applications.json`, stands what each application is made of.
+    """
+
+    def __init__(self, path: Path, sizes: Sequence[int], seed: int) -> None:
         self.path = path
+        self._made = path.with_suffix(".applications.json")
+        self._sizes = set(sizes)
+        self._seed = seed
 
-    def finished(self, sizes: int) -> set[tuple[str, str]]:
-        """Which (environment, application) have a row for each of so many sizes.
+    def finished(self, applications: Sequence[Application]) -> set[_Key]:
+        """Which applications it has. A file measured in another way is refused, so that nothing is mixed."""
+        rows = self._rows()
+        last = next(reversed(rows), None)  # the one that a kill may have cut off
+        for key, lines in rows.items():
+            name = key[1]
+            if not name.startswith(f"f{self._seed}-"):
+                raise BadInputError(f"{self.path} has {name}, drawn with another seed; {_ADVICE}")
+            if lines.keys() != self._sizes and not (key == last and lines.keys() < self._sizes):
+                found = ", ".join(str(size) for size in sorted(lines))
+                raise BadInputError(f"{self.path} has {name} at {found} MB, not as asked; {_ADVICE}")
+        made = self._read_made()
+        for application in applications:
+            if made.get(application.name, _made_of(application)) != _made_of(application):
+                raise BadInputError(
+                    f"{self._made} has another {application.name} than this Trimtab draws; {_ADVICE}"
+                )
+        return {key for key, lines in rows.items() if lines.keys() == self._sizes}
 
-        What a kill cut off is dropped from the file, so that the application is measured again.
-        """
-        if not self.path.exists():
-            return set()
-        text = self.path.read_text()
-        lines = text.splitlines(keepends=True)
-        if not lines or lines[0].rstrip("\n").split(",") != list(COLUMNS):
-            raise BadInputError(f"{self.path} is not a file of function measurements; name another one")
-        rows = [line for line in lines[1:] if line.endswith("\n") and line.count(",") == len(COLUMNS) - 1]
-        keys = [tuple(line.split(",", 2)[:2]) for line in rows]
-        counts = Counter(keys)
-        whole = [line for line, key in zip(rows, keys, strict=True) if counts[key] >= sizes]
-        if len(whole) != len(lines) - 1:
-            write_whole(self.path, "".join([lines[0], *whole]))
-        return {(key[0], key[1]) for key, count in counts.items() if count >= sizes}
+    def begin(self, applications: Sequence[Application]) -> None:
+        """Make it ready to be appended to: what a kill cut off is dropped, and will be measured again."""
+        rows = self._rows()
+        whole = [line for lines in rows.values() if lines.keys() == self._sizes for line in lines.values()]
+        text = "".join([_HEADER, *whole])
+        if not self.path.exists() or self.path.read_text() != text:
+            write_whole(self.path, text)
+        made = self._read_made() | {each.name: _made_of(each) for each in applications}
+        write_whole(self._made, json.dumps(dict(sorted(made.items())), indent=1) + "\n")
 
     def append(self, rows: Sequence[Measurement]) -> None:
-        """Add an application's rows, down to the disk."""
+        """Add an application's rows, down to the disk, or nothing."""
         text = io.StringIO()
         writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-        if not self.path.exists() or self.path.stat().st_size == 0:
-            writer.writeheader()
         for row in rows:
             writer.writerow({name: _short(value) for name, value in asdict(row).items()})
         try:
-            with open(self.path, "a") as file:
-                file.write(text.getvalue())
-                file.flush()
-                os.fsync(file.fileno())
+            with open(self.path, "ab", buffering=0) as file:
+                before = file.tell()
+                try:
+                    if file.write(text.getvalue().encode()) < len(text.getvalue()):
+                        raise OSError(0, "No space left on device")
+                    os.fsync(file.fileno())
+                except BaseException:
+                    file.truncate(before)
+                    raise
         except OSError as error:
-            raise StorageError(f"{self.path} cannot be written: {error.strerror}; measured rows stay") from None
+            raise StorageError(
+                f"{self.path} cannot be written: {error.strerror}; what was measured before is kept, "
+                "and the same command goes on from there"
+            ) from None
+
+    def _rows(self) -> dict[_Key, dict[int, str]]:
+        """The whole lines by application and size, in the file's order."""
+        try:
+            head, *lines = self.path.read_text().splitlines(keepends=True) or [_HEADER]
+        except FileNotFoundError:
+            return {}
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadInputError(f"{self.path} cannot be read: {error}") from None
+        if head != _HEADER:
+            raise BadInputError(f"{self.path} is not a file of function measurements; name another one")
+        rows = dict[_Key, dict[int, str]]()
+        for number, line in enumerate(lines, 2):
+            words = line.split(",")
+            if line.endswith("\n") and len(words) == len(COLUMNS) and words[2].isdecimal():
+                rows.setdefault((words[0], words[1]), {})[int(words[2])] = line
+            elif number <= len(lines):  # only the last line may have been cut off
+                raise BadInputError(f"{self.path}, line {number} is not a measurement; name another file")
+        return rows
+
+    def _read_made(self) -> dict[str, object]:
+        try:
+            made = json.loads(self._made.read_text())
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError):
+            made = None
+        if not isinstance(made, dict):
+            raise BadInputError(f"{self._made} does not say what applications are made of; move it away")
+        return made
 
 
-def write_applications(path: Path, applications: Sequence[Application]) -> None:
-    """What each application is made of, as JSON: name to its segments."""
-    made = {
-        application.name: [{"kind": segment.kind, **segment.inputs} for segment in application.segments]
-        for application in applications
-    }
-    write_whole(path, json.dumps(made, indent=1) + "\n")
+def _made_of(application: Application) -> list[dict[str, object]]:
+    return [{"kind": segment.kind, **segment.inputs} for segment in application.segments]
 
 
 def _short(value: object) -> object:
