@@ -9,11 +9,13 @@ some of its runs taken as known, and others to predict.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice, permutations
+from itertools import permutations
+from math import factorial
 from time import monotonic
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from trimtab.predict.fewshot.batches import Batch, Stack, batch_of, input_width
 from trimtab.predict.fewshot.case import Case
@@ -46,9 +48,14 @@ class Flash:
     """Neurons in each."""
     l2: float = 0.01
     """Penalty on the square of the base learner's weights."""
+    meta_l2: float = 1e-4
+    """The same on the meta-learner's, which could otherwise make up for it with a long embedding (not in the
+    paper)."""
     learning_rate: float = 3e-4
-    """Of Adam, at the start; it falls to 0 along a cosine (not in the paper)."""
-    episodes: int = 16_000
+    """Of Adam on the meta-learner, at the start; it falls to 0 along a cosine (not in the paper)."""
+    base_learning_rate: float = 1e-3
+    """The same on the base learner (not in the paper)."""
+    episodes: int = 12_000
     """Episodes to learn from (not in the paper)."""
     targets: int = 16
     """Runs to predict in an episode, at most (not in the paper)."""
@@ -91,16 +98,21 @@ class FittedFlash:
     def embedding(self, case: Case, known: Rows) -> Array:
         """What the meta-learner makes of the known runs of an application, whatever their order."""
         torch = load_torch(self.options.name)
+        batch = batch_of(self.encoder, case, known, self.options.places)
         with torch.no_grad():
-            return np.asarray(
-                self._embed(torch, batch_of(self.encoder, case, known, self.options.places))[0]
-                .double()
-                .numpy()
-            )
+            return np.asarray(self._embed(torch, batch)[0].double().numpy())
 
     def _embed(self, torch: Any, batch: Batch) -> Any:
-        orders = list(islice(permutations(range(batch.seen.shape[1])), self.options.sequences))
+        orders = _orders(batch.seen.shape[1], self.options.sequences)
         return _embed(torch, self.modules, torch.from_numpy(batch.seen[:, orders]))
+
+
+def _orders(count: int, most: int) -> NDArray[np.intp]:
+    """All orders of so many, or `most` at random, but always the same."""
+    if factorial(count) <= most:
+        return np.array(list(permutations(range(count))), dtype=np.intp)
+    random = np.random.default_rng(0)
+    return np.array([random.permutation(count) for _ in range(most)], dtype=np.intp)
 
 
 def _modules(torch: Any, options: Flash, encoder: Encoder) -> Any:
@@ -150,7 +162,10 @@ def _train(options: Flash, stack: Stack) -> Any:
         modules = _modules(torch, options, stack.encoder)
         meta = [w for name in ("input", "recurrent", "embedding") for w in modules[name].parameters()]
         base = list(modules["base"].parameters())
-        groups: list[dict[str, Any]] = [{"params": meta}, {"params": base, "weight_decay": options.l2}]
+        groups: list[dict[str, Any]] = [
+            {"params": meta, "weight_decay": options.meta_l2},
+            {"params": base, "weight_decay": options.l2, "lr": options.base_learning_rate},
+        ]
         steps = options.episodes // options.batch
         learning = Learning(torch, groups, options.learning_rate, steps)
         for _ in range(steps):
