@@ -1,5 +1,6 @@
 """`trimtab collect`: measure data sets of our own."""
 
+import signal
 from pathlib import Path
 from typing import Annotated
 
@@ -63,8 +64,12 @@ def functions(
 
     try:
         count = collect_functions(collection, output, show)
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is cleaned up; a second one has nothing to add
+        raise
     finally:
-        bar.stop()
+        if bar.live.is_started:
+            bar.stop()
     console.print(f"{count} measured now; all are in {output}")
 
 

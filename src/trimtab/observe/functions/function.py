@@ -5,17 +5,16 @@ import errno
 import gc
 import os
 import resource
-import signal
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import NoReturn
 
 from trimtab.core import StorageError
-from trimtab.kernel import LimitedGroup, die_with_parent
+from trimtab.kernel import LimitedGroup
+from trimtab.observe.functions.child import child
 from trimtab.observe.functions.measurement import Turn, Usage
 from trimtab.observe.functions.neighbours import Neighbours
 from trimtab.observe.functions.segments import Run, Surroundings
@@ -95,27 +94,18 @@ class RunningFunction:
 def running(function: Function) -> Iterator[RunningFunction]:
     """The function in a forked process inside its group, ended with the context or with this process."""
     ours, theirs = Pipe()
-    pid = os.fork()
-    if pid == 0:
-        _live(function, theirs)
-    try:
+    with ours, child(lambda: _live(function, theirs)) as pid:
         theirs.close()
         function.group.add(pid)
         yield RunningFunction(function.group, pid, ours)
-    finally:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-        ours.close()
 
 
-def _live(function: Function, pipe: Connection) -> NoReturn:
-    """The forked process: a turn for every number of seconds it receives; it never returns."""
+def _live(function: Function, pipe: Connection) -> None:
+    """The forked process: a turn for every number of seconds it receives."""
+    gc.freeze()
+    os.sched_setaffinity(0, function.cpus)
+    phase = 0.0
     try:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        die_with_parent(signal.SIGKILL)
-        gc.freeze()
-        os.sched_setaffinity(0, function.cpus)
-        phase = 0.0
         while True:
             seconds = pipe.recv()
             phase = (phase + _GOLDEN) % 1
@@ -126,8 +116,6 @@ def _live(function: Function, pipe: Connection) -> NoReturn:
         pipe.send("disk" if error.errno in _DISK_IS_FULL else "failed")
     except Exception:
         pipe.send("failed")
-    finally:
-        os._exit(0)
 
 
 def _turn(function: Function, seconds: float, phase: float) -> Turn:

@@ -1,13 +1,14 @@
 """Neighbours that never rest: the other containers of a full host."""
 
 import contextlib
+import functools
 import os
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NoReturn
 
-from trimtab.kernel import LimitedGroup, die_with_parent
+from trimtab.kernel import LimitedGroup
+from trimtab.observe.functions.child import child
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,32 +34,16 @@ class Neighbours:
 @contextlib.contextmanager
 def neighbours_on(cpus: tuple[int, ...]) -> Iterator[Neighbours]:
     """One neighbour for each of the CPUs; they end with the context, or with this process."""
-    with LimitedGroup.create() as group:
-        pids = list[int]()
-        try:
-            for cpu in cpus:
-                pid = os.fork()
-                if pid == 0:
-                    _spin(cpu)
-                pids.append(pid)
-                group.add(pid)
-                os.waitpid(pid, os.WUNTRACED)  # until it has stopped itself
-            yield Neighbours(group, tuple(pids))
-        finally:
-            for pid in pids:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-                with contextlib.suppress(ChildProcessError):
-                    os.waitpid(pid, 0)
+    with LimitedGroup.create() as group, contextlib.ExitStack() as stack:
+        pids = [stack.enter_context(child(functools.partial(_spin, cpu))) for cpu in cpus]
+        for pid in pids:
+            group.add(pid)
+            os.waitpid(pid, os.WUNTRACED)  # until it has stopped itself
+        yield Neighbours(group, tuple(pids))
 
 
-def _spin(cpu: int) -> NoReturn:
-    try:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        die_with_parent(signal.SIGKILL)
-        os.sched_setaffinity(0, {cpu})
-        os.kill(os.getpid(), signal.SIGSTOP)
-        while True:
-            sum(range(10_000))
-    finally:
-        os._exit(1)
+def _spin(cpu: int) -> None:
+    os.sched_setaffinity(0, {cpu})
+    os.kill(os.getpid(), signal.SIGSTOP)
+    while True:
+        sum(range(10_000))

@@ -1,16 +1,16 @@
 """The server that functions call: it waits, then answers with so many bytes, at once or in chunks."""
 
 import contextlib
-import multiprocessing
 import os
-import signal
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from urllib.parse import parse_qs, urlsplit
 
-from trimtab.kernel import LimitedGroup, die_with_parent
+from trimtab.kernel import LimitedGroup
+from trimtab.observe.functions.child import child
 
 _BLOCK = os.urandom(1 << 20)
 # It stands for another machine, so it goes before whatever else wants its CPUs; 1024 is everybody's default.
@@ -37,7 +37,6 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _serve(pipe: Connection, cpus: frozenset[int]) -> None:
-    die_with_parent(signal.SIGKILL)
     os.sched_setaffinity(0, cpus)
     with ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as server:
         pipe.send(server.server_address[1])
@@ -47,16 +46,9 @@ def _serve(pipe: Connection, cpus: frozenset[int]) -> None:
 @contextlib.contextmanager
 def local_server(cpus: frozenset[int]) -> Iterator[str]:
     """A server on loopback in a process and a group of its own, on those CPUs; its address."""
-    context = multiprocessing.get_context("fork")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(theirs, cpus))
-    with LimitedGroup.create() as group:
+    ours, theirs = Pipe()
+    with ours, LimitedGroup.create() as group, child(lambda: _serve(theirs, cpus)) as pid:
+        theirs.close()
         group.weigh_cpu(_SHARES)
-        process.start()
-        try:
-            assert process.pid is not None
-            group.add(process.pid)
-            yield f"http://127.0.0.1:{ours.recv()}"
-        finally:
-            process.kill()
-            process.join()
+        group.add(pid)
+        yield f"http://127.0.0.1:{ours.recv()}"
