@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from trimtab.core import BadInputError, MissingDependencyError, TrimtabError
+from trimtab.kernel import Hierarchy, NoGroupError
 from trimtab.observe.functions import Collection, Effort, collect, collection
 from trimtab.observe.functions.application import Application, Segment
 from trimtab.observe.functions.lane import Lane
@@ -76,9 +77,20 @@ def test_an_error_or_the_death_of_a_lane_is_one_sentence(
     monkeypatch.setattr(Lane, "measure", refuse)
     with pytest.raises(TrimtabError, match="not today"):
         collect(Collection({"lambda": 2}, (512,), QUICK), tmp_path / "f.csv")
+    monkeypatch.setattr(Lane, "measure", lambda *_: os.open("/nowhere/at/all", os.O_RDONLY))
+    with pytest.raises(TrimtabError, match="functions cannot be run here: no such file"):
+        collect(Collection({"lambda": 2}, (512,), QUICK), tmp_path / "f.csv")
     monkeypatch.setattr(Lane, "measure", lambda *_: os._exit(9))
     with pytest.raises(TrimtabError, match="a measuring process has died"):
         collect(Collection({"lambda": 2}, (512,), QUICK), tmp_path / "f.csv")
+
+
+def test_who_is_not_root_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trimtab.kernel.group.find_hierarchy", lambda: Hierarchy(1, {"cpu": tmp_path / "no"}))
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(NoGroupError, match="no control group can be made in .* are measured as root"):
+        collect(Collection({"lambda": 1}), tmp_path / "f.csv")
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_missing_library_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

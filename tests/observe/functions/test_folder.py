@@ -33,5 +33,5 @@ def test_folders_of_the_dead_are_swept_and_no_others(temporary: Path) -> None:
 
 def test_no_folder_is_said_in_one_sentence(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(temporary / "gone"))
-    with pytest.raises(StorageError, match="name another folder with TMPDIR"), own_folder():
-        pass
+    with pytest.raises(StorageError, match="no such file or directory; name another folder"):
+        own_folder().__enter__()

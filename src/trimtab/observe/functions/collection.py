@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 from trimtab.core import BadInputError, MissingDependencyError, TrimtabError
-from trimtab.kernel import LimitedGroup, check_writable, die_with_parent, sweep_groups
+from trimtab.kernel import LimitedGroup, NoGroupError, check_writable, die_with_parent, sweep_groups
 from trimtab.observe.functions.application import Application, draw_application
 from trimtab.observe.functions.effort import Effort
 from trimtab.observe.functions.folder import sweep_folders
@@ -87,7 +87,7 @@ def collect(collection: Collection, path: Path, progress: Progress = lambda done
     jobs = collection.jobs()
     finished = file.finished([application for _, application in jobs])
     _load_libraries()
-    LimitedGroup.create().remove()  # better an error now than in every lane
+    _check_groups()
     sweep_groups()
     sweep_folders()
     file.begin([application for _, application in jobs])
@@ -102,14 +102,20 @@ def collect(collection: Collection, path: Path, progress: Progress = lambda done
     return len(todo)
 
 
+def _check_groups() -> None:
+    """Better an error now than in every lane."""
+    try:
+        LimitedGroup.create().remove()
+    except NoGroupError as error:
+        advice = "" if os.geteuid() == 0 else "; functions are measured as root"
+        raise NoGroupError(f"{error}{advice}") from None
+
+
 def _measured(collection: Collection, todo: list[Job]) -> Generator[list[Measurement], None, None]:
     """The rows of every job as lanes finish them."""
     waiting = iter(todo)
     with _lanes(collection, len(todo)) as lanes:
-        busy = list[Connection]()
-        for lane, job in zip(lanes, waiting, strict=False):
-            lane.send(job)
-            busy.append(lane)
+        busy = [lane for lane in lanes if _give(lane, waiting)]
         while busy:
             ready = wait(busy)
             for lane in [lane for lane in busy if lane in ready]:
@@ -120,11 +126,17 @@ def _measured(collection: Collection, todo: list[Job]) -> Generator[list[Measure
                 if isinstance(answer, str):
                     raise TrimtabError(answer)
                 yield answer
-                following = next(waiting, None)
-                if following is None:
+                if not _give(lane, waiting):
                     busy.remove(lane)
-                else:
-                    lane.send(following)
+
+
+def _give(lane: Connection, waiting: Iterator[Job]) -> bool:
+    """Give a lane the next job; whether there was one."""
+    job = next(waiting, None)
+    if job is not None:
+        with contextlib.suppress(OSError):  # the lane has ended: its last word is still to be read
+            lane.send(job)
+    return job is not None
 
 
 @contextlib.contextmanager
@@ -184,6 +196,8 @@ def _lane(
                 pipe.send(lane.measure(application, LAWS[environment], collection.sizes))
     except TrimtabError as error:
         pipe.send(str(error))
+    except OSError as error:
+        pipe.send(f"functions cannot be run here: {(error.strerror or str(error)).lower()}")
     except EOFError:
         pass
 

@@ -16,15 +16,23 @@ def own_folder() -> Iterator[Path]:
     """A folder in the temporary one, for as long as the context."""
     folder = Path(tempfile.gettempdir()) / Owner.current().name(secrets.token_hex(4))
     try:
-        folder.mkdir(mode=0o700)
+        with files_of_functions():
+            folder.mkdir(mode=0o700)
         yield folder
-    except OSError as error:
-        raise StorageError(
-            f"files of functions cannot be made in {folder.parent}: {error.strerror or error}; "
-            "name another folder with TMPDIR"
-        ) from None
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def files_of_functions() -> Iterator[None]:
+    """Says in one sentence that functions' files cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(
+            f"files of functions cannot be written in {tempfile.gettempdir()}: "
+            f"{(error.strerror or str(error)).lower()}; name another folder with TMPDIR"
+        ) from None
 
 
 def sweep_folders() -> None:

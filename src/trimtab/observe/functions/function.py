@@ -85,7 +85,7 @@ class RunningFunction:
         if isinstance(answer, Turn):
             self.turns.append(answer)
         elif answer == "disk":
-            raise StorageError("the disk of the temporary folder is full; name another with TMPDIR")
+            raise StorageError("the disk of the temporary folder is full; name another folder with TMPDIR")
         else:
             self.ended = str(answer)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from trimtab.kernel import LimitedGroup
 from trimtab.observe.functions.application import Application
 from trimtab.observe.functions.effort import Effort
-from trimtab.observe.functions.folder import own_folder
+from trimtab.observe.functions.folder import files_of_functions, own_folder
 from trimtab.observe.functions.function import Function, RunningFunction, running
 from trimtab.observe.functions.law import Law
 from trimtab.observe.functions.measurement import Measurement, statistics_of
@@ -45,7 +45,8 @@ class Lane:
         os.sched_setaffinity(0, self.cpus)
         with contextlib.ExitStack() as stack:
             place = Surroundings(stack.enter_context(own_folder()), self.server)
-            invoke = application.prepare(place)
+            with files_of_functions():
+                invoke = application.prepare(place)
             neighbours = stack.enter_context(neighbours_on(self.cpus)) if law.crowded else None
             batches = list[list[_Contestant]]()
             for batch in self._batches(law, sizes):
