@@ -88,7 +88,7 @@ def test_an_error_or_the_death_of_a_lane_is_one_sentence(
 def test_who_is_not_root_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trimtab.kernel.group.find_hierarchy", lambda: Hierarchy(1, {"cpu": tmp_path / "no"}))
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    with pytest.raises(NoGroupError, match="no control group can be made in .* are measured as root"):
+    with pytest.raises(NoGroupError, match=r"no control group can be made in .* are measured as root"):
         collect(Collection({"lambda": 1}), tmp_path / "f.csv")
     assert os.listdir(tmp_path) == []
 

@@ -49,3 +49,8 @@ def test_a_head_start_is_where_a_quota_stops_one_thread() -> None:
     assert Lambda().head_start(1024, 2) == pytest.approx(0.02 * 1024 / 1769)
     assert Lambda().head_start(2048, 2) == 0
     assert OpenWhisk().head_start(128, 2) == 0
+
+
+def test_turns_are_long_where_their_beginning_matters() -> None:
+    assert Lambda().least_turn(128, 2) > Lambda().least_turn(1024, 2) > Lambda().least_turn(2048, 2) == 0
+    assert OpenWhisk().least_turn(2048, 2) == OpenWhisk().least_turn(128, 2) > 0

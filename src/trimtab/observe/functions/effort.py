@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """At least `least` invocations of each size and `seconds` of them, in turns of `turn` seconds or one.
+    """At least `least` invocations of each size and `seconds` of them, in turns of `turn` seconds or longer.
 
     Hosts are faster at one time than at another. So sizes take short turns, whoever has the least done of
     its own measurement next: every size's invocations are spread evenly over the same time, and what the
@@ -14,7 +14,7 @@ class Effort:
 
     least: int = 8
     seconds: float = 3.0
-    turn: float = 0.2
+    turn: float = 0.05  # s; longer where an invocation is, or where the law says so
     ceiling: float = 30.0  # s of one size, its warm-up included, after which `barely` invocations have to do
     barely: int = 3
 

@@ -1,6 +1,7 @@
 """A lane: a few CPUs on which one application after the other is measured, all sizes taking turns."""
 
 import contextlib
+import math
 import os
 import statistics
 import time
@@ -20,15 +21,17 @@ from trimtab.observe.functions.segments import Surroundings
 # Sizes that need so little CPU together share a turn on one CPU: each still gets its quota in every period.
 _SIDE_BY_SIDE = 0.6
 _PROBE_LOOPS = 150_000
+_PROBE_EVERY = 0.2  # s
 _PATIENCE = 2  # times the effort's ceiling, after which a function is ended in the middle of an invocation
 
 
 @dataclass(slots=True)
 class _Contestant:
-    """A size, its function's process, and how fast the host was before each of its turns."""
+    """A size, its function's process, its least turn, and how fast the host was before each of its turns."""
 
     memory_mb: int
     running: RunningFunction
+    least_turn: float  # s
     probes: list[float] = field(default_factory=list)
 
 
@@ -57,13 +60,15 @@ class Lane:
                     law.limit(size, len(self.cpus), group)
                     head_start = law.head_start(size, len(self.cpus))
                     function = Function(invoke, place, group, cpus, head_start, neighbours)
-                    batches[-1].append(_Contestant(size, stack.enter_context(running(function))))
+                    least_turn = max(self.effort.turn, law.least_turn(size, len(self.cpus)))
+                    batches[-1].append(_Contestant(size, stack.enter_context(running(function)), least_turn))
+            host = _Host()
             for contestants in batches:
-                self._turn(contestants, law, neighbours)
+                self._turn(contestants, law, neighbours, host)
                 for contestant in contestants:  # that was the warm-up, which does not count
                     contestant.running.turns.clear()
             while (contestants := min(batches, key=self._progress)) and self._progress(contestants) < 1:
-                self._turn(contestants, law, neighbours)
+                self._turn(contestants, law, neighbours, host)
             rows = {
                 contestant.memory_mb: self._row(application, law, contestant)
                 for contestants in batches
@@ -89,11 +94,13 @@ class Lane:
             (self.effort.progress(each.invocations, each.seconds, each.spent) for each in active), default=1.0
         )
 
-    def _turn(self, contestants: list[_Contestant], law: Law, neighbours: Neighbours | None) -> None:
+    def _turn(
+        self, contestants: list[_Contestant], law: Law, neighbours: Neighbours | None, host: "_Host"
+    ) -> None:
         """A turn together: as long as the slowest of them takes to invoke once, or longer."""
-        speed = probe()
+        speed = host.probe()
         active = [contestant for contestant in contestants if not contestant.running.ended]
-        seconds = max(self.effort.turn, *(contestant.running.usual for contestant in active), 0.0)
+        seconds = max(max(each.least_turn, each.running.usual) for each in active)
         if neighbours:
             law.crowd(active[0].memory_mb, neighbours.group)
         deadline = time.monotonic() + _PATIENCE * self.effort.ceiling
@@ -123,10 +130,20 @@ class Lane:
         )
 
 
-def probe() -> float:
-    """Seconds that a fixed piece of work takes now."""
-    start = time.perf_counter()
-    total = 0
-    for number in range(_PROBE_LOOPS):
-        total += number & 7
-    return time.perf_counter() - start
+@dataclass(slots=True)
+class _Host:
+    """How fast the host is, looked at now and then."""
+
+    _speed: float = 0.0
+    _since: float = -math.inf
+
+    def probe(self) -> float:
+        """Seconds that a fixed piece of work takes now, or took a moment ago."""
+        start = time.perf_counter()
+        if start - self._since > _PROBE_EVERY:
+            total = 0
+            for number in range(_PROBE_LOOPS):
+                total += number & 7
+            self._since = time.perf_counter()
+            self._speed = self._since - start
+        return self._speed

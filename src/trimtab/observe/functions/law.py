@@ -33,6 +33,9 @@ class Law(Protocol):
     def head_start(self, memory_mb: int, host_cpus: int) -> float:
         """CPU seconds that a group which has rested gets before it feels its limit."""
 
+    def least_turn(self, memory_mb: int, host_cpus: int) -> float:
+        """Seconds that a turn has to last so that its beginning does not matter, nor cost too much."""
+
 
 @dataclass(frozen=True, slots=True)
 class Lambda:
@@ -57,6 +60,10 @@ class Lambda:
         """A period's quota, or until the kernel looks; none where one thread is never stopped."""
         cpus = self.cpus(memory_mb, host_cpus)
         return max(_TICK, cpus * _PERIOD) if cpus < 1 else 0.0
+
+    def least_turn(self, memory_mb: int, host_cpus: int) -> float:
+        """Some head starts."""
+        return 5 * self.head_start(memory_mb, host_cpus) / self.cpus(memory_mb, host_cpus)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +93,10 @@ class OpenWhisk:
     def head_start(self, memory_mb: int, host_cpus: int) -> float:
         """None: weights are felt at once."""
         return 0.0
+
+    def least_turn(self, memory_mb: int, host_cpus: int) -> float:
+        """Several times what the kernel takes to see how busy a group is on each CPU: it halves in 32 ms."""
+        return 0.2
 
     def _shares(self, memory_mb: int) -> float:
         return _ALL_SHARES * memory_mb / self.pool_mb
