@@ -17,6 +17,7 @@ BUNDLED_STEPS = Path(str(files("trimtab.bench") / "data" / "gpu-steps"))
 
 BENCHES = {
     "gpu-steps": ("gpu_steps", "Step time and memory estimates against measurements on an H200."),
+    "fewshot": ("fewshot", "An unseen application's run time from one to three known runs."),
     "profile-overhead": ("profile_overhead", "What `trimtab profile` adds to the step time of a script."),
     "live": ("live", "Profile on the CPU, estimate elsewhere, run there and compare."),
     "search": ("search", "Time of a recommendation over 20,000 configurations and of a catalog query."),

@@ -45,7 +45,8 @@ def bench(
             table.add_row(*row)
         console.print(table)
     for key, value in result.figures.items():
-        console.print(f"{key} = {value:.4g}" if isinstance(value, float) else f"{key} = {value}")
+        if not isinstance(value, dict):  # tables show those
+            console.print(f"{key} = {value:.4g}" if isinstance(value, float) else f"{key} = {value}")
     for source, figures in result.published.items():
         told = ", ".join(f"{k} = {v}" for k, v in figures.items())
         console.print(f"[dim]published, {source}: {told}[/dim]")

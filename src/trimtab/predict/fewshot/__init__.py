@@ -5,36 +5,74 @@ Data sets are read by their modules (`multicloud.read(folder)`), a protocol make
 """
 
 from importlib import import_module
+from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trimtab.predict.fewshot.case import Case, Corpus
-    from trimtab.predict.fewshot.evaluation import backtest, predictions
+    from trimtab.predict.fewshot.curves import Curves
+    from trimtab.predict.fewshot.evaluation import backtest, predictions, spread_predictions
+    from trimtab.predict.fewshot.flash import Flash
+    from trimtab.predict.fewshot.forest import ForestSettings
+    from trimtab.predict.fewshot.leaves import Leaves
+    from trimtab.predict.fewshot.ours import FittedOurs, Ours
     from trimtab.predict.fewshot.predictor import Fitted, Predictor
     from trimtab.predict.fewshot.protocol import Episode, Fold
-    from trimtab.predict.fewshot.rules import RULES
+    from trimtab.predict.fewshot.rules import (
+        RULES,
+        Interpolation,
+        MeanOfKnown,
+        MedianRatio,
+        NearestKnown,
+        NearestWorkloads,
+        ScaledProfile,
+    )
     from trimtab.predict.fewshot.schema import METRICS, SETTINGS
     from trimtab.predict.fewshot.scores import Predictions, Scores, combine, score
+    from trimtab.predict.fewshot.sizeless import Sizeless
+    from trimtab.predict.fewshot.spread import Spread
+    from trimtab.predict.fewshot.stretch import Stretch
     from trimtab.predict.fewshot.trees import Trees
 
 __all__ = [
+    "BUNDLED_FUNCTIONS",
     "METRICS",
     "RULES",
     "SETTINGS",
     "Case",
     "Corpus",
+    "Curves",
     "Episode",
     "Fitted",
+    "FittedOurs",
+    "Flash",
     "Fold",
+    "ForestSettings",
+    "Interpolation",
+    "Leaves",
+    "MeanOfKnown",
+    "MedianRatio",
+    "NearestKnown",
+    "NearestWorkloads",
+    "Ours",
     "Predictions",
     "Predictor",
+    "ScaledProfile",
     "Scores",
+    "Sizeless",
+    "Spread",
+    "Stretch",
     "Trees",
     "backtest",
     "combine",
     "predictions",
     "score",
+    "spread_predictions",
 ]
+
+# The functions that Trimtab measured itself.
+BUNDLED_FUNCTIONS = Path(str(files("trimtab.predict") / "data" / "functions" / "functions.csv"))
 
 _ROOMS = {
     "METRICS": "schema",
@@ -42,17 +80,33 @@ _ROOMS = {
     "SETTINGS": "schema",
     "Case": "case",
     "Corpus": "case",
+    "Curves": "curves",
     "Episode": "protocol",
     "Fitted": "predictor",
+    "FittedOurs": "ours",
+    "Flash": "flash",
     "Fold": "protocol",
+    "ForestSettings": "forest",
+    "Interpolation": "rules",
+    "Leaves": "leaves",
+    "MeanOfKnown": "rules",
+    "MedianRatio": "rules",
+    "NearestKnown": "rules",
+    "NearestWorkloads": "rules",
+    "Ours": "ours",
     "Predictions": "scores",
     "Predictor": "predictor",
+    "ScaledProfile": "rules",
     "Scores": "scores",
+    "Sizeless": "sizeless",
+    "Spread": "spread",
+    "Stretch": "stretch",
     "Trees": "trees",
     "backtest": "evaluation",
     "combine": "scores",
     "predictions": "evaluation",
     "score": "scores",
+    "spread_predictions": "evaluation",
 }
 
 

@@ -16,7 +16,8 @@ class Case:
 
     `application` is what is left out together in a backtest. A configuration's key is the same in two cases
     exactly when the configuration is. `seconds` is positive wherever the run completed (`ok`); of a run that
-    did not, it is when it ended, or NaN. The arrays are read-only.
+    did not, it is when it ended, or NaN. `data` names what it works on, where that is known before it runs:
+    cases of equal data have something in common. The arrays are read-only.
     """
 
     corpus: str
@@ -28,6 +29,7 @@ class Case:
     metrics: Array
     seconds: Array
     ok: Flags
+    data: str = ""
 
     def __post_init__(self) -> None:
         rows = len(self.configurations)

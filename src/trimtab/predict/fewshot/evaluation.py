@@ -1,12 +1,17 @@
 """A predictor through the folds of a protocol; it is handed cases with all but the known blanked out."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
+from typing import Any
 
-import numpy as np
-
-from trimtab.predict.fewshot.predictor import Fitted, Predictor
+from trimtab.predict.fewshot.case import Case
+from trimtab.predict.fewshot.ours import FittedOurs, Ours
+from trimtab.predict.fewshot.predictor import Predictor, Rows
 from trimtab.predict.fewshot.protocol import Episode, Fold
+from trimtab.predict.fewshot.schema import Array
 from trimtab.predict.fewshot.scores import Predictions, Scores, score
+
+# Seconds, and the range around them where one is stated.
+Answer = tuple[Array, Array | None, Array | None]
 
 
 def backtest(predictor: Predictor, folds: Iterable[Fold]) -> dict[int, Scores]:
@@ -16,29 +21,36 @@ def backtest(predictor: Predictor, folds: Iterable[Fold]) -> dict[int, Scores]:
 
 def predictions(predictor: Predictor, folds: Iterable[Fold]) -> dict[int, Predictions]:
     """Every prediction of every fold beside what was measured, by how many runs are known."""
+    return _gathered(predictor, folds, lambda fitted, case, known: (fitted.predict(case, known), None, None))
+
+
+def spread_predictions(predictor: Ours, folds: Iterable[Fold]) -> dict[int, Predictions]:
+    """The same with the range stated for each."""
+
+    def ranged(fitted: FittedOurs, case: Case, known: Rows) -> Answer:
+        low, seconds, high = fitted.interval(case, known)
+        return seconds, low, high
+
+    return _gathered(predictor, folds, ranged)
+
+
+def _gathered(predictor: Any, folds: Iterable[Fold], ask: Callable[..., Answer]) -> dict[int, Predictions]:
     gathered: dict[int, list[Predictions]] = {}
     for fold in folds:
         fitted = predictor.fit(fold.training)
         for shots, episodes in fold.episodes.items():
-            gathered.setdefault(shots, []).extend(_predict(fitted, episode) for episode in episodes)
-    return {shots: _join(parts) for shots, parts in gathered.items() if parts}
+            gathered.setdefault(shots, []).extend(_answered(fitted, episode, ask) for episode in episodes)
+    return {shots: Predictions.join(parts) for shots, parts in gathered.items() if parts}
 
 
-def _predict(fitted: Fitted, episode: Episode) -> Predictions:
+def _answered(fitted: Any, episode: Episode, ask: Callable[..., Answer]) -> Predictions:
     case, targets = episode.case, episode.targets
-    seconds = fitted.predict(case.seen_at(episode.known), episode.known)
+    seconds, low, high = ask(fitted, case.seen_at(episode.known), episode.known)
     return Predictions(
         application=(case.application,) * len(targets),
         case=(case.label,) * len(targets),
         predicted=seconds[targets],
         measured=case.seconds[targets],
-    )
-
-
-def _join(parts: Sequence[Predictions]) -> Predictions:
-    return Predictions(
-        application=[name for part in parts for name in part.application],
-        case=[name for part in parts for name in part.case],
-        predicted=np.concatenate([part.predicted for part in parts]),
-        measured=np.concatenate([part.measured for part in parts]),
+        low=None if low is None else low[targets],
+        high=None if high is None else high[targets],
     )

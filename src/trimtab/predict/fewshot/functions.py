@@ -26,8 +26,8 @@ _PER_INVOCATION = {
     "throttled": "throttled_s",
 }
 _COLUMNS = (
-    "environment", "application", "memory_mb", "cpus", "status", "mean_s", *_PER_INVOCATION.values(),
-    "memory_peak_bytes", "probe_s",
+    "environment", "application", "memory_mb", "cpus", "status", "mean_s", "median_s", "std_s", "min_s",
+    *_PER_INVOCATION.values(), "memory_peak_bytes", "probe_s",
 )  # fmt: skip
 
 _MIB = 2.0**20
@@ -64,6 +64,9 @@ def _metrics(table: Table, seconds: Array, limit: Array) -> Array:
         **rates,
         memory_used=peak,
         memory_fraction=peak / limit,
+        seconds_deviation=table.numbers("std_s") / seconds,
+        seconds_least=table.numbers("min_s") / seconds,
+        seconds_median=table.numbers("median_s") / seconds,
         probe_seconds=_above_zero(table.numbers("probe_s")),
     )
 

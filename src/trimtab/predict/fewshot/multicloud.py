@@ -40,6 +40,7 @@ def read(folder: Path, completed_only: bool = False) -> Corpus:
         metrics=metrics_table(len(table)),
         seconds=seconds,
         ok=np.array(table.columns["status"]) == "ok",
+        data=[w.partition("-")[0] for w in workloads],
     ).corpus("multicloud")
 
 

@@ -22,6 +22,7 @@ class Rows:
     metrics: Array
     seconds: Array
     ok: Flags
+    data: Sequence[str] | None = None
 
     def corpus(self, name: str) -> Corpus:
         """A case for every (environment, application, name), in the order in which they first come."""
@@ -42,6 +43,7 @@ class Rows:
             metrics=np.array([_mean(self.metrics[run]) for run in chosen]),
             seconds=np.array([_mean(self.seconds[run, None])[0] for run in chosen]),
             ok=np.array([self.ok[run].all() for run in chosen]),
+            data=self.data[first] if self.data is not None else "",
         )
 
 

@@ -61,6 +61,9 @@ METRIC_MEANINGS: Mapping[str, str] = {
     "memory_used": "bytes of memory in use, per node",
     "memory_fraction": "memory in use over the memory there is",
     "throttled": "fraction of the time the CPU limit held it back",
+    "seconds_deviation": "standard deviation of the runs' times over their mean",
+    "seconds_least": "the fastest run's time over the mean",
+    "seconds_median": "the median of the runs' times over their mean",
     "probe_seconds": "seconds a fixed piece of work took in the same place: how fast the place is",
 }
 

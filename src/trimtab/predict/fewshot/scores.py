@@ -12,12 +12,28 @@ from trimtab.predict.fewshot.schema import Array
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Predictions:
-    """Predicted and measured seconds, with the case and the application each belongs to."""
+    """Predicted and measured seconds, with the case and the application each belongs to, and a range."""
 
     application: Sequence[str]
     case: Sequence[str]
     predicted: Array
     measured: Array
+    low: Array | None = None
+    high: Array | None = None
+
+    @classmethod
+    def join(cls, parts: Sequence["Predictions"]) -> "Predictions":
+        """All of them, one after the other."""
+        lows = [part.low for part in parts if part.low is not None]
+        highs = [part.high for part in parts if part.high is not None]
+        return cls(
+            application=[name for part in parts for name in part.application],
+            case=[name for part in parts for name in part.case],
+            predicted=np.concatenate([part.predicted for part in parts]),
+            measured=np.concatenate([part.measured for part in parts]),
+            low=np.concatenate(lows) if len(lows) == len(parts) else None,
+            high=np.concatenate(highs) if len(highs) == len(parts) else None,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,7 @@ def _corpus(name: str, table: Table, ok: Flags, nodes: Array) -> Corpus:
         metrics=_metrics(table),
         seconds=table.positive("elapsed_s", ok),
         ok=ok,
+        data=table.text("datasize"),
     ).corpus(name)
 
 

@@ -14,9 +14,9 @@ from trimtab.predict.fewshot.schema import Array, metrics_table, settings_table
 from trimtab.predict.fewshot.table import Table, find, read_table
 
 _COLUMNS = (
-    "source", "runtime", "app", "memory_mb", "repetition", "dur_mean", "userDiff_mean", "sysDiff_mean",
-    "vContextSwitches_mean", "ivContextSwitches_mean", "fsRead_mean", "fsWrite_mean", "netByRx_mean",
-    "netByTx_mean", "heapUsed_mean", "maxRss_mean", "rss_mean",
+    "source", "runtime", "app", "memory_mb", "repetition", "dur_mean", "dur_median", "dur_std", "dur_min",
+    "userDiff_mean", "sysDiff_mean", "vContextSwitches_mean", "ivContextSwitches_mean", "fsRead_mean",
+    "fsWrite_mean", "netByRx_mean", "netByTx_mean", "heapUsed_mean", "maxRss_mean", "rss_mean",
 )  # fmt: skip
 
 _MIB = 2.0**20
@@ -59,4 +59,7 @@ def _metrics(table: Table, seconds: Array, limit: Array) -> Array:
         heap_used=table.numbers("heapUsed_mean"),
         memory_used=memory,
         memory_fraction=memory / limit,
+        seconds_deviation=table.numbers("dur_std") / 1e3 / seconds,
+        seconds_least=table.numbers("dur_min") / 1e3 / seconds,
+        seconds_median=table.numbers("dur_median") / 1e3 / seconds,
     )

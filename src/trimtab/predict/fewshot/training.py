@@ -23,11 +23,14 @@ def seeded(torch: Any, seed: int, threads: int) -> Iterator[None]:
     """Compute from this seed with so many threads, and leave both as they were."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
+    # Weights that a penalty drives to zero would otherwise linger as numbers too small to compute with fast.
+    torch.set_flush_denormal(True)
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             yield
     finally:
+        torch.set_flush_denormal(False)
         torch.set_num_threads(before)
 
 

@@ -1,0 +1,238 @@
+"""An unseen application's run time from one to three known runs: rules, peers and Trimtab, FLASH's Table 1.
+
+Every method goes through the same folds of seven tests; none is ever shown a run that is not known. A fold
+that is finished is kept, so an interrupted bench goes on where it stopped. `--data` is the folder that holds
+`multicloud`, `scout` and `serverless-memory`; the functions measured by Trimtab itself come with it.
+"""
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trimtab.bench.finished import Finished
+from trimtab.bench.options import BenchOptions
+from trimtab.bench.result import BenchResult, Table
+from trimtab.core import BadInputError
+from trimtab.predict.fewshot import (
+    BUNDLED_FUNCTIONS,
+    Curves,
+    Flash,
+    Fold,
+    ForestSettings,
+    Interpolation,
+    Leaves,
+    MeanOfKnown,
+    MedianRatio,
+    NearestKnown,
+    NearestWorkloads,
+    Ours,
+    Predictions,
+    Predictor,
+    ScaledProfile,
+    Scores,
+    Sizeless,
+    Stretch,
+    Trees,
+    functions,
+    multicloud,
+    predictions,
+    protocol,
+    score,
+    scout,
+    serverless,
+    spread_predictions,
+)
+
+WORKERS = 2
+_QUICK_FOLDS = 2
+OURS = "trimtab"
+
+
+@dataclass(frozen=True, slots=True)
+class Test:
+    """A data set and how it is split."""
+
+    title: str
+    folds: Callable[[Path | None, int], list[Fold]]
+
+
+def _functions(data: Path | None, seed: int) -> list[Fold]:
+    return protocol.functions(functions.read(BUNDLED_FUNCTIONS), seed=seed)
+
+
+def _functions_elsewhere(data: Path | None, seed: int) -> list[Fold]:
+    return protocol.functions_elsewhere(functions.read(BUNDLED_FUNCTIONS), seed=seed)
+
+
+def _serverless_a(data: Path | None, seed: int) -> list[Fold]:
+    return protocol.synthetic_to_real(serverless.read(_needed(data)))
+
+
+def _serverless_b(data: Path | None, seed: int) -> list[Fold]:
+    return protocol.leave_functions_out(serverless.read(_needed(data)), seed=seed)
+
+
+def _multicloud_ok(data: Path | None, seed: int) -> list[Fold]:
+    return protocol.leave_application_out(multicloud.read(_needed(data), completed_only=True), seed=seed)
+
+
+def _multicloud_all(data: Path | None, seed: int) -> list[Fold]:
+    return protocol.leave_application_out(multicloud.read(_needed(data)), seed=seed)
+
+
+def _scout(data: Path | None, seed: int) -> list[Fold]:
+    return protocol.leave_application_out(scout.read(_needed(data)).completed(), seed=seed)
+
+
+TESTS: Mapping[str, Test] = {
+    "functions": Test("functions, unseen applications, Lambda's law", _functions),
+    "functions_env": Test("functions, unseen applications and law (OpenWhisk's)", _functions_elsewhere),
+    "serverless_a": Test("serverless-memory A: synthetic to real", _serverless_a),
+    "serverless_b": Test("serverless-memory B: two functions left out", _serverless_b),
+    "multicloud_ok": Test("multicloud, completed runs", _multicloud_ok),
+    "multicloud_all": Test("multicloud, all runs", _multicloud_all),
+    "scout": Test("scout, clusters", _scout),
+}
+
+METHODS: Mapping[str, Predictor] = {
+    "nearest": NearestKnown(),
+    "interpolation": Interpolation(),
+    "mean_of_known": MeanOfKnown(),
+    "median_ratio": MedianRatio(),
+    "scale_by_known": ScaledProfile(),
+    "nearest_workloads": NearestWorkloads(),
+    "cpu_share": Stretch(),
+    "lightgbm": Trees(),
+    "sizeless": Sizeless(),
+    "flash": Flash(),
+    OURS: Ours(),
+}
+QUICK: Mapping[str, Predictor] = {
+    **{name: METHODS[name] for name in METHODS if name not in ("sizeless", "flash")},
+    "lightgbm": Trees(rounds=60, sets_per_case=10),
+    OURS: Ours(members=(Curves(), Leaves(ForestSettings(trees=20), sets_per_case=12)), episodes=60),
+}
+
+PUBLISHED = {
+    "FLASH, Table 1, Sizeless (other data: Lambda)": {
+        "k1": 0.36,
+        "k2": 0.4,
+        "k3": 0.336,
+    },
+    "FLASH, Table 1, FLASH (other data: Lambda)": {
+        "k1": 0.046,
+        "k2": 0.038,
+        "k3": 0.034,
+    },
+    "FLASH, Table 1, Sizeless (other data: OpenWhisk)": {"k1": 0.823, "k2": 0.552, "k3": 0.54},
+    "FLASH, Table 1, FLASH (other data: OpenWhisk)": {"k1": 0.357, "k2": 0.263, "k3": 0.275},
+    "FLASH, Table 1, Sizeless (CloudBandit, random split)": {"k1": 0.985, "k2": 0.889, "k3": 0.798},
+    "FLASH, Table 1, FLASH (CloudBandit, random split)": {"k1": 0.649, "k2": 0.424, "k3": 0.497},
+}
+
+
+def run(options: BenchOptions) -> BenchResult:
+    """All methods through all tests that the data is there for."""
+    methods = QUICK if options.quick else METHODS
+    folds = {name: folds for name in TESTS if (folds := _folds(name, options))}
+    tasks = [(test, method, at) for test in folds for at in range(len(folds[test])) for method in methods]
+    found = _finish(tasks, folds, methods, options)
+    figures: dict[str, Any] = {}
+    coverage: dict[str, Any] = {}
+    scores: dict[str, dict[str, dict[int, Scores]]] = {}
+    for test in folds:
+        for method in methods:
+            parts = [found[test, method, at] for at in range(len(folds[test]))]
+            by_shots = {k: Predictions.join([p[k] for p in parts if k in p]) for k in protocol.SHOTS}
+            scores.setdefault(test, {})[method] = {k: score(each) for k, each in by_shots.items()}
+            if method == OURS:
+                coverage[test] = {f"k{k}": _coverage(each) for k, each in by_shots.items()}
+        figures[test] = {m: {f"k{k}": s.mean_ape for k, s in by.items()} for m, by in scores[test].items()}
+    baselines = {t: {m: by for m, by in each.items() if m != OURS} for t, each in figures.items()}
+    covered = [value for each in coverage.values() for value in each.values()]
+    figures["coverage90"] = {**coverage, "mean": float(np.mean(covered))}
+    tables = tuple(_table(test, scores[test]) for test in folds)
+    return BenchResult("fewshot", figures, baselines, PUBLISHED, options.seed, tables)
+
+
+def _needed(data: Path | None) -> Path:
+    if data is None:
+        raise BadInputError("this test needs --data with the folder of the public data sets")
+    return data
+
+
+def _folds(test: str, options: BenchOptions) -> list[Fold]:
+    """The folds of a test; none where its data is not given."""
+    if options.data is None and not test.startswith("functions"):
+        return []
+    folds = TESTS[test].folds(options.data, options.seed)
+    return folds[:_QUICK_FOLDS] if options.quick else folds
+
+
+Task = tuple[str, str, int]
+ByShots = dict[int, Predictions]
+
+
+def _finish(
+    tasks: list[Task],
+    folds: Mapping[str, list[Fold]],
+    methods: Mapping[str, Predictor],
+    options: BenchOptions,
+) -> dict[Task, ByShots]:
+    """Every task's predictions: those kept from before, the others now, two at a time."""
+    kept = Finished.of("fewshot", options)
+    found = {task: before for task in tasks if (before := kept.load(task)) is not None}
+    todo = [task for task in tasks if task not in found]
+    with (
+        options.progress(len(todo), "learning and predicting") as step,
+        ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn"), initializer=_one_thread) as pool,
+    ):
+        running = {pool.submit(_predict, methods[m], folds[test][at]): (test, m, at) for test, m, at in todo}
+        try:
+            for done in as_completed(running):
+                task = running[done]
+                found[task] = done.result()
+                kept.save(task, found[task])
+                step(task)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return found
+
+
+def _one_thread() -> None:
+    """Two processes share the machine; libraries that start threads of their own only get in the way."""
+    import os
+
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = "1"
+
+
+def _predict(method: Predictor, fold: Fold) -> ByShots:
+    """One method through one fold; with its ranges where it states any."""
+    return spread_predictions(method, [fold]) if isinstance(method, Ours) else predictions(method, [fold])
+
+
+def _coverage(found: Predictions) -> float:
+    """How much of what was measured lay in the stated range, every application counting the same."""
+    if found.low is None or found.high is None:
+        return float("nan")
+    inside = (found.low <= found.measured) & (found.measured <= found.high)
+    applications = np.array(found.application)
+    return float(np.mean([inside[applications == name].mean() for name in set(found.application)]))
+
+
+def _table(test: str, scores: Mapping[str, Mapping[int, Scores]]) -> Table:
+    columns = ("method", *(f"k={k} mean APE" for k in protocol.SHOTS), "median APE", "mean |log ratio|")
+    rows = []
+    for method, by in scores.items():
+        means = [f"{100 * s.mean_ape:.1f} ± {100 * s.standard_error:.1f} %" for s in by.values()]
+        medians = " / ".join(f"{100 * s.median_ape:.1f}" for s in by.values())
+        logs = " / ".join(f"{s.mean_log_ratio:.3f}" for s in by.values())
+        rows.append((method, *means, f"{medians} %", logs))
+    return Table(f"{TESTS[test].title} ({test})", columns, tuple(rows))

@@ -1,0 +1,244 @@
+"""Trimtab's own predictor: experts on whole curves and a forest on what runs showed, blended.
+
+How much each is trusted, how cautious the answer is and how wide its range must be are decided on training
+applications alone: some are left out at a time, predicted by models that have not seen them, and compared
+with what was measured. Rules go through the same test, so it is known beforehand who is better.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Protocol
+
+import numpy as np
+
+from trimtab.predict.fewshot.case import Case
+from trimtab.predict.fewshot.curves import Curves
+from trimtab.predict.fewshot.leaves import Leaves
+from trimtab.predict.fewshot.predictor import Predictor, Rows, need_cases
+from trimtab.predict.fewshot.protocol import SHOTS, Episode
+from trimtab.predict.fewshot.rules import MedianRatio, NearestWorkloads
+from trimtab.predict.fewshot.schema import Array
+from trimtab.predict.fewshot.spread import Spread
+from trimtab.predict.fewshot.stretch import Stretch
+
+_CAUTIONS = (0.5, 0.75, 1.0)
+_FEW = 12  # applications
+_STEP = 0.25  # between two blends that are compared
+_WIDEST = 3.0  # log seconds; with too few applications to calibrate on, a range is this wide
+
+
+class FittedMember(Protocol):
+    """A predictor that also says how sure it is."""
+
+    def spread(self, case: Case, known: Rows) -> Spread: ...
+
+    def predict(self, case: Case, known: Rows) -> Array: ...
+
+
+class Member(Protocol):
+    """One that can be blended."""
+
+    @property
+    def name(self) -> str: ...
+
+    def suits(self, cases: Sequence[Case]) -> bool:
+        """Whether it is made for such cases."""
+        ...
+
+    def fit(self, cases: Sequence[Case]) -> FittedMember: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ours:
+    """Which members are blended, against which rules, and how thoroughly they are tested."""
+
+    members: tuple[Member, ...] = field(default_factory=lambda: (Curves(), Leaves()))
+    rules: tuple[Predictor, ...] = field(
+        default_factory=lambda: (MedianRatio(), Stretch(), NearestWorkloads())
+    )
+    folds: int = 3  # groups of training applications, each left out once; few applications one by one
+    episodes: int = 400  # predictions to decide on
+    coverage: float = 0.9  # of the ranges
+    seed: int = 0
+
+    @property
+    def name(self) -> str:
+        return "trimtab"
+
+    def fit(self, cases: Sequence[Case]) -> "FittedOurs":
+        need_cases(cases, self.name)
+        members = tuple(member for member in self.members if member.suits(cases))
+        trial = _Trial.of(self, members, cases)
+        shares, caution = trial.best_blend(len(members))
+        return FittedOurs(
+            members=tuple(member.fit(cases) for member in members),
+            shares=shares,
+            caution=caution,
+            margins=trial.margins(shares, self.coverage),
+            coverage=self.coverage,
+            errors=trial.errors(self, shares, caution),
+            rules={rule.name: rule.fit(cases) for rule in self.rules},
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FittedOurs:
+    """The blend, and what its backtest said."""
+
+    members: tuple[FittedMember, ...]
+    shares: tuple[float, ...]
+    caution: float
+    margins: Mapping[int, float]  # log seconds on either side of the spread's own range, by known runs
+    coverage: float
+    errors: Mapping[str, Mapping[int, float]]  # mean absolute percentage error in the backtest
+    rules: Mapping[str, object]
+
+    def predict(self, case: Case, known: Rows) -> Array:
+        return np.exp(self.spread(case, known).point(self.caution))
+
+    def spread(self, case: Case, known: Rows) -> Spread:
+        """All members together."""
+        used = [(m, share) for m, share in zip(self.members, self.shares, strict=True) if share > 0]
+        return Spread.blend([m.spread(case, known) for m, _ in used], [share for _, share in used])
+
+    def interval(self, case: Case, known: Rows) -> tuple[Array, Array, Array]:
+        """Low, answer and high in seconds; `coverage` of an unseen application's times lie within."""
+        spread = self.spread(case, known)
+        point = spread.point(self.caution)
+        tail = (1 - self.coverage) / 2
+        margin = self.margins[min(len(known), max(self.margins))]
+        low = np.minimum(spread.quantile(tail) - margin, point)
+        high = np.maximum(spread.quantile(1 - tail) + margin, point)
+        return np.exp(low), np.exp(point), np.exp(high)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Shown:
+    """One episode of the backtest: what every member and rule answered, and what was measured."""
+
+    application: str
+    case: str
+    shots: int
+    spreads: tuple[Spread, ...]  # at the targets, one per member
+    answers: dict[str, Array]  # log seconds, by rule
+    measured: Array  # log seconds
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Trial:
+    """The members and rules on training applications they were not fitted to."""
+
+    shown: tuple[_Shown, ...]
+
+    @classmethod
+    def of(cls, ours: Ours, chosen: Sequence[Member], cases: Sequence[Case]) -> "_Trial":
+        applications = sorted({case.application for case in cases})
+        random = np.random.default_rng(ours.seed)
+        count = len(applications) if len(applications) <= _FEW else ours.folds
+        groups = np.array_split(random.permutation(applications), count)
+        shown = list[_Shown]()
+        for group in groups if len(applications) > 1 else []:
+            rest = [case for case in cases if case.application not in group]
+            met = [case for case in cases if case.application in group]
+            episodes = _sample(met, ours.episodes // len(groups), random)
+            members = [member.fit(rest) for member in chosen]
+            rules = {rule.name: rule.fit(rest) for rule in ours.rules}
+            for episode in episodes:
+                seen, known, targets = episode.case.seen_at(episode.known), episode.known, episode.targets
+                spreads = [member.spread(seen, known) for member in members]
+                shown.append(
+                    _Shown(
+                        episode.case.application,
+                        episode.case.label,
+                        len(known),
+                        tuple(Spread(s.log_seconds[targets], s.weights[targets]) for s in spreads),
+                        {name: np.log(rule.predict(seen, known)[targets]) for name, rule in rules.items()},
+                        np.log(episode.case.seconds[targets]),
+                    )
+                )
+        return cls(tuple(shown))
+
+    def best_blend(self, members: int) -> tuple[tuple[float, ...], float]:
+        """Shares and caution with the least mean percentage error."""
+        steps = np.arange(0.0, 1.0 + _STEP / 2, _STEP).tolist()
+        blends = [b for b in product(steps, repeat=members) if abs(sum(b) - 1.0) < 1e-9]
+        if not self.shown:
+            return (1.0 / members,) * members, _CAUTIONS[0]
+        scores = dict[tuple[tuple[float, ...], float], float]()
+        for shares in blends:
+            blended = [Spread.blend(one.spreads, shares) for one in self.shown]
+            for caution in _CAUTIONS:
+                scores[shares, caution] = float(
+                    np.mean(
+                        [
+                            _percentage_error(spread.point(caution), one.measured)
+                            for spread, one in zip(blended, self.shown, strict=True)
+                        ]
+                    )
+                )
+        return min(scores, key=lambda choice: scores[choice])
+
+    def margins(self, shares: tuple[float, ...], coverage: float) -> dict[int, float]:
+        """Conformal, by application: each counts the same however many of its points there are."""
+        tail = (1 - coverage) / 2
+        margins = {}
+        for shots in SHOTS:
+            misses, weights = list[Array](), list[Array]()
+            mine = [one for one in self.shown if one.shots == shots]
+            for one in mine:
+                spread = Spread.blend(one.spreads, shares)
+                miss = np.maximum(
+                    spread.quantile(tail) - one.measured, one.measured - spread.quantile(1 - tail)
+                )
+                same = sum(other.measured.size for other in mine if other.application == one.application)
+                misses.append(miss)
+                weights.append(np.full(miss.size, 1.0 / same))
+            margins[shots] = (
+                _conformal(
+                    np.concatenate(misses), np.concatenate(weights), len({one.case for one in mine}), coverage
+                )
+                if misses
+                else _WIDEST
+            )
+        return margins
+
+    def errors(self, ours: Ours, shares: tuple[float, ...], caution: float) -> dict[str, dict[int, float]]:
+        """Mean absolute percentage error of the blend and of every rule, by known runs."""
+        found: dict[str, dict[int, list[float]]] = {}
+        for one in self.shown:
+            answers = {ours.name: Spread.blend(one.spreads, shares).point(caution), **one.answers}
+            for name, answer in answers.items():
+                by_shots = found.setdefault(name, {})
+                by_shots.setdefault(one.shots, []).append(_percentage_error(answer, one.measured))
+        return {
+            name: {shots: float(np.mean(errors)) for shots, errors in sorted(by_shots.items())}
+            for name, by_shots in found.items()
+        }
+
+
+def _sample(cases: Sequence[Case], count: int, random: np.random.Generator) -> list[Episode]:
+    """Episodes with one, two and three known runs in turn, the cases in turn too."""
+    usable = [(case, np.flatnonzero(~np.isnan(case.seconds))) for case in cases]
+    episodes = list[Episode]()
+    for turn in range(count):
+        shots = SHOTS[turn % len(SHOTS)]
+        case, measured = usable[(turn // len(SHOTS)) % len(usable)]
+        if len(measured) > shots:
+            episodes.append(Episode(case, np.sort(random.choice(measured, shots, replace=False))))
+    return episodes
+
+
+def _percentage_error(answer: Array, measured: Array) -> float:
+    return float(np.abs(np.expm1(answer - measured)).mean())
+
+
+def _conformal(misses: Array, weights: Array, cases: int, coverage: float) -> float:
+    """The margin that covers so much of the weight, with the correction for few cases."""
+    level = coverage * (1 + 1 / cases)
+    order = np.argsort(misses)
+    mass = np.cumsum(weights[order]) / weights.sum()
+    if level > 1.0:
+        return max(_WIDEST, float(misses.max()))
+    inside = int(np.searchsorted(mass, level))
+    return float(misses[order][min(inside, misses.size - 1)])

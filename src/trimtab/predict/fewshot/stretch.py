@@ -1,0 +1,65 @@
+"""The rule from first principles: work takes longer on a smaller share of a CPU, waiting does not.
+
+A run of T seconds that used C seconds of CPU on a share s (of at most one CPU, for one thread) waited for
+something else during I = T - C/s. On a share s' it takes I + (T - I) s/s'. From two runs on, I and the work
+are fitted to all of them; where the CPU is the same everywhere, the line through the known is taken.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from trimtab.predict.fewshot.case import Case
+from trimtab.predict.fewshot.predictor import Rows, known_log_seconds
+from trimtab.predict.fewshot.rules import Interpolation
+from trimtab.predict.fewshot.schema import Array
+
+_ONE_THREAD = 1.0  # CPU
+_LEAST = 1e-9  # s
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Idle time stays, CPU time stretches with the share."""
+
+    name: str = "CPU share"
+
+    def fit(self, cases: Sequence[Case]) -> "Stretch":
+        return self
+
+    def predict(self, case: Case, known: Rows) -> Array:
+        return np.exp(stretched(case, known))
+
+
+def stretched(case: Case, known: Rows) -> Array:
+    """Log seconds under every configuration."""
+    log_seconds = known_log_seconds(case, known)
+    share = cpu_share(case)
+    if np.isnan(share).any() or np.ptp(share) == 0:
+        return np.log(Interpolation().predict(case, known))
+    if len(known) > 1 and np.ptp(share[known]) > 0:
+        return _fitted(np.exp(log_seconds), share[known], share)
+    return stretched_from(case, int(np.asarray(known)[0]), share)
+
+
+def stretched_from(case: Case, row: int, share: Array) -> Array:
+    """The same from the one run in that row."""
+    seconds = case.seconds[row]
+    used = np.nan_to_num(case.metric("cpu_user")[row]) + np.nan_to_num(case.metric("cpu_system")[row])
+    idle = max(0.0, seconds - used * seconds / share[row]) if used > 0 else 0.0
+    return np.asarray(np.log(idle + max(seconds - idle, _LEAST) * share[row] / share))
+
+
+def cpu_share(case: Case) -> Array:
+    """How much of one CPU a single thread gets under each configuration."""
+    return np.minimum(case.setting("cpus"), _ONE_THREAD)
+
+
+def _fitted(seconds: Array, known_share: Array, share: Array) -> Array:
+    """Idle time and work, neither negative, by least squares of the relative errors."""
+    from scipy.optimize import nnls
+
+    columns = np.column_stack([np.ones_like(known_share), 1.0 / known_share])
+    (idle, work), _ = nnls(columns / seconds[:, None], np.ones_like(seconds))
+    return np.asarray(np.log(np.maximum(idle + work / share, _LEAST)))
