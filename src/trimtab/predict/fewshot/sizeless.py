@@ -88,7 +88,7 @@ def _train(options: Sizeless, stack: Stack) -> Any:
         for _ in range(options.epochs):
             random.shuffle(visits)
             for cases in np.array_split(visits, steps_per_epoch):
-                shots = int(random.integers(1, options.places + 1))
+                shots = int(random.integers(1, max(SHOTS) + 1))
                 cases = cases[runs[cases] > shots]
                 if not cases.size:
                     continue
