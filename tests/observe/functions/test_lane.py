@@ -58,8 +58,10 @@ def test_sizes_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
         application("sleep", milliseconds=20), LAWS["lambda"], (128, 256, 1024, 2048)
     )
     assert turns[:3] == [(128, 256), (1024,), (2048,)], "one warm-up each, small ones side by side"
-    for start in range(3, len(turns) - 6):
-        assert len(set(turns[start : start + 6])) == 3, "everybody's turn comes again soon"
+    measured = turns[3:]
+    half = len(measured) // 2
+    assert set(measured[:half]) == set(measured[half:]) == set(turns[:3]), "all the time"
+    assert measured.count((2048,)) > measured.count((128, 256)), "short ones where a size allows it"
 
 
 def test_a_size_too_small_for_the_function_is_told_and_the_others_go_on() -> None:
