@@ -49,6 +49,8 @@ from trimtab.predict.fewshot import (
 )
 
 WORKERS = 2
+# Tests whose applications come from elsewhere than those trained on: nothing there calibrates a range.
+SHIFTED = ("functions_env", "serverless_a")
 _QUICK_FOLDS = 2
 OURS = "trimtab"
 
@@ -154,9 +156,9 @@ def run(options: BenchOptions) -> BenchResult:
                 coverage[test] = {f"k{k}": _coverage(each) for k, each in by_shots.items()}
         figures[test] = {m: {f"k{k}": s.mean_ape for k, s in by.items()} for m, by in scores[test].items()}
     baselines = {t: {m: by for m, by in each.items() if m != OURS} for t, each in figures.items()}
-    covered = [value for each in coverage.values() for value in each.values()]
+    covered = [value for test in coverage if test not in SHIFTED for value in coverage[test].values()]
     figures["coverage90"] = {**coverage, "mean": float(np.mean(covered))}
-    tables = tuple(_table(test, scores[test]) for test in folds)
+    tables = (*(_table(test, scores[test]) for test in folds), _coverage_table(coverage))
     return BenchResult("fewshot", figures, baselines, PUBLISHED, options.seed, tables)
 
 
@@ -236,3 +238,8 @@ def _table(test: str, scores: Mapping[str, Mapping[int, Scores]]) -> Table:
         logs = " / ".join(f"{s.mean_log_ratio:.3f}" for s in by.values())
         rows.append((method, *means, f"{medians} %", logs))
     return Table(f"{TESTS[test].title} ({test})", columns, tuple(rows))
+
+
+def _coverage_table(coverage: Mapping[str, Mapping[str, float]]) -> Table:
+    rows = tuple((test, *(f"{100 * value:.1f} %" for value in by.values())) for test, by in coverage.items())
+    return Table("measured times within the stated 90 % range", ("test", "k=1", "k=2", "k=3"), rows)

@@ -15,7 +15,7 @@ import numpy as np
 from trimtab.predict.fewshot.case import Case
 from trimtab.predict.fewshot.curves import Curves
 from trimtab.predict.fewshot.leaves import Leaves
-from trimtab.predict.fewshot.predictor import Predictor, Rows, need_cases
+from trimtab.predict.fewshot.predictor import Fitted, Predictor, Rows, need_cases
 from trimtab.predict.fewshot.protocol import SHOTS, Episode
 from trimtab.predict.fewshot.rules import MedianRatio, NearestWorkloads
 from trimtab.predict.fewshot.schema import Array
@@ -23,6 +23,7 @@ from trimtab.predict.fewshot.spread import Spread
 from trimtab.predict.fewshot.stretch import Stretch
 
 _CAUTIONS = (0.5, 0.75, 1.0)
+_ABROAD = 0.25  # log seconds on either side more in an environment that was not trained on
 _FEW = 12  # applications
 _STEP = 0.25  # between two blends that are compared
 _WIDEST = 3.0  # log seconds; with too few applications to calibrate on, a range is this wide
@@ -78,6 +79,7 @@ class Ours:
             margins=trial.margins(shares, self.coverage),
             coverage=self.coverage,
             errors=trial.errors(self, shares, caution),
+            environments=frozenset(case.environment for case in cases),
             rules={rule.name: rule.fit(cases) for rule in self.rules},
         )
 
@@ -92,25 +94,35 @@ class FittedOurs:
     margins: Mapping[int, float]  # log seconds on either side of the spread's own range, by known runs
     coverage: float
     errors: Mapping[str, Mapping[int, float]]  # mean absolute percentage error in the backtest
-    rules: Mapping[str, object]
+    environments: frozenset[str]  # those it was trained on
+    rules: Mapping[str, Fitted]
 
     def predict(self, case: Case, known: Rows) -> Array:
-        return np.exp(self.spread(case, known).point(self.caution))
+        return np.exp(self._point(case, self.spread(case, known)))
 
     def spread(self, case: Case, known: Rows) -> Spread:
-        """All members together."""
-        used = [(m, share) for m, share in zip(self.members, self.shares, strict=True) if share > 0]
+        """All members together; in an environment nobody was tested in, none is trusted more than another."""
+        shares = self.shares if case.environment in self.environments else (1.0,) * len(self.members)
+        used = [(m, share) for m, share in zip(self.members, shares, strict=True) if share > 0]
         return Spread.blend([m.spread(case, known) for m, _ in used], [share for _, share in used])
 
     def interval(self, case: Case, known: Rows) -> tuple[Array, Array, Array]:
-        """Low, answer and high in seconds; `coverage` of an unseen application's times lie within."""
+        """Low, answer and high in seconds; `coverage` of an unseen application's times lie within.
+
+        That was tested in the environments trained on; in another the range is wider, by choice.
+        """
         spread = self.spread(case, known)
-        point = spread.point(self.caution)
+        point = self._point(case, spread)
         tail = (1 - self.coverage) / 2
         margin = self.margins[min(len(known), max(self.margins))]
+        if case.environment not in self.environments:
+            margin = max(margin, 0.0) + _ABROAD
         low = np.minimum(spread.quantile(tail) - margin, point)
         high = np.maximum(spread.quantile(1 - tail) + margin, point)
         return np.exp(low), np.exp(point), np.exp(high)
+
+    def _point(self, case: Case, spread: Spread) -> Array:
+        return spread.point(self.caution if case.environment in self.environments else _CAUTIONS[-1])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
