@@ -1,0 +1,214 @@
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trimtab.core import BadInputError
+from trimtab.predict.fewshot import Case, Curves, MeanOfKnown
+from trimtab.predict.fewshot.curves import FittedCurves, squashed
+from trimtab.predict.fewshot.schema import METRICS, metrics_table, settings_table
+
+MakeCase = Callable[..., Case]
+GRID = tuple(product((1.0, 2.0, 4.0), (4.0, 8.0, 16.0, 32.0)))  # CPUs, GiB
+CPUS, MEMORY = (np.array(column) for column in zip(*GRID, strict=True))
+NAMES = tuple(f"{cpus:g} CPUs, {memory:g} GiB" for cpus, memory in GRID)
+SETTINGS = settings_table(len(GRID), cpus=CPUS, memory_bytes=MEMORY * 2.0**30)
+
+
+def _machine_case(seconds: np.ndarray, **fields: Any) -> Case:
+    given: dict[str, Any] = {
+        "corpus": "made up",
+        "application": "sort",
+        "name": "sort-0",
+        "environment": "cloud",
+        "configurations": NAMES,
+        "settings": SETTINGS,
+        "metrics": metrics_table(len(GRID)),
+        "seconds": seconds,
+        "ok": ~np.isnan(seconds),
+    }
+    return Case(**{**given, **fields})
+
+
+def _population(count: int, seed: int) -> list[Case]:
+    """Applications with a level and a slope over CPUs and over memory of their own."""
+    random = np.random.default_rng(seed)
+    cases = []
+    for i in range(count):
+        level, by_cpus, by_memory = random.normal([3.0, -0.5, -0.15], [1.0, 0.2, 0.1])
+        log_seconds = level + by_cpus * np.log2(CPUS) + by_memory * np.log2(MEMORY)
+        noisy = np.exp(log_seconds + random.normal(0.0, 0.02, len(GRID)))
+        busy = metrics_table(len(GRID), cpu_user=-by_cpus, bytes_read=1e6 * np.exp(by_memory))
+        cases.append(_machine_case(noisy, application=f"app{seed}-{i}", metrics=busy))
+    return cases
+
+
+@pytest.fixture(scope="module")
+def fitted() -> FittedCurves:
+    return Curves().fit(_population(24, seed=0))
+
+
+@pytest.fixture(scope="module")
+def unseen() -> list[Case]:
+    return _population(8, seed=1)
+
+
+def _error(predicted: np.ndarray, case: Case, known: list[int]) -> float:
+    hidden = np.setdiff1d(np.arange(len(case)), known)
+    return float(np.abs(predicted / case.seconds - 1.0)[hidden].mean())
+
+
+@pytest.mark.parametrize(("known", "part"), [([0], 0.5), ([0, 11], 0.3), ([0, 3, 8], 0.15)], ids=str)
+def test_applications_alike_tell_far_more_than_the_mean_of_the_known(
+    fitted: FittedCurves, unseen: list[Case], known: list[int], part: float
+) -> None:
+    rows = np.array(known)
+    ours = np.mean([_error(fitted.predict(c.seen_at(rows), rows), c, known) for c in unseen])
+    plain = np.mean([_error(MeanOfKnown().predict(c.seen_at(rows), rows), c, known) for c in unseen])
+    assert ours < part * plain
+
+
+def test_the_spread_is_narrower_the_more_is_known(fitted: FittedCurves, unseen: list[Case]) -> None:
+    widths = []
+    for known in ([0], [0, 11], [0, 3, 8]):
+        spread = fitted.spread(unseen[0], np.array(known))
+        widths.append(float((spread.quantile(0.95) - spread.quantile(0.05)).mean()))
+    assert widths[0] > widths[1] > widths[2] > 0
+
+
+def test_a_known_time_is_about_what_is_answered_there(fitted: FittedCurves, unseen: list[Case]) -> None:
+    known = np.array([0, 5, 11])
+    for case in unseen:
+        np.testing.assert_allclose(fitted.predict(case, known)[known], case.seconds[known], rtol=0.15)
+
+
+def _up_and_down(**only_up: Any) -> list[Case]:
+    """Half of the applications take twice as long on twice the CPUs, half of them half as long."""
+    cases = []
+    for i in range(12):
+        up = i % 2 == 0
+        log_seconds = 1.0 + 0.01 * i + (0.7 if up else -0.7) * (np.log2(CPUS) - 1.0)
+        fields = {"data": "text" if up else "images", **(only_up if up else {})}
+        cases.append(_machine_case(np.exp(log_seconds), application=f"app{i}", **fields))
+    return cases
+
+
+MIDDLE = np.array([5])  # where those that rise and those that fall take as long
+
+
+def _rise(fitted: FittedCurves, case: Case) -> float:
+    """The log ratio of the times on four CPUs and on one."""
+    spread = fitted.spread(case, MIDDLE)
+    mean = (spread.log_seconds * spread.weights).sum(axis=1)
+    return float(mean[-1] - mean[0])
+
+
+def test_who_works_on_the_same_data_counts_for_more() -> None:
+    fitted = Curves().fit(_up_and_down())
+    case = _machine_case(np.full(len(GRID), np.exp(1.05)), application="new")
+    rises = {data: _rise(fitted, replace(case, data=data)) for data in ("text", "images", "", "sound")}
+    assert rises["text"] > 0.5
+    assert rises["images"] < -0.5
+    assert abs(rises[""]) < 0.3
+    assert rises["sound"] == rises[""], "data that nobody works on tells nothing"
+
+
+def test_who_shows_the_same_metrics_counts_for_more() -> None:
+    busy, calm = (metrics_table(len(GRID), cpu_user=user, disk_busy=0.5) for user in (0.9, 0.1))
+    training = [c if c.data == "text" else replace(c, metrics=calm) for c in _up_and_down(metrics=busy)]
+    fitted = Curves().fit(training)
+    case = _machine_case(np.full(len(GRID), np.exp(1.05)), application="new")
+    assert _rise(fitted, replace(case, metrics=busy)) > 0.5
+    assert _rise(fitted, replace(case, metrics=calm)) < -0.5
+    assert abs(_rise(fitted, case)) < 0.3
+
+
+def test_missing_metrics_are_fine_on_either_side(fitted: FittedCurves, unseen: list[Case]) -> None:
+    known = np.array([0, 11])
+    blind = Curves().fit([replace(c, metrics=metrics_table(12)) for c in _population(10, seed=0)])
+    for case in unseen[:3]:
+        blank = replace(case, metrics=metrics_table(12))
+        for found in (fitted.predict(blank, known), blind.predict(case, known), blind.predict(blank, known)):
+            assert _error(found, case, [0, 11]) < 0.3
+
+
+def test_configurations_never_seen_are_answered_like_the_nearest(
+    fitted: FittedCurves, unseen: list[Case]
+) -> None:
+    case, known = unseen[0], np.array([0, 11])
+    larger = settings_table(12, cpus=CPUS, memory_bytes=1.1 * MEMORY * 2.0**30)
+    elsewhere = replace(case, configurations=tuple(f"new {name}" for name in NAMES), settings=larger)
+    np.testing.assert_allclose(fitted.predict(elsewhere, known), fitted.predict(case, known))
+
+
+def test_a_single_configuration_met_by_nobody_is_answered(fitted: FittedCurves, make_case: MakeCase) -> None:
+    found = fitted.predict(make_case((5.0,)), np.array([0]))
+    assert found[0] == pytest.approx(5.0, rel=0.2)
+
+
+def test_one_training_case_lends_its_shape() -> None:
+    only, new = _population(2, seed=3)
+    scaled = replace(only, application=new.application, seconds=1.5 * only.seconds)
+    found = Curves().fit([only]).predict(scaled.seen_at(np.array([5])), np.array([5]))
+    assert _error(found, scaled, [5]) < 0.3
+
+
+def test_cases_measured_under_different_configurations_learn_together(unseen: list[Case]) -> None:
+    random = np.random.default_rng(0)
+    gappy = [case.only(np.sort(random.choice(12, 7, replace=False))) for case in _population(24, seed=0)]
+    fitted, known = Curves().fit(gappy), [0, 3, 8]
+    errors = [_error(fitted.predict(c.seen_at(np.array(known)), np.array(known)), c, known) for c in unseen]
+    assert np.mean(errors) < 0.12
+
+
+@settings(max_examples=25)
+@given(data=st.data())
+def test_hidden_runs_are_never_read(fitted: FittedCurves, unseen: list[Case], data: st.DataObject) -> None:
+    case = data.draw(st.sampled_from(unseen))
+    known = np.array(sorted(data.draw(st.sets(st.integers(0, 11), min_size=1, max_size=3))))
+    hidden = np.setdiff1d(np.arange(12), known)
+    seconds, metrics, ok = case.seconds.copy(), case.metrics.copy(), case.ok.copy()
+    times = st.lists(st.floats(1e-3, 1e4), min_size=len(hidden), max_size=len(hidden))
+    seconds[hidden], metrics[hidden], ok[hidden] = data.draw(times), data.draw(st.floats(0.0, 1e6)), False
+    found = fitted.predict(case, known)
+    np.testing.assert_array_equal(
+        found, fitted.predict(replace(case, seconds=seconds, metrics=metrics, ok=ok), known)
+    )
+    np.testing.assert_array_equal(found, fitted.predict(case.seen_at(known), known))
+
+
+@settings(max_examples=20)
+@given(st.permutations(range(12)))
+def test_the_order_of_the_configurations_makes_no_difference(
+    fitted: FittedCurves, unseen: list[Case], order: list[int]
+) -> None:
+    case, known = unseen[0], np.array([2, 9])
+    moved = np.array([order.index(row) for row in known])
+    found = fitted.predict(case.only(order), moved)
+    np.testing.assert_allclose(found, fitted.predict(case, known)[order], rtol=1e-9)
+
+
+def test_rates_are_compared_by_ratio_and_fractions_by_difference() -> None:
+    found = dict(zip(METRICS, squashed(np.full((1, len(METRICS)), 0.5))[0], strict=True))
+    assert found["disk_busy"] == found["throttled"] == found["memory_fraction"] == 0.5
+    assert found["bytes_read"] == found["memory_used"] == pytest.approx(np.log(1.5))
+
+
+@pytest.mark.filterwarnings("ignore:Mean of empty slice")
+@pytest.mark.xfail(strict=True, reason="the level of an application without any time is not a number")
+def test_a_training_case_without_any_time_teaches_nothing(unseen: list[Case]) -> None:
+    empty = _machine_case(np.full(12, np.nan), application="failed everywhere")
+    fitted = Curves().fit([*_population(10, seed=0), empty])
+    assert _error(fitted.predict(unseen[0], np.array([0, 3, 8])), unseen[0], [0, 3, 8]) < 0.3
+
+
+def test_it_needs_a_known_run_and_a_case_to_learn_from(fitted: FittedCurves, unseen: list[Case]) -> None:
+    with pytest.raises(BadInputError, match="no configuration is known"):
+        fitted.predict(unseen[0], np.array([], dtype=np.intp))
+    with pytest.raises(BadInputError, match="curves needs at least one case"):
+        Curves().fit([])
