@@ -12,6 +12,8 @@ from trimtab.cli.calibrate import calibrate
 from trimtab.cli.catalog import catalog_app
 from trimtab.cli.collect import collect_app
 from trimtab.cli.decisions import decisions, outcome
+from trimtab.cli.models import models_app
+from trimtab.cli.predict import predict
 from trimtab.cli.profile import profile
 from trimtab.cli.recommend import recommend
 from trimtab.core import TrimtabError
@@ -44,12 +46,14 @@ app.command(
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
 )(profile)
 app.command()(recommend)
+app.command()(predict)
 app.command()(decisions)
 app.command()(outcome)
 app.command()(bench)
 app.command()(calibrate)
 app.add_typer(catalog_app, name="catalog")
 app.add_typer(collect_app, name="collect")
+app.add_typer(models_app, name="models")
 
 
 def main() -> None:

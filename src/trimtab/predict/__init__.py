@@ -20,14 +20,29 @@ if TYPE_CHECKING:
         predict_seconds,
         ranges_without_the_model,
     )
+    from trimtab.predict.foundation import (
+        Foundation,
+        Guarded,
+        Request,
+        guarded,
+        load_foundation,
+        pretrain,
+        read_request,
+        shipped_foundation,
+    )
+    from trimtab.predict.foundation import decision as prediction_decision
+    from trimtab.predict.foundation import lines as prediction_lines
     from trimtab.predict.measurements import MeasuredStep, read_measurements
     from trimtab.predict.scale_out import ScaleOutAssumptions, restart_factor
 
 __all__ = [
     "AnalyticEstimator",
     "Calibration",
+    "Foundation",
+    "Guarded",
     "MeasuredStep",
     "Placements",
+    "Request",
     "ScaleOutAssumptions",
     "StepEstimates",
     "calibrate",
@@ -38,20 +53,30 @@ __all__ = [
     "demand_of",
     "fit_constants",
     "fit_cpu_constants",
+    "guarded",
     "leave_one_model_out",
+    "load_foundation",
     "predict_memory",
     "predict_seconds",
+    "prediction_decision",
+    "prediction_lines",
+    "pretrain",
     "ranges_without_the_model",
     "read_measurements",
+    "read_request",
     "restart_factor",
+    "shipped_foundation",
 ]
 
 # Only fitting needs SciPy; whoever estimates does not wait for it.
 _ROOMS = {
     "AnalyticEstimator": "analytic",
     "Calibration": "constants",
+    "Foundation": "foundation",
+    "Guarded": "foundation",
     "MeasuredStep": "measurements",
     "Placements": "analytic",
+    "Request": "foundation",
     "ScaleOutAssumptions": "scale_out",
     "StepEstimates": "analytic",
     "calibrate": "fit",
@@ -62,16 +87,27 @@ _ROOMS = {
     "demand_of": "demand",
     "fit_constants": "fit",
     "fit_cpu_constants": "fit",
+    "guarded": "foundation",
     "leave_one_model_out": "fit",
+    "load_foundation": "foundation",
     "predict_memory": "fit",
     "predict_seconds": "fit",
+    "pretrain": "foundation",
     "ranges_without_the_model": "fit",
     "read_measurements": "measurements",
+    "read_request": "foundation",
     "restart_factor": "scale_out",
+    "shipped_foundation": "foundation",
 }
 
 
+# Names that say here what they say inside of their room.
+_OTHERWISE = {"prediction_decision": "decision", "prediction_lines": "lines"}
+
+
 def __getattr__(name: str) -> Any:
+    if name in _OTHERWISE:
+        return getattr(import_module(f"{__name__}.foundation"), _OTHERWISE[name])
     if name not in _ROOMS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_ROOMS[name]}"), name)

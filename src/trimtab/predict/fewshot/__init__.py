@@ -11,16 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trimtab.predict.fewshot.case import Case, Corpus
-    from trimtab.predict.fewshot.curves import Curves
+    from trimtab.predict.fewshot.covariance import CurveModel
+    from trimtab.predict.fewshot.curves import Curves, FittedCurves
     from trimtab.predict.fewshot.evaluation import backtest, predictions, spread_predictions
     from trimtab.predict.fewshot.flash import Flash
-    from trimtab.predict.fewshot.forest import ForestSettings
-    from trimtab.predict.fewshot.leaves import Leaves
+    from trimtab.predict.fewshot.forest import Forest, ForestSettings
+    from trimtab.predict.fewshot.leaves import FEATURES, FittedLeaves, Leaves
+    from trimtab.predict.fewshot.matrix import TimeMatrix
     from trimtab.predict.fewshot.ours import FittedOurs, Ours
-    from trimtab.predict.fewshot.predictor import Fitted, Predictor
+    from trimtab.predict.fewshot.predictor import Fitted, Predictor, Rows
     from trimtab.predict.fewshot.protocol import Episode, Fold
     from trimtab.predict.fewshot.rules import (
         RULES,
+        FittedMedianRatio,
+        FittedNearestWorkloads,
+        FittedScaledProfile,
         Interpolation,
         MeanOfKnown,
         MedianRatio,
@@ -28,7 +33,7 @@ if TYPE_CHECKING:
         NearestWorkloads,
         ScaledProfile,
     )
-    from trimtab.predict.fewshot.schema import METRICS, SETTINGS
+    from trimtab.predict.fewshot.schema import METRICS, SCALES, SETTINGS, Array, metrics_table, settings_table
     from trimtab.predict.fewshot.scores import Predictions, Scores, combine, score
     from trimtab.predict.fewshot.sizeless import Sizeless
     from trimtab.predict.fewshot.spread import Spread
@@ -37,17 +42,27 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BUNDLED_FUNCTIONS",
+    "FEATURES",
     "METRICS",
     "RULES",
+    "SCALES",
     "SETTINGS",
+    "Array",
     "Case",
     "Corpus",
+    "CurveModel",
     "Curves",
     "Episode",
     "Fitted",
+    "FittedCurves",
+    "FittedLeaves",
+    "FittedMedianRatio",
+    "FittedNearestWorkloads",
     "FittedOurs",
+    "FittedScaledProfile",
     "Flash",
     "Fold",
+    "Forest",
     "ForestSettings",
     "Interpolation",
     "Leaves",
@@ -58,16 +73,20 @@ __all__ = [
     "Ours",
     "Predictions",
     "Predictor",
+    "Rows",
     "ScaledProfile",
     "Scores",
     "Sizeless",
     "Spread",
     "Stretch",
+    "TimeMatrix",
     "Trees",
     "backtest",
     "combine",
+    "metrics_table",
     "predictions",
     "score",
+    "settings_table",
     "spread_predictions",
 ]
 
@@ -75,17 +94,27 @@ __all__ = [
 BUNDLED_FUNCTIONS = Path(str(files("trimtab.predict") / "data" / "functions" / "functions.csv"))
 
 _ROOMS = {
+    "FEATURES": "leaves",
     "METRICS": "schema",
     "RULES": "rules",
+    "SCALES": "schema",
     "SETTINGS": "schema",
+    "Array": "schema",
     "Case": "case",
     "Corpus": "case",
+    "CurveModel": "covariance",
     "Curves": "curves",
     "Episode": "protocol",
     "Fitted": "predictor",
+    "FittedCurves": "curves",
+    "FittedLeaves": "leaves",
+    "FittedMedianRatio": "rules",
+    "FittedNearestWorkloads": "rules",
     "FittedOurs": "ours",
+    "FittedScaledProfile": "rules",
     "Flash": "flash",
     "Fold": "protocol",
+    "Forest": "forest",
     "ForestSettings": "forest",
     "Interpolation": "rules",
     "Leaves": "leaves",
@@ -96,16 +125,20 @@ _ROOMS = {
     "Ours": "ours",
     "Predictions": "scores",
     "Predictor": "predictor",
+    "Rows": "predictor",
     "ScaledProfile": "rules",
     "Scores": "scores",
     "Sizeless": "sizeless",
     "Spread": "spread",
     "Stretch": "stretch",
+    "TimeMatrix": "matrix",
     "Trees": "trees",
     "backtest": "evaluation",
     "combine": "scores",
+    "metrics_table": "schema",
     "predictions": "evaluation",
     "score": "scores",
+    "settings_table": "schema",
     "spread_predictions": "evaluation",
 }
 

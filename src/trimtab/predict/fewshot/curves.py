@@ -87,6 +87,23 @@ class FittedCurves:
         shares = np.repeat(weights / _DRAWS, _DRAWS)
         return Spread.of(samples.reshape(-1, len(columns)).T, np.tile(shares, (len(columns), 1)))
 
+    def unlikeness(self, case: Case, known: Rows) -> float:
+        """How far the known runs are from those of the most alike training case, in standard deviations.
+
+        Over the known times and metrics, the root of the mean squared distance; times are compared with the
+        spread of all training cases under the same configuration.
+        """
+        columns = self.matrix.columns(case)[known]
+        times = self.matrix.log_seconds
+        spread = np.nanstd(times, axis=0)[columns]
+        in_time = (times[:, columns] - known_log_seconds(case, known)) / np.where(spread > 0, spread, 1.0)
+        in_metrics = (self.metrics[:, columns] - squashed(case.metrics[known])) / self.metric_scale
+        apart = np.concatenate([in_time[:, :, None], in_metrics], axis=2) ** 2
+        usable = ~np.isnan(apart) & np.append(True, self.metric_scale < np.inf)
+        count = usable.sum(axis=(1, 2))
+        distance = np.where(usable, apart, 0.0).sum(axis=(1, 2)) / np.maximum(count, 1)
+        return float(np.sqrt(distance[count > 0].min())) if (count > 0).any() else float("inf")
+
     def _prior(self, case: Case, known: Rows, columns: NDArray[np.intp]) -> Array:
         """Log weights of the experts before the known times are looked at; their mean weight is one."""
         prior = np.zeros(len(self.data))

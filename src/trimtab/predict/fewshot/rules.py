@@ -96,15 +96,18 @@ class ScaledProfile:
 
     def fit(self, cases: Sequence[Case]) -> "FittedScaledProfile":
         need_cases(cases, self.name)
-        matrix = TimeMatrix.of(cases)
-        level = column_means(matrix.log_seconds.T)
-        return FittedScaledProfile(matrix, column_means(matrix.log_seconds - level[:, None]))
+        return FittedScaledProfile.of(TimeMatrix.of(cases))
 
 
 @dataclass(frozen=True, slots=True)
 class FittedScaledProfile:
     matrix: TimeMatrix
     profile: Array
+
+    @classmethod
+    def of(cls, matrix: TimeMatrix) -> "FittedScaledProfile":
+        level = column_means(matrix.log_seconds.T)
+        return cls(matrix, column_means(matrix.log_seconds - level[:, None]))
 
     def predict(self, case: Case, known: Rows) -> Array:
         log_seconds = known_log_seconds(case, known)

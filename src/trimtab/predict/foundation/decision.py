@@ -1,0 +1,83 @@
+"""A prediction as a decision that the ledger can keep: rule and model side by side, the cheapest chosen."""
+
+import uuid
+from dataclasses import dataclass
+
+import numpy as np
+
+from trimtab.core import Answer, Clock, Decision, Estimate, RealClock
+from trimtab.predict.fewshot import Array
+from trimtab.predict.foundation.guard import MODEL, Guarded
+from trimtab.predict.foundation.request import Request
+
+# Lambda's list price on x86 in most regions, dollars per GiB and second.
+_LAMBDA_PRICE = 0.0000166667
+_GIB = 2.0**30
+_HOUR = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One configuration: what it would take and cost."""
+
+    configuration: str
+    known: bool
+    time: Estimate
+    cost: Estimate | None
+    rule_seconds: float
+    model_seconds: float
+
+
+def lines(request: Request, found: Guarded, coverage: float) -> list[Line]:
+    """Every configuration of the request; those that were run have no range."""
+    prices = _price_per_second(request)
+    made = []
+    for row, configuration in enumerate(request.case.configurations):
+        known = row in request.known
+        seconds = float(request.case.seconds[row] if known else found.seconds[row])
+        low, high = (seconds, seconds) if known else (float(found.low[row]), float(found.high[row]))
+        time = Estimate(seconds, min(low, seconds), max(high, seconds), coverage, "s")
+        price = float(prices[row])
+        cost = None if np.isnan(price) else time.scaled(price, "$")
+        made.append(Line(configuration, known, time, cost, float(found.rule[row]), float(found.model[row])))
+    return made
+
+
+def decision(request: Request, found: Guarded, made: list[Line], clock: Clock | None = None) -> Decision:
+    """The cheapest configuration, or the fastest where nothing has a price; the others are alternatives."""
+    best = min(made, key=lambda line: line.cost.value if line.cost else line.time.value)
+    rule, model = (
+        _answer(best, f"rule:{found.rule_name}", best.rule_seconds),
+        _answer(best, MODEL, best.model_seconds),
+    )
+    chosen = model if found.chosen_by == "model" else rule
+    what = "cheapest" if best.cost else "fastest"
+    return Decision(
+        id=uuid.uuid4().hex[:12],
+        created=(clock or RealClock()).now(),
+        kind="predict",
+        subject=request.case.application,
+        action={"configuration": best.configuration},
+        estimates=_estimates(best),
+        chosen_by=chosen.who,
+        rule=rule,
+        model=model,
+        alternatives=tuple(_answer(line, chosen.who, line.time.value) for line in made if line is not best),
+        reason=f"{what} of {len(made)} in {request.case.environment}; the {found.chosen_by}: {found.reason}",
+    )
+
+
+def _answer(line: Line, who: str, seconds: float) -> Answer:
+    return Answer(who, {"configuration": line.configuration, "seconds": seconds}, _estimates(line))
+
+
+def _estimates(line: Line) -> dict[str, Estimate]:
+    return {"time": line.time} | ({"cost": line.cost} if line.cost else {})
+
+
+def _price_per_second(request: Request) -> Array:
+    """Dollars per second under every configuration; NaN where nothing is charged or it is not known."""
+    case = request.case
+    if case.environment == "lambda":
+        return _LAMBDA_PRICE * case.setting("memory_bytes") / _GIB
+    return case.setting("price_per_hour") * case.setting("nodes") / _HOUR

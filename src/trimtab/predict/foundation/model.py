@@ -1,0 +1,103 @@
+"""The file of weights: one predictor per data set, with the schema it was trained under and a checksum."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trimtab.core import BadInputError, MissingDependencyError, NotFoundError
+from trimtab.kernel import write_whole
+from trimtab.predict.fewshot import FEATURES, METRICS, SETTINGS, FittedOurs
+from trimtab.predict.foundation.weights import Arrays, from_weights, to_weights
+
+SHIPPED = Path(str(files("trimtab.predict") / "data" / "foundation.safetensors"))
+
+# Changes whenever a column of what goes in or comes out does, so that old weights are never misread.
+SCHEMA = hashlib.sha256(json.dumps([SETTINGS, METRICS, FEATURES]).encode()).hexdigest()[:12]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Foundation:
+    """Predictors by data set, and the card that says what they come from."""
+
+    predictors: Mapping[str, FittedOurs]
+    card: Mapping[str, Any] = field(default_factory=dict)
+
+    def for_environment(self, environment: str) -> tuple[str, FittedOurs]:
+        """The data set that has this environment, and its predictor."""
+        for name, fitted in self.predictors.items():
+            if environment in fitted.environments:
+                return name, fitted
+        known = ", ".join(sorted(e for fitted in self.predictors.values() for e in fitted.environments))
+        raise NotFoundError(f'nothing was learned in an environment called "{environment}", only in {known}')
+
+    def save(self, path: Path) -> None:
+        """Write the file whole or not at all."""
+        arrays: Arrays = {}
+        words = {}
+        for name, fitted in self.predictors.items():
+            own, words[name] = to_weights(fitted)
+            arrays |= {f"{name}/{key}": np.ascontiguousarray(array) for key, array in own.items()}
+        about = {
+            "schema": SCHEMA,
+            "checksum": _checksum(arrays),
+            "words": json.dumps(words),
+            "card": json.dumps(self.card),
+        }
+        write_whole(path, _safetensors().save(arrays, about))
+
+
+def load_foundation(path: Path) -> Foundation:
+    """Read a file of weights; one that is damaged or of another version is refused in a sentence."""
+    numpy_side = _safetensors()
+    from safetensors import SafetensorError, safe_open
+
+    if not path.exists():
+        raise NotFoundError(f"there are no weights at {path}; trimtab models pretrain makes them")
+    try:
+        with safe_open(path, "numpy") as opened:
+            about = opened.metadata() or {}
+        arrays = numpy_side.load_file(path)
+    except (SafetensorError, OSError, ValueError) as error:
+        raise BadInputError(f"{path} is not a file of weights, or it is damaged ({error})") from None
+    if about.get("schema") != SCHEMA:
+        raise BadInputError(
+            f"{path} was trained under another schema ({about.get('schema', 'none')}, this version reads "
+            f"{SCHEMA}); train it again with trimtab models pretrain"
+        )
+    if about.get("checksum") != _checksum(arrays):
+        raise BadInputError(f"{path} is damaged: its checksum does not fit; restore it or train it again")
+    words = json.loads(about["words"])
+    predictors = {
+        name: from_weights(
+            {key.removeprefix(f"{name}/"): a for key, a in arrays.items() if key.startswith(f"{name}/")}, own
+        )
+        for name, own in words.items()
+    }
+    return Foundation(predictors, json.loads(about["card"]))
+
+
+def shipped_foundation() -> Foundation:
+    """The weights that came with this version."""
+    return load_foundation(SHIPPED)
+
+
+def _checksum(arrays: Arrays) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(arrays):
+        digest.update(name.encode())
+        digest.update(np.ascontiguousarray(arrays[name]).tobytes())
+    return digest.hexdigest()
+
+
+def _safetensors() -> Any:
+    try:
+        import safetensors.numpy
+    except ImportError:
+        raise MissingDependencyError("weights need safetensors; pip install safetensors") from None
+    return safetensors.numpy

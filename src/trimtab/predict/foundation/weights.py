@@ -1,0 +1,136 @@
+"""Fitted predictors as named arrays and a few words beside them, and back."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trimtab.predict.fewshot import (
+    CurveModel,
+    Curves,
+    Fitted,
+    FittedCurves,
+    FittedLeaves,
+    FittedMedianRatio,
+    FittedNearestWorkloads,
+    FittedOurs,
+    FittedScaledProfile,
+    Forest,
+    MedianRatio,
+    NearestWorkloads,
+    Stretch,
+    TimeMatrix,
+)
+
+Arrays = dict[str, NDArray[Any]]
+Words = dict[str, Any]
+
+_MODEL = ("mean", "covariance", "curves", "curve_noise")
+
+
+def to_weights(fitted: FittedOurs) -> tuple[Arrays, Words]:
+    """All that predicting needs; in single precision, which is finer than any measurement."""
+    arrays: Arrays = {}
+    members = list[Words]()
+    for number, member in enumerate(fitted.members):
+        if isinstance(member, FittedCurves):
+            parts, words = _curves_out(member)
+        elif isinstance(member, FittedLeaves):
+            parts, words = _leaves_out(member)
+        else:
+            raise TypeError(f"{type(member).__name__} cannot be kept as weights")
+        arrays |= {f"{number}.{name}": _single(array) for name, array in parts.items()}
+        members.append(words)
+    words = {
+        "members": members,
+        "shares": list(fitted.shares),
+        "caution": fitted.caution,
+        "margins": {str(shots): margin for shots, margin in fitted.margins.items()},
+        "coverage": fitted.coverage,
+        "errors": {who: {str(k): e for k, e in by.items()} for who, by in fitted.errors.items()},
+        "environments": sorted(fitted.environments),
+    }
+    return arrays, words
+
+
+def from_weights(arrays: Mapping[str, NDArray[Any]], words: Words) -> FittedOurs:
+    """The predictor that `to_weights` took apart."""
+    members = list[FittedCurves | FittedLeaves]()
+    for number, each in enumerate(words["members"]):
+        prefix = f"{number}."
+        own = {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
+        members.append(_curves_in(own, each) if each["kind"] == "curves" else _leaves_in(own, each))
+    matrix = next(member.matrix for member in members if isinstance(member, FittedCurves))
+    nearest = NearestWorkloads()
+    rules: dict[str, Fitted] = {
+        MedianRatio().name: FittedMedianRatio(matrix),
+        Stretch().name: Stretch(),
+        nearest.name: FittedNearestWorkloads(FittedScaledProfile.of(matrix), nearest.neighbours),
+    }
+    return FittedOurs(
+        members=tuple(members),
+        shares=tuple(words["shares"]),
+        caution=words["caution"],
+        margins={int(shots): margin for shots, margin in words["margins"].items()},
+        coverage=words["coverage"],
+        errors={who: {int(k): e for k, e in by.items()} for who, by in words["errors"].items()},
+        environments=frozenset(words["environments"]),
+        rules=rules,
+    )
+
+
+def _single(array: NDArray[Any]) -> NDArray[Any]:
+    return array.astype(np.float32) if array.dtype == np.float64 else array
+
+
+def _double(array: NDArray[Any]) -> NDArray[np.float64]:
+    return array.astype(np.float64)
+
+
+def _curves_out(member: FittedCurves) -> tuple[Arrays, Words]:
+    arrays: Arrays = {name: getattr(member.model, name) for name in _MODEL}
+    arrays |= {
+        "log_seconds": member.matrix.log_seconds,
+        "settings": member.matrix.settings,
+        "metrics": member.metrics,
+        "metric_scale": member.metric_scale,
+    }
+    words = {
+        "kind": "curves",
+        "settings": asdict(member.settings),
+        "noise": member.model.noise,
+        "configurations": list(member.matrix.column_of),
+        "data": list(member.data),
+    }
+    return arrays, words
+
+
+def _curves_in(arrays: Mapping[str, NDArray[Any]], words: Words) -> FittedCurves:
+    columns = {key: column for column, key in enumerate(words["configurations"])}
+    matrix = TimeMatrix(columns, _double(arrays["settings"]), _double(arrays["log_seconds"]))
+    model = CurveModel(noise=words["noise"], **{name: _double(arrays[name]) for name in _MODEL})
+    return FittedCurves(
+        Curves(**words["settings"]),
+        matrix,
+        model,
+        _double(arrays["metrics"]),
+        _double(arrays["metric_scale"]),
+        tuple(words["data"]),
+    )
+
+
+def _leaves_out(member: FittedLeaves) -> tuple[Arrays, Words]:
+    arrays: Arrays = {f"home.{name}": array for name, array in member.at_home.arrays().items()}
+    arrays |= {f"abroad.{name}": array for name, array in member.abroad.arrays().items()}
+    words = {"kind": "leaves", "environments": sorted(member.environments), "caution": member.caution}
+    return arrays, words
+
+
+def _leaves_in(arrays: Mapping[str, NDArray[Any]], words: Words) -> FittedLeaves:
+    def forest(which: str) -> Forest:
+        names = [name for name in arrays if name.startswith(f"{which}.")]
+        return Forest.from_arrays({name.removeprefix(f"{which}."): arrays[name] for name in names})
+
+    return FittedLeaves(forest("home"), forest("abroad"), frozenset(words["environments"]), words["caution"])
