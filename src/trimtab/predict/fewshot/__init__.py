@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from trimtab.predict.fewshot.flash import Flash
     from trimtab.predict.fewshot.forest import Forest, ForestSettings
     from trimtab.predict.fewshot.leaves import FEATURES, FittedLeaves, Leaves
-    from trimtab.predict.fewshot.matrix import TimeMatrix
+    from trimtab.predict.fewshot.matrix import TimeMatrix, distances
     from trimtab.predict.fewshot.ours import FittedOurs, Ours
     from trimtab.predict.fewshot.predictor import Fitted, Predictor, Rows
     from trimtab.predict.fewshot.protocol import Episode, Fold
@@ -83,6 +83,7 @@ __all__ = [
     "Trees",
     "backtest",
     "combine",
+    "distances",
     "metrics_table",
     "predictions",
     "score",
@@ -135,6 +136,7 @@ _ROOMS = {
     "Trees": "trees",
     "backtest": "evaluation",
     "combine": "scores",
+    "distances": "matrix",
     "metrics_table": "schema",
     "predictions": "evaluation",
     "score": "scores",

@@ -5,7 +5,7 @@ from the rule's answer. Features are ratios and rates, so they mean the same for
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 import numpy as np
@@ -21,6 +21,7 @@ from trimtab.predict.fewshot.stretch import cpu_share, stretched, stretched_from
 _UNKNOWN = -30.0  # to a tree, as good as a branch of its own
 _CLIP = 3.0  # log seconds; a label beyond that only disturbs
 _SHOTS = (1, 2, 3)
+_KEPT = (0.0, 0.0, 0.5, 0.8)  # parts of the metrics that are left, where some are taken away
 _MOST_SIZES = 30  # configurations of a case
 _LEAST_CPU = 1e-3  # CPU seconds per second
 _LEAST_MEMORY = 2.0**24  # bytes
@@ -37,6 +38,7 @@ class Leaves:
 
     forest: ForestSettings = field(default_factory=ForestSettings)
     sets_per_case: int = 24  # sets of known runs drawn from each training case
+    forgetful: int = 8  # sets of which some or all metrics are taken away: users do not always have them
     caution: float = 1.0  # power of 1/y in the point that is answered
 
     @property
@@ -51,10 +53,10 @@ class Leaves:
         need_cases(cases, self.name)
         rows, labels = list[Array](), list[Array]()
         for case in cases:
-            for known in _known_sets(case, self.sets_per_case, self.forest.seed):
+            for shown, known in self._examples(case):
                 targets = np.setdiff1d(np.flatnonzero(~np.isnan(case.seconds)), known)
-                rule = stretched(case, known)
-                rows.append(features(case, known, rule)[targets])
+                rule = stretched(shown, known)
+                rows.append(features(shown, known, rule)[targets])
                 labels.append(np.clip(np.log(case.seconds[targets]) - rule[targets], -_CLIP, _CLIP))
         examples, label = np.concatenate(rows), np.concatenate(labels)
         return FittedLeaves(
@@ -63,6 +65,16 @@ class Leaves:
             frozenset(case.environment for case in cases),
             self.caution,
         )
+
+    def _examples(self, case: Case) -> Iterator[tuple[Case, Rows]]:
+        """The case with sets of known runs; then with other sets and less to go by."""
+        for known in _known_sets(case, self.sets_per_case, self.forest.seed):
+            yield case, known
+        random = np.random.default_rng([self.forest.seed, len(case), *case.label.encode()])
+        for number, known in enumerate(_known_sets(case, self.forgetful, self.forest.seed + 1)):
+            if number < self.forgetful:
+                kept = random.random(case.metrics.shape[1]) < random.choice(_KEPT)
+                yield replace(case, metrics=np.where(kept, case.metrics, np.nan)), known
 
 
 @dataclass(frozen=True, slots=True, eq=False)
