@@ -19,7 +19,7 @@ def pretrain(
         Path | None,
         typer.Option("--data", help="A folder with multicloud and scout, to learn from them too."),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Where randomness starts.")] = 0,
+    seed: Annotated[int, typer.Option(help="Where randomness starts.", min=0, max=2**32 - 1)] = 0,
 ) -> None:
     """Fit the predictors to the functions that came along and to public data; the shipped weights are these.
 
@@ -52,19 +52,20 @@ def ls(
 ) -> None:
     """What the weights were learned from, and how they and the rules did on applications left out."""
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     from trimtab.predict import load_foundation, shipped_foundation
 
     foundation = load_foundation(weights) if weights else shipped_foundation()
-    table = Table("data set", "applications", "environments", "who", "1 run", "2 runs", "3 runs")
+    table = Table("learned from", "in", "mean error of", "1 run", "2 runs", "3 runs")
+    sources = foundation.card.get("sources", {})
     for name, fitted in foundation.predictors.items():
-        source = foundation.card["sources"][name]
-        for number, (who, errors) in enumerate(fitted.errors.items()):
-            first = (
-                (name, str(source["applications"]), ", ".join(source["environments"]))
-                if not number
-                else ("", "", "")
-            )
-            table.add_row(*first, who, *(f"{error:.1%}" for error in errors.values()))
+        applications = sources.get(name, {}).get("applications")
+        count = f", {applications} applications" if applications else ""
+        first = (f"{name}{count}", ", ".join(sorted(fitted.environments)))
+        for who, errors in fitted.errors.items() or [("never tested", {})]:
+            cells = (f"{errors[runs]:.1%}" if runs in errors else "" for runs in (1, 2, 3))
+            table.add_row(*(escape(text) for text in first), who, *cells)
+            first = ("", "")
     Console(highlight=False).print(table)

@@ -21,14 +21,17 @@ def predict(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
     keep: Annotated[bool, typer.Option("--keep/--no-keep", help="Write it into the ledger.")] = True,
 ) -> None:
-    """Predict how long something takes elsewhere from one to three runs: `trimtab predict --app f.yaml`.
+    """Predict how long something takes elsewhere, and what it costs there, from one to three runs of it.
 
-    The file names the application, the environment (**lambda**, **openwhisk**, **ec2** clusters, **cloud**)
-    and the runs:
+    The file names the environment (**lambda**, **openwhisk**, **ec2** clusters, **cloud**) and the runs:
 
+        application: thumbnails
         environment: lambda
         observations:
-          - {memory: 512MB, time: 240ms, cpu_user: 60ms, cpu_system: 4ms, memory_used: 80MB}
+          - memory: 512MB
+            time: 240ms
+            cpu_user: 60ms
+            memory_used: 80MB
 
     Only `memory` (or `configuration`) and `time` are needed; what a run showed per invocation makes the
     answer better: cpu_user, cpu_system, throttled, memory_used, context_switches, involuntary_switches,
@@ -47,7 +50,7 @@ def predict(
     )
 
     foundation = load_foundation(weights) if weights else shipped_foundation()
-    request = read_request(app, [text.strip() for text in at.split(",")], foundation)
+    request = read_request(app, [text.strip() for text in at.split(",") if text.strip()], foundation)
     found = guarded(request.fitted, request.case, request.known)
     lines = prediction_lines(request, found, request.fitted.coverage)
     made = prediction_decision(request, found, lines)
@@ -61,7 +64,8 @@ def predict(
         return
     _show(Console(highlight=False), request, found, lines)
     if keep:
-        print(f"decision {made.id}: {made.action['configuration']} is the {made.reason.split(' of ')[0]}")
+        (best,) = made.action.values()
+        print(f"decision {made.id}: {best} is the {made.reason.split(' of ')[0]}")
 
 
 def _plain(made: Any, found: Any, lines: Any) -> dict[str, Any]:
@@ -78,20 +82,23 @@ def _plain(made: Any, found: Any, lines: Any) -> dict[str, Any]:
 
 
 def _show(console: Any, request: Any, found: Any, lines: Any) -> None:
+    from rich.markup import escape
     from rich.table import Table
 
     from trimtab.core.units import format_duration, format_money
 
+    # One invocation of a function costs too little to read.
+    times, cost = (1e6, "cost of 1M") if request.of_function else (1.0, "cost")
     coverage = f"{request.fitted.coverage:.0%} range"
-    table = Table("where", "time", coverage, "cost of 1M", "rule", "model", title=request.case.application)
+    table = Table("where", "time", coverage, cost, "rule", "model", title=escape(request.case.application))
     for line in lines:
-        span = "" if line.known else f"{format_duration(line.time.low)} to {format_duration(line.time.high)}"
+        span = f"{format_duration(line.time.low)} to {format_duration(line.time.high)}"
         both = (format_duration(line.rule_seconds), format_duration(line.model_seconds))
         table.add_row(
-            line.configuration.partition(" cpus=")[0],
-            format_duration(line.time.value) + (" (measured)" if line.known else ""),
-            span,
-            format_money(line.cost.value * 1e6) if line.cost else "",
+            line.configuration,
+            format_duration(line.time.value),
+            "measured" if line.known else span,
+            format_money(line.cost.value * times) if line.cost else "",
             *(("", "") if line.known else both),
         )
     console.print(table)

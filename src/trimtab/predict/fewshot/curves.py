@@ -179,6 +179,6 @@ def _scale(metrics: Array) -> Array:
 
 
 def _normal_quantiles() -> Array:
-    from scipy.special import ndtri
+    from statistics import NormalDist
 
-    return np.asarray(ndtri((np.arange(_DRAWS) + 0.5) / _DRAWS))
+    return np.array([NormalDist().inv_cdf((draw + 0.5) / _DRAWS) for draw in range(_DRAWS)])

@@ -1,7 +1,7 @@
 """A prediction as a decision that the ledger can keep: rule and model side by side, the cheapest chosen."""
 
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -32,7 +32,7 @@ def lines(request: Request, found: Guarded, coverage: float) -> list[Line]:
     """Every configuration of the request; those that were run have no range."""
     prices = _price_per_second(request)
     made = []
-    for row, configuration in enumerate(request.case.configurations):
+    for row, configuration in enumerate(request.places):
         known = row in request.known
         seconds = float(request.case.seconds[row] if known else found.seconds[row])
         low, high = (seconds, seconds) if known else (float(found.low[row]), float(found.high[row]))
@@ -45,30 +45,47 @@ def lines(request: Request, found: Guarded, coverage: float) -> list[Line]:
 
 def decision(request: Request, found: Guarded, made: list[Line], clock: Clock | None = None) -> Decision:
     """The cheapest configuration, or the fastest where nothing has a price; the others are alternatives."""
-    best = min(made, key=lambda line: line.cost.value if line.cost else line.time.value)
-    rule, model = (
-        _answer(best, f"rule:{found.rule_name}", best.rule_seconds),
-        _answer(best, MODEL, best.model_seconds),
-    )
+    priced = all(line.cost for line in made)
+    key = "memory" if request.of_function else "configuration"
+    best = _best(made, priced)
+    by_rule = _best([_moved(line, line.rule_seconds) for line in made], priced)
+    by_model = _best([_moved(line, line.model_seconds) for line in made], priced)
+    rule, model = _answer(key, by_rule, f"rule:{found.rule_name}"), _answer(key, by_model, MODEL)
     chosen = model if found.chosen_by == "model" else rule
-    what = "cheapest" if best.cost else "fastest"
+    what = "cheapest" if priced else "fastest"
     return Decision(
         id=uuid.uuid4().hex[:12],
         created=(clock or RealClock()).now(),
         kind="predict",
         subject=request.case.application,
-        action={"configuration": best.configuration},
+        action={key: best.configuration},
         estimates=_estimates(best),
         chosen_by=chosen.who,
         rule=rule,
         model=model,
-        alternatives=tuple(_answer(line, chosen.who, line.time.value) for line in made if line is not best),
+        alternatives=tuple(_answer(key, line, chosen.who) for line in made if line is not best),
         reason=f"{what} of {len(made)} in {request.case.environment}; the {found.chosen_by}: {found.reason}",
     )
 
 
-def _answer(line: Line, who: str, seconds: float) -> Answer:
-    return Answer(who, {"configuration": line.configuration, "seconds": seconds}, _estimates(line))
+def _best(made: list[Line], priced: bool) -> Line:
+    return min(made, key=lambda line: line.cost.value if priced and line.cost else line.time.value)
+
+
+def _moved(line: Line, seconds: float) -> Line:
+    """The line as rule or model alone would have it; what was measured stays."""
+    if line.known:
+        return line
+    time = Estimate(
+        seconds, min(line.time.low, seconds), max(line.time.high, seconds), line.time.coverage, "s"
+    )
+    cost = line.cost and time.scaled(line.cost.value / line.time.value, "$")
+    return replace(line, time=time, cost=cost)
+
+
+def _answer(key: str, line: Line, who: str) -> Answer:
+    seconds = float(f"{line.time.value:.4g}")
+    return Answer(who, {key: line.configuration, "seconds": seconds}, _estimates(line))
 
 
 def _estimates(line: Line) -> dict[str, Estimate]:

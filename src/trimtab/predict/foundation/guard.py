@@ -4,6 +4,7 @@ The rule answers when the request is unlike everything that was learned from, wh
 that is kept with the weights, or when the model's range is so wide that it says nothing.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,27 +38,22 @@ class Guarded:
 def guarded(fitted: FittedOurs, case: Case, known: Rows) -> Guarded:
     """Ask both, and choose."""
     low, model, high = fitted.interval(case, known)
-    shots = min(len(known), 3)
-    rule_name, rule_error = _best_rule(fitted, shots)
-    rule = fitted.rules[rule_name].predict(case, known)
+    tested = _Backtest.of(fitted, len(known))
+    rule = fitted.rules[tested.rule].predict(case, known)
     unlike = _unlikeness(fitted, case, known)
-    own_error = fitted.errors[MODEL][shots]
     targets = np.setdiff1d(np.arange(len(case)), known)
     width = float(np.median((high / low)[targets])) if targets.size else 1.0
-    beaten = (
-        f"in the backtest its mean error was {own_error:.0%}, that of the rule ({rule_name}) {rule_error:.0%}"
-    )
     if unlike > _UNLIKE:
         chosen, why = (
             "rule",
             f"nothing like this was learned from (unlikeness {unlike:.1f}, limit {_UNLIKE:g})",
         )
-    elif rule_error <= own_error:
-        chosen, why = "rule", f"the rule won: the model: {beaten}"
+    elif tested.rule_error <= tested.own_error:
+        chosen, why = "rule", tested.summary
     elif width > _TOO_WIDE:
         chosen, why = "rule", f"the model's range spans a factor of {width:.0f} and says nothing"
     else:
-        chosen, why = "model", beaten
+        chosen, why = "model", tested.summary
     return Guarded(
         chosen,
         why,
@@ -65,15 +61,35 @@ def guarded(fitted: FittedOurs, case: Case, known: Rows) -> Guarded:
         np.minimum(low, rule) if chosen == "rule" else low,
         np.maximum(high, rule) if chosen == "rule" else high,
         rule,
-        rule_name,
+        tested.rule,
         unlike,
     )
 
 
-def _best_rule(fitted: FittedOurs, shots: int) -> tuple[str, float]:
-    errors = {name: by[shots] for name, by in fitted.errors.items() if name != MODEL and shots in by}
-    name = min(errors, key=lambda rule: errors[rule])
-    return name, errors[name]
+@dataclass(frozen=True, slots=True)
+class _Backtest:
+    """The rule that did best with as many known runs, and the mean errors of it and the model."""
+
+    rule: str
+    rule_error: float
+    own_error: float
+
+    @classmethod
+    def of(cls, fitted: FittedOurs, runs: int) -> "_Backtest":
+        """Where that many runs were not tested, the nearest below counts; a model never tested has lost."""
+        shots = max((tested for tested in fitted.errors.get(MODEL, {}) if tested <= runs), default=0)
+        errors = {name: fitted.errors.get(name, {}).get(shots, math.inf) for name in fitted.rules}
+        rule = min(errors, key=lambda name: errors[name])
+        return cls(rule, errors[rule], fitted.errors[MODEL][shots] if shots else math.inf)
+
+    @property
+    def summary(self) -> str:
+        if math.isinf(self.own_error):
+            return "the model was never tested on an application that it had not seen"
+        return (
+            f"in the backtest the model's mean error was {self.own_error:.0%}, "
+            f"that of the best rule ({self.rule}) {self.rule_error:.0%}"
+        )
 
 
 def _unlikeness(fitted: FittedOurs, case: Case, known: Rows) -> float:

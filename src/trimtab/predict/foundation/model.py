@@ -43,12 +43,8 @@ class Foundation:
         for name, fitted in self.predictors.items():
             own, words[name] = to_weights(fitted)
             arrays |= {f"{name}/{key}": np.ascontiguousarray(array) for key, array in own.items()}
-        about = {
-            "schema": SCHEMA,
-            "checksum": _checksum(arrays),
-            "words": json.dumps(words),
-            "card": json.dumps(self.card),
-        }
+        about = {"schema": SCHEMA, "words": json.dumps(words), "card": json.dumps(self.card)}
+        about["checksum"] = _checksums(arrays, about)[0]
         write_whole(path, _safetensors().save(arrays, about))
 
 
@@ -63,23 +59,21 @@ def load_foundation(path: Path) -> Foundation:
         with safe_open(path, "numpy") as opened:
             about = opened.metadata() or {}
         arrays = numpy_side.load_file(path)
-    except (SafetensorError, OSError, ValueError) as error:
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
         raise BadInputError(f"{path} is not a file of weights, or it is damaged ({error})") from None
     if about.get("schema") != SCHEMA:
         raise BadInputError(
             f"{path} was trained under another schema ({about.get('schema', 'none')}, this version reads "
             f"{SCHEMA}); train it again with trimtab models pretrain"
         )
-    if about.get("checksum") != _checksum(arrays):
+    if about.get("checksum") not in _checksums(arrays, about):
         raise BadInputError(f"{path} is damaged: its checksum does not fit; restore it or train it again")
-    words = json.loads(about["words"])
-    predictors = {
-        name: from_weights(
-            {key.removeprefix(f"{name}/"): a for key, a in arrays.items() if key.startswith(f"{name}/")}, own
-        )
-        for name, own in words.items()
-    }
-    return Foundation(predictors, json.loads(about["card"]))
+    try:
+        return _assembled(arrays, about)
+    except (LookupError, TypeError, ValueError, AttributeError, StopIteration):
+        raise BadInputError(
+            f"{path} is damaged: its arrays are not those it describes; restore it or train it again"
+        ) from None
 
 
 def shipped_foundation() -> Foundation:
@@ -87,12 +81,27 @@ def shipped_foundation() -> Foundation:
     return load_foundation(SHIPPED)
 
 
-def _checksum(arrays: Arrays) -> str:
+def _assembled(arrays: Arrays, about: Mapping[str, str]) -> Foundation:
+    predictors = {
+        name: from_weights(
+            {key.removeprefix(f"{name}/"): a for key, a in arrays.items() if key.startswith(f"{name}/")}, own
+        )
+        for name, own in json.loads(about["words"]).items()
+    }
+    return Foundation(predictors, json.loads(about["card"]))
+
+
+def _checksums(arrays: Arrays, about: Mapping[str, str]) -> tuple[str, str]:
+    """Over everything in the file, and over the arrays alone, as the first files had it."""
     digest = hashlib.sha256()
     for name in sorted(arrays):
         digest.update(name.encode())
         digest.update(np.ascontiguousarray(arrays[name]).tobytes())
-    return digest.hexdigest()
+    arrays_alone = digest.hexdigest()
+    shapes = {name: [str(array.dtype), array.shape] for name, array in sorted(arrays.items())}
+    words = [about.get("words"), about.get("card")]
+    digest.update(json.dumps([shapes, *words]).encode())
+    return digest.hexdigest(), arrays_alone
 
 
 def _safetensors() -> Any:

@@ -1,9 +1,11 @@
 """What someone ran, from a file, and where they would like to know: the case a predictor is asked about."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -24,7 +26,10 @@ from trimtab.predict.fewshot import (
 from trimtab.predict.foundation.model import Foundation
 
 _MIB = 2**20
+_CPUS = " cpus="  # in the key of a memory size, which buys more of them under one law than another
 _HOST_CPUS = 2  # of the hosts on which functions were measured
+_MOST = 1e24  # of anything that is counted in a run
+_SHORTEST, _LONGEST = 1e-9, 1e10  # s; no run takes less or more
 _CONTRADICTION = 2.0  # two times of one configuration further apart than this cannot both be right
 
 # A run's optional figures, per run: name in the file to the metric, which is per second.
@@ -32,6 +37,10 @@ _DURATIONS = {"cpu_user": "cpu_user", "cpu_system": "cpu_system", "throttled": "
 _COUNTS = {"context_switches": "context_switches", "involuntary_switches": "involuntary_switches"}
 _BYTES = {name: name for name in ("bytes_read", "bytes_written", "bytes_received", "bytes_sent")}
 _SPREAD = {"min": "seconds_least", "median": "seconds_median", "deviation": "seconds_deviation"}
+_ABOUT = ("application", "environment", "data", "observations")
+_ABOUT_A_RUN = (
+    "memory", "configuration", "time", "memory_used", *_DURATIONS, *_COUNTS, *_BYTES, *_SPREAD,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,6 +51,16 @@ class Request:
     known: Rows
     fitted: FittedOurs
     corpus: str
+
+    @property
+    def of_function(self) -> bool:
+        """Whether configurations are memory sizes, paid by the invocation."""
+        return self.case.environment in LAWS
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The configurations as people call them."""
+        return tuple(_called(key) for key in self.case.configurations)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +76,7 @@ class _Run:
 def read_request(path: Path, at: Sequence[str], foundation: Foundation) -> Request:
     """From a YAML or JSON file of observations; `at` are sizes or configurations, or "all"."""
     told = _load(path)
+    _refuse_unknown(str(path), told, _ABOUT)
     environment = str(told.get("environment", "lambda"))
     corpus, fitted = foundation.for_environment(environment)
     places = _Places.of(fitted, environment)
@@ -64,6 +84,8 @@ def read_request(path: Path, at: Sequence[str], foundation: Foundation) -> Reque
     if not isinstance(observations, list) or not observations:
         raise BadInputError(f"{path}: no observations; at least one run must be known")
     runs = _merged([_run(path, number, each, places) for number, each in enumerate(observations, 1)], path)
+    if not at:
+        raise BadInputError("nothing to predict: name sizes or configurations, or all")
     wanted = [place for text in at for place in places.find(text)]
     rows = [(run.configuration, run.settings) for run in runs]
     rows += [place for place in dict.fromkeys(wanted) if place[0] not in {key for key, _ in rows}]
@@ -117,21 +139,34 @@ class _Places:
         """A memory size, with the CPUs it buys under the environment's law."""
         cpus = LAWS[self.environment].cpus(megabytes, _HOST_CPUS)
         settings = settings_table(1, memory_bytes=megabytes * _MIB, cpus=cpus, nodes=1.0, accelerators=0.0)
-        return f"{megabytes:g}MB cpus={cpus:g}", tuple(settings[0].tolist())
+        return f"{megabytes:g}MB{_CPUS}{cpus:g}", tuple(settings[0].tolist())
 
 
 def _load(path: Path) -> dict[str, Any]:
     import yaml
 
     try:
-        told = yaml.safe_load(path.read_text())
+        told = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise BadInputError(f"there is no file {path}") from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise BadInputError(f"{path} cannot be read as YAML or JSON: {str(error).splitlines()[0]}") from None
+    except yaml.MarkedYAMLError as error:
+        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+        raise BadInputError(f"{path} cannot be read as YAML or JSON: {line}{error.problem}") from None
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        why = next(iter(str(error).splitlines()), "it is damaged")
+        raise BadInputError(f"{path} cannot be read as YAML or JSON: {why}") from None
+    except RecursionError:
+        raise BadInputError(f"{path} cannot be read as YAML or JSON: it is nested too deeply") from None
     if not isinstance(told, dict):
         raise BadInputError(f"{path} is not a description of an application; see trimtab predict --help")
     return told
+
+
+def _refuse_unknown(where: str, told: Mapping[Any, Any], names: Sequence[str]) -> None:
+    """What is misspelt must not be passed over: the answer would be worse and nobody would know why."""
+    unknown = [str(name) for name in told if name not in names]
+    if unknown:
+        raise BadInputError(f'{where}: there is no "{unknown[0]:.40}" here; the names are {", ".join(names)}')
 
 
 def _run(path: Path, number: int, told: object, places: _Places) -> _Run:
@@ -140,16 +175,19 @@ def _run(path: Path, number: int, told: object, places: _Places) -> _Run:
         raise BadInputError(
             f"{where}: a run is a set of names and values, such as memory: 512MB, time: 240ms"
         )
+    _refuse_unknown(where, told, _ABOUT_A_RUN)
     place = told.get("memory", told.get("configuration"))
-    if place is None or "time" not in told:
+    if place is None or told.get("time") is None:
         raise BadInputError(f"{where}: needs memory (or configuration) and time")
     if str(place) == "all":
         raise BadInputError(f'{where}: "all" is not one place')
     try:
         ((configuration, settings),) = places.find(str(place))
-        seconds = parse_duration(str(told["time"]))
+        seconds = _duration("time", told["time"])
         if seconds <= 0:
             raise BadInputError(f"a time of {told['time']} is not positive")
+        if not _SHORTEST <= seconds <= _LONGEST:
+            raise BadInputError(f"no run takes a time of {told['time']}")
         return _Run(configuration, settings, seconds, _told_metrics(told, seconds, settings))
     except TrimtabError as error:
         raise BadInputError(f"{where}: {error}") from None
@@ -159,15 +197,15 @@ def _told_metrics(told: Mapping[str, Any], seconds: float, settings: tuple[float
     found: dict[str, float] = {}
     for name, metric in _DURATIONS.items():
         if name in told:
-            found[metric] = parse_duration(str(told[name])) / seconds
+            found[metric] = _duration(name, told[name]) / seconds
     for name, metric in (*_COUNTS.items(), *_BYTES.items()):
         if name in told:
             found[metric] = _count(name, told[name], name in _BYTES) / seconds
     for name, metric in _SPREAD.items():
         if name in told:
-            found[metric] = parse_duration(str(told[name])) / seconds
+            found[metric] = _duration(name, told[name]) / seconds
     if "memory_used" in told:
-        used = parse_bytes(str(told["memory_used"]))
+        used = _count("memory_used", told["memory_used"], is_bytes=True)
         found["memory_used"] = used
         limit = settings[SETTINGS.index("memory_bytes")]
         if limit > 0:
@@ -175,18 +213,29 @@ def _told_metrics(told: Mapping[str, Any], seconds: float, settings: tuple[float
     return found
 
 
+def _duration(name: str, value: Any) -> float:
+    try:
+        return parse_duration(str(value))
+    except BadInputError as error:
+        raise BadInputError(f"{name}: {error}") from None
+
+
 def _count(name: str, value: Any, is_bytes: bool) -> float:
     try:
-        count = parse_bytes(str(value)) if is_bytes and isinstance(value, str) else float(value)
-    except (TypeError, ValueError):
-        raise BadInputError(f"{name}: {value!r} is not a number") from None
-    if not count >= 0:
-        raise BadInputError(f"{name}: {value!r} is below zero")
+        count = parse_bytes(value) if is_bytes and isinstance(value, str) else float(value)
+    except BadInputError as error:
+        raise BadInputError(f"{name}: {error}") from None
+    except (TypeError, ValueError, OverflowError):
+        raise BadInputError(f"{name}: {value!r:.40} is not a number") from None
+    if count < 0:
+        raise BadInputError(f"{name}: {value!r:.40} is below zero")
+    if not count <= _MOST:
+        raise BadInputError(f"{name}: {value!r:.40} is no amount that a run shows")
     return count
 
 
 def _merged(runs: Sequence[_Run], path: Path) -> list[_Run]:
-    """Runs of one configuration become one, with geometric mean time; they must not contradict."""
+    """Runs of one configuration become one, the geometric mean of their times; they must not contradict."""
     found: dict[str, list[_Run]] = {}
     for run in runs:
         found.setdefault(run.configuration, []).append(run)
@@ -195,10 +244,11 @@ def _merged(runs: Sequence[_Run], path: Path) -> list[_Run]:
         times = [run.seconds for run in same]
         if max(times) > _CONTRADICTION * min(times):
             raise BadInputError(
-                f"{path}: {configuration} took {format_duration(min(times))} and "
+                f"{path}: {_called(configuration)} took {format_duration(min(times))} and "
                 f"{format_duration(max(times))}; such runs contradict one another, leave the wrong one out"
             )
-        metrics = {name: value for run in same for name, value in run.metrics.items()}
+        shown = dict.fromkeys(name for run in same for name in run.metrics)
+        metrics = {name: fmean(run.metrics[name] for run in same if name in run.metrics) for name in shown}
         seconds = math.exp(sum(math.log(each) for each in times) / len(times))
         merged.append(_Run(configuration, same[0].settings, seconds, metrics))
     return merged
@@ -214,10 +264,14 @@ def _metrics(runs: Sequence[_Run], rows: int) -> NDArray[np.float64]:
 
 
 def _megabytes(text: str) -> float:
-    """Platforms of functions write MB for 2^20 bytes."""
-    lowered = text.lower()
-    count = parse_bytes(text)
-    megabytes = count / (_MIB if "ib" in lowered else 10**6)
-    if not 1 <= megabytes <= 10**6:
+    """Platforms of functions write MB for 2^20 bytes, and GB for 2^30."""
+    parse_bytes(text)
+    megabytes = parse_bytes(re.sub(r"(?<=[kmgt])b?$", "ib", text.strip().lower())) / _MIB
+    if not 1 <= megabytes < 10**6:
         raise BadInputError(f"{text} is not a memory size for a function, such as 512MB")
     return megabytes
+
+
+def _called(key: str) -> str:
+    """What people call a configuration: of a memory size, without the CPUs that it buys."""
+    return key.partition(_CPUS)[0]

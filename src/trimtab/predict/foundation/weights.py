@@ -32,6 +32,8 @@ _MODEL = ("mean", "covariance", "curves", "curve_noise")
 
 def to_weights(fitted: FittedOurs) -> tuple[Arrays, Words]:
     """All that predicting needs; in single precision, which is finer than any measurement."""
+    if not any(isinstance(member, FittedCurves) for member in fitted.members):
+        raise TypeError("without curves there is nothing to tell what is unlike anything seen")
     arrays: Arrays = {}
     members = list[Words]()
     for number, member in enumerate(fitted.members):
