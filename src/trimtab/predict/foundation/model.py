@@ -88,6 +88,8 @@ def _assembled(arrays: Arrays, about: Mapping[str, str]) -> Foundation:
         )
         for name, own in json.loads(about["words"]).items()
     }
+    if not predictors:
+        raise ValueError("no predictor")
     return Foundation(predictors, json.loads(about["card"]))
 
 

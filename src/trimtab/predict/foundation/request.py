@@ -77,7 +77,8 @@ def read_request(path: Path, at: Sequence[str], foundation: Foundation) -> Reque
     """From a YAML or JSON file of observations; `at` are sizes or configurations, or "all"."""
     told = _load(path)
     _refuse_unknown(str(path), told, _ABOUT)
-    environment = str(told.get("environment", "lambda"))
+    environment = _line(told.get("environment", "lambda"))
+    application = _line(told.get("application", path.stem))
     corpus, fitted = foundation.for_environment(environment)
     places = _Places.of(fitted, environment)
     observations = told.get("observations")
@@ -86,18 +87,20 @@ def read_request(path: Path, at: Sequence[str], foundation: Foundation) -> Reque
     runs = _merged([_run(path, number, each, places) for number, each in enumerate(observations, 1)], path)
     if not at:
         raise BadInputError("nothing to predict: name sizes or configurations, or all")
-    wanted = [place for text in at for place in places.find(text)]
-    rows = [(run.configuration, run.settings) for run in runs]
-    rows += [place for place in dict.fromkeys(wanted) if place[0] not in {key for key, _ in rows}]
+    # Settings may be NaN, which equals nothing: a place is the same when its key is.
+    settings = {run.configuration: run.settings for run in runs}
+    for key, place in (found for text in at for found in places.find(text)):
+        settings.setdefault(key, place)
+    rows = list(settings.items())
     if len(rows) == len(runs):
         raise BadInputError("nothing to predict: every size or configuration asked for has been run already")
     case = Case(
         corpus=corpus,
-        application=str(told.get("application", path.stem)),
-        name=str(told.get("application", path.stem)),
+        application=application,
+        name=application,
         environment=environment,
         configurations=tuple(key for key, _ in rows),
-        settings=np.array([settings for _, settings in rows]),
+        settings=np.array([place for _, place in rows]),
         metrics=_metrics(runs, len(rows)),
         seconds=np.array([run.seconds for run in runs] + [math.nan] * (len(rows) - len(runs))),
         ok=np.arange(len(rows)) < len(runs),
@@ -164,7 +167,7 @@ def _load(path: Path) -> dict[str, Any]:
 
 def _refuse_unknown(where: str, told: Mapping[Any, Any], names: Sequence[str]) -> None:
     """What is misspelt must not be passed over: the answer would be worse and nobody would know why."""
-    unknown = [str(name) for name in told if name not in names]
+    unknown = [_line(name) for name in told if name not in names]
     if unknown:
         raise BadInputError(f'{where}: there is no "{unknown[0]:.40}" here; the names are {", ".join(names)}')
 
@@ -182,12 +185,12 @@ def _run(path: Path, number: int, told: object, places: _Places) -> _Run:
     if str(place) == "all":
         raise BadInputError(f'{where}: "all" is not one place')
     try:
-        ((configuration, settings),) = places.find(str(place))
+        ((configuration, settings),) = places.find(_line(place))
         seconds = _duration("time", told["time"])
         if seconds <= 0:
-            raise BadInputError(f"a time of {told['time']} is not positive")
+            raise BadInputError(f"a time of {_line(told['time'])} is not positive")
         if not _SHORTEST <= seconds <= _LONGEST:
-            raise BadInputError(f"no run takes a time of {told['time']}")
+            raise BadInputError(f"no run takes a time of {_line(told['time'])}")
         return _Run(configuration, settings, seconds, _told_metrics(told, seconds, settings))
     except TrimtabError as error:
         raise BadInputError(f"{where}: {error}") from None
@@ -215,14 +218,14 @@ def _told_metrics(told: Mapping[str, Any], seconds: float, settings: tuple[float
 
 def _duration(name: str, value: Any) -> float:
     try:
-        return parse_duration(str(value))
+        return parse_duration(_line(value))
     except BadInputError as error:
         raise BadInputError(f"{name}: {error}") from None
 
 
 def _count(name: str, value: Any, is_bytes: bool) -> float:
     try:
-        count = parse_bytes(value) if is_bytes and isinstance(value, str) else float(value)
+        count = parse_bytes(_line(value)) if is_bytes and isinstance(value, str) else float(value)
     except BadInputError as error:
         raise BadInputError(f"{name}: {error}") from None
     except (TypeError, ValueError, OverflowError):
@@ -275,3 +278,8 @@ def _megabytes(text: str) -> float:
 def _called(key: str) -> str:
     """What people call a configuration: of a memory size, without the CPUs that it buys."""
     return key.partition(_CPUS)[0]
+
+
+def _line(value: Any) -> str:
+    """What a file says as one line of text, so that a sentence about it stays one."""
+    return " ".join(str(value).split())

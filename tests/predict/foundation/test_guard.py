@@ -1,0 +1,143 @@
+"""Who answers, and that both answers and an honest range are always there."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from trimtab.predict import Guarded, Request, guarded
+from trimtab.predict.fewshot import BUNDLED_FUNCTIONS, Case, Curves, FittedOurs, Ours, functions
+
+Ask = Callable[..., Request]
+
+CLEARLY_BETTER = {"trimtab": {1: 0.1, 2: 0.1, 3: 0.1}, "CPU share": {1: 0.5, 2: 0.5, 3: 0.5}}
+
+
+def _guarded(request: Request, fitted: FittedOurs | None = None) -> Guarded:
+    found = guarded(fitted or request.fitted, request.case, request.known)
+    rows = len(request.case)
+    for array in (found.model, found.rule, found.low, found.high):
+        assert array.shape == (rows,)
+        assert np.isfinite(array).all()
+        assert (array > 0).all()
+    assert (found.low <= found.seconds).all()
+    assert (found.seconds <= found.high).all()
+    assert found.chosen_by in ("model", "rule")
+    assert found.reason
+    assert found.rule_name in request.fitted.rules
+    return found
+
+
+def test_an_ordinary_function_is_answered_by_the_model_that_won_the_backtest(ask: Ask) -> None:
+    found = _guarded(ask())
+    assert found.chosen_by == "model"
+    assert "in the backtest the model's mean error was" in found.reason
+    np.testing.assert_array_equal(found.seconds, found.model)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"memory": "512MB", "time": "300d"},
+        {"memory": "512MB", "time": "2us"},
+        {"memory": "512MB", "time": "1s", "context_switches": 1e20, "bytes_read": 1e23},
+        {"memory": "512MB", "time": "1s", "cpu_user": "1000000h", "memory_used": "1000PB"},
+    ],
+    ids=["takes forever", "takes nothing", "switches and reads without end", "uses more than there is"],
+)
+def test_what_is_far_from_everything_is_left_to_the_rule(ask: Ask, odd: dict[str, object]) -> None:
+    found = _guarded(ask(odd))
+    assert found.chosen_by == "rule"
+    assert found.unlike > 4
+    assert "nothing like this was learned from" in found.reason
+    np.testing.assert_array_equal(found.seconds, found.rule)
+
+
+def test_a_rule_that_won_the_backtest_answers(ask: Ask) -> None:
+    request = ask()
+    errors = {**CLEARLY_BETTER, "median ratio": {1: 0.05, 2: 0.05, 3: 0.05}}
+    found = _guarded(request, replace(request.fitted, errors=errors))
+    assert found.chosen_by == "rule"
+    assert found.rule_name == "median ratio"
+    assert "the model's mean error was 10%, that of the best rule (median ratio) 5%" in found.reason
+
+
+def test_a_draw_goes_to_the_rule(ask: Ask) -> None:
+    request = ask()
+    draw = {who: {1: 0.1} for who in ("trimtab", "CPU share")}
+    assert _guarded(request, replace(request.fitted, errors=draw)).chosen_by == "rule"
+
+
+def test_the_backtest_with_as_many_runs_decides(ask: Ask) -> None:
+    errors = {"trimtab": {1: 0.2, 2: 0.2, 3: 0.2}, "CPU share": {1: 0.4, 2: 0.1, 3: 0.4}}
+    runs = [{"memory": f"{size}MB", "time": f"{round(123000 / size)}ms"} for size in (128, 256, 512, 1024)]
+    who = []
+    for count in (1, 2, 3, 4):
+        request = ask(*runs[:count])
+        who.append(_guarded(request, replace(request.fitted, errors=errors)).chosen_by)
+    assert who == ["model", "rule", "model", "model"]
+
+
+def test_a_range_that_says_nothing_is_left_to_the_rule(ask: Ask) -> None:
+    request = ask()
+    doubtful = replace(request.fitted, errors=CLEARLY_BETTER, margins={1: 2.0, 2: 2.0, 3: 2.0})
+    found = _guarded(request, doubtful)
+    assert found.chosen_by == "rule"
+    assert "says nothing" in found.reason
+
+
+def test_fewer_runs_than_were_tested_count_as_the_most_that_were(ask: Ask) -> None:
+    request = ask({"memory": "512MB", "time": "1s"}, {"memory": "1GB", "time": "600ms"})
+    errors = {"trimtab": {1: 0.1}, "CPU share": {1: 0.5}}
+    assert _guarded(request, replace(request.fitted, errors=errors)).chosen_by == "model"
+
+
+def test_a_model_never_tested_leaves_it_to_the_rule(ask: Ask) -> None:
+    request = ask()
+    found = _guarded(request, replace(request.fitted, errors={}))
+    assert found.chosen_by == "rule"
+    assert "was never tested" in found.reason
+
+
+def test_one_application_to_learn_from_is_no_test(cases: tuple[Case, ...]) -> None:
+    alone = Ours(members=(Curves(),)).fit([cases[0]])
+    found = guarded(alone, cases[1].seen_at(np.array([0])), np.array([0]))
+    assert found.chosen_by == "rule"
+    assert "was never tested" in found.reason
+
+
+def test_a_rule_that_is_not_there_is_not_asked(ask: Ask) -> None:
+    request = ask()
+    errors = {**CLEARLY_BETTER, "a rule of another version": {1: 0.01}}
+    assert _guarded(request, replace(request.fitted, errors=errors)).rule_name == "CPU share"
+
+
+def test_measured_functions_are_mostly_answered_by_the_model(ask: Ask) -> None:
+    fitted = ask().fitted
+    some = functions.read(BUNDLED_FUNCTIONS).completed().cases[::25]
+    known = np.array([2])
+    chosen = [guarded(fitted, case.seen_at(known), known).chosen_by for case in some]
+    assert chosen.count("model") >= 0.9 * len(chosen)
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    seconds=st.floats(1e-9, 1e10),
+    size=st.integers(1, 999_999),
+    others=st.sets(st.integers(1, 999_999), min_size=1, max_size=4),
+    switches=st.none() | st.floats(0, 1e24),
+    environment=st.sampled_from(["lambda", "openwhisk"]),
+)
+def test_whatever_was_run_there_is_an_answer_within_its_range(
+    ask: Ask, seconds: float, size: int, others: set[int], switches: float | None, environment: str
+) -> None:
+    run = {"memory": f"{size}MB", "time": seconds}
+    if switches is not None:
+        run["context_switches"] = switches
+    others = others - {size} or {size % 999_999 + 1}
+    found = _guarded(ask(run, at=tuple(f"{other}MB" for other in others), environment=environment))
+    json.dumps([found.seconds.tolist(), found.unlike], allow_nan=False)
