@@ -2,11 +2,14 @@
 
 Every method goes through the same folds of seven tests; none is ever shown a run that is not known. A fold
 that is finished is kept, so an interrupted bench goes on where it stopped. `--data` is the folder that holds
-`multicloud`, `scout` and `serverless-memory`; the functions measured by Trimtab itself come with it.
+`multicloud`, `scout`, `serverless-memory` and perhaps other `functions` than those that Trimtab measured.
+`--shipped` scores the weights that come with Trimtab, which is no test on the data they were learned from.
 """
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
@@ -18,9 +21,12 @@ from trimtab.bench.finished import Finished
 from trimtab.bench.options import BenchOptions
 from trimtab.bench.result import BenchResult, Table
 from trimtab.core import BadInputError
+from trimtab.predict import shipped_foundation
 from trimtab.predict.fewshot import (
     BUNDLED_FUNCTIONS,
+    Case,
     Curves,
+    FittedOurs,
     Flash,
     Fold,
     ForestSettings,
@@ -48,7 +54,10 @@ from trimtab.predict.fewshot import (
     spread_predictions,
 )
 
+BUNDLED = BUNDLED_FUNCTIONS.parent.parent
+FUNCTIONS = Path(BUNDLED_FUNCTIONS.parent.name) / BUNDLED_FUNCTIONS.name
 WORKERS = 2
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 # Tests whose applications come from elsewhere than those trained on: nothing there calibrates a range.
 SHIFTED = ("functions_env", "serverless_a")
 _QUICK_FOLDS = 2
@@ -57,48 +66,56 @@ OURS = "trimtab"
 
 @dataclass(frozen=True, slots=True)
 class Test:
-    """A data set and how it is split."""
+    """A data set, the folder it is in, how it is split, and which shipped predictor is made for it."""
 
     title: str
-    folds: Callable[[Path | None, int], list[Fold]]
+    folder: str
+    folds: Callable[[Path, int], list[Fold]]
+    corpus: str
 
 
-def _functions(data: Path | None, seed: int) -> list[Fold]:
-    return protocol.functions(functions.read(BUNDLED_FUNCTIONS), seed=seed)
+def _functions(data: Path, seed: int) -> list[Fold]:
+    return protocol.functions(functions.read(data / FUNCTIONS), seed=seed)
 
 
-def _functions_elsewhere(data: Path | None, seed: int) -> list[Fold]:
-    return protocol.functions_elsewhere(functions.read(BUNDLED_FUNCTIONS), seed=seed)
+def _functions_elsewhere(data: Path, seed: int) -> list[Fold]:
+    return protocol.functions_elsewhere(functions.read(data / FUNCTIONS), seed=seed)
 
 
-def _serverless_a(data: Path | None, seed: int) -> list[Fold]:
-    return protocol.synthetic_to_real(serverless.read(_needed(data)))
+def _serverless_a(data: Path, seed: int) -> list[Fold]:
+    return protocol.synthetic_to_real(serverless.read(data))
 
 
-def _serverless_b(data: Path | None, seed: int) -> list[Fold]:
-    return protocol.leave_functions_out(serverless.read(_needed(data)), seed=seed)
+def _serverless_b(data: Path, seed: int) -> list[Fold]:
+    return protocol.leave_functions_out(serverless.read(data), seed=seed)
 
 
-def _multicloud_ok(data: Path | None, seed: int) -> list[Fold]:
-    return protocol.leave_application_out(multicloud.read(_needed(data), completed_only=True), seed=seed)
+def _multicloud_ok(data: Path, seed: int) -> list[Fold]:
+    return protocol.leave_application_out(multicloud.read(data, completed_only=True), seed=seed)
 
 
-def _multicloud_all(data: Path | None, seed: int) -> list[Fold]:
-    return protocol.leave_application_out(multicloud.read(_needed(data)), seed=seed)
+def _multicloud_all(data: Path, seed: int) -> list[Fold]:
+    return protocol.leave_application_out(multicloud.read(data), seed=seed)
 
 
-def _scout(data: Path | None, seed: int) -> list[Fold]:
-    return protocol.leave_application_out(scout.read(_needed(data)).completed(), seed=seed)
+def _scout(data: Path, seed: int) -> list[Fold]:
+    return protocol.leave_application_out(scout.read(data).completed(), seed=seed)
 
 
 TESTS: Mapping[str, Test] = {
-    "functions": Test("functions, unseen applications, Lambda's law", _functions),
-    "functions_env": Test("functions, unseen applications and law (OpenWhisk's)", _functions_elsewhere),
-    "serverless_a": Test("serverless-memory A: synthetic to real", _serverless_a),
-    "serverless_b": Test("serverless-memory B: two functions left out", _serverless_b),
-    "multicloud_ok": Test("multicloud, completed runs", _multicloud_ok),
-    "multicloud_all": Test("multicloud, all runs", _multicloud_all),
-    "scout": Test("scout, clusters", _scout),
+    "functions": Test("functions, unseen applications, Lambda's law", "functions", _functions, "functions"),
+    "functions_env": Test(
+        "functions, unseen applications and law (OpenWhisk's)", "functions", _functions_elsewhere, "functions"
+    ),
+    "serverless_a": Test(
+        "serverless-memory A: synthetic to real", "serverless-memory", _serverless_a, "functions"
+    ),
+    "serverless_b": Test(
+        "serverless-memory B: two functions left out", "serverless-memory", _serverless_b, "functions"
+    ),
+    "multicloud_ok": Test("multicloud, completed runs", "multicloud", _multicloud_ok, "multicloud"),
+    "multicloud_all": Test("multicloud, all runs", "multicloud", _multicloud_all, "multicloud"),
+    "scout": Test("scout, clusters", "scout", _scout, "scout"),
 }
 
 METHODS: Mapping[str, Predictor] = {
@@ -139,41 +156,46 @@ PUBLISHED = {
 
 
 def run(options: BenchOptions) -> BenchResult:
-    """All methods through all tests that the data is there for."""
-    methods = QUICK if options.quick else METHODS
+    """All methods through all tests that the data is there for; or the shipped weights, fitting nothing."""
+    if options.data is not None and not options.data.is_dir():
+        raise BadInputError(f"there is no folder {options.data}")
     folds = {name: folds for name in TESTS if (folds := _folds(name, options))}
+    methods = {OURS: METHODS[OURS]} if options.shipped else QUICK if options.quick else METHODS
     tasks = [(test, method, at) for test in folds for at in range(len(folds[test])) for method in methods]
-    found = _finish(tasks, folds, methods, options)
+    found = (
+        _score_shipped(tasks, folds, options) if options.shipped else _finish(tasks, folds, methods, options)
+    )
     figures: dict[str, Any] = {}
     coverage: dict[str, Any] = {}
     scores: dict[str, dict[str, dict[int, Scores]]] = {}
     for test in folds:
         for method in methods:
             parts = [found[test, method, at] for at in range(len(folds[test]))]
-            by_shots = {k: Predictions.join([p[k] for p in parts if k in p]) for k in protocol.SHOTS}
+            shots = [k for k in protocol.SHOTS if any(k in part for part in parts)]
+            by_shots = {k: Predictions.join([p[k] for p in parts if k in p]) for k in shots}
             scores.setdefault(test, {})[method] = {k: score(each) for k, each in by_shots.items()}
             if method == OURS:
                 coverage[test] = {f"k{k}": _coverage(each) for k, each in by_shots.items()}
         figures[test] = {m: {f"k{k}": s.mean_ape for k, s in by.items()} for m, by in scores[test].items()}
     baselines = {t: {m: by for m, by in each.items() if m != OURS} for t, each in figures.items()}
     covered = [value for test in coverage if test not in SHIFTED for value in coverage[test].values()]
-    figures["coverage90"] = {**coverage, "mean": float(np.mean(covered))}
+    figures["coverage90"] = {**coverage, **({"mean": float(np.mean(covered))} if covered else {})}
     tables = (*(_table(test, scores[test]) for test in folds), _coverage_table(coverage))
     return BenchResult("fewshot", figures, baselines, PUBLISHED, options.seed, tables)
 
 
-def _needed(data: Path | None) -> Path:
-    if data is None:
-        raise BadInputError("this test needs --data with the folder of the public data sets")
-    return data
-
-
 def _folds(test: str, options: BenchOptions) -> list[Fold]:
-    """The folds of a test; none where its data is not given."""
-    if options.data is None and not test.startswith("functions"):
-        return []
-    folds = TESTS[test].folds(options.data, options.seed)
+    """The folds of a test; none where its data is not there. Without others, it is our own functions."""
+    folder = _folder(test, options)
+    folds = TESTS[test].folds(folder.parent, options.seed) if folder.is_dir() else []
     return folds[:_QUICK_FOLDS] if options.quick else folds
+
+
+def _folder(test: str, options: BenchOptions) -> Path:
+    """Where a test's data set is; our own functions where there are no others."""
+    given = (options.data or BUNDLED) / TESTS[test].folder
+    own = BUNDLED / TESTS[test].folder
+    return own if own.is_dir() and not given.is_dir() else given
 
 
 Task = tuple[str, str, int]
@@ -187,19 +209,20 @@ def _finish(
     options: BenchOptions,
 ) -> dict[Task, ByShots]:
     """Every task's predictions: those kept from before, the others now, two at a time."""
-    kept = Finished.of("fewshot", options)
-    found = {task: before for task in tasks if (before := kept.load(task)) is not None}
+    kept = Finished.of("fewshot", options, [_folder(test, options) for test in folds])
+    found = {task: done for task in tasks if (done := kept.load(task, methods[task[1]])) is not None}
     todo = [task for task in tasks if task not in found]
     with (
+        _one_thread_each(),
         options.progress(len(todo), "learning and predicting") as step,
-        ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn"), initializer=_one_thread) as pool,
+        ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn")) as pool,
     ):
         running = {pool.submit(_predict, methods[m], folds[test][at]): (test, m, at) for test, m, at in todo}
         try:
-            for done in as_completed(running):
-                task = running[done]
-                found[task] = done.result()
-                kept.save(task, found[task])
+            for finished in as_completed(running):
+                task = running[finished]
+                found[task] = finished.result()
+                kept.save(task, methods[task[1]], found[task])
                 step(task)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
@@ -207,12 +230,44 @@ def _finish(
     return found
 
 
-def _one_thread() -> None:
-    """Two processes share the machine; libraries that start threads of their own only get in the way."""
-    import os
+def _score_shipped(
+    tasks: list[Task], folds: Mapping[str, list[Fold]], options: BenchOptions
+) -> dict[Task, ByShots]:
+    """The shipped predictor made for each data set; functions' for those of others."""
+    predictors = shipped_foundation().predictors
+    found = {}
+    for task in options.track(tasks, "predicting"):
+        test, _, at = task
+        found[task] = spread_predictions(_AsShipped(predictors[TESTS[test].corpus]), [folds[test][at]])
+    return found
 
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ[name] = "1"
+
+@dataclass(frozen=True, slots=True)
+class _AsShipped:
+    """A predictor that has learned already."""
+
+    fitted: FittedOurs
+
+    def fit(self, cases: Sequence[Case]) -> FittedOurs:
+        return self.fitted
+
+
+@contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """Two processes share the machine: libraries that start threads of their own only get in the way.
+
+    Spawned processes inherit this before they load anything.
+    """
+    before = {name: os.environ.get(name) for name in _THREADS}
+    os.environ.update(dict.fromkeys(_THREADS, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _predict(method: Predictor, fold: Fold) -> ByShots:

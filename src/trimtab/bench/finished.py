@@ -1,6 +1,8 @@
 """Parts of a long bench that are done, kept on disk until code, data or options change."""
 
 import hashlib
+import zipfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +16,8 @@ from trimtab.kernel import write_whole
 from trimtab.predict import fewshot
 from trimtab.predict.fewshot import Predictions
 
+# All that reading a damaged archive has been seen to raise.
+_DAMAGE = (OSError, ValueError, KeyError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error)
 _PER_SHOTS = ("application", "case", "predicted", "measured", "low", "high")
 
 
@@ -24,39 +28,41 @@ class Finished:
     folder: Path
 
     @classmethod
-    def of(cls, bench: str, options: BenchOptions) -> "Finished":
+    def of(cls, bench: str, options: BenchOptions, data: Sequence[Path]) -> "Finished":
         """Where this bench, run with this code on this data, keeps what is done."""
         digest = hashlib.sha256(f"{options.quick} {options.seed}".encode())
         for path in sorted(Path(fewshot.__path__[0]).glob("*.py")):
             digest.update(path.read_bytes())
-        digest.update(fewshot.BUNDLED_FUNCTIONS.read_bytes())
-        for path in sorted(options.data.glob("*/*.gz")) if options.data else []:
-            digest.update(f"{path.name} {path.stat().st_size}".encode())
+        for folder in sorted(data):
+            for path in sorted(path for path in folder.iterdir() if path.is_file()):
+                digest.update(path.name.encode())
+                digest.update(path.read_bytes())
         return cls(home() / "bench" / bench / digest.hexdigest()[:16])
 
-    def load(self, task: Sequence[object]) -> dict[int, Predictions] | None:
+    def load(self, task: Sequence[object], method: object) -> dict[int, Predictions] | None:
         """A part's predictions by known runs; None if it has to be done, or what was kept is damaged."""
-        path = self._path(task)
+        path = self._path(task, method)
         if not path.exists():
             return None
         try:
-            with np.load(path, allow_pickle=False) as kept:
+            with open(path, "rb") as file, np.load(file, allow_pickle=False) as kept:
                 shots = sorted({int(name.partition("/")[0]) for name in kept.files})
                 return {k: _predictions({f: kept[f"{k}/{f}"] for f in _PER_SHOTS}) for k in shots}
-        except (OSError, ValueError, KeyError):
+        except _DAMAGE:
             return None
 
-    def save(self, task: Sequence[object], found: dict[int, Predictions]) -> None:
-        """Keep a part."""
+    def save(self, task: Sequence[object], method: object, found: dict[int, Predictions]) -> None:
+        """Keep a part, done by a method with these settings."""
         arrays: dict[str, Any] = {}
         for shots, each in found.items():
             for name in _PER_SHOTS:
                 value = getattr(each, name)
                 arrays[f"{shots}/{name}"] = np.array([] if value is None else value)
-        write_whole(self._path(task), lambda file: np.savez_compressed(file, **arrays))
+        write_whole(self._path(task, method), lambda file: np.savez_compressed(file, **arrays))
 
-    def _path(self, task: Sequence[object]) -> Path:
-        return self.folder / ("-".join(str(part) for part in task) + ".npz")
+    def _path(self, task: Sequence[object], method: object) -> Path:
+        settings = hashlib.sha256(repr(method).encode()).hexdigest()[:8]
+        return self.folder / ("-".join([*map(str, task), settings]) + ".npz")
 
 
 def _predictions(fields: dict[str, np.ndarray]) -> Predictions:

@@ -88,10 +88,3 @@ def test_all_times_a_factor_longer_move_the_mean_alone(times: np.ndarray, model:
     longer = fit_curves(times + 3.0, CPUS, PRIOR)
     np.testing.assert_allclose(longer.mean, model.mean + 3.0, atol=1e-4)
     np.testing.assert_allclose(longer.covariance, model.covariance, atol=1e-4)
-
-
-@pytest.mark.filterwarnings("ignore:Mean of empty slice")
-@pytest.mark.xfail(strict=True, reason="the level of an application without any time is not a number")
-def test_an_application_without_any_time_teaches_nothing(times: np.ndarray, model: CurveModel) -> None:
-    found = fit_curves(np.vstack([times, np.full(6, np.nan)]), CPUS, PRIOR)
-    np.testing.assert_allclose(found.mean, model.mean, atol=0.1)

@@ -200,7 +200,6 @@ def test_rates_are_compared_by_ratio_and_fractions_by_difference() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Mean of empty slice")
-@pytest.mark.xfail(strict=True, reason="the level of an application without any time is not a number")
 def test_a_training_case_without_any_time_teaches_nothing(unseen: list[Case]) -> None:
     empty = _machine_case(np.full(12, np.nan), application="failed everywhere")
     fitted = Curves().fit([*_population(10, seed=0), empty])

@@ -113,7 +113,6 @@ def test_the_order_of_the_known_makes_no_difference(make_case: MakeCase) -> None
     np.testing.assert_allclose(_features(case, 0, 3), _features(case, 3, 0))
 
 
-@pytest.mark.xfail(strict=True, reason="the line is drawn through the known in their order, not by size")
 def test_the_order_of_the_configurations_makes_no_difference(make_case: MakeCase) -> None:
     case = _function(make_case, 1.0, 2.0, punished=True)
     backwards = case.only([4, 3, 2, 1, 0])
@@ -232,7 +231,6 @@ def test_it_needs_a_known_run_and_a_case_to_learn_from(make_case: MakeCase, fitt
         SMALL.fit([])
 
 
-@pytest.mark.xfail(strict=True, raises=ValueError, reason="NumPy refuses to join no examples")
 def test_cases_with_one_run_each_teach_nothing_and_it_says_so(make_case: MakeCase) -> None:
     with pytest.raises(TrimtabError):
         SMALL.fit([make_case((1.0,), application="a"), make_case((2.0,), application="b")])

@@ -168,7 +168,6 @@ def test_who_is_not_made_for_the_cases_is_left_out(make_case: MakeCase) -> None:
     assert fitted.shares == (1.0,)
 
 
-@pytest.mark.xfail(strict=True, raises=ValueError, reason="the best of no blends is looked for")
 def test_if_no_member_is_made_for_the_cases_it_says_so(make_case: MakeCase) -> None:
     class Unsuited(Leaves):
         def suits(self, cases: object) -> bool:
@@ -253,7 +252,6 @@ def test_it_needs_a_known_run_and_a_case_to_learn_from(fitted: FittedOurs, make_
         SMALL.fit([])
 
 
-@pytest.mark.xfail(strict=True, raises=ValueError, reason="leaves cannot be fitted to cases with one run")
 def test_an_application_with_one_run_does_not_keep_the_others_from_being_learned(make_case: MakeCase) -> None:
     """Left out one by one, the other application leaves nothing but a case with one run to learn from."""
     rich, poor = _functions(make_case, 2, seed=0)

@@ -14,6 +14,9 @@ ROW: dict[str, Any] = {
     "memory_mb": 128,
     "repetition": 0,
     "dur_mean": 500.0,
+    "dur_median": 450.0,
+    "dur_std": 100.0,
+    "dur_min": 400.0,
     "userDiff_mean": 250_000.0,
     "sysDiff_mean": 50_000.0,
     "vContextSwitches_mean": 5.0,
@@ -38,6 +41,7 @@ def test_metrics_are_per_second_of_run_time(tmp_path: Path, write_csv: Callable[
     assert other.name == "matmul-1"
     assert python.configurations == ("128MB",)
     shown = {"cpu_user": 0.5, "context_switches": 10.0, "bytes_read": 2048.0, "memory_used": 2.0**20}
+    shown |= {"seconds_median": 0.9, "seconds_deviation": 0.2, "seconds_least": 0.8}
     assert {name: python.metric(name)[0] for name in shown} == shown
     assert node.metric("memory_fraction")[0] == 0.25
 

@@ -107,7 +107,6 @@ def test_hidden_runs_are_never_read(make_case: MakeCase, data: st.DataObject) ->
     np.testing.assert_array_equal(found, Stretch().predict(case.seen_at(known), known))
 
 
-@pytest.mark.xfail(strict=True, reason="of several known runs on one share, only the first is looked at")
 def test_the_order_of_the_known_makes_no_difference(make_case: MakeCase) -> None:
     cpus = np.array([0.25, 0.5, 1.0, 2.0, 4.0])
     case = make_case((8.0, 5.0, 3.0, 2.5, 2.0), settings=_settings(cpus))

@@ -49,6 +49,7 @@ class Curves:
         return True
 
     def fit(self, cases: Sequence[Case]) -> "FittedCurves":
+        cases = [case for case in cases if not np.isnan(case.seconds).all()]
         need_cases(cases, self.name)
         matrix = TimeMatrix.of(cases)
         places = coordinates(matrix.settings)

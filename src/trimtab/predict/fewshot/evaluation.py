@@ -1,14 +1,21 @@
 """A predictor through the folds of a protocol; it is handed cases with all but the known blanked out."""
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
 
 from trimtab.predict.fewshot.case import Case
-from trimtab.predict.fewshot.ours import FittedOurs, Ours
+from trimtab.predict.fewshot.ours import FittedOurs
 from trimtab.predict.fewshot.predictor import Predictor, Rows
 from trimtab.predict.fewshot.protocol import Episode, Fold
 from trimtab.predict.fewshot.schema import Array
 from trimtab.predict.fewshot.scores import Predictions, Scores, score
+
+
+class RangedPredictor(Protocol):
+    """One whose answers come with a range."""
+
+    def fit(self, cases: Sequence[Case]) -> FittedOurs: ...
+
 
 # Seconds, and the range around them where one is stated.
 Answer = tuple[Array, Array | None, Array | None]
@@ -24,7 +31,7 @@ def predictions(predictor: Predictor, folds: Iterable[Fold]) -> dict[int, Predic
     return _gathered(predictor, folds, lambda fitted, case, known: (fitted.predict(case, known), None, None))
 
 
-def spread_predictions(predictor: Ours, folds: Iterable[Fold]) -> dict[int, Predictions]:
+def spread_predictions(predictor: RangedPredictor, folds: Iterable[Fold]) -> dict[int, Predictions]:
     """The same with the range stated for each."""
 
     def ranged(fitted: FittedOurs, case: Case, known: Rows) -> Answer:

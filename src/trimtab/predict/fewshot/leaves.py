@@ -11,6 +11,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
+from trimtab.core import BadInputError
 from trimtab.predict.fewshot.case import Case
 from trimtab.predict.fewshot.forest import Forest, ForestSettings
 from trimtab.predict.fewshot.predictor import Rows, known_log_seconds, need_cases
@@ -47,7 +48,8 @@ class Leaves:
 
     def suits(self, cases: Sequence[Case]) -> bool:
         """Made for one thing in several sizes; a catalog of machines has too many corners."""
-        return bool(np.median([len(case) for case in cases]) <= _MOST_SIZES)
+        runs = [int((~np.isnan(case.seconds)).sum()) for case in cases]
+        return bool(np.median([len(case) for case in cases]) <= _MOST_SIZES and max(runs) > 1)
 
     def fit(self, cases: Sequence[Case]) -> "FittedLeaves":
         need_cases(cases, self.name)
@@ -58,6 +60,8 @@ class Leaves:
                 rule = stretched(shown, known)
                 rows.append(features(shown, known, rule)[targets])
                 labels.append(np.clip(np.log(case.seconds[targets]) - rule[targets], -_CLIP, _CLIP))
+        if not rows:
+            raise BadInputError(f"{self.name} needs a case with two runs at least to learn from")
         examples, label = np.concatenate(rows), np.concatenate(labels)
         return FittedLeaves(
             Forest.fit(examples, label, self.forest),
@@ -128,7 +132,8 @@ def _columns(case: Case, known: Rows, rule: Array, log_seconds: Array) -> Iterat
     yield "least time", _least(log_seconds[known] + np.log(case.metric("seconds_least")[known])) - rule
     yield "most memory", _most(resident[known]) - memory
     yield "most switches", ones * _most(_log_rate(case.metric("context_switches"))[known])
-    yield "line", np.interp(size, size[known], log_seconds[known]) - rule
+    by_size = known[np.argsort(size[known], kind="stable")]
+    yield "line", np.interp(size, size[by_size], log_seconds[by_size]) - rule
     order = np.argsort(np.abs(size[known][None] - size[:, None]), axis=1, kind="stable")
     for rank, which in (("nearest", order[:, 0]), ("second", order[:, min(1, len(known) - 1)])):
         row = known[which]

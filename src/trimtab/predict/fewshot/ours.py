@@ -12,6 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
+from trimtab.core import BadInputError
 from trimtab.predict.fewshot.case import Case
 from trimtab.predict.fewshot.curves import Curves
 from trimtab.predict.fewshot.leaves import Leaves
@@ -70,6 +71,8 @@ class Ours:
     def fit(self, cases: Sequence[Case]) -> "FittedOurs":
         need_cases(cases, self.name)
         members = tuple(member for member in self.members if member.suits(cases))
+        if not members:
+            raise BadInputError("none of the blended predictors is made for such cases")
         trial = _Trial.of(self, members, cases)
         shares, caution = trial.best_blend(len(members))
         return FittedOurs(
@@ -153,6 +156,8 @@ class _Trial:
         for group in groups if len(applications) > 1 else []:
             rest = [case for case in cases if case.application not in group]
             met = [case for case in cases if case.application in group]
+            if not all(member.suits(rest) for member in chosen):
+                continue
             episodes = _sample(met, ours.episodes // len(groups), random)
             members = [member.fit(rest) for member in chosen]
             rules = {rule.name: rule.fit(rest) for rule in ours.rules}

@@ -40,7 +40,8 @@ def stretched(case: Case, known: Rows) -> Array:
         return np.log(Interpolation().predict(case, known))
     if len(known) > 1 and np.ptp(share[known]) > 0:
         return _fitted(np.exp(log_seconds), share[known], share)
-    return stretched_from(case, int(np.asarray(known)[0]), share)
+    each = [stretched_from(case, row, share) for row in np.asarray(known).tolist()]
+    return np.asarray(np.mean(each, axis=0))
 
 
 def stretched_from(case: Case, row: int, share: Array) -> Array:
