@@ -68,7 +68,15 @@ def test_json_is_one_object_with_a_prediction_for_each_size(trimtab: Trimtab, ap
     called = trimtab("predict", "--app", str(app), "--at", "128MB, 1GB,", "--json")
     assert called.status == 0
     answer = json.loads(called.out)
-    assert answer.keys() == {"decision", "chosen_by", "reason", "unlikeness", "rule", "predictions"}
+    assert answer.keys() == {
+        "decision",
+        "chosen_by",
+        "reason",
+        "unlikeness",
+        "rule",
+        "predictions",
+        "contributions",
+    }
     assert answer["chosen_by"] in ("model", "rule")
     assert [line["configuration"] for line in answer["predictions"]] == ["512MB", "128MB", "1024MB"]
     assert [line["known"] for line in answer["predictions"]] == [True, False, False]

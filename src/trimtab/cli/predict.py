@@ -63,6 +63,7 @@ def predict(
         print(json.dumps(_plain(made, found, lines)))
         return
     _show(Console(highlight=False), request, found, lines)
+    _explain(made)
     if keep:
         (best,) = made.action.values()
         print(f"decision {made.id}: {best} is the {made.reason.split(' of ')[0]}")
@@ -78,7 +79,20 @@ def _plain(made: Any, found: Any, lines: Any) -> dict[str, Any]:
         "unlikeness": found.unlike,
         "rule": found.rule_name,
         "predictions": [to_plain(line) for line in lines],
+        "contributions": {part.name: part.value for part in made.contributions},
     }
+
+
+def _explain(made: Any) -> None:
+    """The parts of the best place's time, in words; nothing where it was measured."""
+    from trimtab.core.units import format_duration
+
+    if made.contributions:
+        (best,) = made.action.values()
+        print(f"{best} takes {format_duration(made.estimates['time'].value)}:")
+        for part in made.contributions:
+            sign = "-" if part.value < 0 else "+"
+            print(f"  {part.name:32} {sign}{format_duration(abs(part.value))}")
 
 
 def _show(console: Any, request: Any, found: Any, lines: Any) -> None:

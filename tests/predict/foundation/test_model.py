@@ -138,27 +138,15 @@ def test_arrays_without_any_words_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "words", ["{}", '{"functions": {}}', "[]", "nonsense", '{"functions": {"members": []}}']
 )
-def test_words_of_an_early_file_that_do_not_fit_its_arrays_are_refused(
-    saved: Path, tmp_path: Path, words: str
-) -> None:
-    """Early files have a checksum over the arrays alone; a foundation without predictors is none."""
-    from trimtab.predict.foundation.model import _checksums
+def test_words_that_do_not_fit_the_arrays_are_refused(saved: Path, tmp_path: Path, words: str) -> None:
+    from trimtab.predict.foundation.model import _checksum
 
     arrays = load_file(saved)
     about = {**_metadata(saved), "words": words}
-    about["checksum"] = _checksums(arrays, about)[1]
-    other = tmp_path / "early.safetensors"
+    about["checksum"] = _checksum(arrays, about)
+    other = tmp_path / "other.safetensors"
     save_file(arrays, other, about)
     assert "its arrays are not those it describes" in _refused(other)
-
-
-def test_an_early_file_that_is_whole_is_read(saved: Path, tmp_path: Path) -> None:
-    from trimtab.predict.foundation.model import _checksums
-
-    arrays, about = load_file(saved), _metadata(saved)
-    early = tmp_path / "early.safetensors"
-    save_file(arrays, early, {**about, "checksum": _checksums(arrays, about)[1]})
-    assert load_foundation(early).predictors.keys() == {"functions"}
 
 
 def test_a_save_that_fails_leaves_the_old_file_and_nothing_else(

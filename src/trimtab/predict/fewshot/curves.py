@@ -21,7 +21,7 @@ from trimtab.predict.fewshot.spread import Spread
 
 _DRAWS = 11  # samples that stand for one Gaussian
 _LEAST_VARIANCE = 1e-4
-_FORGETTABLE = 1e-4  # experts less likely than that are left out
+_MOST_EXPERTS = 40  # of more than that, only the most likely are heard
 _UNRELATED = 2.0  # expected squared distance of two unrelated applications' standardised metrics
 _FRACTIONS = tuple(
     name for name, meaning in METRIC_MEANINGS.items() if "fraction" in meaning or " over " in meaning
@@ -82,7 +82,7 @@ class FittedCurves:
             columns, columns[known], log_seconds, self._prior(case, known, columns)
         )
         weights = np.exp(log_weights - log_weights.max())
-        kept = weights > _FORGETTABLE * weights.sum()
+        kept = np.argsort(-weights, kind="stable")[:_MOST_EXPERTS]
         means, deviations, weights = means[kept], np.sqrt(variances[kept]), weights[kept]
         samples = means[:, None] + deviations[:, None] * _normal_quantiles()[None, :, None]
         shares = np.repeat(weights / _DRAWS, _DRAWS)

@@ -36,9 +36,11 @@ class TimeMatrix:
     def columns(self, case: Case) -> NDArray[np.intp]:
         """The column of each of the case's configurations; of one never seen, that of the nearest to it."""
         found = [self.column_of.get(key, -1) for key in case.configurations]
-        for row in (row for row, column in enumerate(found) if column < 0):
-            found[row] = int(distances(case.settings[row : row + 1], self.settings)[0].argmin())
-        return np.array(found, dtype=np.intp)
+        columns = np.array(found, dtype=np.intp)
+        unseen = np.flatnonzero(columns < 0)
+        if unseen.size:
+            columns[unseen] = distances(case.settings[unseen], self.settings).argmin(axis=1)
+        return columns
 
     def median_log_ratio(self, column: int) -> Array:
         """Over the cases, the median of log(seconds there / seconds in this column); NaN if none has both."""

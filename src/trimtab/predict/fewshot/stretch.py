@@ -34,13 +34,14 @@ class Stretch:
 
 def stretched(case: Case, known: Rows) -> Array:
     """Log seconds under every configuration."""
+    known = np.sort(known)
     log_seconds = known_log_seconds(case, known)
     share = cpu_share(case)
     if np.isnan(share).any() or np.ptp(share) == 0:
         return np.log(Interpolation().predict(case, known))
     if len(known) > 1 and np.ptp(share[known]) > 0:
         return _fitted(np.exp(log_seconds), share[known], share)
-    each = [stretched_from(case, row, share) for row in np.asarray(known).tolist()]
+    each = [stretched_from(case, row, share) for row in known.tolist()]
     return np.asarray(np.mean(each, axis=0))
 
 
@@ -59,8 +60,12 @@ def cpu_share(case: Case) -> Array:
 
 def _fitted(seconds: Array, known_share: Array, share: Array) -> Array:
     """Idle time and work, neither negative, by least squares of the relative errors."""
-    from scipy.optimize import nnls
-
-    columns = np.column_stack([np.ones_like(known_share), 1.0 / known_share])
-    (idle, work), _ = nnls(columns / seconds[:, None], np.ones_like(seconds))
+    constant, slope = 1.0 / seconds, 1.0 / (known_share * seconds)
+    (idle, work), *_ = np.linalg.lstsq(np.column_stack([constant, slope]), np.ones_like(seconds), rcond=None)
+    if idle < 0 or work < 0:
+        # The best without one of them: the other alone, whichever leaves less.
+        alone = [(constant.sum() / (constant @ constant), 0.0), (0.0, slope.sum() / (slope @ slope))]
+        idle, work = min(
+            alone, key=lambda pair: float(((pair[0] * constant + pair[1] * slope - 1) ** 2).sum())
+        )
     return np.asarray(np.log(np.maximum(idle + work / share, _LEAST)))

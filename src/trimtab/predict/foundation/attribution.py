@@ -37,33 +37,34 @@ class _Player:
     row: int | None = None
 
 
-def contributions(answer: Answer, case: Case, known: Rows, target: int) -> tuple[Contribution, ...]:
-    """The predicted seconds of one configuration, in parts that add up to it."""
+def contributions(
+    answer: Answer, case: Case, known: Rows, target: int, places: Sequence[str] | None = None
+) -> tuple[Contribution, ...]:
+    """The predicted seconds of one configuration, in parts that add up to it; `places` are names to use."""
+    names = places or case.configurations
     base = int(known[distances(case.settings[[target]], case.settings[known])[0].argmin()])
-    players = _players(case, known, base)
+    players = _players(case, known, base, names)
     worth: dict[frozenset[int], float] = {}
     for size in range(len(players) + 1):
         for some in combinations(range(len(players)), size):
             shown, rows = _shown(case, base, [players[i] for i in some])
             worth[frozenset(some)] = float(answer(shown, rows)[target])
     start = float(case.seconds[base])
-    parts = [Contribution(f"measured under {case.configurations[base]}", start)]
-    parts.append(Contribution(f"under {case.configurations[target]} instead", worth[frozenset()] - start))
+    parts = [Contribution(f"measured at {names[base]}", start)]
+    parts.append(Contribution(f"at {names[target]} instead", worth[frozenset()] - start))
     for number, player in enumerate(players):
         parts.append(Contribution(player.name, _shapley(number, len(players), worth)))
     return tuple(parts)
 
 
-def _players(case: Case, known: Rows, base: int) -> list[_Player]:
+def _players(case: Case, known: Rows, base: int, names: Sequence[str]) -> list[_Player]:
     found = []
     for name, metrics in GROUPS.items():
         columns = tuple(METRICS.index(metric) for metric in metrics)
         if not np.isnan(case.metrics[known][:, list(columns)]).all():
             found.append(_Player(name, columns))
     return found + [
-        _Player(f"the run under {case.configurations[row]}", row=row)
-        for row in np.asarray(known).tolist()
-        if row != base
+        _Player(f"the run at {names[row]}", row=row) for row in np.asarray(known).tolist() if row != base
     ]
 
 

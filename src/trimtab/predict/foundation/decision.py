@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trimtab.core import Answer, Clock, Decision, Estimate, RealClock
+from trimtab.core import Answer, Clock, Contribution, Decision, Estimate, RealClock
 from trimtab.predict.fewshot import Array
+from trimtab.predict.foundation.attribution import contributions
 from trimtab.predict.foundation.guard import MODEL, Guarded
 from trimtab.predict.foundation.request import Request
 
@@ -65,7 +66,16 @@ def decision(request: Request, found: Guarded, made: list[Line], clock: Clock | 
         model=model,
         alternatives=tuple(_answer(key, line, chosen.who) for line in made if line is not best),
         reason=f"{what} of {len(made)} in {request.case.environment}; the {found.chosen_by}: {found.reason}",
+        contributions=() if best.known else explanation(request, found, best),
     )
+
+
+def explanation(request: Request, found: Guarded, line: Line) -> tuple[Contribution, ...]:
+    """What makes up the chosen answer for one configuration, in seconds."""
+    fitted = request.fitted
+    chosen = fitted if found.chosen_by == "model" else fitted.rules[found.rule_name]
+    target = request.places.index(line.configuration)
+    return contributions(chosen.predict, request.case, request.known, target, request.places)
 
 
 def _best(made: list[Line], priced: bool) -> Line:

@@ -44,7 +44,7 @@ class Foundation:
             own, words[name] = to_weights(fitted)
             arrays |= {f"{name}/{key}": np.ascontiguousarray(array) for key, array in own.items()}
         about = {"schema": SCHEMA, "words": json.dumps(words), "card": json.dumps(self.card)}
-        about["checksum"] = _checksums(arrays, about)[0]
+        about["checksum"] = _checksum(arrays, about)
         write_whole(path, _safetensors().save(arrays, about))
 
 
@@ -66,7 +66,7 @@ def load_foundation(path: Path) -> Foundation:
             f"{path} was trained under another schema ({about.get('schema', 'none')}, this version reads "
             f"{SCHEMA}); train it again with trimtab models pretrain"
         )
-    if about.get("checksum") not in _checksums(arrays, about):
+    if about.get("checksum") != _checksum(arrays, about):
         raise BadInputError(f"{path} is damaged: its checksum does not fit; restore it or train it again")
     try:
         return _assembled(arrays, about)
@@ -93,17 +93,15 @@ def _assembled(arrays: Arrays, about: Mapping[str, str]) -> Foundation:
     return Foundation(predictors, json.loads(about["card"]))
 
 
-def _checksums(arrays: Arrays, about: Mapping[str, str]) -> tuple[str, str]:
-    """Over everything in the file, and over the arrays alone, as the first files had it."""
+def _checksum(arrays: Arrays, about: Mapping[str, str]) -> str:
+    """Over everything in the file."""
     digest = hashlib.sha256()
     for name in sorted(arrays):
         digest.update(name.encode())
         digest.update(np.ascontiguousarray(arrays[name]).tobytes())
-    arrays_alone = digest.hexdigest()
     shapes = {name: [str(array.dtype), array.shape] for name, array in sorted(arrays.items())}
-    words = [about.get("words"), about.get("card")]
-    digest.update(json.dumps([shapes, *words]).encode())
-    return digest.hexdigest(), arrays_alone
+    digest.update(json.dumps([shapes, about.get("words"), about.get("card")]).encode())
+    return digest.hexdigest()
 
 
 def _safetensors() -> Any:
