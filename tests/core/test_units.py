@@ -157,6 +157,8 @@ def test_any_text_gives_a_finite_amount_or_a_refusal(parse: Parse, text: str) ->
         (format_bytes, -1024.0, "-1 KiB"),
         (format_money, 12.1, "$12.10"),
         (format_money, 0.0123, "$0.0123"),
+        (format_money, 0.0000019374, "$0.00000194"),
+        (format_money, 1e-15, "$0.00"),
         (format_money, 0.0, "$0.00"),
         (format_money, 1234.5, "$1,234.50"),
         (format_money, 12345.4, "$12,345"),

@@ -116,11 +116,13 @@ def parse_money(text: str) -> float:
 
 
 def format_money(dollars: float) -> str:
-    """ "$12.10"; four digits below ten cents, none above ten thousand dollars."""
+    """ "$12.10"; four decimals below ten cents, three digits below a tenth of one, none above $10,000."""
     if not math.isfinite(dollars):
         return "∞"
     if dollars < 0:
         return "-" + format_money(-dollars)
+    if 0 < dollars < 0.001:
+        return f"${dollars:.{2 - math.floor(math.log10(dollars))}f}" if dollars > 1e-12 else "$0.00"
     if 0 < dollars < 0.1:
         return f"${dollars:.4f}"
     return f"${dollars:,.2f}" if dollars < 9999.995 else f"${dollars:,.0f}"
