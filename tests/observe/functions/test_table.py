@@ -1,5 +1,6 @@
 """A file that grows by whole applications, and refuses what is not its own."""
 
+import contextlib
 import json
 import resource
 import signal
@@ -101,22 +102,23 @@ def test_a_broken_companion_is_named(path: Path, text: str) -> None:
         MeasurementFile(path, SIZES, 0).finished(DRAWN)
 
 
-@pytest.fixture
+@contextlib.contextmanager
 def small_files() -> Iterator[None]:
-    """Files may not grow beyond 1,100 bytes, as on a full disk."""
+    """Files may not grow beyond 1,100 bytes, as on a full disk: not even the one pytest writes to."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1100, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    signal.signal(signal.SIGXFSZ, handler)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, handler)
 
 
-@pytest.mark.usefixtures("small_files")
 def test_a_full_disk_leaves_whole_applications(path: Path) -> None:
     file = MeasurementFile(path, SIZES, 0)
     before = path.read_text()
     many = [row for _ in range(5) for row in rows(DRAWN[2])]
-    with pytest.raises(StorageError, match="what was measured before is kept"):
+    with pytest.raises(StorageError, match="what was measured before is kept"), small_files():
         file.append(many)
     assert path.read_text() == before
