@@ -26,12 +26,12 @@ if TYPE_CHECKING:
         Request,
         guarded,
         load_foundation,
+        prediction_decision,
+        prediction_lines,
         pretrain,
         read_request,
         shipped_foundation,
     )
-    from trimtab.predict.foundation import decision as prediction_decision
-    from trimtab.predict.foundation import lines as prediction_lines
     from trimtab.predict.measurements import MeasuredStep, read_measurements
     from trimtab.predict.scale_out import ScaleOutAssumptions, restart_factor
 
@@ -92,6 +92,8 @@ _ROOMS = {
     "load_foundation": "foundation",
     "predict_memory": "fit",
     "predict_seconds": "fit",
+    "prediction_decision": "foundation",
+    "prediction_lines": "foundation",
     "pretrain": "foundation",
     "ranges_without_the_model": "fit",
     "read_measurements": "measurements",
@@ -101,13 +103,7 @@ _ROOMS = {
 }
 
 
-# Names that say here what they say inside of their room.
-_OTHERWISE = {"prediction_decision": "decision", "prediction_lines": "lines"}
-
-
 def __getattr__(name: str) -> Any:
-    if name in _OTHERWISE:
-        return getattr(import_module(f"{__name__}.foundation"), _OTHERWISE[name])
     if name not in _ROOMS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_ROOMS[name]}"), name)

@@ -1,6 +1,6 @@
 """What ships learned: predictors fitted to several data sets, in one file, and a guard in front of them."""
 
-from trimtab.predict.foundation.decision import Line, decision, lines
+from trimtab.predict.foundation.decision import Line, prediction_decision, prediction_lines
 from trimtab.predict.foundation.guard import Guarded, guarded
 from trimtab.predict.foundation.model import Foundation, load_foundation, shipped_foundation
 from trimtab.predict.foundation.pretrain import pretrain
@@ -11,10 +11,10 @@ __all__ = [
     "Guarded",
     "Line",
     "Request",
-    "decision",
     "guarded",
-    "lines",
     "load_foundation",
+    "prediction_decision",
+    "prediction_lines",
     "pretrain",
     "read_request",
     "shipped_foundation",

@@ -29,7 +29,7 @@ class Line:
     model_seconds: float
 
 
-def lines(request: Request, found: Guarded, coverage: float) -> list[Line]:
+def prediction_lines(request: Request, found: Guarded, coverage: float) -> list[Line]:
     """Every configuration of the request; those that were run have no range."""
     prices = _price_per_second(request)
     made = []
@@ -44,7 +44,9 @@ def lines(request: Request, found: Guarded, coverage: float) -> list[Line]:
     return made
 
 
-def decision(request: Request, found: Guarded, made: list[Line], clock: Clock | None = None) -> Decision:
+def prediction_decision(
+    request: Request, found: Guarded, made: list[Line], clock: Clock | None = None
+) -> Decision:
     """The cheapest configuration, or the fastest where nothing has a price; the others are alternatives."""
     priced = all(line.cost for line in made)
     key = "memory" if request.of_function else "configuration"
