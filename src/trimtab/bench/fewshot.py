@@ -24,6 +24,7 @@ from trimtab.core import BadInputError
 from trimtab.predict import shipped_foundation
 from trimtab.predict.fewshot import (
     BUNDLED_FUNCTIONS,
+    OURS,
     Case,
     Curves,
     FittedOurs,
@@ -61,7 +62,6 @@ _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 # Tests whose applications come from elsewhere than those trained on: nothing there calibrates a range.
 SHIFTED = ("functions_env", "serverless_a")
 _QUICK_FOLDS = 2
-OURS = "trimtab"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,7 @@
 """Parts of a long bench that are done, kept on disk until code, data or options change."""
 
 import hashlib
-import zipfile
-import zlib
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +15,7 @@ from trimtab.kernel import write_whole
 from trimtab.predict import fewshot
 from trimtab.predict.fewshot import Predictions
 
-# All that reading a damaged archive has been seen to raise.
-_DAMAGE = (OSError, ValueError, KeyError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error)
+_CHECKSUM = hashlib.sha256().digest_size  # bytes at the end of a file
 _PER_SHOTS = ("application", "case", "predicted", "measured", "low", "high")
 
 
@@ -42,14 +40,13 @@ class Finished:
     def load(self, task: Sequence[object], method: object) -> dict[int, Predictions] | None:
         """A part's predictions by known runs; None if it has to be done, or what was kept is damaged."""
         path = self._path(task, method)
-        if not path.exists():
+        content = path.read_bytes() if path.exists() else b""
+        archive, checksum = content[:-_CHECKSUM], content[-_CHECKSUM:]
+        if hashlib.sha256(archive).digest() != checksum:
             return None
-        try:
-            with open(path, "rb") as file, np.load(file, allow_pickle=False) as kept:
-                shots = sorted({int(name.partition("/")[0]) for name in kept.files})
-                return {k: _predictions({f: kept[f"{k}/{f}"] for f in _PER_SHOTS}) for k in shots}
-        except _DAMAGE:
-            return None
+        with np.load(io.BytesIO(archive), allow_pickle=False) as kept:
+            shots = sorted({int(name.partition("/")[0]) for name in kept.files})
+            return {k: _predictions({f: kept[f"{k}/{f}"] for f in _PER_SHOTS}) for k in shots}
 
     def save(self, task: Sequence[object], method: object, found: dict[int, Predictions]) -> None:
         """Keep a part, done by a method with these settings."""
@@ -58,7 +55,10 @@ class Finished:
             for name in _PER_SHOTS:
                 value = getattr(each, name)
                 arrays[f"{shots}/{name}"] = np.array([] if value is None else value)
-        write_whole(self._path(task, method), lambda file: np.savez_compressed(file, **arrays))
+        archive = io.BytesIO()
+        np.savez_compressed(archive, **arrays)
+        content = archive.getvalue()
+        write_whole(self._path(task, method), content + hashlib.sha256(content).digest())
 
     def _path(self, task: Sequence[object], method: object) -> Path:
         settings = hashlib.sha256(repr(method).encode()).hexdigest()[:8]

@@ -9,7 +9,7 @@ import pytest
 
 from trimtab.core import BadInputError, MissingDependencyError, TrimtabError
 from trimtab.kernel import Hierarchy, NoGroupError
-from trimtab.observe.functions import Collection, Effort, collect, collection
+from trimtab.observe.functions import Collection, Effort, collect_functions, collection
 from trimtab.observe.functions.application import Application, Segment
 from trimtab.observe.functions.lane import Lane
 
@@ -41,7 +41,7 @@ def test_what_cannot_be_measured_is_said_before_anything_happens(
     tmp_path: Path, asked: Collection, sentence: str
 ) -> None:
     with pytest.raises(BadInputError, match=re.escape(sentence)):
-        collect(asked, tmp_path / "f.csv")
+        collect_functions(asked, tmp_path / "f.csv")
     assert os.listdir(tmp_path) == []
 
 
@@ -52,10 +52,10 @@ def test_large_sizes_are_fine_where_there_is_no_pool() -> None:
 @pytest.mark.usefixtures("no_group_is_left")
 def test_a_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
     path, seen = tmp_path / "f.csv", list[tuple[int, int]]()
-    assert collect(Collection({"lambda": 1}, (512, 2048), QUICK), path) == 1
+    assert collect_functions(Collection({"lambda": 1}, (512, 2048), QUICK), path) == 1
     first = path.read_text()
     more = Collection({"lambda": 2, "openwhisk": 1}, (512, 2048), QUICK)
-    assert collect(more, path, lambda done, of: seen.append((done, of))) == 2
+    assert collect_functions(more, path, lambda done, of: seen.append((done, of))) == 2
     assert seen == [(1, 3), (2, 3), (3, 3)]
     assert path.read_text().startswith(first)
     with open(path) as file:
@@ -64,7 +64,7 @@ def test_a_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
         2 * [("lambda", "f0-0000"), ("lambda", "f0-0001"), ("openwhisk", "f0-0000")]
     )
     assert {row["status"] for row in rows} == {"ok"}
-    assert collect(more, path) == 0
+    assert collect_functions(more, path) == 0
 
 
 @pytest.mark.usefixtures("no_group_is_left")
@@ -76,20 +76,20 @@ def test_an_error_or_the_death_of_a_lane_is_one_sentence(
 
     monkeypatch.setattr(Lane, "measure", refuse)
     with pytest.raises(TrimtabError, match="not today"):
-        collect(Collection({"lambda": 2}, (512,), QUICK), tmp_path / "f.csv")
+        collect_functions(Collection({"lambda": 2}, (512,), QUICK), tmp_path / "f.csv")
     monkeypatch.setattr(Lane, "measure", lambda *_: os.open("/nowhere/at/all", os.O_RDONLY))
     with pytest.raises(TrimtabError, match="functions cannot be run here: no such file"):
-        collect(Collection({"lambda": 2}, (512,), QUICK), tmp_path / "f.csv")
+        collect_functions(Collection({"lambda": 2}, (512,), QUICK), tmp_path / "f.csv")
     monkeypatch.setattr(Lane, "measure", lambda *_: os._exit(9))
     with pytest.raises(TrimtabError, match="a measuring process has died"):
-        collect(Collection({"lambda": 2}, (512,), QUICK), tmp_path / "f.csv")
+        collect_functions(Collection({"lambda": 2}, (512,), QUICK), tmp_path / "f.csv")
 
 
 def test_who_is_not_root_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trimtab.kernel.group.find_hierarchy", lambda: Hierarchy(1, {"cpu": tmp_path / "no"}))
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(NoGroupError, match=r"no control group can be made in .* are measured as root"):
-        collect(Collection({"lambda": 1}), tmp_path / "f.csv")
+        collect_functions(Collection({"lambda": 1}), tmp_path / "f.csv")
     assert os.listdir(tmp_path) == []
 
 
@@ -99,7 +99,7 @@ def test_a_missing_library_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(collection.importlib, "import_module", missing)
     with pytest.raises(MissingDependencyError, match="made with numpy, which is not installed"):
-        collect(Collection({"lambda": 1}), tmp_path / "f.csv")
+        collect_functions(Collection({"lambda": 1}), tmp_path / "f.csv")
 
 
 @pytest.mark.parametrize(

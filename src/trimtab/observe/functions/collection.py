@@ -79,7 +79,7 @@ class Collection:
             raise BadInputError("the seconds to measure are not a number; 3 is usual")
 
 
-def collect(collection: Collection, path: Path, progress: Progress = lambda done, of: None) -> int:
+def collect_functions(collection: Collection, path: Path, progress: Progress = lambda done, of: None) -> int:
     """Measure what `path` does not have yet, and append it there; how many applications that were."""
     collection.check()
     check_writable(path)

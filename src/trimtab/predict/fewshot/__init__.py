@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from trimtab.predict.fewshot.forest import Forest, ForestSettings
     from trimtab.predict.fewshot.leaves import FEATURES, FittedLeaves, Leaves
     from trimtab.predict.fewshot.matrix import TimeMatrix, distances
-    from trimtab.predict.fewshot.ours import FittedOurs, Ours
+    from trimtab.predict.fewshot.ours import OURS, FittedOurs, Ours
     from trimtab.predict.fewshot.predictor import Fitted, Predictor, Rows
     from trimtab.predict.fewshot.protocol import Episode, Fold
     from trimtab.predict.fewshot.rules import (
@@ -44,6 +44,7 @@ __all__ = [
     "BUNDLED_FUNCTIONS",
     "FEATURES",
     "METRICS",
+    "OURS",
     "RULES",
     "SCALES",
     "SETTINGS",
@@ -97,6 +98,7 @@ BUNDLED_FUNCTIONS = Path(str(files("trimtab.predict") / "data" / "functions" / "
 _ROOMS = {
     "FEATURES": "leaves",
     "METRICS": "schema",
+    "OURS": "ours",
     "RULES": "rules",
     "SCALES": "schema",
     "SETTINGS": "schema",

@@ -4,17 +4,24 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from trimtab.predict.fewshot.case import Case
-from trimtab.predict.fewshot.ours import FittedOurs
 from trimtab.predict.fewshot.predictor import Predictor, Rows
 from trimtab.predict.fewshot.protocol import Episode, Fold
 from trimtab.predict.fewshot.schema import Array
 from trimtab.predict.fewshot.scores import Predictions, Scores, score
 
 
-class RangedPredictor(Protocol):
-    """One whose answers come with a range."""
+class Ranged(Protocol):
+    """A fitted predictor whose answers come with a range."""
 
-    def fit(self, cases: Sequence[Case]) -> FittedOurs: ...
+    def interval(self, case: Case, known: Rows) -> tuple[Array, Array, Array]:
+        """Low, answer and high in seconds, under every configuration of the case."""
+        ...
+
+
+class RangedPredictor(Protocol):
+    """One that learns to answer so."""
+
+    def fit(self, cases: Sequence[Case]) -> Ranged: ...
 
 
 # Seconds, and the range around them where one is stated.
@@ -34,7 +41,7 @@ def predictions(predictor: Predictor, folds: Iterable[Fold]) -> dict[int, Predic
 def spread_predictions(predictor: RangedPredictor, folds: Iterable[Fold]) -> dict[int, Predictions]:
     """The same with the range stated for each."""
 
-    def ranged(fitted: FittedOurs, case: Case, known: Rows) -> Answer:
+    def ranged(fitted: Ranged, case: Case, known: Rows) -> Answer:
         low, seconds, high = fitted.interval(case, known)
         return seconds, low, high
 

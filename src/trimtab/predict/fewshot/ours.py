@@ -14,7 +14,7 @@ import numpy as np
 
 from trimtab.core import BadInputError
 from trimtab.predict.fewshot.case import Case
-from trimtab.predict.fewshot.curves import Curves
+from trimtab.predict.fewshot.curves import Curves, FittedCurves
 from trimtab.predict.fewshot.leaves import Leaves
 from trimtab.predict.fewshot.predictor import Fitted, Predictor, Rows, need_cases
 from trimtab.predict.fewshot.protocol import SHOTS, Episode
@@ -23,6 +23,7 @@ from trimtab.predict.fewshot.schema import Array
 from trimtab.predict.fewshot.spread import Spread
 from trimtab.predict.fewshot.stretch import Stretch
 
+OURS = "trimtab"
 _CAUTIONS = (0.5, 0.75, 1.0)
 _ABROAD = 0.25  # log seconds on either side more in an environment that was not trained on
 _FEW = 12  # applications
@@ -66,7 +67,7 @@ class Ours:
 
     @property
     def name(self) -> str:
-        return "trimtab"
+        return OURS
 
     def fit(self, cases: Sequence[Case]) -> "FittedOurs":
         need_cases(cases, self.name)
@@ -99,6 +100,11 @@ class FittedOurs:
     errors: Mapping[str, Mapping[int, float]]  # mean absolute percentage error in the backtest
     environments: frozenset[str]  # those it was trained on
     rules: Mapping[str, Fitted]
+
+    @property
+    def curves(self) -> FittedCurves:
+        """The member that knows the training applications one by one."""
+        return next(member for member in self.members if isinstance(member, FittedCurves))
 
     def predict(self, case: Case, known: Rows) -> Array:
         return np.exp(self._point(case, self.spread(case, known)))

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trimtab.core import Answer, Clock, Contribution, Decision, Estimate, RealClock
-from trimtab.predict.fewshot import Array
+from trimtab.predict.fewshot import OURS, Array
 from trimtab.predict.foundation.attribution import contributions
-from trimtab.predict.foundation.guard import MODEL, Guarded
+from trimtab.predict.foundation.guard import Guarded
 from trimtab.predict.foundation.request import Request
 
 # Lambda's list price on x86 in most regions, dollars per GiB and second.
@@ -53,7 +53,7 @@ def prediction_decision(
     best = _best(made, priced)
     by_rule = _best([_moved(line, line.rule_seconds) for line in made], priced)
     by_model = _best([_moved(line, line.model_seconds) for line in made], priced)
-    rule, model = _answer(key, by_rule, f"rule:{found.rule_name}"), _answer(key, by_model, MODEL)
+    rule, model = _answer(key, by_rule, f"rule:{found.rule_name}"), _answer(key, by_model, OURS)
     chosen = model if found.chosen_by == "model" else rule
     what = "cheapest" if priced else "fastest"
     return Decision(

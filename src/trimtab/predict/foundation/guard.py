@@ -9,9 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trimtab.predict.fewshot import Array, Case, FittedCurves, FittedOurs, Rows
+from trimtab.predict.fewshot import OURS, Array, Case, FittedOurs, Rows
 
-MODEL = "trimtab"
 _TOO_WIDE = 25.0  # high over low
 _UNLIKE = 4.0  # standard deviations per known number, from the most alike application that was learned from
 
@@ -40,7 +39,7 @@ def guarded(fitted: FittedOurs, case: Case, known: Rows) -> Guarded:
     low, model, high = fitted.interval(case, known)
     tested = _Backtest.of(fitted, len(known))
     rule = fitted.rules[tested.rule].predict(case, known)
-    unlike = _unlikeness(fitted, case, known)
+    unlike = fitted.curves.unlikeness(case, known)
     targets = np.setdiff1d(np.arange(len(case)), known)
     width = float(np.median((high / low)[targets])) if targets.size else 1.0
     if unlike > _UNLIKE:
@@ -77,10 +76,10 @@ class _Backtest:
     @classmethod
     def of(cls, fitted: FittedOurs, runs: int) -> "_Backtest":
         """Where that many runs were not tested, the nearest below counts; a model never tested has lost."""
-        shots = max((tested for tested in fitted.errors.get(MODEL, {}) if tested <= runs), default=0)
+        shots = max((tested for tested in fitted.errors.get(OURS, {}) if tested <= runs), default=0)
         errors = {name: fitted.errors.get(name, {}).get(shots, math.inf) for name in fitted.rules}
         rule = min(errors, key=lambda name: errors[name])
-        return cls(rule, errors[rule], fitted.errors[MODEL][shots] if shots else math.inf)
+        return cls(rule, errors[rule], fitted.errors[OURS][shots] if shots else math.inf)
 
     @property
     def summary(self) -> str:
@@ -90,9 +89,3 @@ class _Backtest:
             f"in the backtest the model's mean error was {self.own_error:.0%}, "
             f"that of the best rule ({self.rule}) {self.rule_error:.0%}"
         )
-
-
-def _unlikeness(fitted: FittedOurs, case: Case, known: Rows) -> float:
-    """Root mean square distance, in standard deviations, to the nearest application learned from."""
-    curves = next(member for member in fitted.members if isinstance(member, FittedCurves))
-    return curves.unlikeness(case, known)

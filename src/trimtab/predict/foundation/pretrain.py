@@ -29,13 +29,12 @@ def pretrain(data: Path | None, seed: int = 0, progress: Progress = lambda name:
     if data is not None:
         corpora += [multicloud.read(data, completed_only=True), scout.read(data).completed()]
     predictors = {}
-    card: dict[str, object] = {"seed": seed, "sources": {}}
     for corpus in corpora:
         progress(corpus.name)
         forest = ForestSettings(_SHIPPED_FOREST.trees, _SHIPPED_FOREST.smallest_leaf, seed=seed)
         ours = Ours(members=(Curves(), Leaves(forest)), seed=seed)
         predictors[corpus.name] = ours.fit(corpus.cases)
-    card["sources"] = {
+    sources = {
         corpus.name: {
             "applications": len(corpus.applications),
             "cases": len(corpus.cases),
@@ -43,4 +42,4 @@ def pretrain(data: Path | None, seed: int = 0, progress: Progress = lambda name:
         }
         for corpus in corpora
     }
-    return Foundation(predictors, card)
+    return Foundation(predictors, {"seed": seed, "sources": sources})

@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 
 from trimtab.core import BadInputError, TrimtabError
 from trimtab.core.units import format_duration, parse_bytes, parse_duration
-from trimtab.observe import LAWS
+from trimtab.observe import LAWS, SIZES
 from trimtab.predict.fewshot import (
     SETTINGS,
     Case,
-    FittedCurves,
     FittedOurs,
     Rows,
     metrics_table,
@@ -32,10 +31,11 @@ _MOST = 1e24  # of anything that is counted in a run
 _SHORTEST, _LONGEST = 1e-9, 1e10  # s; no run takes less or more
 _CONTRADICTION = 2.0  # two times of one configuration further apart than this cannot both be right
 
-# A run's optional figures, per run: name in the file to the metric, which is per second.
-_DURATIONS = {"cpu_user": "cpu_user", "cpu_system": "cpu_system", "throttled": "throttled"}
-_COUNTS = {"context_switches": "context_switches", "involuntary_switches": "involuntary_switches"}
-_BYTES = {name: name for name in ("bytes_read", "bytes_written", "bytes_received", "bytes_sent")}
+# A run's optional figures: metrics of that name, per run in the file and per second in a case.
+_DURATIONS = ("cpu_user", "cpu_system", "throttled")
+_COUNTS = ("context_switches", "involuntary_switches")
+_BYTES = ("bytes_read", "bytes_written", "bytes_received", "bytes_sent")
+# How the runs' times scatter: name in the file to the metric, a part of the mean.
 _SPREAD = {"min": "seconds_least", "median": "seconds_median", "deviation": "seconds_deviation"}
 _ABOUT = ("application", "environment", "data", "observations")
 _ABOUT_A_RUN = (
@@ -118,16 +118,16 @@ class _Places:
 
     @classmethod
     def of(cls, fitted: FittedOurs, environment: str) -> "_Places":
-        curves = next(member for member in fitted.members if isinstance(member, FittedCurves))
-        rows = curves.matrix.settings.tolist()
-        return cls(environment, {key: tuple(rows[at]) for key, at in curves.matrix.column_of.items()})
+        matrix = fitted.curves.matrix
+        rows = matrix.settings.tolist()
+        return cls(environment, {key: tuple(rows[at]) for key, at in matrix.column_of.items()})
 
     def find(self, text: str) -> list[tuple[str, tuple[float, ...]]]:
         """The place of that name; every one for "all"."""
         law = LAWS.get(self.environment)
         if law is not None:
             if text == "all":
-                return [self.size(size) for size in (128, 256, 512, 1024, 2048, 3008)]
+                return [self.size(size) for size in SIZES]
             return [self.size(round(_megabytes(text)))]
         if text == "all":
             return list(self.known.items())
@@ -198,15 +198,12 @@ def _run(path: Path, number: int, told: object, places: _Places) -> _Run:
 
 def _told_metrics(told: Mapping[str, Any], seconds: float, settings: tuple[float, ...]) -> dict[str, float]:
     found: dict[str, float] = {}
-    for name, metric in _DURATIONS.items():
+    for name in (*_DURATIONS, *_SPREAD):
         if name in told:
-            found[metric] = _duration(name, told[name]) / seconds
-    for name, metric in (*_COUNTS.items(), *_BYTES.items()):
+            found[_SPREAD.get(name, name)] = _duration(name, told[name]) / seconds
+    for name in (*_COUNTS, *_BYTES):
         if name in told:
-            found[metric] = _count(name, told[name], name in _BYTES) / seconds
-    for name, metric in _SPREAD.items():
-        if name in told:
-            found[metric] = _duration(name, told[name]) / seconds
+            found[name] = _count(name, told[name], name in _BYTES) / seconds
     if "memory_used" in told:
         used = _count("memory_used", told["memory_used"], is_bytes=True)
         found["memory_used"] = used
