@@ -224,7 +224,7 @@ def test_own_functions_take_the_place_of_the_bundled_ones(tmp_path: Path) -> Non
 def test_the_bundled_functions_make_folds_of_unseen_applications() -> None:
     for name in ("functions", "functions_env"):
         folds = fewshot._folds(name, BenchOptions())
-        assert len(folds) == 10
+        assert len(folds) == 5
         for fold in folds:
             met = {episode.case.application for episodes in fold.episodes.values() for episode in episodes}
             assert met

@@ -85,7 +85,7 @@ def test_draws_follow_from_the_seed_alone(make_case: MakeCase) -> None:
 
 def test_functions_are_left_out_in_folds_of_one_environment(make_case: MakeCase) -> None:
     folds = functions(_measured(make_case))
-    assert len(folds) == 10
+    assert len(folds) == 5
     _no_application_is_trained_on_and_met(folds)
     cases = [case for fold in folds for case in (*fold.training, *(e.case for e in fold.episodes[1]))]
     assert {case.environment for case in cases} == {"lambda"}

@@ -117,3 +117,33 @@ def test_the_order_of_the_known_makes_no_difference(make_case: MakeCase) -> None
 def test_a_prediction_needs_a_known_run(make_case: MakeCase) -> None:
     with pytest.raises(BadInputError, match="no configuration is known"):
         Stretch().predict(make_case(), np.array([], dtype=np.intp))
+
+
+def _swapping(make_case: MakeCase, cpus: object, **metrics: float) -> Case:
+    """Ten seconds in the second size, one of them on the CPU, and nothing but swapping otherwise."""
+    seen = {"cpu_user": 0.1, "context_switches": 5000.0, "memory_fraction": 0.9, **metrics}
+    return make_case([10.0] * 5, settings=_settings(cpus), metrics=metrics_table(5, **seen))
+
+
+@pytest.mark.parametrize("cpus", [1.0, np.array([1.0, 1.0, 1.0, 2.0, 0.5])], ids=["same", "different"])
+def test_where_a_run_swapped_more_memory_leaves_only_its_work(make_case: MakeCase, cpus: object) -> None:
+    found = Stretch().predict(_swapping(make_case, cpus), np.array([1]))
+    work = 1.0 / np.minimum(np.broadcast_to(cpus, 5), 1.0)
+    np.testing.assert_allclose(found, [10.0, 10.0, *work[2:]])
+
+
+@pytest.mark.parametrize(
+    "unlike",
+    [{"context_switches": 100.0}, {"memory_fraction": 0.01}, {"cpu_user": 0.6}, {"memory_fraction": np.nan}],
+    ids=str,
+)
+def test_waiting_for_others_stays_however_much_memory_there_is(
+    make_case: MakeCase, unlike: dict[str, float]
+) -> None:
+    found = Stretch().predict(_swapping(make_case, 1.0, **unlike), np.array([1]))
+    np.testing.assert_allclose(found, 10.0)
+
+
+def test_of_several_known_runs_the_largest_says_whether_more_memory_helps(make_case: MakeCase) -> None:
+    case = _swapping(make_case, 1.0)
+    np.testing.assert_allclose(Stretch().predict(case, np.array([0, 2])), [10.0, 10.0, 10.0, 1.0, 1.0])

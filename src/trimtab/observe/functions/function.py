@@ -164,12 +164,15 @@ def _used() -> tuple[float, float, float, float]:
     return used.ru_utime, used.ru_stime, used.ru_nvcsw, used.ru_nivcsw
 
 
-def _counters(function: Function) -> tuple[float, float, float, float, float, float]:
-    """Bytes read, written, received and sent, seconds and periods throttled.
+def _counters(function: Function) -> tuple[float, float, float, float, float, float, float]:
+    """Bytes read, written, received and sent, seconds and periods throttled, seconds waiting for a CPU.
 
     `/proc/self/io` begins "rchar: 323934931", "wchar: 323929600": bytes through files, pipes and the like.
+    `/proc/self/schedstat` is "98676 145199 2": nanoseconds on a CPU and waiting for one, and how often.
     """
     files = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
     periods, throttled = function.group.throttled()
+    waiting = int(Path("/proc/self/schedstat").read_text().split()[1]) / 1e9
     place = function.place
-    return float(files["rchar"]), float(files["wchar"]), place.received, place.sent, throttled, periods
+    moved = float(files["rchar"]), float(files["wchar"]), place.received, place.sent
+    return *moved, throttled, periods, waiting

@@ -19,6 +19,7 @@ class Usage:
     bytes_sent: float = 0.0
     throttled_s: float = 0.0
     throttled_periods: float = 0.0
+    waiting_s: float = 0.0
 
     def __sub__(self, other: "Usage") -> "Usage":
         return Usage(*(mine - its for mine, its in zip(astuple(self), astuple(other), strict=True)))
@@ -60,6 +61,7 @@ class Measurement:
     memory_peak_bytes: float = 0.0
     throttled_s: float = 0.0
     throttled_periods: float = 0.0
+    waiting_s: float = 0.0  # wanted a CPU and did not have one, whoever kept it from it
     probe_s: float = 0.0  # a fixed piece of work before each turn, outside the group: the host's speed
 
 

@@ -68,13 +68,13 @@ def leave_application_out(corpus: Corpus, draws: int = 10, seed: int = 0) -> lis
     return folds
 
 
-def functions(corpus: Corpus, environment: str = "lambda", folds: int = 10, seed: int = 0) -> list[Fold]:
+def functions(corpus: Corpus, environment: str = "lambda", folds: int = 5, seed: int = 0) -> list[Fold]:
     """Completed runs within one environment; applications left out fold by fold, all sets of known sizes."""
     return functions_elsewhere(corpus, environment, environment, folds, seed)
 
 
 def functions_elsewhere(
-    corpus: Corpus, source: str = "lambda", target: str = "openwhisk", folds: int = 10, seed: int = 0
+    corpus: Corpus, source: str = "lambda", target: str = "openwhisk", folds: int = 5, seed: int = 0
 ) -> list[Fold]:
     """Train in one environment, meet applications in another that training has seen in neither."""
     completed = corpus.completed()

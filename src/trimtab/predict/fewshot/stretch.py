@@ -3,6 +3,8 @@
 A run of T seconds that used C seconds of CPU on a share s (of at most one CPU, for one thread) waited for
 something else during I = T - C/s. On a share s' it takes I + (T - I) s/s'. From two runs on, I and the work
 are fitted to all of them; where the CPU is the same everywhere, the line through the known is taken.
+
+A run that swaps waits for its own pages. With more memory that wait is gone, and only the work is left.
 """
 
 from collections.abc import Sequence
@@ -17,6 +19,11 @@ from trimtab.predict.fewshot.schema import Array
 
 _ONE_THREAD = 1.0  # CPU
 _LEAST = 1e-9  # s
+# What a run that swaps looks like: it is idle most of the time, gives the CPU away again and again, and holds
+# a good part of its memory. Programs that wait for others hold little, or give the CPU away less often.
+_SWAPPING_CPU = 0.5  # of its share, at most
+_SWAPPING_SWITCHES = 300.0  # per second, at least
+_SWAPPING_MEMORY = 0.3  # of its limit, at least
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +45,8 @@ def stretched(case: Case, known: Rows) -> Array:
     log_seconds = known_log_seconds(case, known)
     share = cpu_share(case)
     if np.isnan(share).any() or np.ptp(share) == 0:
-        return np.log(Interpolation().predict(case, known))
+        line = np.log(Interpolation().predict(case, known))
+        return _relieved(case, int(known[np.argmax(case.setting("memory_bytes")[known])]), share, line)
     if len(known) > 1 and np.ptp(share[known]) > 0:
         return _fitted(np.exp(log_seconds), share[known], share)
     each = [stretched_from(case, row, share) for row in known.tolist()]
@@ -47,10 +55,27 @@ def stretched(case: Case, known: Rows) -> Array:
 
 def stretched_from(case: Case, row: int, share: Array) -> Array:
     """The same from the one run in that row."""
-    seconds = case.seconds[row]
-    used = np.nan_to_num(case.metric("cpu_user")[row]) + np.nan_to_num(case.metric("cpu_system")[row])
+    seconds, used = case.seconds[row], _used(case, row)
     idle = max(0.0, seconds - used * seconds / share[row]) if used > 0 else 0.0
-    return np.asarray(np.log(idle + max(seconds - idle, _LEAST) * share[row] / share))
+    stretched = np.log(idle + max(seconds - idle, _LEAST) * share[row] / share)
+    return _relieved(case, row, share, stretched)
+
+
+def _relieved(case: Case, row: int, share: Array, log_seconds: Array) -> Array:
+    """The same, but without waiting under configurations with more memory than that row's, if it swapped."""
+    used, memory = _used(case, row), case.setting("memory_bytes")
+    swaps = (
+        0 < used < _SWAPPING_CPU * share[row]
+        and case.metric("context_switches")[row] > _SWAPPING_SWITCHES
+        and case.metric("memory_fraction")[row] > _SWAPPING_MEMORY
+    )
+    work = np.log(max(used * case.seconds[row], _LEAST)) - np.log(share)
+    return np.where(swaps & (memory > memory[row]), work, log_seconds)
+
+
+def _used(case: Case, row: int) -> float:
+    """CPU seconds per second, zero where unknown."""
+    return float(np.nan_to_num(case.metric("cpu_user")[row]) + np.nan_to_num(case.metric("cpu_system")[row]))
 
 
 def cpu_share(case: Case) -> Array:
