@@ -17,8 +17,10 @@ from trimtab.predict.foundation.weights import Arrays, from_weights, to_weights
 
 SHIPPED = Path(str(files("trimtab.predict") / "data" / "foundation.safetensors"))
 
+_LAYOUT = 2  # of the arrays in the file
+
 # Changes whenever a column of what goes in or comes out does, so that old weights are never misread.
-SCHEMA = hashlib.sha256(json.dumps([SETTINGS, METRICS, FEATURES]).encode()).hexdigest()[:12]
+SCHEMA = hashlib.sha256(json.dumps([_LAYOUT, SETTINGS, METRICS, FEATURES]).encode()).hexdigest()[:12]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

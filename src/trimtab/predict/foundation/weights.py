@@ -27,6 +27,7 @@ from trimtab.predict.fewshot import (
 Arrays = dict[str, NDArray[Any]]
 Words = dict[str, Any]
 
+_LEAF = 255  # where other nodes have the number of a feature
 _MODEL = ("mean", "covariance", "curves", "curve_noise")
 
 
@@ -124,8 +125,8 @@ def _curves_in(arrays: Mapping[str, NDArray[Any]], words: Words) -> FittedCurves
 
 
 def _leaves_out(member: FittedLeaves) -> tuple[Arrays, Words]:
-    arrays: Arrays = {f"home.{name}": array for name, array in member.at_home.arrays().items()}
-    arrays |= {f"abroad.{name}": array for name, array in member.abroad.arrays().items()}
+    arrays: Arrays = {f"home.{name}": array for name, array in _forest_out(member.at_home).items()}
+    arrays |= {f"abroad.{name}": array for name, array in _forest_out(member.abroad).items()}
     words = {"kind": "leaves", "environments": sorted(member.environments), "caution": member.caution}
     return arrays, words
 
@@ -133,6 +134,31 @@ def _leaves_out(member: FittedLeaves) -> tuple[Arrays, Words]:
 def _leaves_in(arrays: Mapping[str, NDArray[Any]], words: Words) -> FittedLeaves:
     def forest(which: str) -> Forest:
         names = [name for name in arrays if name.startswith(f"{which}.")]
-        return Forest.from_arrays({name.removeprefix(f"{which}."): arrays[name] for name in names})
+        return _forest_in({name.removeprefix(f"{which}."): arrays[name] for name in names})
 
     return FittedLeaves(forest("home"), forest("abroad"), frozenset(words["environments"]), words["caution"])
+
+
+def _forest_out(forest: Forest) -> Arrays:
+    """Half of the nodes are leaves: they need only their points. A right child is kept as steps ahead."""
+    inner = forest.leaf < 0
+    ahead = (forest.right - np.arange(len(inner)))[inner]
+    return {
+        "roots": forest.roots,
+        "feature": np.where(inner, forest.feature, _LEAF).astype(np.uint8),
+        "threshold": forest.threshold[inner],
+        "ahead": ahead.astype(np.min_scalar_type(int(ahead.max(initial=0)))),
+        "points": forest.points,
+    }
+
+
+def _forest_in(arrays: Mapping[str, NDArray[Any]]) -> Forest:
+    feature = arrays["feature"]
+    inner = feature != _LEAF
+    own = np.arange(len(feature), dtype=np.int32)
+    threshold, right = np.full(len(feature), -np.inf, dtype=np.float32), own.copy()
+    threshold[inner] = arrays["threshold"]
+    right[inner] += arrays["ahead"].astype(np.int32)
+    leaf = np.where(inner, -1, np.cumsum(~inner) - 1).astype(np.int32)
+    plain = np.where(inner, feature, 0).astype(np.uint8)
+    return Forest(arrays["roots"], plain, threshold, right, leaf, arrays["points"])
