@@ -1,10 +1,12 @@
 """How do we talk to Linux? cgroups v1 and v2 and `/proc`: the one place that knows their file formats."""
 
+from trimtab.kernel.container import ContainerGroup, CpuCounters, GroupBusyError, GroupGoneError
 from trimtab.kernel.files import check_writable, write_whole
 from trimtab.kernel.group import Group, NoGroupError, sweep_groups
-from trimtab.kernel.hierarchy import Hierarchy, find_hierarchy
+from trimtab.kernel.hierarchy import Hierarchy, find_hierarchy, mounted
 from trimtab.kernel.limited_group import LimitedGroup
 from trimtab.kernel.limits import cpu_limit, memory_limit
+from trimtab.kernel.memory_trap import MemoryTraps, limit_high, release
 from trimtab.kernel.owner import Owner
 from trimtab.kernel.process import (
     Process,
@@ -18,9 +20,14 @@ from trimtab.kernel.process import (
 )
 
 __all__ = [
+    "ContainerGroup",
+    "CpuCounters",
     "Group",
+    "GroupBusyError",
+    "GroupGoneError",
     "Hierarchy",
     "LimitedGroup",
+    "MemoryTraps",
     "NoGroupError",
     "Owner",
     "Process",
@@ -29,11 +36,14 @@ __all__ = [
     "die_with_parent",
     "environment",
     "find_hierarchy",
+    "limit_high",
     "memory_limit",
+    "mounted",
     "network_bytes",
     "process_io",
     "processes",
     "read_process",
+    "release",
     "sweep_groups",
     "tree",
     "write_whole",

@@ -35,6 +35,15 @@ def find_hierarchy(proc: Path = _PROC_SELF) -> Hierarchy | None:
     return None
 
 
+def mounted(proc: Path = _PROC_SELF) -> Hierarchy | None:
+    """The roots of the hierarchy that has the controllers, as far as this process sees them."""
+    own = find_hierarchy(proc)
+    if own is None:
+        return None
+    mounts = _mounts((proc / "mountinfo").read_text())
+    return Hierarchy(own.version, {name: mounts[name].point for name in own.folders})
+
+
 def passing_down(hierarchy: Hierarchy) -> Hierarchy | None:
     """Where a new group can be given limits of CPU and memory; None where nobody may.
 
