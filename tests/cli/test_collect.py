@@ -117,6 +117,8 @@ def test_after_ctrl_c_or_a_kill_nothing_is_left_and_the_next_run_goes_on(
         (("--sizes", "128MB,lots"), '"lots" is not an amount of memory'),
         (("--sizes", ""), '"" is not an amount of memory'),
         (("--sizes", "128MB,128MB"), "given twice"),
+        (("--sizes", "1GB,1024MB"), "given twice"),
+        (("--sizes", "128"), "did you mean 128MB?"),
         (("--sizes", "1MB"), "too little"),
         (("--sizes", "8GB"), "pool of 4096 MB"),
         (("-o", "{tmp}"), "is a folder; name a file"),
@@ -154,5 +156,5 @@ def test_sizes_are_the_platforms_megabytes(
     monkeypatch.setattr(
         "trimtab.observe.collect_functions", lambda collection, path, show: asked.append(collection) or 0
     )
-    assert trimtab("collect", "functions", "-o", "f.csv", "--sizes", "128MB,256MiB,1GB,1 GiB").status == 0
-    assert asked[0].sizes == (128, 256, 1000, 1024)
+    assert trimtab("collect", "functions", "-o", "f.csv", "--sizes", "128MB,256MiB,1GB,2 GiB").status == 0
+    assert asked[0].sizes == (128, 256, 1024, 2048)

@@ -70,21 +70,34 @@ def test_json_is_one_object_with_a_prediction_for_each_size(trimtab: Trimtab, ap
     answer = json.loads(called.out)
     assert answer.keys() == {
         "decision",
+        "application",
+        "environment",
         "chosen_by",
         "reason",
         "unlikeness",
         "rule",
+        "best",
         "predictions",
-        "contributions",
     }
     assert answer["chosen_by"] in ("model", "rule")
     assert [line["configuration"] for line in answer["predictions"]] == ["512MB", "128MB", "1024MB"]
     assert [line["known"] for line in answer["predictions"]] == [True, False, False]
     for line in answer["predictions"]:
-        assert line.keys() == {"configuration", "known", "time", "cost", "rule_seconds", "model_seconds"}
+        assert line.keys() == {
+            "configuration",
+            "known",
+            "time",
+            "cost",
+            "price",
+            "rule_seconds",
+            "model_seconds",
+            "contributions",
+        }
         for quantity, unit in (("time", "s"), ("cost", "$")):
             assert line[quantity]["low"] <= line[quantity]["value"] <= line[quantity]["high"]
             assert line[quantity]["unit"] == unit
+        if not line["known"]:
+            assert sum(line["contributions"].values()) == pytest.approx(line["time"]["value"])
     with open_store() as store:
         assert store.ledger.get(answer["decision"]).subject == "thumbnails"
 
@@ -148,7 +161,7 @@ def test_a_name_that_looks_like_markup_is_printed_as_it_is(trimtab: Trimtab, app
         ("observations: [", [], "cannot be read as YAML or JSON"),
         ("environment: moon\nobservations: []", [], 'nothing was learned in an environment called "moon"'),
         ("environment: lambda", [], "no observations"),
-        (ONE_RUN.replace("240ms", "-240ms"), [], "is not a duration"),
+        (ONE_RUN.replace("240ms", "-240ms"), [], "time: -240ms is below zero"),
         (ONE_RUN.replace("240ms", "0"), [], "is not positive"),
         (ONE_RUN.replace("512MB", "some"), [], '"some" is not an amount of memory'),
         (ONE_RUN.replace("cpu_user: 60ms", "context_switches: -1"), [], "is below zero"),

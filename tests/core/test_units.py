@@ -20,6 +20,7 @@ from trimtab.core.units import (
     parse_bytes,
     parse_duration,
     parse_flop_rate,
+    parse_memory_size,
     parse_money,
     parse_price,
 )
@@ -232,3 +233,36 @@ def test_a_price_is_read_back_to_the_cent_per_hour(price: float) -> None:
 @given(value=st.floats(1e-3, 1e24))
 def test_a_rate_is_read_back_within_three_digits(format_: Format, parse: Parse, value: float) -> None:
     assert parse(format_(value)) == pytest.approx(value, rel=0.00501)
+
+
+@pytest.mark.parametrize(
+    ("text", "megabytes"),
+    [("128MB", 128), ("128MiB", 128), ("1GB", 1024), ("1 GiB", 1024), ("0.5g", 512), ("1073741824", 1024)],
+)
+def test_platforms_of_functions_count_in_powers_of_two(text: str, megabytes: int) -> None:
+    assert parse_memory_size(text) == megabytes
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("1024", r'"1024" is not a memory size for a function; did you mean 1024MB\?'),
+        ("0MB", '"0MB" is not a memory size for a function, such as 512MB'),
+        ("0", "such as 512MB"),
+        ("1e9GB", '"1e9GB" is not a memory size'),
+        ("2EB", '"2EB" is not a memory size'),
+        ("-1GB", '"-1GB" is not an amount of memory'),
+        ("1GX", '"1GX" is not an amount of memory'),
+        ("", "is not an amount of memory"),
+        ("nan", "is not an amount of memory"),
+    ],
+)
+def test_what_no_platform_sells_is_refused(text: str, sentence: str) -> None:
+    with pytest.raises(BadInputError, match=sentence):
+        parse_memory_size(text)
+
+
+@given(st.integers(1, 999_999))
+def test_a_size_is_the_same_however_it_is_written(megabytes: int) -> None:
+    written = (f"{megabytes}MB", f"{megabytes} mib", f"{megabytes * 1024}KB", f"{megabytes / 1024!r}GB")
+    assert {parse_memory_size(text) for text in written} == {megabytes}

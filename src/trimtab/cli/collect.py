@@ -21,7 +21,7 @@ def functions(
     ] = 240,
     openwhisk: Annotated[int, typer.Option("--openwhisk", min=0, help="How many under OpenWhisk's.")] = 80,
     sizes: Annotated[
-        str, typer.Option("--sizes", help="Memory sizes, with commas between.")
+        str, typer.Option("--sizes", help="Memory sizes, with commas between; 1GB is 1024MB.")
     ] = "128MB,256MB,512MB,1024MB,2048MB,3008MB",
     seconds: Annotated[
         float, typer.Option("--seconds", min=0.1, max=30.0, help="How long to go on invoking at each size.")
@@ -43,11 +43,12 @@ def functions(
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+    from trimtab.core.units import parse_memory_size
     from trimtab.observe import Collection, Effort, collect_functions
 
     collection = Collection(
         {"lambda": applications, "openwhisk": openwhisk},
-        tuple(_megabytes(size) for size in sizes.split(",")),
+        tuple(parse_memory_size(size) for size in sizes.split(",")),
         Effort(least=least, seconds=seconds),
         seed,
         lanes,
@@ -71,10 +72,3 @@ def functions(
         if bar.live.is_started:
             bar.stop()
     console.print(f"{count} measured now; all are in {output}")
-
-
-def _megabytes(text: str) -> int:
-    """A memory size as functions' platforms write it: 128MB is 128 × 2^20 bytes there."""
-    from trimtab.core.units import parse_bytes
-
-    return round(parse_bytes(text) / (2**20 if "i" in text.lower() else 10**6))

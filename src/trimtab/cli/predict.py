@@ -2,30 +2,60 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from trimtab.predict import Line, Prediction
+
+_NARROW = 76  # columns; below, what belongs together stands on two lines
 
 
 def predict(
     app: Annotated[
-        Path, typer.Option("--app", help="A YAML or JSON file: what was run, and what it showed.")
+        Path,
+        typer.Option("--app", metavar="FILE", help="A YAML or JSON file: what was run, and what it showed."),
     ],
     at: Annotated[
-        str, typer.Option("--at", help="Sizes or configurations, with commas between; all for all known.")
+        str,
+        typer.Option(
+            "--at", metavar="WHERE", help="Sizes or configurations, with commas between; all for all known."
+        ),
     ] = "all",
-    weights: Annotated[
+    explain: Annotated[
+        str | None,
+        typer.Option(
+            "--explain",
+            metavar="WHERE",
+            help="Say what the answer for this one is made of; else for the best.",
+            show_default=False,
+        ),
+    ] = None,
+    html: Annotated[
         Path | None,
-        typer.Option("--weights", help="Other weights than those that came along.", show_default=False),
+        typer.Option("--html", metavar="FILE", help="Write a report with charts.", show_default=False),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+    weights: Annotated[
+        Path | None,
+        typer.Option(
+            "--weights",
+            metavar="FILE",
+            help="Other weights than those that came along.",
+            show_default=False,
+        ),
+    ] = None,
     keep: Annotated[bool, typer.Option("--keep/--no-keep", help="Write it into the ledger.")] = True,
 ) -> None:
     """Predict how long something takes elsewhere, and what it costs there, from one to three runs of it.
 
-    The file names the environment (**lambda**, **openwhisk**, **ec2** clusters, **cloud**) and the runs:
+    **A function**: thumbnailer.yaml says how it ran at one memory size; 1GB is 1024MB, as platforms count.
 
-        application: thumbnails
+        application: thumbnailer
         environment: lambda
         observations:
           - memory: 512MB
@@ -33,87 +63,128 @@ def predict(
             cpu_user: 60ms
             memory_used: 80MB
 
-    Only `memory` (or `configuration`) and `time` are needed; what a run showed per invocation makes the
-    answer better: cpu_user, cpu_system, throttled, memory_used, context_switches, involuntary_switches,
-    bytes_read, bytes_written, bytes_received, bytes_sent, and min, median, deviation of its times. A rule
-    answers beside the model, and instead of it where the model has nothing to go by.
+    `trimtab predict --app thumbnailer.yaml --at 128MB,1GB,2GB`
+
+    **A job on clusters**: join.yaml says where it ran; which of the others is cheapest, and why?
+
+        environment: ec2
+        observations:
+          - configuration: c4.large nodes=10
+            time: 20m
+          - configuration: m4.2xlarge nodes=10
+            time: 11m
+
+    `trimtab predict --app join.yaml --html report.html`
+
+    Environments are **lambda** and **openwhisk** (functions), **ec2** and **cloud** (clusters). Only `memory`
+    (or `configuration`) and `time` are needed. What a run showed per invocation makes the answer better:
+    cpu_user, cpu_system, throttled, memory_used, context_switches, involuntary_switches, bytes_read,
+    bytes_written, bytes_received, bytes_sent, and min, median, deviation of its times. A rule answers beside
+    the model, and instead of it where the model has nothing to go by.
     """
     from rich.console import Console
 
-    from trimtab.predict import (
-        guarded,
-        load_foundation,
-        prediction_decision,
-        prediction_lines,
-        read_request,
-        shipped_foundation,
-    )
+    from trimtab.kernel import check_writable, write_whole
+    from trimtab.predict import explained, load_foundation, prediction_report
+    from trimtab.predict import predict as ask
 
-    foundation = load_foundation(weights) if weights else shipped_foundation()
-    request = read_request(app, [text.strip() for text in at.split(",") if text.strip()], foundation)
-    found = guarded(request.fitted, request.case, request.known)
-    lines = prediction_lines(request, found, request.fitted.coverage)
-    made = prediction_decision(request, found, lines)
+    if html:
+        check_writable(html)
+    places = at.split(",") + ([explain] if explain else [])
+    answer = ask(app, places, load_foundation(weights) if weights else None)
+    made = answer.decision()
+    page = prediction_report(answer, made.id if keep else "") if html else ""
     if keep:
         from trimtab.store import open_store
 
         with open_store() as store:
             store.ledger.record(made)
+    if html:
+        write_whole(html, page)
     if as_json:
-        print(json.dumps(_plain(made, found, lines)))
+        print(json.dumps(_plain(answer, made.id if keep else None)))
         return
-    _show(Console(highlight=False), request, found, lines)
-    _explain(made)
-    if keep:
-        (best,) = made.action.values()
-        print(f"decision {made.id}: {best} is the {made.reason.split(' of ')[0]}")
+    console = Console(highlight=False)
+    _show(console, answer)
+    for line in explained(answer, explain or answer.best.configuration):
+        print(line)
+    if html:
+        print(f"report: {html.resolve()}")
+    what = f"{answer.best.configuration} is the {answer.best_is}"
+    print(f"decision {made.id}: {what}" if keep else what)
 
 
-def _plain(made: Any, found: Any, lines: Any) -> dict[str, Any]:
-    from trimtab.core import to_plain
-
+def _plain(answer: "Prediction", decision: str | None) -> dict[str, Any]:
     return {
-        "decision": made.id,
-        "chosen_by": found.chosen_by,
-        "reason": found.reason,
-        "unlikeness": found.unlike,
-        "rule": found.rule_name,
-        "predictions": [to_plain(line) for line in lines],
-        "contributions": {part.name: part.value for part in made.contributions},
+        "decision": decision,
+        "application": answer.application,
+        "environment": answer.environment,
+        "chosen_by": answer.chosen_by,
+        "reason": answer.reason,
+        "unlikeness": answer.guarded.unlike,
+        "rule": answer.rule_name,
+        "best": answer.best.configuration,
+        "predictions": [_plain_line(answer, line) for line in answer.lines],
     }
 
 
-def _explain(made: Any) -> None:
-    """The parts of the best place's time, in words; nothing where it was measured."""
-    from trimtab.core.units import format_duration
+def _plain_line(answer: "Prediction", line: "Line") -> dict[str, Any]:
+    from trimtab.core import to_plain
 
-    if made.contributions:
-        (best,) = made.action.values()
-        print(f"{best} takes {format_duration(made.estimates['time'].value)}:")
-        for part in made.contributions:
-            sign = "-" if part.value < 0 else "+"
-            print(f"  {part.name:32} {sign}{format_duration(abs(part.value))}")
+    parts = {part.name: part.value for part in answer.contributions(line.configuration)}
+    return {**to_plain(line), "contributions": parts}
 
 
-def _show(console: Any, request: Any, found: Any, lines: Any) -> None:
+def _show(console: "Console", answer: "Prediction") -> None:
+    console.print(_narrow(answer) if console.width < _NARROW else _wide(answer))
+    console.print(f"The {answer.chosen_by} answers: {answer.reason}.", soft_wrap=console.width >= _NARROW)
+
+
+def _wide(answer: "Prediction") -> "Table":
     from rich.markup import escape
     from rich.table import Table
 
-    from trimtab.core.units import format_duration, format_money
+    table = Table(*_heads(answer), title=escape(answer.application))
+    for line in answer.ordered:
+        table.add_row(*_cells(answer, line))
+    return table
 
-    # One invocation of a function costs too little to read.
-    times, cost = (1e6, "cost of 1M") if request.of_function else (1.0, "cost")
-    coverage = f"{request.fitted.coverage:.0%} range"
-    table = Table("where", "time", coverage, cost, "rule", "model", title=escape(request.case.application))
-    for line in lines:
-        span = f"{format_duration(line.time.low)} to {format_duration(line.time.high)}"
-        both = (format_duration(line.rule_seconds), format_duration(line.model_seconds))
-        table.add_row(
-            line.configuration,
-            format_duration(line.time.value),
-            "measured" if line.known else span,
-            format_money(line.cost.value * times) if line.cost else "",
-            *(("", "") if line.known else both),
-        )
-    console.print(table)
-    console.print(f"The {found.chosen_by} answers: {found.reason}.", soft_wrap=True)
+
+def _narrow(answer: "Prediction") -> "Table":
+    """Range below time, and model below rule."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    where, time, range_, cost, rule, model = _heads(answer)
+    table = Table(box=None, pad_edge=False, title=escape(answer.application))
+    table.add_column(where, overflow="fold")
+    for head in (f"{time}\n{range_}", cost, f"{rule}\n{model}"):
+        table.add_column(head, no_wrap=True)
+    for line in answer.ordered:
+        where, time, range_, cost, rule, model = _cells(answer, line)
+        table.add_row(where, f"{time}\n[dim]{range_}[/dim]", cost, f"{rule}\n{model}")
+    return table
+
+
+def _heads(answer: "Prediction") -> tuple[str, str, str, str, str, str]:
+    from trimtab.predict import cost_scale
+
+    _, what = cost_scale(answer)
+    return "where", "time", f"{answer.request.fitted.coverage:.0%} range", f"cost of {what}", "rule", "model"
+
+
+def _cells(answer: "Prediction", line: "Line") -> tuple[str, str, str, str, str, str]:
+    from trimtab.core.units import format_duration, format_money
+    from trimtab.predict import cost_scale
+
+    runs, _ = cost_scale(answer)
+    return (
+        line.configuration,
+        format_duration(line.time.value),
+        "measured"
+        if line.known
+        else f"{format_duration(line.time.low)} to {format_duration(line.time.high)}",
+        format_money(line.cost.value * runs) if line.cost else "",
+        "" if line.known else format_duration(line.rule_seconds),
+        "" if line.known else format_duration(line.model_seconds),
+    )

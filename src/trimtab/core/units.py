@@ -28,7 +28,10 @@ _DECIMAL = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15, "e": 1e
 _BINARY = {"ki": 2.0**10, "mi": 2.0**20, "gi": 2.0**30, "ti": 2.0**40, "pi": 2.0**50}
 
 HOUR = 3600.0
+MIB = 2**20
 GIB = 2**30
+
+_MOST_MEGABYTES = 10**6  # of one function; no platform sells more
 
 
 def _number(mantissa: str, exponent: str | None) -> float:
@@ -95,6 +98,21 @@ def parse_bytes(text: str) -> float:
     if match is None or scale is None:
         raise BadInputError(f'"{text}" is not an amount of memory; write it like 512MB or 16GiB')
     return _finite(_number(match[1], match[2]) * scale, text)
+
+
+def parse_memory_size(text: str) -> int:
+    """Megabytes of 2^20 bytes, as platforms of functions sell them: "512MB", "1GB" (1024), "1GiB"."""
+    parse_bytes(text)  # says what is wrong with the text as it was typed
+    binary = re.sub(r"(?<=[kmgtpe])b?$", "ib", text.strip().lower())
+    try:
+        megabytes = parse_bytes(binary) / MIB
+    except BadInputError:
+        megabytes = math.inf  # a prefix beyond those of memory
+    if not 1 <= megabytes < _MOST_MEGABYTES:
+        bare = re.fullmatch(_NUMBER, text.strip()) is not None
+        meant = f"; did you mean {text.strip()}MB?" if bare and megabytes > 0 else ", such as 512MB"
+        raise BadInputError(f'"{text}" is not a memory size for a function{meant}')
+    return round(megabytes)
 
 
 def format_bytes(count: float) -> str:

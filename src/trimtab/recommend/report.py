@@ -6,53 +6,32 @@ import numpy as np
 import plotly.graph_objects as go
 
 from trimtab.core.units import format_bytes, format_duration, format_money, format_price
+from trimtab.page import COLORS, bullets, chart, page
 from trimtab.recommend.explain import PART_NAMES, bound, reason
 from trimtab.recommend.search import PARTS, Recommendation, Row
 
 _MOST_POINTS = 1500
-_COLORS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a463f2", "#97bbf5", "#9c6b4e")
-_STYLE = """
-:root { color-scheme: light dark; --line: #8884; --soft: #8882; }
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
-.scroll { overflow-x: auto; }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { padding: .35rem .6rem; text-align: left; border-bottom: 1px solid var(--line); vertical-align: top; }
-td.number, th.number { text-align: right; white-space: nowrap; }
-small { opacity: .7; } tr.first { background: var(--soft); }
-.chart { background: #fff; border-radius: 6px; }
-"""
 
 
 def report(result: Recommendation, decision_id: str) -> str:
     """The whole page."""
     best = result.rows[0]
-    name = escape(result.profile.workload.name)
+    name = result.profile.workload.name
     summary = (
         f"<p><b>Rent {escape(best.configuration.key)}</b>: {escape(_span(best))}. "
         f"{escape(reason(best, best).capitalize())}.</p>"
         f"<p>For {escape(result.work.source)}. {result.considered:,} configurations were considered;"
         f" the objective is {escape(result.request.objective)}. Decision {escape(decision_id)}.</p>"
     )
-    return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>Trimtab: {name}</title><style>{_STYLE}</style></head><body>"
-        f"<h1>Where to run {name}</h1>{summary}"
-        f'<h2>Cost against time</h2><div class="chart">{_html(_pareto(result), True)}</div>'
-        f'<h2>Where a step goes</h2><div class="chart">{_html(_breakdown(result.rows), False)}</div>'
+    body = (
+        f"{summary}<h2>Cost against time</h2>{chart(_pareto(result), 'Cost against time', True)}"
+        f"<h2>Where a step goes</h2>{chart(_breakdown(result.rows), 'Where a step goes', False)}"
         f'<h2>Ranking</h2><div class="scroll">{_table(result)}</div>'
-        f"{_list('Left out', [f'{d.count:,} configurations: {d.reason}' for d in result.dropped])}"
-        f"{_list('Notes', result.notes)}"
-        f"{_list('Assumptions', _assumptions(result))}"
-        "</body></html>"
+        f"{bullets('Left out', [f'{d.count:,} configurations: {d.reason}' for d in result.dropped])}"
+        f"{bullets('Notes', result.notes)}"
+        f"{bullets('Assumptions', _assumptions(result))}"
     )
-
-
-def _html(figure: go.Figure, first: bool) -> str:
-    """The figure's part of the page; the first one carries the library, so that the page works offline."""
-    text: str = figure.to_html(full_html=False, include_plotlyjs=first, config={"displaylogo": False})
-    return text
+    return page(f"Trimtab: {name}", f"Where to run {name}", body)
 
 
 def _pareto(result: Recommendation) -> go.Figure:
@@ -62,8 +41,8 @@ def _pareto(result: Recommendation) -> go.Figure:
     device = names[found.offers.accelerator.codes[found.offer[shown]]]
     # The accelerators with the cheapest candidates get a colour of their own; the rest share grey.
     cheapest = sorted({str(n) for n in device}, key=lambda n: float(found.cost[shown][device == n].min()))
-    groups = [(name, device == name, color) for name, color in zip(cheapest, _COLORS, strict=False)]
-    groups.append(("others", np.isin(device, cheapest[len(_COLORS) :]), "#999"))
+    groups = [(name, device == name, color) for name, color in zip(cheapest, COLORS, strict=False)]
+    groups.append(("others", np.isin(device, cheapest[len(COLORS) :]), "#999"))
     for name, members, color in groups:
         rows = shown[members]
         figure.add_trace(
@@ -130,7 +109,7 @@ def _sample(result: Recommendation) -> np.ndarray[tuple[int], np.dtype[np.intp]]
 def _breakdown(rows: tuple[Row, ...]) -> go.Figure:
     figure = go.Figure()
     labels = [f"{r.rank}. {r.configuration.offer.instance} ×{r.configuration.nodes}" for r in rows][::-1]
-    for name, color in zip(PARTS, _COLORS, strict=False):
+    for name, color in zip(PARTS, COLORS, strict=False):
         figure.add_trace(
             go.Bar(
                 y=labels,
@@ -179,12 +158,6 @@ def _span(row: Row) -> str:
         f" {format_duration(row.time.high)}) for {format_money(row.cost.value)}"
         f" ({format_money(row.cost.low)} to {format_money(row.cost.high)})"
     )
-
-
-def _list(title: str, items: list[str] | tuple[str, ...]) -> str:
-    if not items:
-        return ""
-    return f"<h2>{title}</h2><ul>{''.join(f'<li>{escape(item)}</li>' for item in items)}</ul>"
 
 
 def _assumptions(result: Recommendation) -> list[str]:

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from trimtab.core import Contribution
 from trimtab.predict.fewshot import METRICS, Array, Case, Rows, metrics_table, settings_table
-from trimtab.predict.foundation.attribution import contributions
+from trimtab.predict.foundation.attribution import Answer, Attribution
 
 SIZES = np.array([128.0, 512.0, 1024.0, 3008.0])
 
@@ -31,6 +32,10 @@ def by_metrics(case: Case, known: Rows) -> Array:
     return np.full(len(case), 2.0 + extra)
 
 
+def contributions(answer: Answer, case: Case, known: Rows, target: int) -> tuple[Contribution, ...]:
+    return Attribution(answer, case, known, case.configurations).parts(target)
+
+
 def test_parts_add_up_to_the_prediction() -> None:
     case = made_up(cpu_user=0.5, memory_used=1e8)
     parts = contributions(by_metrics, case, np.array([0, 1]), 3)
@@ -46,7 +51,7 @@ def test_what_is_not_known_has_no_part() -> None:
 
 
 def test_names_for_people_take_the_place_of_keys() -> None:
-    parts = contributions(by_metrics, made_up(), np.array([1]), 0, ("tiny", "small", "middle", "large"))
+    parts = Attribution(by_metrics, made_up(), np.array([1]), ("tiny", "small", "middle", "large")).parts(0)
     assert [part.name for part in parts] == ["measured at small", "at tiny instead"]
 
 
@@ -61,3 +66,34 @@ def test_they_add_up_however_the_answer_comes_about(slopes: list[float], target:
 
     parts = contributions(answer, case, np.array([1]), target)
     assert sum(part.value for part in parts) == pytest.approx(float(answer(case, np.array([1]))[target]))
+
+
+def test_targets_near_the_same_run_share_what_was_computed() -> None:
+    asked = []
+
+    def counting(case: Case, known: Rows) -> Array:
+        asked.append(known)
+        return by_metrics(case, known)
+
+    why = Attribution(counting, case := made_up(cpu_user=0.5), np.array([1]), case.configurations)
+    for target in (0, 2, 3):
+        assert sum(part.value for part in why.parts(target)) == pytest.approx(2.5)
+    assert len(asked) == 2
+
+
+def test_many_runs_count_as_one_thing_so_that_nobody_waits_for_all_their_orders() -> None:
+    count = 30
+    case = Case(
+        corpus="functions",
+        application="f",
+        name="f",
+        environment="lambda",
+        configurations=tuple(f"{size}MB" for size in range(count)),
+        settings=settings_table(count, memory_bytes=np.arange(1.0, count + 1) * 2**27),
+        metrics=metrics_table(count),
+        seconds=np.ones(count),
+        ok=np.ones(count, dtype=bool),
+    )
+    parts = contributions(by_metrics, case, np.arange(count - 1), count - 1)
+    assert [part.name for part in parts] == ["measured at 28MB", "at 29MB instead", "the other 28 runs"]
+    assert [part.value for part in parts] == pytest.approx([1.0, 1.0, 28.0])

@@ -14,6 +14,7 @@ from trimtab.predict.foundation import Line
 Ask = Callable[..., Request]
 
 GIB_SECOND = 0.0000166667  # dollars
+REQUEST = 0.2e-6  # dollars
 
 
 def _answered(request: Request, **changes: object) -> tuple[Guarded, list[Line], Decision]:
@@ -36,10 +37,26 @@ def test_every_configuration_has_a_line_and_what_was_run_keeps_its_time(ask: Ask
         assert line.time.coverage == request.fitted.coverage
 
 
-def test_an_invocation_costs_memory_times_time(ask: Ask) -> None:
+def test_an_invocation_costs_memory_times_time_and_the_request(ask: Ask) -> None:
     _, made, _ = _answered(ask({"memory": "2GB", "time": "1s"}))
-    assert made[0].cost is not None
-    assert made[0].cost.value == pytest.approx(2 * GIB_SECOND)
+    for line in made:
+        gib = int(line.configuration.removesuffix("MB")) / 1024
+        assert line.cost is not None
+        for cost, seconds in zip(
+            (line.cost.low, line.cost.value, line.cost.high),
+            (line.time.low, line.time.value, line.time.high),
+            strict=True,
+        ):
+            assert cost == pytest.approx(gib * GIB_SECOND * seconds + REQUEST)
+
+
+def test_what_rule_and_model_would_choose_has_the_fee_in_its_cost(ask: Ask) -> None:
+    _, _, decided = _answered(ask({"memory": "512MB", "time": "1ms"}))
+    for answer in (decided.rule, decided.model):
+        assert answer is not None
+        gib = int(str(answer.action["memory"]).removesuffix("MB")) / 1024
+        expected = answer.estimates["time"].value * gib * GIB_SECOND + REQUEST
+        assert answer.estimates["cost"].value == pytest.approx(expected)
 
 
 def test_where_nothing_is_charged_the_fastest_is_chosen(ask: Ask) -> None:

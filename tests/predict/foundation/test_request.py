@@ -135,7 +135,7 @@ def test_what_is_no_size_is_refused_in_a_run_and_in_a_question(ask: Ask, text: s
 @pytest.mark.parametrize(
     ("told", "sentence"),
     [
-        ("", "is not a description of an application"),
+        ("", "odd.yaml is empty"),
         ("- 1\n- 2\n", "is not a description of an application"),
         ("just words", "is not a description of an application"),
         ("{}", "no observations"),
@@ -165,7 +165,7 @@ def test_a_file_that_asks_nothing_is_refused(
 def test_no_file_a_folder_and_bytes_are_refused(shipped: Foundation, tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match="there is no file"):
         read_request(tmp_path / "none", ["all"], shipped)
-    with pytest.raises(BadInputError, match="cannot be read"):
+    with pytest.raises(BadInputError, match="is a folder; name a file"):
         read_request(tmp_path, ["all"], shipped)
     (tmp_path / "bytes").write_bytes(b"\xff\xfe\xfd")
     with pytest.raises(BadInputError, match="cannot be read"):
@@ -183,7 +183,7 @@ def test_no_file_a_folder_and_bytes_are_refused(shipped: Foundation, tmp_path: P
         ("512MB", "a run is a set of names and values"),
         (None, "a run is a set of names and values"),
         ({"memory": "512MB", "time": 0}, "is not positive"),
-        ({"memory": "512MB", "time": "-1s"}, 'time: "-1s" is not a duration'),
+        ({"memory": "512MB", "time": "-1s"}, "time: -1s is below zero"),
         ({"memory": "512MB", "time": "soon"}, 'time: "soon" is not a duration'),
         ({"memory": "512MB", "time": math.nan}, "is not a duration"),
         ({"memory": "512MB", "time": math.inf}, "is not a duration"),
@@ -193,7 +193,10 @@ def test_no_file_a_folder_and_bytes_are_refused(shipped: Foundation, tmp_path: P
         ({"memory": "512MB", "time": ["1s"]}, "is not a duration"),
         ({"memory": "all", "time": "1s"}, '"all" is not one place'),
         ({"memory": "much", "time": "1s"}, '"much" is not an amount of memory'),
-        ({**RUN, "cpu_usr": "1ms"}, 'there is no "cpu_usr" here; the names are memory, '),
+        (
+            {**RUN, "cpu_usr": "1ms"},
+            'there is no "cpu_usr" here (did you mean cpu_user?); the names are memory, ',
+        ),
         ({**RUN, "cpu_user": "lots"}, 'cpu_user: "lots" is not a duration'),
         ({**RUN, "cpu_user": -1}, "cpu_user: "),
         ({**RUN, "context_switches": -1}, "context_switches: -1 is below zero"),

@@ -1,61 +1,76 @@
 """A prediction as a decision that the ledger can keep: rule and model side by side, the cheapest chosen."""
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from trimtab.core import Answer, Clock, Contribution, Decision, Estimate, RealClock
-from trimtab.predict.fewshot import OURS, Array
-from trimtab.predict.foundation.attribution import contributions
+from trimtab.predict.fewshot import OURS
+from trimtab.predict.foundation.attribution import Attribution
 from trimtab.predict.foundation.guard import Guarded
+from trimtab.predict.foundation.prices import Price, prices
 from trimtab.predict.foundation.request import Request
-
-# Lambda's list price on x86 in most regions, dollars per GiB and second.
-_LAMBDA_PRICE = 0.0000166667
-_GIB = 2.0**30
-_HOUR = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One configuration: what it would take and cost."""
+    """One configuration: what a run would take and cost there; one that was run has no range."""
 
     configuration: str
     known: bool
-    time: Estimate
-    cost: Estimate | None
+    time: Estimate  # the chosen answer, in seconds
+    cost: Estimate | None  # dollars; None where nothing is charged or the price is not known
+    price: Price | None
     rule_seconds: float
     model_seconds: float
 
 
 def prediction_lines(request: Request, found: Guarded, coverage: float) -> list[Line]:
     """Every configuration of the request; those that were run have no range."""
-    prices = _price_per_second(request)
     made = []
-    for row, configuration in enumerate(request.places):
+    for row, (configuration, price) in enumerate(zip(request.places, prices(request.case), strict=True)):
         known = row in request.known
         seconds = float(request.case.seconds[row] if known else found.seconds[row])
         low, high = (seconds, seconds) if known else (float(found.low[row]), float(found.high[row]))
         time = Estimate(seconds, min(low, seconds), max(high, seconds), coverage, "s")
-        price = float(prices[row])
-        cost = None if np.isnan(price) else time.scaled(price, "$")
-        made.append(Line(configuration, known, time, cost, float(found.rule[row]), float(found.model[row])))
+        cost = price.cost(time) if price else None
+        both = float(found.rule[row]), float(found.model[row])
+        made.append(Line(configuration, known, time, cost, price, *both))
     return made
 
 
+def best_line(made: Sequence[Line]) -> Line:
+    """The cheapest, or the fastest where something has no price."""
+    priced = all_priced(made)
+    return min(made, key=lambda line: line.cost.value if priced and line.cost else line.time.value)
+
+
+def all_priced(made: Sequence[Line]) -> bool:
+    """Whether cost can decide."""
+    return all(line.cost for line in made)
+
+
+def attribution(request: Request, found: Guarded) -> Attribution:
+    """What makes up the chosen answers, in seconds."""
+    chosen = request.fitted if found.chosen_by == "model" else request.fitted.rules[found.rule_name]
+    return Attribution(chosen.predict, request.case, request.known, request.places)
+
+
 def prediction_decision(
-    request: Request, found: Guarded, made: list[Line], clock: Clock | None = None
+    request: Request,
+    found: Guarded,
+    made: Sequence[Line],
+    parts: tuple[Contribution, ...] = (),
+    clock: Clock | None = None,
 ) -> Decision:
-    """The cheapest configuration, or the fastest where nothing has a price; the others are alternatives."""
-    priced = all(line.cost for line in made)
+    """The best configuration, made up of `parts`; the others are alternatives."""
     key = "memory" if request.of_function else "configuration"
-    best = _best(made, priced)
-    by_rule = _best([_moved(line, line.rule_seconds) for line in made], priced)
-    by_model = _best([_moved(line, line.model_seconds) for line in made], priced)
+    best = best_line(made)
+    by_rule = best_line([_moved(line, line.rule_seconds) for line in made])
+    by_model = best_line([_moved(line, line.model_seconds) for line in made])
     rule, model = _answer(key, by_rule, f"rule:{found.rule_name}"), _answer(key, by_model, OURS)
     chosen = model if found.chosen_by == "model" else rule
-    what = "cheapest" if priced else "fastest"
+    what = "cheapest" if all_priced(made) else "fastest"
     return Decision(
         id=uuid.uuid4().hex[:12],
         created=(clock or RealClock()).now(),
@@ -68,20 +83,8 @@ def prediction_decision(
         model=model,
         alternatives=tuple(_answer(key, line, chosen.who) for line in made if line is not best),
         reason=f"{what} of {len(made)} in {request.case.environment}; the {found.chosen_by}: {found.reason}",
-        contributions=() if best.known else explanation(request, found, best),
+        contributions=parts,
     )
-
-
-def explanation(request: Request, found: Guarded, line: Line) -> tuple[Contribution, ...]:
-    """What makes up the chosen answer for one configuration, in seconds."""
-    fitted = request.fitted
-    chosen = fitted if found.chosen_by == "model" else fitted.rules[found.rule_name]
-    target = request.places.index(line.configuration)
-    return contributions(chosen.predict, request.case, request.known, target, request.places)
-
-
-def _best(made: list[Line], priced: bool) -> Line:
-    return min(made, key=lambda line: line.cost.value if priced and line.cost else line.time.value)
 
 
 def _moved(line: Line, seconds: float) -> Line:
@@ -91,8 +94,7 @@ def _moved(line: Line, seconds: float) -> Line:
     time = Estimate(
         seconds, min(line.time.low, seconds), max(line.time.high, seconds), line.time.coverage, "s"
     )
-    cost = line.cost and time.scaled(line.cost.value / line.time.value, "$")
-    return replace(line, time=time, cost=cost)
+    return replace(line, time=time, cost=line.price.cost(time) if line.price and line.cost else None)
 
 
 def _answer(key: str, line: Line, who: str) -> Answer:
@@ -102,11 +104,3 @@ def _answer(key: str, line: Line, who: str) -> Answer:
 
 def _estimates(line: Line) -> dict[str, Estimate]:
     return {"time": line.time} | ({"cost": line.cost} if line.cost else {})
-
-
-def _price_per_second(request: Request) -> Array:
-    """Dollars per second under every configuration; NaN where nothing is charged or it is not known."""
-    case = request.case
-    if case.environment == "lambda":
-        return _LAMBDA_PRICE * case.setting("memory_bytes") / _GIB
-    return case.setting("price_per_hour") * case.setting("nodes") / _HOUR

@@ -2,7 +2,8 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+import reprlib
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -11,22 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trimtab.core import BadInputError, TrimtabError
-from trimtab.core.units import format_duration, parse_bytes, parse_duration
-from trimtab.observe import LAWS, SIZES
-from trimtab.predict.fewshot import (
-    SETTINGS,
-    Case,
-    FittedOurs,
-    Rows,
-    metrics_table,
-    settings_table,
-)
+from trimtab.core import BadInputError, NotFoundError, TrimtabError
+from trimtab.core.units import format_duration, parse_bytes, parse_duration, parse_memory_size
+from trimtab.observe import LAWS
+from trimtab.predict.fewshot import SETTINGS, Case, FittedOurs, Rows, metrics_table
 from trimtab.predict.foundation.model import Foundation
+from trimtab.predict.foundation.places import ALL, Places, called, did_you_mean
 
-_MIB = 2**20
-_CPUS = " cpus="  # in the key of a memory size, which buys more of them under one law than another
-_HOST_CPUS = 2  # of the hosts on which functions were measured
+_LARGEST_FILE = 2**20  # bytes; a description has a few lines
 _MOST = 1e24  # of anything that is counted in a run
 _SHORTEST, _LONGEST = 1e-9, 1e10  # s; no run takes less or more
 _CONTRADICTION = 2.0  # two times of one configuration further apart than this cannot both be right
@@ -60,7 +53,18 @@ class Request:
     @property
     def places(self) -> tuple[str, ...]:
         """The configurations as people call them."""
-        return tuple(_called(key) for key in self.case.configurations)
+        return tuple(called(key) for key in self.case.configurations)
+
+    def row_of(self, text: str) -> int:
+        """The row of a place that was run or asked for, as people write it."""
+        name = f"{parse_memory_size(text)}MB" if self.of_function else " ".join(text.split())
+        lower = [place.lower() for place in self.places]
+        if name.lower() not in lower:
+            raise NotFoundError(
+                f'"{text}" was not asked for{did_you_mean(name, self.places)}; name it among the places to '
+                "predict"
+            )
+        return lower.index(name.lower())
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +79,24 @@ class _Run:
 
 def read_request(path: Path, at: Sequence[str], foundation: Foundation) -> Request:
     """From a YAML or JSON file of observations; `at` are sizes or configurations, or "all"."""
-    told = _load(path)
-    _refuse_unknown(str(path), told, _ABOUT)
+    return make_request({"application": path.stem} | _load(path), at, foundation, str(path))
+
+
+def make_request(
+    told: Mapping[str, Any], at: Sequence[str], foundation: Foundation, source: str = "the description"
+) -> Request:
+    """From what such a file would say; `source` is what sentences about it call it."""
+    _refuse_unknown(source, told, _ABOUT)
     environment = _line(told.get("environment", "lambda"))
-    application = _line(told.get("application", path.stem))
+    application = _line(told.get("application", "application"))
     corpus, fitted = foundation.for_environment(environment)
-    places = _Places.of(fitted, environment)
+    places = Places.of(fitted, environment)
     observations = told.get("observations")
-    if not isinstance(observations, list) or not observations:
-        raise BadInputError(f"{path}: no observations; at least one run must be known")
-    runs = _merged([_run(path, number, each, places) for number, each in enumerate(observations, 1)], path)
+    if not isinstance(observations, Sequence) or isinstance(observations, str) or not observations:
+        raise BadInputError(f"{source}: no observations; at least one run must be known")
+    runs = _merged(
+        [_run(source, number, each, places) for number, each in enumerate(observations, 1)], source
+    )
     if not at:
         raise BadInputError("nothing to predict: name sizes or configurations, or all")
     # Settings may be NaN, which equals nothing: a place is the same when its key is.
@@ -104,85 +116,72 @@ def read_request(path: Path, at: Sequence[str], foundation: Foundation) -> Reque
         metrics=_metrics(runs, len(rows)),
         seconds=np.array([run.seconds for run in runs] + [math.nan] * (len(rows) - len(runs))),
         ok=np.arange(len(rows)) < len(runs),
-        data=str(told.get("data", "")),
+        data=_line(told.get("data", "")),
     )
     return Request(case, np.arange(len(runs)), fitted, corpus)
-
-
-@dataclass(frozen=True, slots=True)
-class _Places:
-    """Where things can run: sizes under a CPU law, or the configurations that were learned from."""
-
-    environment: str
-    known: Mapping[str, tuple[float, ...]]
-
-    @classmethod
-    def of(cls, fitted: FittedOurs, environment: str) -> "_Places":
-        matrix = fitted.curves.matrix
-        rows = matrix.settings.tolist()
-        return cls(environment, {key: tuple(rows[at]) for key, at in matrix.column_of.items()})
-
-    def find(self, text: str) -> list[tuple[str, tuple[float, ...]]]:
-        """The place of that name; every one for "all"."""
-        law = LAWS.get(self.environment)
-        if law is not None:
-            if text == "all":
-                return [self.size(size) for size in SIZES]
-            return [self.size(round(_megabytes(text)))]
-        if text == "all":
-            return list(self.known.items())
-        if text not in self.known:
-            some = ", ".join(list(self.known)[:3])
-            raise BadInputError(
-                f'no configuration is called "{text}"; there are {len(self.known)}, such as {some}'
-            )
-        return [(text, self.known[text])]
-
-    def size(self, megabytes: int) -> tuple[str, tuple[float, ...]]:
-        """A memory size, with the CPUs it buys under the environment's law."""
-        cpus = LAWS[self.environment].cpus(megabytes, _HOST_CPUS)
-        settings = settings_table(1, memory_bytes=megabytes * _MIB, cpus=cpus, nodes=1.0, accelerators=0.0)
-        return f"{megabytes:g}MB{_CPUS}{cpus:g}", tuple(settings[0].tolist())
 
 
 def _load(path: Path) -> dict[str, Any]:
     import yaml
 
     try:
-        told = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise BadInputError(f"there is no file {path}") from None
+        told = yaml.safe_load(_text(path))
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
         raise BadInputError(f"{path} cannot be read as YAML or JSON: {line}{error.problem}") from None
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except (ValueError, yaml.YAMLError) as error:
         why = next(iter(str(error).splitlines()), "it is damaged")
         raise BadInputError(f"{path} cannot be read as YAML or JSON: {why}") from None
     except RecursionError:
         raise BadInputError(f"{path} cannot be read as YAML or JSON: it is nested too deeply") from None
+    if told is None:
+        raise BadInputError(f"{path} is empty; trimtab predict --help shows what it should say")
     if not isinstance(told, dict):
         raise BadInputError(f"{path} is not a description of an application; see trimtab predict --help")
     return told
 
 
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            content = file.read(_LARGEST_FILE + 1)
+    except FileNotFoundError:
+        raise BadInputError(f"there is no file {path}") from None
+    except IsADirectoryError:
+        raise BadInputError(f"{path} is a folder; name a file") from None
+    except OSError as error:
+        raise BadInputError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from None
+    if len(content) > _LARGEST_FILE:
+        raise BadInputError(f"{path} is larger than 1 MiB; a description of an application has a few lines")
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError:
+        raise BadInputError(f"{path} cannot be read as YAML or JSON: it is not text in UTF-8") from None
+
+
 def _refuse_unknown(where: str, told: Mapping[Any, Any], names: Sequence[str]) -> None:
     """What is misspelt must not be passed over: the answer would be worse and nobody would know why."""
-    unknown = [_line(name) for name in told if name not in names]
-    if unknown:
-        raise BadInputError(f'{where}: there is no "{unknown[0]:.40}" here; the names are {", ".join(names)}')
+    unknown = next((_line(name) for name in told if name not in names), None)
+    if unknown is not None:
+        raise BadInputError(
+            f'{where}: there is no "{unknown:.40}" here{did_you_mean(unknown, names)}; '
+            f"the names are {', '.join(names)}"
+        )
 
 
-def _run(path: Path, number: int, told: object, places: _Places) -> _Run:
-    where = f"{path}, observation {number}"
-    if not isinstance(told, dict):
+def _run(source: str, number: int, told: object, places: Places) -> _Run:
+    where = f"{source}, observation {number}"
+    if not isinstance(told, Mapping):
         raise BadInputError(
             f"{where}: a run is a set of names and values, such as memory: 512MB, time: 240ms"
         )
     _refuse_unknown(where, told, _ABOUT_A_RUN)
+    if "memory" in told and "configuration" in told:
+        raise BadInputError(f"{where}: memory and configuration are two names for where it ran; give one")
     place = told.get("memory", told.get("configuration"))
     if place is None or told.get("time") is None:
         raise BadInputError(f"{where}: needs memory (or configuration) and time")
-    if str(place) == "all":
+    if _line(place) == ALL:
         raise BadInputError(f'{where}: "all" is not one place')
     try:
         ((configuration, settings),) = places.find(_line(place))
@@ -214,8 +213,11 @@ def _told_metrics(told: Mapping[str, Any], seconds: float, settings: tuple[float
 
 
 def _duration(name: str, value: Any) -> float:
+    text = _line(value)
+    if re.match(r"-\s*[\d.]", text):
+        raise BadInputError(f"{name}: {text:.40} is below zero")
     try:
-        return parse_duration(_line(value))
+        return parse_duration(text)
     except BadInputError as error:
         raise BadInputError(f"{name}: {error}") from None
 
@@ -226,15 +228,15 @@ def _count(name: str, value: Any, is_bytes: bool) -> float:
     except BadInputError as error:
         raise BadInputError(f"{name}: {error}") from None
     except (TypeError, ValueError, OverflowError):
-        raise BadInputError(f"{name}: {value!r:.40} is not a number") from None
+        raise BadInputError(f"{name}: {_shown(value)} is not a number") from None
     if count < 0:
-        raise BadInputError(f"{name}: {value!r:.40} is below zero")
+        raise BadInputError(f"{name}: {_shown(value)} is below zero")
     if not count <= _MOST:
-        raise BadInputError(f"{name}: {value!r:.40} is no amount that a run shows")
+        raise BadInputError(f"{name}: {_shown(value)} is no amount that a run shows")
     return count
 
 
-def _merged(runs: Sequence[_Run], path: Path) -> list[_Run]:
+def _merged(runs: Sequence[_Run], source: str) -> list[_Run]:
     """Runs of one configuration become one, the geometric mean of their times; they must not contradict."""
     found: dict[str, list[_Run]] = {}
     for run in runs:
@@ -244,7 +246,7 @@ def _merged(runs: Sequence[_Run], path: Path) -> list[_Run]:
         times = [run.seconds for run in same]
         if max(times) > _CONTRADICTION * min(times):
             raise BadInputError(
-                f"{path}: {_called(configuration)} took {format_duration(min(times))} and "
+                f"{source}: {called(configuration)} took {format_duration(min(times))} and "
                 f"{format_duration(max(times))}; such runs contradict one another, leave the wrong one out"
             )
         shown = dict.fromkeys(name for run in same for name in run.metrics)
@@ -263,20 +265,16 @@ def _metrics(runs: Sequence[_Run], rows: int) -> NDArray[np.float64]:
     return metrics_table(rows, **columns)
 
 
-def _megabytes(text: str) -> float:
-    """Platforms of functions write MB for 2^20 bytes, and GB for 2^30."""
-    parse_bytes(text)
-    megabytes = parse_bytes(re.sub(r"(?<=[kmgt])b?$", "ib", text.strip().lower())) / _MIB
-    if not 1 <= megabytes < 10**6:
-        raise BadInputError(f"{text} is not a memory size for a function, such as 512MB")
-    return megabytes
-
-
-def _called(key: str) -> str:
-    """What people call a configuration: of a memory size, without the CPUs that it buys."""
-    return key.partition(_CPUS)[0]
-
-
 def _line(value: Any) -> str:
     """What a file says as one line of text, so that a sentence about it stays one."""
-    return " ".join(str(value).split())
+    return " ".join((value if isinstance(value, str) else _shown(value)).split())
+
+
+def _shown(value: Any) -> str:
+    """Any value, cut short: a few lines of YAML can stand for billions of items."""
+    if isinstance(value, Collection):
+        return f"{reprlib.repr(value):.40}"
+    try:
+        return str(value)
+    except ValueError:  # Python does not write out the longest integers
+        return "a number of thousands of digits"
