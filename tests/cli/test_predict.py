@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from trimtab.predict.foundation.model import SHIPPED
 from trimtab.store import open_store
 
 Trimtab = Callable[..., Any]
@@ -62,6 +63,55 @@ def test_the_table_fits_a_narrow_terminal(
     out = trimtab("predict", "--app", str(app)).out
     assert re.search(r"512MB .* measured", out)
     assert re.search(r"1024MB │ [\d.]+ ms +│ [\d.]+ ms to [\d.]+ ms +│ \$[\d.]+ ", out)
+
+
+@pytest.mark.parametrize("told", [ONE_RUN, TWO_CLUSTERS], ids=["function", "clusters"])
+def test_sixty_columns_are_enough(
+    trimtab: Trimtab, app: Path, monkeypatch: pytest.MonkeyPatch, told: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    app.write_text(told, encoding="utf-8")
+    lines = trimtab("predict", "--app", str(app)).out.splitlines()
+    known = next(number for number, line in enumerate(lines) if "measured" in line)
+    assert re.match(r"(512MB|c4.large nodes=10) +\d+ ?m.* \$[\d.]+", lines[known - 1])
+    assert "…" not in "".join(lines)
+    assert max(map(len, lines)) <= 62
+
+
+def test_what_the_best_and_what_any_answer_is_made_of_is_said(trimtab: Trimtab, app: Path) -> None:
+    best = trimtab("predict", "--app", str(app)).out
+    where = re.search(r"(\d+MB) is the cheapest", best)
+    assert where
+    assert f"\n{where[1]} takes " in best
+    asked = trimtab("predict", "--app", str(app), "--at", "1GB", "--explain", "1.5GB").out
+    assert re.search(
+        r"\n1536MB takes [\d.]+ ms:\n  measured at 512MB +\+240 ms\n  at 1536MB instead +-[\d.]+ ms\n", asked
+    )
+    assert re.search(r"costs \$[\d.]+ for 1M: \$[\d.]+ for time, \$0\.20 for requests\n", asked)
+    assert (
+        "512MB takes 240 ms, as measured" in trimtab("predict", "--app", str(app), "--explain", "512MB").out
+    )
+
+
+def test_a_report_is_written_and_nothing_where_it_cannot_be(
+    trimtab: Trimtab, app: Path, tmp_path: Path
+) -> None:
+    page = tmp_path / "new" / "report.html"
+    called = trimtab("predict", "--app", str(app), "--html", str(page))
+    assert called.status == 0
+    assert f"report: {page}" in called.out
+    kept = re.search(r"decision (\w{12})", called.out)
+    assert kept
+    assert f"Decision {kept[1]}." in page.read_text(encoding="utf-8")
+    before = _kept()
+    refused = trimtab("predict", "--app", str(app), "--html", str(tmp_path))
+    assert (refused.status, refused.out, _kept()) == (2, "", before)
+    assert "is a folder; name a file" in refused.error
+
+
+def test_the_same_size_asked_twice_is_shown_once(trimtab: Trimtab, app: Path) -> None:
+    out = trimtab("predict", "--app", str(app), "--at", "1GB,1024MB,1GiB").out
+    assert len(re.findall(r"1024MB +│", out)) == 1
 
 
 def test_json_is_one_object_with_a_prediction_for_each_size(trimtab: Trimtab, app: Path) -> None:
@@ -168,6 +218,18 @@ def test_a_name_that_looks_like_markup_is_printed_as_it_is(trimtab: Trimtab, app
         (ONE_RUN + "  - {memory: 512MB, time: 3s}\n", [], "such runs contradict one another"),
         (ONE_RUN, ["--at", "512MB"], "has been run already"),
         (ONE_RUN, ["--at", ","], "name sizes or configurations, or all"),
+        (ONE_RUN, ["--at", ""], "name sizes or configurations, or all"),
+        (ONE_RUN, ["--at", "0MB"], '"0MB" is not a memory size for a function'),
+        (ONE_RUN, ["--at", "-1GB"], '"-1GB" is not an amount of memory'),
+        (ONE_RUN, ["--at", "1e9GB"], '"1e9GB" is not a memory size for a function'),
+        (ONE_RUN, ["--at", "1024"], "did you mean 1024MB?"),
+        (ONE_RUN, ["--explain", "huge"], '"huge" is not an amount of memory'),
+        ("", [], "is empty; trimtab predict --help shows what it should say"),
+        (ONE_RUN.replace("240ms", ".inf"), [], '"inf" is not a duration'),
+        (ONE_RUN.replace("240ms", ".nan"), [], '"nan" is not a duration'),
+        (ONE_RUN.replace("time", "tiem"), [], "did you mean time?"),
+        (ONE_RUN.replace("lambda", "lamda"), [], "only in cloud, ec2, lambda, openwhisk"),
+        (TWO_CLUSTERS, ["--at", "c4.xlarge node=10"], "did you mean c4.xlarge nodes=10"),
         (ONE_RUN, ["--at", "large"], '"large" is not an amount of memory'),
         (TWO_CLUSTERS, ["--at", "abacus"], 'no configuration is called "abacus"'),
         (ONE_RUN, ["--weights", "nowhere"], "there are no weights at nowhere"),
@@ -198,6 +260,30 @@ def test_weights_that_are_none_are_one_sentence(
     assert called.status == 2
     assert called.error.startswith(f"trimtab: {weights} ")
     assert called.error.count("\n") == 1
+
+
+def test_weights_of_another_schema_or_with_a_flipped_bit_are_one_sentence(
+    trimtab: Trimtab, app: Path, tmp_path: Path
+) -> None:
+    good = SHIPPED.read_bytes()
+    place = good.index(b'"schema":"') + 10
+    other = good[:place] + b"0" * 12 + good[place + 12 :]
+    flipped = good[:-1000] + bytes([good[-1000] ^ 1]) + good[-999:]
+    weights = tmp_path / "weights"
+    for content, sentence in ((other, "another schema"), (flipped, "damaged"), (good[:9999], "damaged")):
+        weights.write_bytes(content)
+        called = trimtab("predict", "--app", str(app), "--weights", str(weights))
+        assert (called.status, called.out) == (2, "")
+        assert sentence in called.error
+        assert called.error.count("\n") == 1
+    assert _kept() == 0
+
+
+def test_help_has_a_function_and_a_cluster_as_examples(trimtab: Trimtab) -> None:
+    out = trimtab("predict", "--help").out
+    assert "trimtab predict --app thumbnailer.yaml --at 128MB,1GB,2GB" in out
+    assert "- configuration: c4.large nodes=10" in out
+    assert "trimtab predict --app join.yaml --html report.html" in out
 
 
 def test_help_shows_the_file_line_by_line_in_a_narrow_terminal(

@@ -197,6 +197,9 @@ def test_no_file_a_folder_and_bytes_are_refused(shipped: Foundation, tmp_path: P
             {**RUN, "cpu_usr": "1ms"},
             'there is no "cpu_usr" here (did you mean cpu_user?); the names are memory, ',
         ),
+        ({**RUN, "configuration": "512MB"}, "memory and configuration are two names for where it ran"),
+        ({**RUN, "cpu_user": "100h"}, "cpu_user: no run uses 100h of CPU in 240ms"),
+        ({**RUN, "memory_used": "10GB"}, "memory_used: 10GB is more than the 512MB it had"),
         ({**RUN, "cpu_user": "lots"}, 'cpu_user: "lots" is not a duration'),
         ({**RUN, "cpu_user": -1}, "cpu_user: "),
         ({**RUN, "context_switches": -1}, "context_switches: -1 is below zero"),
@@ -247,6 +250,18 @@ def test_on_a_cluster_all_is_every_configuration_learned_from(ask: Ask) -> None:
     assert (request.case.setting("price_per_hour") > 0).all()
 
 
+def test_a_near_miss_is_answered_with_what_may_be_meant(ask: Ask) -> None:
+    said = _refused(ask, ON_A_CLUSTER, environment="ec2", at=("c4.xlarge node=10",))
+    assert "did you mean c4.xlarge nodes=10" in said
+    assert "did you mean observations?" in _refused(ask, observation=[])
+    assert "did you mean 1024MB?" in _refused(ask, at=("1024",))
+
+
+def test_a_configuration_is_known_whatever_its_case_and_spaces(ask: Ask) -> None:
+    request = ask(ON_A_CLUSTER, environment="ec2", at=("C4.XLARGE   nodes=10",))
+    assert request.places == ("c4.large nodes=10", "c4.xlarge nodes=10")
+
+
 def test_runs_of_one_size_that_agree_are_averaged(ask: Ask) -> None:
     request = ask(
         {"memory": "512MB", "time": "1s", "cpu_user": "100ms", "bytes_read": 100},
@@ -271,12 +286,45 @@ def test_what_is_asked_is_asked_once_and_what_was_run_is_not_asked(ask: Ask) -> 
     assert ask(RUN, at=("1GB", "1024MB", "512MB", "1GiB")).places == ("512MB", "1024MB")
 
 
+def test_more_places_than_anyone_runs_are_refused(ask: Ask) -> None:
+    runs = [{"memory": f"{size}MB", "time": "1s"} for size in range(100, 201)]
+    assert "it ran in 101 places; keep at most 100" in _refused(ask, *runs)
+    assert len(ask(*runs[1:], at=("1GB",)).known) == 100
+
+
+def test_a_field_left_empty_is_as_good_as_none(ask: Ask) -> None:
+    case = ask(RUN, environment=None, application=None, data=None).case
+    assert (case.environment, case.application, case.data) == ("lambda", "application", "")
+
+
+@pytest.mark.parametrize("bomb", [True, False], ids=["of itself", "of many"])
+def test_a_few_lines_that_stand_for_very_much_are_no_harm(
+    shipped: Foundation, tmp_path: Path, bomb: bool
+) -> None:
+    nested = "*n9" if not bomb else "&x [*x]"
+    rows = [f"  - &n{i} [{', '.join([f'*n{i - 1}'] * 9)}]" for i in range(1, 10)]
+    lists = "" if bomb else "data: &d\n  - &n0 [a]\n" + "\n".join(rows) + "\n"
+    path = tmp_path / "bomb.yaml"
+    path.write_text(f"{lists}application: {nested}\nobservations: [{{memory: 512MB, time: 1s}}]")
+    assert len(read_request(path, ["all"], shipped).case.application) < 100
+
+
+def test_a_file_far_too_large_is_refused_unread(shipped: Foundation, tmp_path: Path) -> None:
+    path = tmp_path / "large.yaml"
+    path.write_text("observations: [{memory: 512MB, time: 1s}]\n" + "# more\n" * 1_500_000)
+    with pytest.raises(BadInputError, match="is larger than 1 MiB"):
+        read_request(path, ["all"], shipped)
+    with pytest.raises(BadInputError, match="is larger than 1 MiB"):
+        read_request(Path("/dev/zero"), ["all"], shipped)
+
+
 def test_nothing_left_to_predict_is_said(ask: Ask) -> None:
     assert "has been run already" in _refused(ask, RUN, at=("512MB",))
     assert "nothing to predict" in _refused(ask, RUN, at=())
 
 
 def test_an_application_may_have_any_name(ask: Ask) -> None:
+    assert ask(RUN, application="\x1b[31mred\a").case.application == "[31mred"
     assert ask(RUN, application=7).case.application == "7"
     assert ask(RUN, application="Überraschung [red]").case.application == "Überraschung [red]"
 

@@ -44,11 +44,8 @@ class Places:
         for key in self.known:
             if key.lower().split() == text.lower().split():
                 return key
-        some = ", ".join(list(self.known)[:3])
-        raise BadInputError(
-            f'no configuration is called "{text}"{did_you_mean(text, self.known)}; '
-            f"there are {len(self.known)}, such as {some}"
-        )
+        some = f"; there are {len(self.known)}, such as {', '.join(list(self.known)[:3])}"
+        raise BadInputError(f'no configuration is called "{text}"{did_you_mean(text, self.known) or some}')
 
     def _size(self, megabytes: int) -> Place:
         """A memory size, with the CPUs it buys under the environment's law."""

@@ -21,6 +21,9 @@ from trimtab.predict.foundation.places import ALL, Places, called, did_you_mean
 
 _LARGEST_FILE = 2**20  # bytes; a description has a few lines
 _MOST = 1e24  # of anything that is counted in a run
+_MOST_RUNS = 100  # configurations that have been run; a few are what this is for
+_MOST_CPUS = 1000.0  # that a run keeps busy
+_OVER_LIMIT = 1.1  # a run may show a little more memory than its limit, by how it was read
 _SHORTEST, _LONGEST = 1e-9, 1e10  # s; no run takes less or more
 _CONTRADICTION = 2.0  # two times of one configuration further apart than this cannot both be right
 
@@ -87,8 +90,8 @@ def make_request(
 ) -> Request:
     """From what such a file would say; `source` is what sentences about it call it."""
     _refuse_unknown(source, told, _ABOUT)
-    environment = _line(told.get("environment", "lambda"))
-    application = _line(told.get("application", "application"))
+    environment = _line(_given(told, "environment", "lambda"))
+    application = _line(_given(told, "application", "application"))
     corpus, fitted = foundation.for_environment(environment)
     places = Places.of(fitted, environment)
     observations = told.get("observations")
@@ -97,6 +100,8 @@ def make_request(
     runs = _merged(
         [_run(source, number, each, places) for number, each in enumerate(observations, 1)], source
     )
+    if len(runs) > _MOST_RUNS:
+        raise BadInputError(f"{source}: it ran in {len(runs)} places; keep at most {_MOST_RUNS}")
     if not at:
         raise BadInputError("nothing to predict: name sizes or configurations, or all")
     # Settings may be NaN, which equals nothing: a place is the same when its key is.
@@ -116,7 +121,7 @@ def make_request(
         metrics=_metrics(runs, len(rows)),
         seconds=np.array([run.seconds for run in runs] + [math.nan] * (len(rows) - len(runs))),
         ok=np.arange(len(rows)) < len(runs),
-        data=_line(told.get("data", "")),
+        data=_line(_given(told, "data", "")),
     )
     return Request(case, np.arange(len(runs)), fitted, corpus)
 
@@ -195,11 +200,20 @@ def _run(source: str, number: int, told: object, places: Places) -> _Run:
         raise BadInputError(f"{where}: {error}") from None
 
 
+def _given(told: Mapping[str, Any], name: str, default: str) -> Any:
+    """What is told under that name; an empty value is as good as none."""
+    value = told.get(name)
+    return default if value is None else value
+
+
 def _told_metrics(told: Mapping[str, Any], seconds: float, settings: tuple[float, ...]) -> dict[str, float]:
     found: dict[str, float] = {}
     for name in (*_DURATIONS, *_SPREAD):
         if name in told:
             found[_SPREAD.get(name, name)] = _duration(name, told[name]) / seconds
+    for name in ("cpu_user", "cpu_system"):
+        if found.get(name, 0.0) > _MOST_CPUS:
+            raise BadInputError(f"{name}: no run uses {_line(told[name])} of CPU in {_line(told['time'])}")
     for name in (*_COUNTS, *_BYTES):
         if name in told:
             found[name] = _count(name, told[name], name in _BYTES) / seconds
@@ -209,6 +223,10 @@ def _told_metrics(told: Mapping[str, Any], seconds: float, settings: tuple[float
         limit = settings[SETTINGS.index("memory_bytes")]
         if limit > 0:
             found["memory_fraction"] = used / limit
+        if "memory" in told and used > _OVER_LIMIT * limit:
+            raise BadInputError(
+                f"memory_used: {_line(told['memory_used'])} is more than the {_line(told['memory'])} it had"
+            )
     return found
 
 
@@ -266,8 +284,9 @@ def _metrics(runs: Sequence[_Run], rows: int) -> NDArray[np.float64]:
 
 
 def _line(value: Any) -> str:
-    """What a file says as one line of text, so that a sentence about it stays one."""
-    return " ".join((value if isinstance(value, str) else _shown(value)).split())
+    """What a file says as one printable line, so that a sentence about it stays one."""
+    text = value if isinstance(value, str) else _shown(value)
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
 def _shown(value: Any) -> str:
