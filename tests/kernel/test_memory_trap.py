@@ -59,14 +59,6 @@ def _start(stack: ExitStack, group: LimitedGroup, most: int) -> "subprocess.Pope
     return child
 
 
-def _raise(container: ContainerGroup, limit: int) -> None:
-    """Together with the limit of memory and swap, which must not be below it."""
-    swap = "memory.memsw.limit_in_bytes"
-    if container.file(swap).exists():
-        container.write_text(swap, str(limit))
-    container.limit_memory(limit)
-
-
 def test_a_trapped_container_resumes_after_the_grant_and_nobody_is_killed(stack: ExitStack) -> None:
     group, container = _container(stack, 24 * MIB)
     traps = stack.enter_context(MemoryTraps())
@@ -79,7 +71,7 @@ def test_a_trapped_container_resumes_after_the_grant_and_nobody_is_killed(stack:
             assert trapped is container
             start = time.perf_counter()
             limit += 16 * MIB
-            _raise(container, limit)
+            container.limit_memory(limit)
             waits.append(time.perf_counter() - start)
     assert child.wait(5) == 0
     assert 2 <= len(waits) <= 6

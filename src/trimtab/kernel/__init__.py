@@ -1,6 +1,7 @@
 """How do we talk to Linux? cgroups v1 and v2 and `/proc`: the one place that knows their file formats."""
 
 from trimtab.kernel.container import ContainerGroup, CpuCounters, GroupBusyError, GroupGoneError
+from trimtab.kernel.deadman import DeadManSwitch, SafeLimits, keep_watch
 from trimtab.kernel.files import check_writable, write_whole
 from trimtab.kernel.group import Group, NoGroupError, sweep_groups
 from trimtab.kernel.hierarchy import Hierarchy, find_hierarchy, mounted
@@ -22,6 +23,7 @@ from trimtab.kernel.process import (
 __all__ = [
     "ContainerGroup",
     "CpuCounters",
+    "DeadManSwitch",
     "Group",
     "GroupBusyError",
     "GroupGoneError",
@@ -31,11 +33,13 @@ __all__ = [
     "NoGroupError",
     "Owner",
     "Process",
+    "SafeLimits",
     "check_writable",
     "cpu_limit",
     "die_with_parent",
     "environment",
     "find_hierarchy",
+    "keep_watch",
     "limit_high",
     "memory_limit",
     "mounted",

@@ -117,7 +117,7 @@ class ContainerGroup:
         Version 2 would reclaim and then kill instead of refusing, so there it is looked at before.
         """
         if self.version == 1:
-            self.write_text("memory.limit_in_bytes", "-1" if count is None else str(int(count)))
+            self._limit_memory_v1(-1 if count is None else int(count))
             return
         if count is not None and self.memory() > count:
             raise GroupBusyError(f"{self.path} uses more than {count:.0f} bytes; its limit stays")
@@ -140,6 +140,14 @@ class ContainerGroup:
     def file(self, name: str) -> Path:
         """Where a file of the group is; in version 1 its name begins with its controller's."""
         return self._folders["" if self.version == 2 else name.partition(".")[0]] / name
+
+    def _limit_memory_v1(self, count: int) -> None:
+        """The limit of memory with swap must not lie below that of memory, so it is moved out of the way."""
+        both = "memory.memsw.limit_in_bytes"
+        swap = int(self.read_text(both)) if self.file(both).exists() else _NONE_V1
+        if swap < _NONE_V1 and not 0 <= count <= swap:
+            self.write_text(both, str(count))
+        self.write_text("memory.limit_in_bytes", str(count))
 
     def _quota(self) -> tuple[int | None, int]:
         """Microseconds of CPU in every period, and the period; v2's `cpu.max` is "max 100000" without one."""

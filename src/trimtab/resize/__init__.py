@@ -1,22 +1,31 @@
-"""How much CPU and memory, right now? Pools, policies and how a cap is shared."""
+"""How much CPU and memory, right now? Pools, policies, how a cap is shared, and the agent of a node."""
 
+from trimtab.resize.agent import PERIOD, Agent, Grant
+from trimtab.resize.controller import Controller, Limits
+from trimtab.resize.discovery import containers
 from trimtab.resize.memory import MemorySettings, granted, reclaimed, urgently_reclaimed
 from trimtab.resize.policies import POLICIES, CpuPeriod, CpuPolicy, Escra, EscraSettings, Static, Tracking
 from trimtab.resize.pool import Container, Pool, Selector, owner, read_pools
 from trimtab.resize.sharing import fair_limits, floors_within, grown, shrunk
 
 __all__ = [
+    "PERIOD",
     "POLICIES",
+    "Agent",
     "Container",
+    "Controller",
     "CpuPeriod",
     "CpuPolicy",
     "Escra",
     "EscraSettings",
+    "Grant",
+    "Limits",
     "MemorySettings",
     "Pool",
     "Selector",
     "Static",
     "Tracking",
+    "containers",
     "fair_limits",
     "floors_within",
     "granted",

@@ -1,0 +1,59 @@
+"""The dead man's switch: who is set free, and when."""
+
+import json
+import os
+import threading
+import time
+from pathlib import Path
+
+from trimtab.kernel import DeadManSwitch, Hierarchy, SafeLimits
+from trimtab.kernel.deadman import listen
+
+A, B = SafeLimits("/a", 0.5, 1e8), SafeLimits("/b", None, None)
+
+
+def _told(
+    *lines: dict[str, object], patience: float = 60.0, ends_after: float = 0.0
+) -> list[list[SafeLimits]]:
+    """Whom it frees when it is told these lines and then nothing more until the end."""
+    freed = list[list[SafeLimits]]()
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as source:
+        thread = threading.Thread(target=listen, args=(source, patience, freed.append))
+        thread.start()
+        os.write(writing, b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+        time.sleep(ends_after)
+        os.close(writing)
+        thread.join()
+    return freed
+
+
+def _line(limits: SafeLimits) -> dict[str, object]:
+    return {"path": limits.path, "cpus": limits.cpus, "memory": limits.memory}
+
+
+def test_when_the_lines_end_everyone_still_known_is_set_free() -> None:
+    assert _told(_line(A), _line(B), {}, {"gone": "/a"}) == [[B]]
+
+
+def test_after_a_farewell_nothing_is_done() -> None:
+    assert _told(_line(A), {"end": True}) == []
+
+
+def test_silence_sets_free_once_and_the_end_once_more() -> None:
+    assert _told(_line(A), patience=0.05, ends_after=0.4) == [[A], [A]]
+
+
+def test_a_real_one_notices_when_the_agents_end_closes_and_says_that_it_has_set_free(tmp_path: Path) -> None:
+    switch = DeadManSwitch(
+        Hierarchy(1, {name: tmp_path for name in ("cpu", "cpuacct", "memory")}), patience=0.2
+    )
+    assert switch.guard(A)
+    deadline = time.monotonic() + 20
+    while switch.beat():
+        assert time.monotonic() < deadline
+        time.sleep(1.0)  # longer than its patience
+    assert switch.alive
+    switch.end()
+    assert not switch.alive
+    assert not switch.beat()
