@@ -11,7 +11,7 @@ from trimtab.page import COLORS, bullets, chart, page
 from trimtab.predict.foundation.decision import Line
 from trimtab.predict.foundation.prediction import Prediction
 from trimtab.predict.foundation.prices import price_note
-from trimtab.predict.foundation.words import cost_scale, cost_words, signed
+from trimtab.predict.foundation.words import cost_scale, cost_words, likeness, signed
 
 _MODEL, _RULE, _KNOWN, _LESS, _MORE = COLORS[0], COLORS[2], "#111", COLORS[4], COLORS[1]
 _UNITS = (("hours", 3600.0), ("minutes", 60.0), ("seconds", 1.0), ("milliseconds", 1e-3), ("µs", 1e-6))
@@ -56,7 +56,7 @@ def _summary(answer: Prediction, decision_id: str) -> str:
         f"{format_duration(best.time.value)} ({range_}){cost}.</p>"
         f"<p>From {runs} run{'s' if runs > 1 else ''} in {escape(answer.environment)}. "
         f"The {answer.chosen_by} answers: {escape(answer.reason)}. "
-        f"The rule is {escape(answer.rule_name)}.{kept}</p>"
+        f"The rule is {escape(answer.rule_name)}. {escape(likeness(answer))}{kept}</p>"
     )
 
 
@@ -145,7 +145,7 @@ def _finished(answer: Prediction, figure: go.Figure, title: str) -> go.Figure:
     else:
         order = [line.configuration for line in answer.ordered]
         figure.update_xaxes(type="category", categoryorder="array", categoryarray=order, tickangle=-60)
-    figure.update_yaxes(type="log", title=title)
+    figure.update_yaxes(type="log", title=title, exponentformat="none")
     figure.update_layout(
         template="plotly_white", height=480, margin={"t": 20, "r": 10}, legend={"orientation": "h", "y": 1.12}
     )

@@ -1,5 +1,7 @@
 """A prediction's reasons in words, as the command prints them and the report repeats them."""
 
+import math
+
 from trimtab.core.units import format_duration, format_money
 from trimtab.predict.foundation.prediction import Prediction
 from trimtab.predict.foundation.prices import price_note
@@ -19,6 +21,14 @@ def cost_words(dollars: float, answer: Prediction) -> str:
     """The cost of one run as people read it: "$2.06 for 1M"."""
     runs, what = cost_scale(answer)
     return f"{format_money(dollars * runs)} for {what}"
+
+
+def likeness(answer: Prediction) -> str:
+    """How unlike the known runs are to anything that was learned from, as a sentence."""
+    unlike = answer.guarded.unlike
+    if not math.isfinite(unlike):
+        return "Nothing that was learned from can be compared with it."
+    return f"It is {unlike:.1f} standard deviations from the most alike application that was learned from."
 
 
 def explained(answer: Prediction, where: str) -> list[str]:
