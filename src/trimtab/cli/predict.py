@@ -1,6 +1,7 @@
 """`trimtab predict`: what an application that ran somewhere would take and cost elsewhere."""
 
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -115,13 +116,14 @@ def predict(
 
 
 def _plain(answer: "Prediction", decision: str | None) -> dict[str, Any]:
+    unlike = answer.guarded.unlike
     return {
         "decision": decision,
         "application": answer.application,
         "environment": answer.environment,
         "chosen_by": answer.chosen_by,
         "reason": answer.reason,
-        "unlikeness": answer.guarded.unlike,
+        "unlikeness": unlike if math.isfinite(unlike) else None,
         "rule": answer.rule_name,
         "best": answer.best.configuration,
         "predictions": [_plain_line(answer, line) for line in answer.lines],
