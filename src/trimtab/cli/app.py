@@ -7,6 +7,7 @@ import typer
 from rich.console import Console
 
 from trimtab import __version__
+from trimtab.cli.agent import agent, top
 from trimtab.cli.bench import bench
 from trimtab.cli.calibrate import calibrate
 from trimtab.cli.catalog import catalog_app
@@ -49,6 +50,8 @@ app.command()(recommend)
 app.command()(predict)
 app.command()(decisions)
 app.command()(outcome)
+app.command()(agent)
+app.command()(top)
 app.command()(bench)
 app.command()(calibrate)
 app.add_typer(catalog_app, name="catalog")

@@ -3,10 +3,12 @@
 from trimtab.resize.agent import PERIOD, Agent, Grant
 from trimtab.resize.controller import Controller, Limits
 from trimtab.resize.discovery import containers
+from trimtab.resize.journal import Journal
 from trimtab.resize.memory import MemorySettings, granted, reclaimed, urgently_reclaimed
 from trimtab.resize.policies import POLICIES, CpuPeriod, CpuPolicy, Escra, EscraSettings, Static, Tracking
 from trimtab.resize.pool import Container, Pool, Selector, owner, read_pools
 from trimtab.resize.sharing import fair_limits, floors_within, grown, shrunk
+from trimtab.resize.status import Status, read_status, status_of, write_status
 
 __all__ = [
     "PERIOD",
@@ -19,11 +21,13 @@ __all__ = [
     "Escra",
     "EscraSettings",
     "Grant",
+    "Journal",
     "Limits",
     "MemorySettings",
     "Pool",
     "Selector",
     "Static",
+    "Status",
     "Tracking",
     "containers",
     "fair_limits",
@@ -32,7 +36,10 @@ __all__ = [
     "grown",
     "owner",
     "read_pools",
+    "read_status",
     "reclaimed",
     "shrunk",
+    "status_of",
     "urgently_reclaimed",
+    "write_status",
 ]

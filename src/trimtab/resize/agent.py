@@ -56,7 +56,7 @@ class Agent:
         self._node = Node(self._controller, found, find or (lambda: containers(found, self._pools)))
         self._notice = notice
         self._clock = clock or RealClock()
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._ended = threading.Event()
         self._switch: DeadManSwitch | None = None
         self._guarded = set[str]()
@@ -67,7 +67,7 @@ class Agent:
     @property
     def members(self) -> list[Member]:
         """Who is managed now."""
-        with self._lock:
+        with self.lock:
             return list(self._node.members.values())
 
     @property
@@ -103,14 +103,14 @@ class Agent:
 
     def close(self) -> None:
         """Put safe limits and the killer back."""
-        with self._lock:
+        with self.lock:
             self._node.release()
             if self._switch is not None:
                 self._switch.end()
 
     def step(self) -> None:
         """One period."""
-        with self._lock:
+        with self.lock:
             now = self._clock.monotonic()
             seconds, self._looked = max(now - self._looked, 1e-3), now
             self._beat()
@@ -162,7 +162,7 @@ class Agent:
     def _serve_memory(self) -> None:
         while not self._ended.is_set():
             for member in self._node.trapped(_TRAP_LOOK):
-                with self._lock:
+                with self.lock:
                     if member.container.cgroup in self._node.members:
                         self._grant(member)
 
