@@ -64,18 +64,18 @@ def test_ls_refuses_what_are_no_weights_in_one_sentence(
 def test_pretrain_writes_weights_that_ls_reads(
     trimtab: Trimtab, shipped: Foundation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[tuple[Path | None, int]] = []
+    asked: list[tuple[Path | None, int, str]] = []
 
-    def fit(data: Path | None, seed: int, progress: Callable[[str], None]) -> Foundation:
-        asked.append((data, seed))
-        progress("scout")
+    def fit(data: Path | None, seed: int, progress: Callable[[str, float], None], engine: str) -> Foundation:
+        asked.append((data, seed, engine))
+        progress("scout", 0.5)
         return Foundation({"scout": shipped.predictors["scout"]}, {"sources": {"scout": {"applications": 8}}})
 
     monkeypatch.setattr(predict, "pretrain", fit, raising=False)
     output = tmp_path / "new" / "weights"
     called = trimtab("models", "pretrain", "-o", str(output), "--data", str(tmp_path), "--seed", "5")
     assert called.status == 0
-    assert asked == [(tmp_path, 5)]
+    assert asked == [(tmp_path, 5, "local://")]
     assert " MB" in called.error
     assert "scout, 8 applications" in trimtab("models", "ls", "--weights", str(output)).out
 
@@ -100,6 +100,12 @@ def test_pretrain_refuses_a_folder_without_data(trimtab: Trimtab, tmp_path: Path
     assert "has a file" in called.error
     assert "Traceback" not in called.error
     assert not (tmp_path / "weights").exists()
+
+
+def test_pretrain_refuses_an_engine_that_is_none(trimtab: Trimtab, tmp_path: Path) -> None:
+    called = trimtab("models", "pretrain", "-o", str(tmp_path / "weights"), "--engine", "moon://")
+    assert called.status == 2
+    assert "is no engine to learn on" in called.error
 
 
 @pytest.mark.parametrize("seed", ["-1", "4294967296", "some"])

@@ -1,5 +1,6 @@
 """A small foundation, the one that ships, and files that ask them something."""
 
+import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 
 from trimtab.predict import Foundation, Request, read_request, shipped_foundation
+from trimtab.predict.encoder import EncoderSettings
 from trimtab.predict.fewshot import (
     BUNDLED_FUNCTIONS,
     Case,
@@ -18,6 +20,7 @@ from trimtab.predict.fewshot import (
     Ours,
     functions,
 )
+from trimtab.predict.foundation.pretrain import Pretraining
 
 ONE_RUN = {"memory": "512MB", "time": "240ms", "cpu_user": "60ms", "memory_used": "80MB"}
 
@@ -37,6 +40,21 @@ def fitted(cases: tuple[Case, ...]) -> FittedOurs:
 @pytest.fixture(scope="session")
 def foundation(fitted: FittedOurs) -> Foundation:
     return Foundation({"functions": fitted}, {"seed": 0})
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Pretraining:
+    """Hardly any learning, from the first bundled functions."""
+    with BUNDLED_FUNCTIONS.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    chosen = list(dict.fromkeys(row["application"] for row in rows))[:4]
+    path = tmp_path_factory.mktemp("functions") / "functions.csv"
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(row for row in rows if row["application"] in chosen)
+    encoder = EncoderSettings(episodes=20, steps=5, batch=4)
+    return Pretraining(ForestSettings(trees=3), encoder, folds=2, episodes=24, functions=path)
 
 
 @pytest.fixture(scope="session")

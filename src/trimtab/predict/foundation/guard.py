@@ -1,7 +1,8 @@
 """The guard: model and rule side by side, and which of them answers.
 
-The rule answers when the request is unlike everything that was learned from, when the rule won the backtest
-that is kept with the weights, or when the model's range is so wide that it says nothing.
+The rule answers when the request is unlike everything that was learned from, by its numbers or by its
+embedding, when the rule won the backtest that is kept with the weights, or when the model's range is so wide
+that it says nothing.
 """
 
 import math
@@ -9,9 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from trimtab.predict.encoder import Acquaintance
 from trimtab.predict.fewshot import OURS, Array, Case, FittedOurs, Rows
+from trimtab.predict.foundation.acquainted import Acquainted
 
 _TOO_WIDE = 25.0  # high over low
+_FAR = 0.99  # part of the unseen applications that were nearer, in embedding space, to those learned from
 _UNLIKE = 4.0  # standard deviations per known number, from the most alike application that was learned from
 
 
@@ -27,6 +31,9 @@ class Guarded:
     rule: Array
     rule_name: str
     unlike: float  # how unlike anything learned from; above 4 the rule answers
+    # Part of the unseen applications that were nearer to known ones; above 0.99 the rule answers.
+    score: float | None = None
+    alike: tuple[str, ...] = ()  # the known applications that are most alike
 
     @property
     def seconds(self) -> Array:
@@ -40,29 +47,38 @@ def guarded(fitted: FittedOurs, case: Case, known: Rows) -> Guarded:
     tested = _Backtest.of(fitted, len(known))
     rule = fitted.rules[tested.rule].predict(case, known)
     unlike = fitted.curves.unlikeness(case, known)
+    found = fitted.acquaintance(case, known) if isinstance(fitted, Acquainted) else None
     targets = np.setdiff1d(np.arange(len(case)), known)
     width = float(np.median((high / low)[targets])) if targets.size else 1.0
-    if unlike > _UNLIKE:
-        chosen, why = (
-            "rule",
-            f"nothing like this was learned from (unlikeness {unlike:.1f}, limit {_UNLIKE:g})",
-        )
-    elif tested.rule_error <= tested.own_error:
-        chosen, why = "rule", tested.summary
-    elif width > _TOO_WIDE:
-        chosen, why = "rule", f"the model's range spans a factor of {width:.0f} and says nothing"
-    else:
-        chosen, why = "model", tested.summary
+    doubt = _doubt(unlike, found, tested, width)
     return Guarded(
-        chosen,
-        why,
+        "rule" if doubt else "model",
+        doubt or tested.summary,
         model,
-        np.minimum(low, rule) if chosen == "rule" else low,
-        np.maximum(high, rule) if chosen == "rule" else high,
+        np.minimum(low, rule) if doubt else low,
+        np.maximum(high, rule) if doubt else high,
         rule,
         tested.rule,
         unlike,
+        found.score if found else None,
+        found.alike if found else (),
     )
+
+
+def _doubt(unlike: float, found: Acquaintance | None, tested: "_Backtest", width: float) -> str:
+    """Why the model should not answer; nothing if it should."""
+    if unlike > _UNLIKE:
+        return f"nothing like this was learned from (unlikeness {unlike:.1f}, limit {_UNLIKE:g})"
+    if found and found.score > _FAR:
+        return (
+            f"nothing like this was learned from: {found.score:.1%} of the applications nobody had seen were "
+            f"nearer to known ones (limit {_FAR:.0%}); most alike is {found.alike[0]}"
+        )
+    if tested.rule_error <= tested.own_error:
+        return tested.summary
+    if width > _TOO_WIDE:
+        return f"the model's range spans a factor of {width:.0f} and says nothing"
+    return ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The file of weights: one predictor per data set, with the schema it was trained under and a checksum."""
+"""The file of weights: the shared encoder and one predictor per data set, with schema and checksum."""
 
 import hashlib
 import json
@@ -12,15 +12,20 @@ import numpy as np
 
 from trimtab.core import BadInputError, MissingDependencyError, NotFoundError
 from trimtab.kernel import write_whole
+from trimtab.predict.encoder import SHAPES, Shared
 from trimtab.predict.fewshot import FEATURES, METRICS, SETTINGS, FittedOurs
+from trimtab.predict.foundation.acquainted import Acquainted
 from trimtab.predict.foundation.weights import Arrays, from_weights, to_weights
 
 SHIPPED = Path(str(files("trimtab.predict") / "data" / "foundation.safetensors"))
 
-_LAYOUT = 2  # of the arrays in the file
+_LAYOUT = 3  # of the arrays in the file
+_ENCODER = "encoder"  # its place in the file, beside the data sets
 
 # Changes whenever a column of what goes in or comes out does, so that old weights are never misread.
-SCHEMA = hashlib.sha256(json.dumps([_LAYOUT, SETTINGS, METRICS, FEATURES]).encode()).hexdigest()[:12]
+SCHEMA = hashlib.sha256(
+    json.dumps([_LAYOUT, SETTINGS, METRICS, FEATURES, dict(SHAPES)]).encode()
+).hexdigest()[:12]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,12 +43,20 @@ class Foundation:
         known = ", ".join(sorted(e for fitted in self.predictors.values() for e in fitted.environments))
         raise NotFoundError(f'nothing was learned in an environment called "{environment}", only in {known}')
 
+    @property
+    def shared(self) -> Shared | None:
+        """The encoder, where one of the predictors knows it."""
+        known = (fitted.shared for fitted in self.predictors.values() if isinstance(fitted, Acquainted))
+        return next((each for each in known if each), None)
+
     def save(self, path: Path) -> None:
         """Write the file whole or not at all."""
         arrays: Arrays = {}
         words = {}
-        for name, fitted in self.predictors.items():
-            own, words[name] = to_weights(fitted)
+        parts = {name: to_weights(fitted) for name, fitted in self.predictors.items()}
+        if self.shared:
+            parts[_ENCODER] = self.shared.arrays(), self.shared.words()
+        for name, (own, words[name]) in parts.items():
             arrays |= {f"{name}/{key}": np.ascontiguousarray(array) for key, array in own.items()}
         about = {"schema": SCHEMA, "words": json.dumps(words), "card": json.dumps(self.card)}
         about["checksum"] = _checksum(arrays, about)
@@ -84,15 +97,23 @@ def shipped_foundation() -> Foundation:
 
 
 def _assembled(arrays: Arrays, about: Mapping[str, str]) -> Foundation:
+    words = json.loads(about["words"])
+    told = words.pop(_ENCODER, None)
+    shared = Shared.put_together(_under(_ENCODER, arrays), told) if told else None
     predictors = {
-        name: from_weights(
-            {key.removeprefix(f"{name}/"): a for key, a in arrays.items() if key.startswith(f"{name}/")}, own
+        name: Acquainted.of(
+            from_weights(_under(name, arrays), own, shared.encoder if shared else None), shared
         )
-        for name, own in json.loads(about["words"]).items()
+        for name, own in words.items()
     }
     if not predictors:
         raise ValueError("no predictor")
     return Foundation(predictors, json.loads(about["card"]))
+
+
+def _under(name: str, arrays: Arrays) -> Arrays:
+    """The arrays of one part of the file."""
+    return {key.removeprefix(f"{name}/"): a for key, a in arrays.items() if key.startswith(f"{name}/")}
 
 
 def _checksum(arrays: Arrays, about: Mapping[str, str]) -> str:

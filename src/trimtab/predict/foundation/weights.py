@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from trimtab.predict.encoder import Encoder
 from trimtab.predict.fewshot import (
     CurveModel,
     Curves,
@@ -42,6 +43,8 @@ def to_weights(fitted: FittedOurs) -> tuple[Arrays, Words]:
             parts, words = _curves_out(member)
         elif isinstance(member, FittedLeaves):
             parts, words = _leaves_out(member)
+        elif isinstance(member, Encoder):
+            parts, words = {}, {"kind": "encoder"}
         else:
             raise TypeError(f"{type(member).__name__} cannot be kept as weights")
         arrays |= {f"{number}.{name}": _single(array) for name, array in parts.items()}
@@ -58,13 +61,15 @@ def to_weights(fitted: FittedOurs) -> tuple[Arrays, Words]:
     return arrays, words
 
 
-def from_weights(arrays: Mapping[str, NDArray[Any]], words: Words) -> FittedOurs:
-    """The predictor that `to_weights` took apart."""
-    members = list[FittedCurves | FittedLeaves]()
+def from_weights(
+    arrays: Mapping[str, NDArray[Any]], words: Words, encoder: Encoder | None = None
+) -> FittedOurs:
+    """The predictor that `to_weights` took apart; the encoder, which all share, is kept elsewhere."""
+    members = list[FittedCurves | FittedLeaves | Encoder]()
     for number, each in enumerate(words["members"]):
         prefix = f"{number}."
         own = {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
-        members.append(_curves_in(own, each) if each["kind"] == "curves" else _leaves_in(own, each))
+        members.append(_member_in(own, each, encoder))
     matrix = next(member.matrix for member in members if isinstance(member, FittedCurves))
     nearest = NearestWorkloads()
     rules: dict[str, Fitted] = {
@@ -82,6 +87,16 @@ def from_weights(arrays: Mapping[str, NDArray[Any]], words: Words) -> FittedOurs
         environments=frozenset(words["environments"]),
         rules=rules,
     )
+
+
+def _member_in(
+    arrays: Mapping[str, NDArray[Any]], words: Words, encoder: Encoder | None
+) -> FittedCurves | FittedLeaves | Encoder:
+    if words["kind"] == "encoder":
+        if encoder is None:
+            raise ValueError("the encoder is not there")
+        return encoder
+    return _curves_in(arrays, words) if words["kind"] == "curves" else _leaves_in(arrays, words)
 
 
 def _single(array: NDArray[Any]) -> NDArray[Any]:
