@@ -35,7 +35,9 @@ def test_the_list_shows_the_decision_and_one_shows_it_whole(
     for part in (
         instance,
         "chosen by    rule:analytic",
-        "none was asked",
+        "rule         rule:analytic: ",
+        "model        model:corrected: ",
+        "time: the rule answers: no earlier outcome of this workload is known",
         "alternatives",
         "launching operators",
     ):

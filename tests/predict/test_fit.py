@@ -15,6 +15,7 @@ from trimtab.predict import (
     calibrate,
     calibration_data,
     cases,
+    estimates_without_pairs,
     fit_constants,
     fit_cpu_constants,
     leave_one_model_out,
@@ -155,8 +156,11 @@ def test_a_range_without_a_model_is_what_calibrating_on_the_others_states(
     synthetic: list[MeasuredStep],
 ) -> None:
     announced: list[str] = []
-    time, memory = ranges_without_the_model(synthetic, H200, announced.append)
+    without = estimates_without_pairs(synthetic, H200, announced.append)
+    time, memory = ranges_without_the_model(synthetic, without)
     assert len(announced) == 10
+    for name, seconds in without.seconds.items():
+        assert np.isnan(seconds).tolist() == [s.name == name for s in synthetic]
     for name in ("wide", "recurrent"):
         stated = calibrate([s for s in synthetic if s.name != name], H200)
         theirs = [s.name == name for s in synthetic]

@@ -60,6 +60,10 @@ def test_an_explanation_gives_numbers_price_memory_and_evidence(result: Recommen
         "per million samples",
         "memory: a step needs",
         "evidence:",
+        "rule: time",
+        "model: memory",
+        "time: the rule answers",
+        "memory: the model answers",
     ):
         assert part in text
     assert "× the time and" in text
@@ -71,6 +75,11 @@ def test_the_decision_holds_the_rule_the_choice_and_the_alternatives(result: Rec
     assert made.action["instance"] == result.rows[1].configuration.offer.instance
     assert made.estimates["cost"] == result.rows[1].cost
     assert made.chosen_by == made.rule.who == "rule:analytic"
-    assert made.model is None
+    assert made.rule.estimates["time"] == made.estimates["time"]
+    assert made.model is not None
+    assert set(made.model.estimates) == {"memory"}, "without earlier outcomes the model knows no time"
+    assert made.model.estimates["memory"] != made.rule.estimates["memory"]
+    assert "time: the rule answers: no earlier outcome" in made.reason
+    assert "memory: the model answers: in the backtest" in made.reason
     assert len(made.alternatives) == len(result.rows) - 1
     assert from_plain(Decision, to_plain(made)) == made

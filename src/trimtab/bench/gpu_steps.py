@@ -3,10 +3,14 @@
 Constants are fitted leaving out the model they are scored on; `--shipped` scores the catalog's constants as
 they are. Beside it, in the same run and with the same leave-one-out, a five-constant formula. `coverage90` is
 how often the truth lies in the 90 % range that the other models alone give.
+
+The guarded answer stands beside the rule's: memory corrected by what other models were off by, and training
+steps by some earlier outcomes of the same model (`outcome_trials`). What is learned of either never saw the
+model it is scored on.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import comb
 from typing import Any
 
@@ -15,21 +19,28 @@ from numpy.typing import NDArray
 
 from trimtab.bench import BUNDLED_STEPS
 from trimtab.bench.options import BenchOptions
+from trimtab.bench.outcome_trials import guard_table, outcome_figures, outcome_trials
 from trimtab.bench.result import BenchResult, Table
 from trimtab.catalog import accelerator
 from trimtab.core import BadInputError
 from trimtab.predict import (
     MeasuredStep,
+    OthersWithout,
+    by_model_quantile,
     calibration,
     cases,
+    corrected_memory,
     cpu_step_time,
     demand_of,
+    estimates_without_pairs,
     fit_cpu_constants,
+    guarded_memory,
     leave_one_model_out,
     predict_memory,
     predict_seconds,
     ranges_without_the_model,
     read_measurements,
+    shipped_corrections,
 )
 
 Array = NDArray[np.float64]
@@ -48,10 +59,11 @@ PUBLISHED = {
 
 @dataclass(frozen=True, slots=True)
 class Predictions:
-    """Seconds and peak bytes for every row on the device."""
+    """Seconds and peak bytes for every row on the device: the rule's, and `guarded` peaks beside them."""
 
     seconds: Array
     memory: Array
+    guarded: Array | None = None
 
 
 def run(options: BenchOptions) -> BenchResult:
@@ -63,20 +75,27 @@ def run(options: BenchOptions) -> BenchResult:
     if not options.shipped and len({r.name for r in rows}) < 2:
         raise BadInputError("leaving a model out needs at least two models; use --shipped to score only one")
     ours = _shipped(rows) if options.shipped else _fitted(rows, options)
+    without = None if options.shipped else _others(rows, ours, options)
+    if without:
+        case = cases(rows, accelerator(DEVICE))
+        ours = replace(ours, guarded=corrected_memory(case, ours.memory, without))
     figures = _figures(rows, ours) | _cpu_figures(everything, rows, ours, options.shipped)
+    trials = outcome_trials(rows, ours.seconds, without, options)
+    figures |= outcome_figures(trials)
     baselines: dict[str, Any] = {}
     if not (options.shipped or options.quick):
-        figures |= _coverage_figures(rows, ours, options)
+        figures |= _coverage_figures(rows, ours, without)
         baselines["five-constant formula"] = _time_figures(rows, _five_constants(rows, options))
-    return BenchResult(
-        "gpu-steps", figures, baselines, PUBLISHED, options.seed, _tables(rows, ours, baselines)
-    )
+    tables = (*_tables(rows, ours, baselines), guard_table(figures, trials))
+    return BenchResult("gpu-steps", figures, baselines, PUBLISHED, options.seed, tables)
 
 
 def _shipped(rows: Sequence[MeasuredStep]) -> Predictions:
     constants = calibration(accelerator(DEVICE))
     case = cases(rows, accelerator(DEVICE))
-    return Predictions(predict_seconds(case, constants.step), predict_memory(case, constants.memory))
+    peaks, learned = predict_memory(case, constants.memory), shipped_corrections()
+    guarded = guarded_memory(learned.memory, case, peaks) if learned else None
+    return Predictions(predict_seconds(case, constants.step), peaks, guarded)
 
 
 def _fitted(rows: Sequence[MeasuredStep], options: BenchOptions) -> Predictions:
@@ -84,15 +103,32 @@ def _fitted(rows: Sequence[MeasuredStep], options: BenchOptions) -> Predictions:
         return Predictions(*leave_one_model_out(rows, accelerator(DEVICE), announce))
 
 
+def _others(rows: Sequence[MeasuredStep], ours: Predictions, options: BenchOptions) -> OthersWithout | None:
+    """What is known of other models without the one tested; None where there are too few.
+
+    In a quick run the others' constants have seen the tested model, as one of many.
+    """
+    names = list(dict.fromkeys(r.name for r in rows))
+    if len(names) < _MODELS_FOR_A_RANGE:
+        return None
+    if options.quick:
+        return OthersWithout(dict.fromkeys(names, ours.seconds), dict.fromkeys(names, ours.memory))
+    with options.progress(comb(len(names), 2), "leaving two models out") as announce:
+        return estimates_without_pairs(rows, accelerator(DEVICE), announce)
+
+
 def _figures(rows: Sequence[MeasuredStep], ours: Predictions) -> dict[str, Any]:
     ran = np.array([not r.out_of_memory for r in rows])
     weighed = np.array([r.peak_memory is not None for r in rows])
     peaks = np.array([r.peak_memory or np.nan for r in rows])
-    memory_error = np.abs(ours.memory / peaks - 1)[weighed]
-    predicted_oom = ours.memory > accelerator(DEVICE).memory
+    answers = ours.memory if ours.guarded is None else ours.guarded
+    memory_error, by_rule = (np.abs(memory / peaks - 1)[weighed] for memory in (answers, ours.memory))
+    predicted_oom = answers > accelerator(DEVICE).memory
     figures = _time_figures(rows, ours.seconds) | {
         "peak_memory_median_ape": float(np.median(memory_error)),
         "peak_memory_mean_ape": float(memory_error.mean()),
+        "peak_memory_rule_median_ape": float(np.median(by_rule)),
+        "peak_memory_rule_mean_ape": float(by_rule.mean()),
         "oom_accuracy": float((predicted_oom == ~ran).mean()),
         "rows": len(rows),
     }
@@ -105,14 +141,12 @@ def _figures(rows: Sequence[MeasuredStep], ours: Predictions) -> dict[str, Any]:
 
 
 def _coverage_figures(
-    rows: Sequence[MeasuredStep], ours: Predictions, options: BenchOptions
+    rows: Sequence[MeasuredStep], ours: Predictions, without: OthersWithout | None
 ) -> dict[str, Any]:
     """How often a model's rows lie in the range that was calibrated without it."""
-    names = {r.name for r in rows}
-    if len(names) < _MODELS_FOR_A_RANGE:
+    if without is None or ours.guarded is None:
         return {}
-    with options.progress(comb(len(names), 2), "leaving two models out") as announce:
-        time, memory = ranges_without_the_model(rows, accelerator(DEVICE), announce)
+    time, memory = ranges_without_the_model(rows, without)
     seconds = np.array([r.seconds or np.nan for r in rows])
     peaks = np.array([r.peak_memory or np.nan for r in rows])
     training = np.array([r.training for r in rows])
@@ -121,9 +155,20 @@ def _coverage_figures(
         "coverage90": time_held,
         "coverage90_train": time_held[training],
         "coverage90_infer": time_held[~training],
-        "coverage90_memory": _held(peaks / ours.memory, memory),
+        "coverage90_memory_rule": _held(peaks / ours.memory, memory),
+        "coverage90_memory": _held(peaks / ours.guarded, _ranges_of_others(rows, peaks / ours.guarded)),
     }
     return {name: float(np.nanmean(held)) for name, held in chosen.items() if np.isfinite(held).any()}
+
+
+def _ranges_of_others(rows: Sequence[MeasuredStep], ratio: Array) -> Array:
+    """(low, high) of every row: what the ratios of the other models say, each model counting the same."""
+    names = np.array([r.name for r in rows])
+    ranges = {}
+    for name in np.unique(names):
+        others = (names != name) & np.isfinite(ratio)
+        ranges[name] = [by_model_quantile(ratio[others], names[others], level) for level in (0.05, 0.95)]
+    return np.array([ranges[name] for name in names])
 
 
 def _held(ratio: Array, ends: Array) -> Array:
@@ -250,17 +295,23 @@ def _tables(rows: Sequence[MeasuredStep], ours: Predictions, baselines: dict[str
         chosen = [i for i, r in enumerate(rows) if r.name == name]
         picked = [rows[i] for i in chosen]
         time_error = _time_errors(picked, ours.seconds[chosen], True)
-        memory_error = [
-            abs(ours.memory[i] / peak - 1) for i in chosen if (peak := rows[i].peak_memory) is not None
-        ]
+        weighed = [i for i in chosen if rows[i].peak_memory]
+        peaks = np.array([rows[i].peak_memory for i in weighed], dtype=float)
         by_model.append(
             (
                 name,
                 f"{np.median(time_error):.1%}" if time_error.size else "-",
-                f"{np.median(memory_error):.1%}" if memory_error else "-",
+                *(
+                    f"{np.median(np.abs(memory[weighed] / peaks - 1)):.1%}" if weighed else "-"
+                    for memory in (ours.memory, ours.memory if ours.guarded is None else ours.guarded)
+                ),
             )
         )
     return (
         Table("Absolute percentage error, median / mean", ("", "analytic", *baselines), tuple(lines)),
-        Table("By model, median error", ("model", "training step", "peak memory"), tuple(by_model)),
+        Table(
+            "By model, median error",
+            ("model", "training step", "peak memory, rule", "guarded"),
+            tuple(by_model),
+        ),
     )

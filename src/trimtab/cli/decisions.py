@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from trimtab.core import Answer, Decision, Outcome
+    from trimtab.store import Store
 
 
 def decisions(
@@ -49,9 +50,18 @@ def outcome(
         str | None, typer.Option(help="How long the job took: 3h40m.", show_default=False)
     ] = None,
     cost: Annotated[str | None, typer.Option(help="What it cost: 12.10.", show_default=False)] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            help="Of a prediction: where it ran, if not at the chosen place: 1024MB.", show_default=False
+        ),
+    ] = None,
     note: Annotated[str, typer.Option(help="Anything worth remembering.")] = "",
 ) -> None:
-    """Record what really happened after a decision; it then shows how far off it was."""
+    """Record what really happened after a decision; it then shows how far off it was.
+
+    `trimtab models update` learns from the outcomes of predictions.
+    """
     from rich.console import Console
 
     from trimtab.core import BadInputError, Outcome, RealClock
@@ -61,6 +71,8 @@ def outcome(
     measured: dict[str, float] = {}
     if time:
         measured["time"] = parse_duration(time)
+    if at and (cost or not time):
+        raise BadInputError("--at says where a --time was measured, and goes with nothing else")
     if cost:
         measured["cost"] = parse_money(cost)
     if not measured:
@@ -69,11 +81,35 @@ def outcome(
         raise BadInputError("a job takes some time and costs something; --time and --cost must be above zero")
     with open_store() as store:
         one = store.ledger.get(id)
+        if at:
+            from trimtab.predict import quantity_at
+
+            measured = {quantity_at(one, at): measured["time"]}
         happened = Outcome(one.id, RealClock().now(), measured, note)
         store.ledger.record_outcome(happened)
+        learned = _noted(store, one, happened)
     console = Console(highlight=False)
     console.print(f"recorded for decision {one.id} ({one.subject})", markup=False)
     _print_outcome(console, one, happened)
+    for sentence in learned:
+        console.print(sentence, markup=False, soft_wrap=True)
+
+
+def _noted(store: "Store", one: "Decision", happened: "Outcome") -> list[str]:
+    """Keep the outcome of a prediction to learn from; what it shows, and what can be done next."""
+    if one.kind != "predict":
+        return []
+    from trimtab.predict import Versions, believable, drift_after, measured_after, note_outcome
+
+    event = note_outcome(store, one, happened)
+    if event is None:
+        return []
+    found = drift_after(store, event, Versions().since, happened.recorded)
+    if all(believable(each) for each in measured_after(one, happened)):
+        next_step = "trimtab models update learns from it"
+    else:
+        next_step = "that is so far off that nothing is learned from it; if it was a slip, record it again"
+    return [*(f"{each.name}: {each.sentence}; see trimtab models drift" for each in found), next_step]
 
 
 def _when(seconds: float) -> str:
@@ -81,11 +117,10 @@ def _when(seconds: float) -> str:
 
 
 def _quantity(name: str, value: float) -> str:
-    from trimtab.core.units import format_duration, format_money
+    from trimtab.core.units import format_bytes, format_duration, format_money
 
-    if name == "time":
-        return format_duration(value)
-    return format_money(value) if name == "cost" else f"{value:.4g}"
+    show = {"time": format_duration, "cost": format_money, "memory": format_bytes}.get(name)
+    return show(value) if show else f"{value:.4g}"
 
 
 def _action(answer: "Answer | Decision") -> str:
@@ -94,6 +129,12 @@ def _action(answer: "Answer | Decision") -> str:
         return ", ".join(f"{k}={v}" for k, v in a.items())
     nodes = f" ×{a['nodes']}" if a.get("nodes") != 1 else ""
     return f"{a['cloud']} {a['region']} {a['instance']}{nodes}{' spot' if a.get('spot') else ''}"
+
+
+def _answer(answer: "Answer") -> str:
+    """Who would do what, and expects what of it."""
+    shown = ", ".join(f"{name} {_quantity(name, e.value)}" for name, e in answer.estimates.items())
+    return f"{answer.who}: {_action(answer)}{f' ({shown})' if shown else ''}"
 
 
 def _print_list(
@@ -132,8 +173,8 @@ def _print_one(console: "Console", one: "Decision", happened: tuple["Outcome", .
         low, high = _quantity(name, guess.low), _quantity(name, guess.high)
         say(f"  {name:12} {_quantity(name, guess.value)} ({low} to {high}, {guess.coverage:.0%})")
     say(f"  chosen by    {one.chosen_by}")
-    say(f"  rule         {one.rule.who}: {_action(one.rule)}")
-    say(f"  model        {f'{one.model.who}: {_action(one.model)}' if one.model else 'none was asked'}")
+    say(f"  rule         {_answer(one.rule)}")
+    say(f"  model        {_answer(one.model) if one.model else 'none was asked'}")
     say(f"  reason       {one.reason}")
     total = sum(c.value for c in one.contributions)
     for c in sorted(one.contributions, key=lambda c: -c.value):
@@ -153,12 +194,16 @@ def _print_one(console: "Console", one: "Decision", happened: tuple["Outcome", .
 def _print_outcome(console: "Console", one: "Decision", happened: "Outcome") -> None:
     from trimtab.store import compare
 
+    if one.kind == "predict":
+        from trimtab.predict import compared as compare
+
     for c in compare(one, happened):
+        quantity = c.quantity.partition(" at ")[0]
         verdict = "within" if c.held else "outside"
         direction = "high" if c.error > 0 else "low"
         console.print(
-            f"    {c.quantity}: estimated {_quantity(c.quantity, c.estimate.value)}, was"
-            f" {_quantity(c.quantity, c.measured)}: {abs(c.error):.0%} too {direction},"
+            f"    {c.quantity}: estimated {_quantity(quantity, c.estimate.value)}, was"
+            f" {_quantity(quantity, c.measured)}: {abs(c.error):.0%} too {direction},"
             f" {verdict} the stated range",
             markup=False,
             soft_wrap=True,

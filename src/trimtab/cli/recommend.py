@@ -133,11 +133,12 @@ def recommend(
     """Rank configurations to rent for a profiled workload, with time, cost, ranges and reasons.
 
     `trimtab recommend profile.json --objective cost --deadline 6h --spot`
-    writes down the decision too; `trimtab decisions` shows it, and `trimtab outcome` tells how it went.
+    writes down the decision too; `trimtab decisions` shows it, and `trimtab outcome` tells how it went,
+    from which the next recommendation for the same workload learns.
     """
     from trimtab.catalog import load_offers
     from trimtab.core.units import parse_duration, parse_money
-    from trimtab.recommend import Assumptions, Request, decision, html_report, work
+    from trimtab.recommend import Assumptions, Request, decision, earlier_runs, html_report, work
     from trimtab.recommend import recommend as search
     from trimtab.store import open_store
 
@@ -157,7 +158,9 @@ def recommend(
         assume=Assumptions(interruptions_per_hour=interruptions),
     )
     subject = _profile(profile)
-    result = search(subject, load_offers(), request, work(subject, epochs, steps, samples))
+    with open_store() as store:
+        earlier = earlier_runs(store, subject)
+    result = search(subject, load_offers(), request, work(subject, epochs, steps, samples), earlier)
     _row(result, row)
     if explain is not None:
         _row(result, explain)

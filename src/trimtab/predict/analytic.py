@@ -82,6 +82,22 @@ class StepEstimates:
     known: NDArray[np.bool_]
     measured: NDArray[np.bool_]
 
+    def taken(self, rows: NDArray[np.intp]) -> "StepEstimates":
+        """The named rows, in that order."""
+        return StepEstimates(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
+
+
+def kinds(*columns: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """One row of each combination of values in the columns, and which of these every row is."""
+    code = np.zeros(len(columns[0]), dtype=np.int64)
+    for column in columns:
+        numbers = column.astype(np.int64)
+        if (numbers != column).any():
+            numbers = np.unique(column, return_inverse=True)[1]
+        code = code * (int(numbers.max(initial=0)) + 2) + numbers + 1
+    _, first, kind = np.unique(code, return_index=True, return_inverse=True)
+    return first, kind
+
 
 class AnalyticEstimator:
     """Estimates for one profile. `precision` overrides the number format seen in the run."""
@@ -102,38 +118,41 @@ class AnalyticEstimator:
                 " so that a few steps complete"
             )
         self._profile = profile
-        self._model = profile.model
-        self._precision = precision or profile.model.precision
+        self.model = profile.model
+        self.precision = precision or profile.model.precision
         self._assume = assume or ScaleOutAssumptions()
 
     def estimate(self, where: Placements) -> StepEstimates:
         """Step time and memory at every placement."""
         on_cpu = where.device < 0
-        one = self._on_accelerator(where)
+        # Before network and input, a step depends on the device and the batch alone.
+        first, kind = kinds(where.device, where.batch)
+        one = self._on_accelerator(where.devices, where.device[first], where.batch[first]).taken(kind)
         if on_cpu.any():
             one = _choose(on_cpu, self._on_cpu(where), one)
         network = self._network_seconds(where, one.total)
         waiting = self._input_seconds(where, one.total)
         return replace(one, total=one.total + network + waiting, network=network, input=waiting)
 
-    def _on_accelerator(self, where: Placements) -> StepEstimates:
+    def _on_accelerator(
+        self, devices: tuple[str, ...], index: NDArray[np.intp], batch: Array
+    ) -> StepEstimates:
         """One device each, before network and input."""
-        facts = [find_accelerator(name) for name in where.devices]
+        facts = [find_accelerator(name) for name in devices]
         # Unknown devices and CPUs borrow the reference's row so that all columns have one length.
         table = [a if a is not None and _has_rate(a) else reference() for a in facts] + [reference()]
-        index = where.device
         fits = [calibration(a) for a in table]
-        corrections = [correction_on(a, self._profile, self._model) for a in table]
+        corrections = [correction_on(a, self._profile, self.model) for a in table]
 
         def column(values: list[Any]) -> NDArray[Any]:
             return np.array(values)[index]
 
         step = step_time(
-            demand_of(self._model, where.batch, True, self._precision),
-            gather([device(a, self._precision) for a in table], index),
+            demand_of(self.model, batch, True, self.precision),
+            gather([device(a, self.precision) for a in table], index),
             gather([f.step for f in fits], index),
         ).scaled(column([c.factor for c in corrections]))
-        need = memory_need(self._model, where.batch, True, self._precision)
+        need = memory_need(self.model, batch, True, self.precision)
         exact = column([c.exact for c in corrections])
         # A correction measured on the very device leaves about half of the error, in log terms.
         power = np.where(exact, 0.5, 1.0)
@@ -151,8 +170,8 @@ class AnalyticEstimator:
 
     def _on_cpu(self, where: Placements) -> StepEstimates:
         """The node's CPU, before network and input."""
-        fixed = correction_on_cpu(self._profile, self._model)
-        ask = demand_of(self._model, where.batch, True, "fp32")
+        fixed = correction_on_cpu(self._profile, self.model)
+        ask = demand_of(self.model, where.batch, True, "fp32")
         step = cpu_step_time(ask, where.cores).scaled(fixed.factor)
         low, high = _CPU_ERROR if fixed.exact else _UNCORRECTED_CPU_ERROR
         rows = len(where.device)
@@ -173,8 +192,8 @@ class AnalyticEstimator:
         steps = self._profile.steps
         local_batch, workers = (steps.batch_size, steps.workers) if steps else (1, 1)
         observed = max(self._profile.series.memory, default=0.0) / max(1, workers)
-        extra = self._model.saved_sample_bytes * (where.batch - local_batch)
-        least = 2 * self._model.parameter_bytes + self._model.optimizer_state_bytes
+        extra = self.model.saved_sample_bytes * (where.batch - local_batch)
+        least = 2 * self.model.parameter_bytes + self.model.optimizer_state_bytes
         return np.maximum(observed + extra, least)
 
     def _network_seconds(self, where: Placements, step: Array) -> Array:
@@ -182,7 +201,7 @@ class AnalyticEstimator:
         slowest = 1e9
         links = np.array([a.interconnect.bandwidth if a else slowest for a in facts] + [slowest])
         reduce = all_reduce_seconds(
-            self._model.parameter_bytes,
+            self.model.parameter_bytes,
             where.per_node,
             where.nodes,
             links[where.device],

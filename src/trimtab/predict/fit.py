@@ -108,28 +108,51 @@ def leave_one_model_out(
     return seconds, peaks
 
 
-def ranges_without_the_model(
+@dataclass(frozen=True, slots=True, eq=False)
+class OthersWithout:
+    """By model: estimates of all other models' rows, each by constants that knew neither of the two.
+
+    It is what somebody can know of the errors who was never shown that model. Its own rows are NaN.
+    """
+
+    seconds: dict[str, Array]
+    peaks: dict[str, Array]
+
+
+def estimates_without_pairs(
     steps: Sequence[MeasuredStep],
     accelerator: Accelerator,
     progress: Callable[[str], None] = lambda name: None,
-) -> tuple[Array, Array]:
+) -> OthersWithout:
+    """Leaves every pair of models out in turn, which serves both of it."""
+    everything = cases(steps, accelerator)
+    names = np.array([s.name for s in steps])
+    nothing = np.full(len(steps), np.nan)
+    found = OthersWithout(*({name: nothing.copy() for name in everything.models} for _ in range(2)))
+    for pair in combinations(everything.models, 2):
+        step, memory = fit_constants([s for s in steps if s.name not in pair], accelerator)
+        seconds, peaks = predict_seconds(everything, step), predict_memory(everything, memory)
+        for tested, other in (pair, pair[::-1]):
+            theirs = names == other
+            found.seconds[tested][theirs] = seconds[theirs]
+            found.peaks[tested][theirs] = peaks[theirs]
+        progress(" and ".join(pair))
+    return found
+
+
+def ranges_without_the_model(steps: Sequence[MeasuredStep], without: OthersWithout) -> tuple[Array, Array]:
     """(low, high) of truth over estimate for the time and the memory of every row, from other models only.
 
-    It is what `calibrate` states when it is not shown the row's model: the ratios of each other model come
-    from constants that saw neither. Leaving a pair out serves both of it.
+    It is what `calibrate` states when it is not shown the row's model.
     """
-    by_model = {name: [s for s in steps if s.name == name] for name in dict.fromkeys(s.name for s in steps)}
-    ratios: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in by_model}
-    for pair in combinations(by_model, 2):
-        step, memory = fit_constants([s for s in steps if s.name not in pair], accelerator)
-        for tested, other in (pair, pair[::-1]):
-            case = cases(by_model[other], accelerator)
-            found = _ratios(case.steps, predict_seconds(case, step), predict_memory(case, memory))
-            for known, more in zip(ratios[tested], found, strict=True):
-                known.extend(more)
-        progress(" and ".join(pair))
-    time, peak = ({name: _error_range(r[k]) for name, r in ratios.items()} for k in (0, 1))
-    return np.array([time[s.name] for s in steps]), np.array([peak[s.name] for s in steps])
+    ranges: dict[str, tuple[tuple[float, float], tuple[float, float]]] = {}
+    for name in without.seconds:
+        others = [i for i, s in enumerate(steps) if s.name != name]
+        time, memory = _ratios(
+            [steps[i] for i in others], without.seconds[name][others], without.peaks[name][others]
+        )
+        ranges[name] = _error_range(time), _error_range(memory)
+    return np.array([ranges[s.name][0] for s in steps]), np.array([ranges[s.name][1] for s in steps])
 
 
 def calibrate(
@@ -138,7 +161,14 @@ def calibrate(
     progress: Callable[[str], None] = lambda name: None,
 ) -> Calibration:
     """Constants from all rows, with error ranges from constants that had not seen the model."""
-    seconds, peaks = leave_one_model_out(steps, accelerator, progress)
+    return calibration_from(steps, accelerator, leave_one_model_out(steps, accelerator, progress))
+
+
+def calibration_from(
+    steps: Sequence[MeasuredStep], accelerator: Accelerator, left_out: tuple[Array, Array]
+) -> Calibration:
+    """The same, where `leave_one_model_out` has answered already."""
+    seconds, peaks = left_out
     step, memory = fit_constants(steps, accelerator)
     time_ratio, memory_ratio = _ratios(steps, seconds, peaks)
     return Calibration(step, memory, _error_range(time_ratio), _error_range(memory_ratio))

@@ -1,10 +1,11 @@
 """Which configuration should I rent? Ranked configurations with ranges and reasons, and their decision."""
 
+from trimtab.recommend.earlier import earlier_runs
 from trimtab.recommend.explain import bound, explain_row, reason
 from trimtab.recommend.ledger_entry import decision
 from trimtab.recommend.objective import OBJECTIVES
 from trimtab.recommend.request import Assumptions, Request, Work, work
-from trimtab.recommend.search import Recommendation, Row, recommend
+from trimtab.recommend.search import Recommendation, Row, Side, recommend
 
 __all__ = [
     "OBJECTIVES",
@@ -12,9 +13,11 @@ __all__ = [
     "Recommendation",
     "Request",
     "Row",
+    "Side",
     "Work",
     "bound",
     "decision",
+    "earlier_runs",
     "explain_row",
     "html_report",
     "reason",

@@ -7,12 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trimtab.catalog import OfferTable, find_accelerator
-from trimtab.core import BadInputError, Configuration, NotFoundError
-from trimtab.predict import AnalyticEstimator, Placements, StepEstimates, restart_factor
+from trimtab.core import BadInputError, Configuration, Estimate, NotFoundError
+from trimtab.predict import GuardedEstimates, GuardedEstimator, Placements, StepEstimates, restart_factor
 from trimtab.recommend.request import Request, Work
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
+
+COVERAGE = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,10 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Configurations as columns: `offer` is a row of `offers`. Seconds and dollars for the whole job."""
+    """Configurations as columns: `offer` is a row of `offers`. Seconds and dollars for the whole job.
+
+    `step` is the answer that counts, `guarded` what rule and model say.
+    """
 
     offers: OfferTable
     offer: Index
@@ -33,11 +38,11 @@ class Candidates:
     batch: Array
     spot: NDArray[np.bool_]
     step: StepEstimates
+    guarded: GuardedEstimates
     steps: Array
     stretch: Array
+    startup: float
     time: Array
-    time_low: Array
-    time_high: Array
     price: Array
 
     def __len__(self) -> int:
@@ -46,6 +51,14 @@ class Candidates:
     @property
     def cost(self) -> Array:
         return self.time * self.price
+
+    def job_time(self, row: int, step: StepEstimates) -> Estimate:
+        """How long the job in row `row` takes if its steps are as `step` says."""
+        running = float(self.steps[row] * step.total[row] * self.stretch[row])
+        low, value, high = (
+            self.startup + running * f for f in (float(step.low[row]), 1.0, float(step.high[row]))
+        )
+        return Estimate(value, low, high, COVERAGE, "s")
 
     def configuration(self, row: int) -> Configuration:
         """The configuration in row `row`."""
@@ -99,12 +112,12 @@ def eligible(offers: OfferTable, request: Request) -> tuple[OfferTable, list[Dro
 
 
 def candidates(
-    offers: OfferTable, request: Request, work: Work, estimator: AnalyticEstimator, batch_sizes: Sequence[int]
+    offers: OfferTable, request: Request, work: Work, estimator: GuardedEstimator, batch_sizes: Sequence[int]
 ) -> Candidates:
     """All combinations of offer, nodes, batch size and spot, estimated."""
     offer, nodes, batch, spot = _combinations(offers, request, batch_sizes)
     per_node = np.maximum(1, offers.accelerators[offer]).astype(float)
-    step = estimator.estimate(_placements(offers, offer, nodes, per_node, batch))
+    guarded = estimator.estimate(_placements(offers, offer, nodes, per_node, batch))
     steps = np.ceil(work.samples / (batch * nodes * per_node))
     assume = request.assume
     stretch = np.where(
@@ -117,7 +130,6 @@ def candidates(
         ),
         1.0,
     )
-    running = steps * step.total * stretch
     price = nodes * np.where(spot, offers.spot_price[offer], offers.price[offer])
     return Candidates(
         offers=offers,
@@ -125,12 +137,12 @@ def candidates(
         nodes=nodes,
         batch=batch,
         spot=spot,
-        step=step,
+        step=guarded.chosen,
+        guarded=guarded,
         steps=steps,
         stretch=stretch,
-        time=assume.startup + running,
-        time_low=assume.startup + running * step.low,
-        time_high=assume.startup + running * step.high,
+        startup=assume.startup,
+        time=assume.startup + steps * guarded.chosen.total * stretch,
         price=price,
     )
 

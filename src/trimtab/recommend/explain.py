@@ -12,7 +12,7 @@ from trimtab.core.units import (
     format_money,
     format_price,
 )
-from trimtab.recommend.search import Recommendation, Row
+from trimtab.recommend.search import Recommendation, Row, Side
 
 BOUNDS = {
     "launch": ("launch-bound", "the host launches operators slower than the device runs them"),
@@ -22,6 +22,7 @@ BOUNDS = {
     "network": ("network-bound", "exchanging gradients takes the most time"),
     "input": ("input-bound", "waiting for data takes the most time"),
 }
+STARTING = "starting the machines"
 PART_NAMES = {
     "launch": "launching operators",
     "compute": "arithmetic",
@@ -44,7 +45,7 @@ def contributions(row: Row, startup: float) -> tuple[Contribution, ...]:
     ]
     restarts = row.steps * row.step_seconds * (row.stretch - 1.0)
     extra = [Contribution("lost to spot restarts", restarts)] if restarts else []
-    return (*running, *extra, Contribution("starting the machines", startup))
+    return (*running, *extra, Contribution(STARTING, startup))
 
 
 def reason(row: Row, best: Row) -> str:
@@ -89,7 +90,27 @@ def explain_row(result: Recommendation, row: Row) -> list[str]:
         lines.append(f"  spot: restarts stretch the job by {row.stretch - 1:.1%} on average")
     lines.append(f"  price: {_price_words(row, best)}")
     lines.append(f"  evidence: {_evidence(row)}")
-    return lines
+    return lines + [f"  {line}" for line in both_answers(row)]
+
+
+def both_answers(row: Row) -> list[str]:
+    """What rule and model say, and which of them counts for what reason."""
+    return [
+        f"rule: {_side_words(row.rule)}",
+        f"model: {_side_words(row.model)}",
+        f"time: {row.time_choice}",
+        f"memory: {row.memory_choice}",
+    ]
+
+
+def _side_words(side: Side) -> str:
+    said = []
+    if side.time and side.cost:
+        said += [f"time {_span(side.time, format_duration)}", f"cost {_span(side.cost, format_money)}"]
+    if side.memory:
+        needs = side.memory
+        said.append(f"memory {format_bytes(needs.value)}, at most {format_bytes(needs.high)}")
+    return ", ".join(said) or "has no answer"
 
 
 def _span(guess: Estimate, show: Callable[[float], str]) -> str:

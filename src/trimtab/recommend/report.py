@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 
 from trimtab.core.units import format_bytes, format_duration, format_money, format_price
 from trimtab.page import COLORS, bullets, chart, page
-from trimtab.recommend.explain import PART_NAMES, bound, reason
+from trimtab.recommend.explain import PART_NAMES, both_answers, bound, reason
 from trimtab.recommend.search import PARTS, Recommendation, Row
 
 _MOST_POINTS = 1500
@@ -27,6 +27,7 @@ def report(result: Recommendation, decision_id: str) -> str:
         f"{summary}<h2>Cost against time</h2>{chart(_pareto(result), 'Cost against time', True)}"
         f"<h2>Where a step goes</h2>{chart(_breakdown(result.rows), 'Where a step goes', False)}"
         f'<h2>Ranking</h2><div class="scroll">{_table(result)}</div>'
+        f"{bullets('Rule and model on the first row', both_answers(best))}"
         f"{bullets('Left out', [f'{d.count:,} configurations: {d.reason}' for d in result.dropped])}"
         f"{bullets('Notes', result.notes)}"
         f"{bullets('Assumptions', _assumptions(result))}"

@@ -1,5 +1,6 @@
 """From a profile to a ranked list: enumerate, drop what cannot be, estimate, rank."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -8,22 +9,34 @@ from numpy.typing import NDArray
 from trimtab.catalog import OfferTable, accelerator
 from trimtab.core import BadInputError, Configuration, Estimate, Profile
 from trimtab.core.units import format_bytes, format_duration, format_money
-from trimtab.predict import AnalyticEstimator
+from trimtab.predict import Choice, EarlierRun, GuardedEstimator, StepEstimates
 from trimtab.recommend.candidates import Candidates, Dropped, candidates, eligible
 from trimtab.recommend.objective import score
 from trimtab.recommend.request import Request, Work
 
-COVERAGE = 0.9
 # How many machines to consider for a distributed script where the user names no limit.
 _DISTRIBUTED_NODES = 4
 PARTS = ("launch", "compute", "traffic", "update", "network", "input")
+# A need for memory is stated as at most this, in this share of cases.
+MEMORY_COVERAGE = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """What rule or model says about a row; None where it has no answer."""
+
+    time: Estimate | None
+    cost: Estimate | None
+    memory: Estimate | None
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """One recommended configuration. Seconds, dollars, bytes; `parts` are seconds of one step.
 
-    `measured` says whether the device itself was measured, or its constants carried over from another.
+    `rule` and `model` are the two answers; which of them counts, and why, is in words in `time_choice` (cost
+    follows time) and `memory_choice`, and in `time_by_model`. `measured` says whether the device itself was
+    measured, or its constants carried over from another.
     """
 
     rank: int
@@ -40,6 +53,11 @@ class Row:
     measured: bool
     efficient: bool
     """No other candidate is both faster and cheaper."""
+    rule: Side
+    model: Side
+    time_by_model: bool
+    time_choice: str
+    memory_choice: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +76,18 @@ class Recommendation:
     frontier: NDArray[np.intp]
 
 
-def recommend(profile: Profile, offers: OfferTable, request: Request, work: Work) -> Recommendation:
-    """The best configurations for a profiled workload under the request's limits."""
-    estimator = AnalyticEstimator(profile, request.precision)
+def recommend(
+    profile: Profile,
+    offers: OfferTable,
+    request: Request,
+    work: Work,
+    earlier: Sequence[EarlierRun] = (),
+) -> Recommendation:
+    """The best configurations for a profiled workload under the request's limits.
+
+    `earlier` is what became of earlier decisions about it (`earlier_runs` finds them), oldest first.
+    """
+    estimator = GuardedEstimator(profile, request.precision, earlier)
     batch_sizes = request.batch_sizes or (profile.steps.batch_size if profile.steps else 1,)
     request, restricted = _devices_of(profile, request)
     usable, dropped = eligible(offers, request)
@@ -81,7 +108,7 @@ def recommend(profile: Profile, offers: OfferTable, request: Request, work: Work
         work,
         rows,
         tuple(dropped),
-        _notes(profile, rows, work, restricted),
+        (*_notes(profile, rows, work, restricted), *_guard_notes(found, within, rows, request, earlier)),
         len(found),
         found,
         within,
@@ -169,8 +196,8 @@ def _frontier(found: Candidates, rows: NDArray[np.intp]) -> NDArray[np.intp]:
 
 
 def _row(found: Candidates, i: int, rank: int, efficient: bool) -> Row:
-    step, price = found.step, float(found.price[i])
-    time = Estimate(float(found.time[i]), float(found.time_low[i]), float(found.time_high[i]), COVERAGE, "s")
+    step, price, guarded = found.step, float(found.price[i]), found.guarded
+    time = found.job_time(i, step)
     return Row(
         rank=rank,
         configuration=found.configuration(i),
@@ -185,7 +212,43 @@ def _row(found: Candidates, i: int, rank: int, efficient: bool) -> Row:
         stretch=float(found.stretch[i]),
         measured=bool(step.measured[i]),
         efficient=efficient,
+        rule=_side(found, i, guarded.rule),
+        model=_side(found, i, guarded.model, guarded.time, guarded.memory),
+        time_by_model=bool(guarded.time.by_model[i]),
+        time_choice=guarded.time.words(i),
+        memory_choice=guarded.memory.words(i),
     )
+
+
+def _side(
+    found: Candidates, i: int, step: StepEstimates, time: Choice | None = None, memory: Choice | None = None
+) -> Side:
+    """One answer for row `i`; of a model, only what it was asked."""
+    takes = found.job_time(i, step) if time is None or time.asked[i] else None
+    needs = Estimate(float(step.memory[i]), 0.0, float(step.memory_high[i]), MEMORY_COVERAGE, "B")
+    return Side(
+        takes,
+        takes and takes.scaled(float(found.price[i]), "$"),
+        needs if memory is None or memory.asked[i] else None,
+    )
+
+
+def _guard_notes(
+    found: Candidates,
+    within: NDArray[np.intp],
+    rows: tuple[Row, ...],
+    request: Request,
+    earlier: Sequence[EarlierRun],
+) -> list[str]:
+    """What earlier outcomes changed, where there are any."""
+    notes = list(dict.fromkeys(f"time: {r.time_choice}" for r in rows)) if earlier else []
+    if any(r.time_by_model for r in rows):
+        by_rule = found.startup + found.steps * found.guarded.rule.total * found.stretch
+        scores = score(request.objective, by_rule[within], by_rule[within] * found.price[within])
+        first = found.configuration(int(within[np.argmin(scores)]))
+        if first.key != rows[0].configuration.key:
+            notes.append(f"by the rule alone, the first row would be {first.key}")
+    return notes
 
 
 def _devices_of(profile: Profile, request: Request) -> tuple[Request, bool]:
