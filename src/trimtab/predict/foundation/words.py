@@ -24,11 +24,15 @@ def cost_words(dollars: float, answer: Prediction) -> str:
 
 
 def likeness(answer: Prediction) -> str:
-    """How unlike the known runs are to anything that was learned from, as a sentence."""
-    unlike = answer.guarded.unlike
-    if not math.isfinite(unlike):
-        return "Nothing that was learned from can be compared with it."
-    return f"It is {unlike:.1f} standard deviations from the most alike application that was learned from."
+    """How unlike the known runs are to anything that was learned from: by their numbers and by embedding."""
+    found = answer.guarded
+    said = "Nothing that was learned from can be compared with it."
+    if math.isfinite(found.unlike):
+        said = f"It is {found.unlike:.1f} standard deviations from the most alike application learned from."
+    if found.score is not None:
+        alike = f"; most alike: {', '.join(found.alike)}" if found.alike else ""
+        said += f" {found.score:.0%} of applications never seen were nearer to those learned from{alike}."
+    return said
 
 
 def explained(answer: Prediction, where: str) -> list[str]:
