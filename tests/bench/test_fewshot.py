@@ -71,6 +71,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fewshot, "TESTS", {"functions": _made_up("functions", "made-up functions")})
     for methods in ("METHODS", "QUICK"):
         monkeypatch.setattr(fewshot, methods, METHODS)
+    shipped = fewshot._gpu_steps(BenchOptions(shipped=True, quiet=True))  # leaving models out takes long
+    monkeypatch.setattr(fewshot, "_gpu_steps", lambda options: shipped)
 
 
 @pytest.fixture
@@ -118,8 +120,11 @@ def test_quick_takes_two_folds_and_thorough_takes_all(fitted: list[tuple[Predict
     fewshot.run(QUICK)
     assert {fold for _, fold in fitted} == {"f0", "f1"}
     fitted.clear()
-    fewshot.run(BenchOptions(quiet=True))
+    figures = fewshot.run(BenchOptions(quiet=True)).figures
     assert {fold for _, fold in fitted} == {"f0", "f1", "f2", "f3"}
+    assert 0 < figures["gpu_steps"]["train_step_median_ape"] < 1
+    assert set(figures["speed"]) == {"load_s", "hundred_sizes_s"}
+    assert all(seconds > 0 for seconds in figures["speed"].values())
 
 
 def test_a_second_run_fits_nothing_and_finds_the_same(fitted: list[tuple[Predictor, str]]) -> None:

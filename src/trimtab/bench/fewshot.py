@@ -2,7 +2,7 @@
 
 Every method goes through the same folds of seven tests; none is ever shown a run that is not known. A fold
 that is finished is kept, so an interrupted bench goes on where it stopped. `--data` is the folder that holds
-`multicloud`, `scout`, `serverless-memory` and perhaps other `functions` than those that Trimtab measured.
+`multicloud`, `scout`, `serverless-memory` and perhaps other `functions` and `gpu-steps` than Trimtab's own.
 `--shipped` scores the weights that come with Trimtab, which is no test on the data they were learned from.
 """
 
@@ -10,15 +10,17 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from trimtab.bench import gpu_steps
 from trimtab.bench.finished import Finished
 from trimtab.bench.options import BenchOptions
+from trimtab.bench.prediction_speed import prediction_speed
 from trimtab.bench.result import BenchResult, Table
 from trimtab.core import BadInputError
 from trimtab.predict import shipped_foundation
@@ -180,8 +182,18 @@ def run(options: BenchOptions) -> BenchResult:
     baselines = {t: {m: by for m, by in each.items() if m != OURS} for t, each in figures.items()}
     covered = [value for test in coverage if test not in SHIFTED for value in coverage[test].values()]
     figures["coverage90"] = {**coverage, **({"mean": float(np.mean(covered))} if covered else {})}
-    tables = (*(_table(test, scores[test]) for test in folds), _coverage_table(coverage))
-    return BenchResult("fewshot", figures, baselines, PUBLISHED, options.seed, tables)
+    tables = [*(_table(test, scores[test]) for test in folds), _coverage_table(coverage)]
+    if not options.quick:
+        steps = _gpu_steps(options)
+        figures |= {"gpu_steps": steps.figures, "speed": prediction_speed()}
+        tables += [*steps.tables, _speed_table(figures["speed"])]
+    return BenchResult("fewshot", figures, baselines, PUBLISHED, options.seed, tuple(tables))
+
+
+def _gpu_steps(options: BenchOptions) -> BenchResult:
+    """A model's step time and memory on an H200 from its run on a CPU; our own rows without others."""
+    given = options.data is not None and (options.data / "gpu-steps").is_dir()
+    return gpu_steps.run(options if given else replace(options, data=None))
 
 
 def _folds(test: str, options: BenchOptions) -> list[Fold]:
@@ -298,3 +310,11 @@ def _table(test: str, scores: Mapping[str, Mapping[int, Scores]]) -> Table:
 def _coverage_table(coverage: Mapping[str, Mapping[str, float]]) -> Table:
     rows = tuple((test, *(f"{100 * value:.1f} %" for value in by.values())) for test, by in coverage.items())
     return Table("measured times within the stated 90 % range", ("test", "k=1", "k=2", "k=3"), rows)
+
+
+def _speed_table(speed: Mapping[str, float]) -> Table:
+    rows = (
+        ("loading the weights", f"{1e3 * speed['load_s']:.0f} ms"),
+        ("a hundred sizes, with guard and rule", f"{1e3 * speed['hundred_sizes_s']:.1f} ms"),
+    )
+    return Table("time of a prediction", ("what", "best of 7"), rows)
