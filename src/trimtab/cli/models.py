@@ -1,9 +1,32 @@
 """`trimtab models`: the weights that predictions come from."""
 
+from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from trimtab.core.units import format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from trimtab.predict import Comparison, Foundation, Plan, Versions
+
+_RECOMMENDATIONS = 200  # the newest, whose prices are looked at
+_LEARN = "trimtab models update learns from these outcomes"
+_ADVICE = {
+    "accuracy": _LEARN,
+    "bias": _LEARN,
+    "load": f"measure it again and ask anew; {_LEARN}",
+    "input": f"more known runs make its answers surer, and {_LEARN}",
+    "hardware": "the answer there is a guess; an outcome there can be learned from",
+    "price": "decide again, with trimtab recommend or trimtab predict",
+}
 
 models_app = typer.Typer(
     no_args_is_help=True, help="The learned models: what they come from, how good they are."
@@ -67,17 +90,216 @@ def pretrain(
 def ls(
     weights: Annotated[
         Path | None,
-        typer.Option("--weights", help="Other weights than those that came along.", show_default=False),
+        typer.Option("--weights", help="Other weights than the current ones.", show_default=False),
     ] = None,
 ) -> None:
-    """What the weights were learned from, and how they and the rules did on applications left out."""
+    """The versions there are, and how the current one and the rules did on applications left out.
+
+    `shipped` are the weights that came with Trimtab; `trimtab models update` makes the others.
+    """
     from rich.console import Console
+
+    from trimtab.cli.warning import warn
+    from trimtab.predict import Versions, current_foundation, load_foundation, version_name
+
+    console = Console(highlight=False)
+    if weights:
+        console.print(_backtest(load_foundation(weights)))
+        return
+    foundation = current_foundation(warn)
+    console.print(_versions(Versions(), version_name(foundation)))
+    console.print(_backtest(foundation))
+
+
+@models_app.command("rollback")
+def rollback(
+    version: Annotated[
+        str | None,
+        typer.Argument(help="The version to go back to; else what the current one came from."),
+    ] = None,
+) -> None:
+    """Let an earlier version answer again; the one that is left stays on disk, and can be returned to."""
+    from trimtab.core import BadInputError, RealClock, TrimtabError
+    from trimtab.predict import SHIPPED_VERSION, Versions
+
+    versions = Versions()
+    with versions.alone():
+        try:
+            current = versions.current.name
+        except TrimtabError:
+            current = ""
+        wanted = version or versions.before(current)
+        if wanted == current:
+            before = "" if version else "; nothing comes before it"
+            raise BadInputError(f"{current} is the current version already{before}")
+        versions.make_current(wanted, RealClock().now())
+    there = f", {current} stays on disk" if current in versions.names and current != SHIPPED_VERSION else ""
+    print(f"{wanted} answers now{there}; trimtab models ls shows all versions")
+
+
+@models_app.command("update")
+def update(
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be learned, and learn nothing.")
+    ] = False,
+) -> None:
+    """Learn from the outcomes of predictions, beside all that was learned before.
+
+    `trimtab outcome DECISION --time 190ms` records one. Old and new weights are compared on applications that
+    neither was fitted to, those of before and your own; the new ones become current only if they do no worse,
+    and the exit status is 1 if they do. Takes seconds for clusters, some minutes for functions; Ctrl-C and
+    whatever else goes wrong leave the current version as it is.
+    """
+    from rich.console import Console
+
+    from trimtab.cli.warning import warn
+    from trimtab.predict import Versions, current_foundation, plan_update, update_weights, version_name
+    from trimtab.store import open_store
+
+    console = Console(highlight=False, soft_wrap=True)
+    versions = Versions()
+    with versions.alone(), open_store() as store:
+        plan = plan_update(store, current_foundation(warn, versions))
+        current = version_name(plan.foundation)
+        _print_plan(console, plan)
+        if dry_run or not plan.corpora:
+            return
+        with _spinner() as say:
+            made = update_weights(store, plan, versions, say)
+    for each in made.comparisons:
+        console.print(_in_words(each))
+    if made.version is None:
+        console.print(f"not promoted: the new weights do worse, so {current} stays current")
+        raise typer.Exit(1)
+    removed = f"; old versions removed: {', '.join(made.removed)}" if made.removed else ""
+    console.print(f"{made.version} is current now; trimtab models rollback returns to {current}{removed}")
+
+
+@models_app.command("drift")
+def drift() -> None:
+    """Whether outcomes, requests and prices still are what the current version was learned from.
+
+    `trimtab outcome` looks at outcomes by itself. Every finding is one event of kind `drift` in the store.
+    """
+    from rich.console import Console
+
+    from trimtab.catalog import load_offers
+    from trimtab.cli.warning import warn
+    from trimtab.core import RealClock
+    from trimtab.predict import (
+        Versions,
+        all_drift,
+        catch_up,
+        current_foundation,
+        measured_in,
+        raise_events,
+        version_name,
+    )
+    from trimtab.store import open_store
+
+    versions = Versions()
+    foundation = current_foundation(warn, versions)
+    since = versions.since
+    with open_store() as store:
+        events = catch_up(store)
+        recommended = store.ledger.list(_RECOMMENDATIONS, kind="recommend")
+        found = all_drift(events, recommended, foundation, since, load_offers())
+        new = raise_events(store, events, found, RealClock().now())
+    console = Console(highlight=False, soft_wrap=True)
+    for each in found:
+        mark = "new" if each in new else "known"
+        console.print(f"{each.name} ({mark}): {each.sentence}; {_ADVICE[each.name]}", markup=False)
+    if not found:
+        outcomes = [one for one in measured_in(events) if one.decided >= since]
+        applications = len({one.application for one in outcomes})
+        console.print(
+            "nothing to go by yet: no prediction of the current version has an outcome"
+            if not outcomes
+            else f"no drift: {len(outcomes)} outcomes of {applications} applications that "
+            f"{version_name(foundation)} predicted, the requests and the prices are as they should be",
+            markup=False,
+        )
+
+
+@contextmanager
+def _spinner() -> "Iterator[Callable[[str], None]]":
+    """Shows what is being done, and for how long."""
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("reading")
+        yield lambda step: bar.update(task, description=step)
+
+
+def _print_plan(console: "Console", plan: "Plan") -> None:
+    """What there is to learn, and what is not believed."""
+    for one in plan.doubtful:
+        console.print(
+            f"left out: {one.application} at {one.place} took {format_duration(one.seconds)}, where "
+            f"{format_duration(one.predicted.value)} was predicted; that looks like a slip of the pen",
+            markup=False,
+        )
+    if not plan.corpora:
+        console.print(
+            "nothing new to learn; trimtab outcome DECISION --time 190ms records what a prediction came to"
+        )
+    for corpus in plan.corpora:
+        names = ", ".join(example.case.name for example in plan.examples[corpus])
+        console.print(f"to learn for {corpus}: {names}", markup=False)
+    if plan.corpora:
+        console.print(f"{len(plan.new)} new outcomes, {len(plan.outcomes)} in all")
+
+
+def _in_words(each: "Comparison") -> str:
+    rule = f"; the rule {each.rule:.1%}" if each.rule is not None else ""
+    verdict = "worse" if each.worse else "no worse"
+    return (
+        f"{each.corpus}, {each.about} ({each.applications} applications): mean error {each.old:.1%} before, "
+        f"{each.new:.1%} after: {verdict}, where chance explains {each.allowed:.1%} more{rule}"
+    )
+
+
+def _versions(versions: "Versions", answering: str) -> "Table":
     from rich.markup import escape
     from rich.table import Table
 
-    from trimtab.predict import load_foundation, shipped_foundation
+    from trimtab.core import TrimtabError
 
-    foundation = load_foundation(weights) if weights else shipped_foundation()
+    table = Table("version", "made", "comes from", "mean error before and after")
+    for name in versions.names:
+        shown = f"{name} (current)" if name == answering else name
+        try:
+            about = versions.load(name).card.get("version", {})
+        except TrimtabError as error:
+            table.add_row(shown, "", "", escape(f"cannot be used: {error}"))
+            continue
+        table.add_row(shown, *(escape(text) for text in _about(about)))
+    return table
+
+
+def _about(about: "Mapping[str, Any]") -> tuple[str, str, str]:
+    """When a version was made, what from, and what its comparison said."""
+    from trimtab.core import from_plain
+    from trimtab.predict import Comparison
+
+    if not about:
+        return "", "came with Trimtab", ""
+    made = datetime.fromtimestamp(about["made"]).strftime("%Y-%m-%d %H:%M")
+    counts = about["applications"].items()
+    learned = ", ".join(f"{count} of your applications in {name}" for name, count in counts)
+    source = f"{about['parent']}, {len(about['outcomes'])} outcomes: {learned}"
+    compared = [from_plain(Comparison, each) for each in about["comparisons"]]
+    figures = "\n".join(f"{each.corpus}, {each.about}: {each.old:.1%}, {each.new:.1%}" for each in compared)
+    return f"{made} by {about['by']}", source, figures
+
+
+def _backtest(foundation: "Foundation") -> "Table":
+    """What the weights were learned from, and the errors of them and the rules."""
+    from rich.markup import escape
+    from rich.table import Table
+
     table = Table("learned from", "in", "mean error of", "1 run", "2 runs", "3 runs")
     sources = foundation.card.get("sources", {})
     for name, fitted in foundation.predictors.items():
@@ -88,4 +310,4 @@ def ls(
             cells = (f"{errors[runs]:.1%}" if runs in errors else "" for runs in (1, 2, 3))
             table.add_row(*(escape(text) for text in first), who, *cells)
             first = ("", "")
-    Console(highlight=False).print(table)
+    return table

@@ -46,7 +46,7 @@ def predict(
         typer.Option(
             "--weights",
             metavar="FILE",
-            help="Other weights than those that came along.",
+            help="Other weights than the current version's.",
             show_default=False,
         ),
     ] = None,
@@ -85,14 +85,15 @@ def predict(
     """
     from rich.console import Console
 
+    from trimtab.cli.warning import warn
     from trimtab.kernel import check_writable, write_whole
-    from trimtab.predict import explained, load_foundation, prediction_report
+    from trimtab.predict import current_foundation, explained, load_foundation, prediction_report, remember
     from trimtab.predict import predict as ask
 
     if html:
         check_writable(html)
     places = at.split(",") + ([explain] if explain else [])
-    answer = ask(app, places, load_foundation(weights) if weights else None)
+    answer = ask(app, places, load_foundation(weights) if weights else current_foundation(warn))
     made = answer.decision()
     page = prediction_report(answer, made.id if keep else "") if html else ""
     if keep:
@@ -100,6 +101,7 @@ def predict(
 
         with open_store() as store:
             store.ledger.record(made)
+            remember(store, answer.request, answer.guarded, made)
     if html:
         write_whole(html, page)
     if as_json:

@@ -16,8 +16,10 @@ from trimtab.core import BadInputError, Decision, Estimate, NotFoundError, Outco
 from trimtab.predict.fewshot import METRICS, SETTINGS, Array, Case, Rows, metrics_table, settings_table
 from trimtab.predict.foundation.guard import Guarded
 from trimtab.predict.foundation.model import Foundation
+from trimtab.predict.foundation.places import did_you_mean
+from trimtab.predict.foundation.prices import LAMBDA_PER_GIB_SECOND, LAMBDA_PER_REQUEST
 from trimtab.predict.foundation.request import Request
-from trimtab.store import Event, Store
+from trimtab.store import Comparison, Event, Store, compare
 
 PREDICTION, OUTCOME = "prediction", "outcome"
 
@@ -50,6 +52,7 @@ class Asked:
     places: Mapping[str, str]
     strange: Mapping[str, Mapping[str, float]]
     unlike: float
+    list_prices: Mapping[str, float]  # that Trimtab itself knows, where they were used
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,20 +107,29 @@ def remember(store: Store, request: Request, found: Guarded, decision: Decision)
             if key not in known
         },
         unlike=min(found.unlike, 1e9),
+        list_prices=list_prices(case.environment),
     )
     store.events.append(PREDICTION, case.application, to_plain(asked), decision.created)
 
 
-def quantity_at(decision: Decision, place: str | None) -> str:
-    """The name under which an outcome holds the time at a place of a prediction; None is the chosen one."""
+def list_prices(environment: str) -> dict[str, float]:
+    """Prices in dollars that come with Trimtab itself."""
+    if environment != "lambda":
+        return {}
+    return {"GiB-second": LAMBDA_PER_GIB_SECOND, "request": LAMBDA_PER_REQUEST}
+
+
+def quantity_at(decision: Decision, place: str) -> str:
+    """The name under which an outcome holds the time at one of the places of a prediction."""
+    if decision.kind != "predict":
+        raise BadInputError(f"decision {decision.id} is no prediction, so it knows of no other place")
     there = estimates(decision)
-    chosen = next(iter(there))
-    if place is None or place == chosen:
-        return "time"
-    if decision.kind != "predict" or place not in there:
-        some = ", ".join(there) if decision.kind == "predict" else chosen
-        raise BadInputError(f'decision {decision.id} is not about a place called "{place:.60}", only {some}')
-    return f"{_AT}{place}"
+    if place not in there:
+        some = (
+            did_you_mean(place, there) or f"; it is about {len(there)}, such as {', '.join(list(there)[:3])}"
+        )
+        raise BadInputError(f'decision {decision.id} is not about a place called "{place:.60}"{some}')
+    return "time" if place == next(iter(there)) else f"{_AT}{place}"
 
 
 def estimates(decision: Decision) -> dict[str, Estimate]:
@@ -133,12 +145,12 @@ def estimates(decision: Decision) -> dict[str, Estimate]:
 def note_outcome(store: Store, decision: Decision, outcome: Outcome) -> int | None:
     """Keep the times that were measured after a prediction, as events; the last one's id, None of none."""
     last = None
-    for each in measured(decision, outcome):
+    for each in measured_after(decision, outcome):
         last = store.events.append(OUTCOME, each.application, to_plain(each), each.recorded)
     return last
 
 
-def measured(decision: Decision, outcome: Outcome) -> tuple[Measured, ...]:
+def measured_after(decision: Decision, outcome: Outcome) -> tuple[Measured, ...]:
     """The times of an outcome, each with the place it belongs to."""
     if decision.kind != "predict":
         return ()
@@ -153,6 +165,16 @@ def measured(decision: Decision, outcome: Outcome) -> tuple[Measured, ...]:
         Measured(decision.id, decision.subject, at, decision.created, outcome.recorded, seconds, there[at])
         for at, seconds in times.items()
         if at in there and 0 < seconds < math.inf
+    )
+
+
+def compared(decision: Decision, outcome: Outcome) -> tuple[Comparison, ...]:
+    """Every measured quantity beside its estimate, those at other places than the chosen one too."""
+    chosen = next(iter(estimates(decision)), "")
+    return compare(decision, outcome) + tuple(
+        Comparison(f"{_AT}{one.place}", one.predicted, one.seconds)
+        for one in measured_after(decision, outcome)
+        if one.place != chosen
     )
 
 
@@ -186,7 +208,7 @@ def catch_up(store: Store) -> tuple[Event, ...]:
         except NotFoundError:
             continue
         for outcome in store.ledger.outcomes(asked.decision):
-            if any(one.key not in noted for one in measured(decision, outcome)):
+            if any(one.key not in noted for one in measured_after(decision, outcome)):
                 note_outcome(store, decision, outcome)
                 missing = True
     return all_events(store) if missing else events

@@ -48,5 +48,7 @@ def _from_weights(corpus: str, fitted: FittedOurs) -> tuple[Case, ...]:
 def _unsquashed(values: Array) -> Array:
     """What `squashed` was given; which columns it leaves as they are is seen by asking it."""
     trial = np.full((1, len(METRICS)), math.e)
-    as_they_are = squashed(trial) == trial
-    return np.where(as_they_are, values, np.expm1(values))
+    is_log = (squashed(trial) != trial)[0]
+    plain = values.copy()
+    plain[:, is_log] = np.expm1(values[:, is_log])
+    return plain

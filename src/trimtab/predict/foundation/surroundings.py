@@ -11,9 +11,10 @@ from trimtab.core import Decision
 from trimtab.predict.fewshot import SCALES, SETTINGS, FittedOurs
 from trimtab.predict.foundation.bets import alarms, rate_bets
 from trimtab.predict.foundation.drift import outcome_drift
-from trimtab.predict.foundation.examples import Asked, asked_in
+from trimtab.predict.foundation.examples import Asked, asked_in, list_prices
 from trimtab.predict.foundation.finding import Finding
 from trimtab.predict.foundation.model import Foundation
+from trimtab.predict.foundation.places import called
 from trimtab.predict.foundation.replay import replayed
 from trimtab.store import Event
 
@@ -96,7 +97,7 @@ def hardware_drift(asked: Sequence[Asked], foundation: Foundation) -> list[Findi
                 low, high = float(np.nanmin(column)), float(np.nanmax(column))
                 if not low * 0.999 <= value <= high * 1.001:
                     sentence = (
-                        f"{key.partition(' cpus=')[0]} in {each.environment} is beyond what was learned "
+                        f"{called(key)} in {each.environment} is beyond what was learned "
                         f"from: its {name} is {value:.4g}, those were {low:.4g} to {high:.4g}"
                     )
                     numbers = {"asked": value, "low": low, "high": high}
@@ -108,7 +109,7 @@ def price_drift(
     asked: Sequence[Asked], recommended: Sequence[Decision], foundation: Foundation, offers: OfferTable
 ) -> list[Finding]:
     """Prices that decisions were made with, beside those that the catalog has now, in dollars per hour."""
-    found = []
+    found = _list_price_drift(asked)
     for (cloud, region, instance, spot), then in _prices_used(asked, recommended, foundation).items():
         there = offers.where(cloud=cloud, region=region, instance=instance)
         now = float((there.spot_price if spot else there.price)[0]) * _HOUR if len(there) else math.nan
@@ -122,6 +123,24 @@ def price_drift(
             numbers = {"then": then, "now": now}
             found.append(Finding("price", f"{cloud} {region} {what}", sentence, numbers, evidence))
     return found
+
+
+def _list_price_drift(asked: Sequence[Asked]) -> list[Finding]:
+    """Prices that came with an earlier Trimtab, beside those that came with this one."""
+    found: dict[tuple[str, str], Finding] = {}
+    for each in asked:
+        for what, now in list_prices(each.environment).items():
+            then = each.list_prices.get(what, now)
+            if abs(now / then - 1) > _PRICE_CHANGE:
+                sentence = (
+                    f"a {what} on {each.environment} costs ${now:.4g}, and predictions said ${then:.4g}"
+                )
+                evidence = (f"{what} ${now:.6g} after ${then:.6g}",)
+                numbers = {"then": then, "now": now}
+                found[each.environment, what] = Finding(
+                    "price", each.environment, sentence, numbers, evidence
+                )
+    return list(found.values())
 
 
 def _prices_used(

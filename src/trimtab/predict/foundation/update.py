@@ -112,7 +112,7 @@ def plan_update(store: Store, foundation: Foundation) -> Plan:
     )
 
 
-def update(
+def update_weights(
     store: Store,
     plan: Plan,
     versions: Versions,

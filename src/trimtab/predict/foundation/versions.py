@@ -52,6 +52,14 @@ class Versions:
             ) from None
 
     @property
+    def since(self) -> float:
+        """Since when the version that answers does; always, where it is not known."""
+        try:
+            return self.current.since
+        except TrimtabError:
+            return -math.inf
+
+    @property
     def names(self) -> tuple[str, ...]:
         """Every version there is, oldest first; the shipped weights are always the first."""
         found = (_NAME.fullmatch(path.stem) for path in self.folder.glob("v*.safetensors"))
