@@ -20,6 +20,17 @@ def test_the_rule_reaches_its_goals_on_models_it_was_not_fitted_on() -> None:
     assert 0.86 <= figures["interval_coverage"] <= 0.93
 
 
+def test_the_guarded_answer_is_better_than_the_rule_on_models_left_out() -> None:
+    figures = run_bench("gpu-steps", BenchOptions(quick=True, quiet=True)).figures
+    for name in ("median_ape", "mean_ape"):
+        assert figures[f"peak_memory_{name}"] < figures[f"peak_memory_rule_{name}"] - 0.008
+        errors = [figures[f"train_step_outcomes{k}_{name}"] for k in (1, 2, 3)]
+        assert figures[f"train_step_outcomes1_rule_{name}"] > errors[0] > errors[1] > errors[2]
+        spoiled = "train_step_outcomes1_and_a_stopped_one"
+        assert figures[f"{spoiled}_{name}"] < figures[f"{spoiled}_rule_{name}"]
+    assert all(0.88 <= figures[f"train_step_outcomes{k}_coverage90"] <= 0.95 for k in (1, 2, 3))
+
+
 def test_the_shipped_constants_are_those_of_the_bundled_steps() -> None:
     shipped = run_bench("gpu-steps", BenchOptions(shipped=True, quiet=True)).figures
     assert shipped["train_step_median_ape"] <= 0.12

@@ -71,6 +71,30 @@ def test_explain_says_why_a_row_is_where_it_is(trimtab: Trimtab, profile_file: P
     assert "evidence:" in out
 
 
+def test_an_outcome_changes_the_next_recommendation_and_both_answers_are_shown(
+    trimtab: Trimtab, profile_file: Path
+) -> None:
+    def ask() -> dict[str, Any]:
+        answer: dict[str, Any] = json.loads(
+            trimtab("recommend", str(profile_file), "--accelerator", "A10G", "--json").out
+        )
+        return answer
+
+    first = ask()
+    took = 1.4 * first["rows"][0]["time"]["value"]
+    assert trimtab("outcome", first["decision"], "--time", f"{took}s").status == 0
+    second = ask()
+    assert first["rows"][0]["time"]["value"] < second["rows"][0]["time"]["value"] < took
+    assert second["rows"][0]["rule"]["time"] == first["rows"][0]["time"]
+    shown = trimtab("decisions", second["decision"]).out
+    for part in ("chosen by    model:corrected", "rule         rule:analytic", "(time ", "1 earlier outcome"):
+        assert part in shown
+    explained = trimtab("recommend", str(profile_file), "--accelerator", "A10G", "--explain", "1").out
+    assert "note: time: the model answers: 1 earlier outcome of this workload" in explained
+    assert "  rule: time " in explained
+    assert "  model: time " in explained
+
+
 @pytest.mark.parametrize("target", ["skypilot", "kubernetes", "slurm"])
 def test_emit_writes_a_job_file_for_the_row(
     trimtab: Trimtab, profile_file: Path, tmp_path: Path, target: str

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from trimtab.bench import BUNDLED_STEPS
 from trimtab.bench.options import BenchOptions
+from trimtab.bench.outcome_transfer import transfer_figures, transfer_tables
 from trimtab.bench.outcome_trials import guard_table, outcome_figures, outcome_trials
 from trimtab.bench.result import BenchResult, Table
 from trimtab.catalog import accelerator
@@ -81,12 +82,12 @@ def run(options: BenchOptions) -> BenchResult:
         ours = replace(ours, guarded=corrected_memory(case, ours.memory, without))
     figures = _figures(rows, ours) | _cpu_figures(everything, rows, ours, options.shipped)
     trials = outcome_trials(rows, ours.seconds, without, options)
-    figures |= outcome_figures(trials)
+    figures |= outcome_figures(trials) | (transfer_figures(options.data) if options.data else {})
     baselines: dict[str, Any] = {}
     if not (options.shipped or options.quick):
         figures |= _coverage_figures(rows, ours, without)
         baselines["five-constant formula"] = _time_figures(rows, _five_constants(rows, options))
-    tables = (*_tables(rows, ours, baselines), guard_table(figures, trials))
+    tables = (*_tables(rows, ours, baselines), guard_table(figures, trials), *transfer_tables(figures))
     return BenchResult("gpu-steps", figures, baselines, PUBLISHED, options.seed, tables)
 
 

@@ -29,6 +29,8 @@ _ANOTHER_JOB = 0.05  # chance that it has nothing to do with the estimate
 _ANOTHER_JOB_SPAN = math.log(1e6)  # whose ratio lies anywhere between 1/1000 and 1000
 _SLOW_WORKLOAD = 0.05  # chance that a workload does more than its steps: checkpoints, evaluation, a slow disk
 _SLOWER_BY = math.log(2.0)  # by how much then, and how much that varies
+# However often it is seen, a ratio beyond these is of another job, or of the same at another length.
+_POSSIBLE = (math.log(0.1), math.log(20.0))
 # A run counts as this workload's when that is three times as likely as not.
 BELIEVED = 0.75
 MOST_RUNS = 5
@@ -165,8 +167,11 @@ def _columns(settings: Sequence[Setting]) -> _Columns:
 
 def _weighed(ratios: Array, among: Array) -> list[tuple[float, NDArray[np.bool_], float, float]]:
     """What may be true with its probability, likeliest first; what is next to impossible is left out."""
+    impossible = (ratios < _POSSIBLE[0]) | (ratios > _POSSIBLE[1])
     found = []
     for which, shift, extra, prior in _explanations(len(ratios)):
+        if (which & impossible).any():
+            continue
         density = _log_density(ratios[which] - shift, among[np.ix_(which, which)] + extra)
         found.append((prior + density + _spoiled(ratios[~which]), which, shift, extra))
     found.sort(key=lambda each: -each[0])
