@@ -30,14 +30,13 @@ def rank_bets(rank: int, count: int) -> Array:
 
 
 def alarms(bets: Sequence[Array]) -> list[slice]:
-    """Where the limit was reached, each with the observations that it was won in; then it begins anew."""
+    """Where the limit was reached, each with the observations that most was won in; then it begins anew."""
     found: list[slice] = []
-    held, start = np.zeros(_CHANGES), 0
+    held, begun = np.zeros(_CHANGES), 0
     for number, each in enumerate(bets):
         held = (held + 1.0) * each
         if held.mean() >= LIMIT:
-            found.append(slice(start, number + 1))
-            held = np.zeros(_CHANGES)
-        if held.mean() < 1.0:
-            start = number + 1
+            won = np.cumprod(bets[begun : number + 1][::-1], axis=0).mean(axis=1)
+            found.append(slice(number - int(won.argmax()), number + 1))
+            held, begun = np.zeros(_CHANGES), number + 1
     return found
