@@ -14,7 +14,7 @@ from trimtab.store import Event, Store
 
 _TOLERANCE = 1.2  # a bias below this factor is not worth a message
 _SLOWER = 1.1  # nor is a load that slows things down by less
-_RECENT = 500  # events that are looked at after an outcome
+_RECENT = 250  # events that are looked at after an outcome
 _ALL = "all predictions"
 
 
