@@ -9,8 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from trimtab.predict import Guarded, Request, guarded
+from trimtab.predict import Foundation, Guarded, Request, guarded
+from trimtab.predict.encoder import Adapted
 from trimtab.predict.fewshot import BUNDLED_FUNCTIONS, Case, Curves, FittedOurs, Ours, functions
+from trimtab.predict.foundation.acquainted import Acquainted
 
 Ask = Callable[..., Request]
 
@@ -45,9 +47,8 @@ def test_an_ordinary_function_is_answered_by_the_model_that_won_the_backtest(ask
         {"memory": "512MB", "time": "300d"},
         {"memory": "512MB", "time": "2us"},
         {"memory": "512MB", "time": "1s", "context_switches": 1e20, "bytes_read": 1e23},
-        {"memory": "512MB", "time": "1s", "cpu_user": "1000000h", "memory_used": "1000PB"},
     ],
-    ids=["takes forever", "takes nothing", "switches and reads without end", "uses more than there is"],
+    ids=["takes forever", "takes nothing", "switches and reads without end"],
 )
 def test_what_is_far_from_everything_is_left_to_the_rule(ask: Ask, odd: dict[str, object]) -> None:
     found = _guarded(ask(odd))
@@ -55,6 +56,58 @@ def test_what_is_far_from_everything_is_left_to_the_rule(ask: Ask, odd: dict[str
     assert found.unlike > 4
     assert "nothing like this was learned from" in found.reason
     np.testing.assert_array_equal(found.seconds, found.rule)
+
+
+def _far_from_all(request: Request) -> FittedOurs:
+    """The same predictor, had all unseen applications been just like known ones."""
+    fitted = request.fitted
+    assert isinstance(fitted, Acquainted)
+    assert fitted.shared is not None
+    near = replace(fitted.shared.neighbourhood, unseen={request.corpus: np.zeros((3, 2), dtype=np.float32)})
+    return replace(fitted, errors=CLEARLY_BETTER, shared=replace(fitted.shared, neighbourhood=near))
+
+
+def test_an_embedding_far_from_all_known_ones_is_left_to_the_rule(ask: Ask) -> None:
+    request = ask()
+    found = _guarded(request, _far_from_all(request))
+    assert found.score == 1.0
+    assert found.chosen_by == "rule"
+    assert found.answering is request.fitted.rules[found.rule_name]
+    assert "100.0% of the applications nobody had seen were nearer to known ones" in found.reason
+    assert f"most alike is {found.alike[0]}" in found.reason
+
+
+def test_how_far_it_is_and_what_is_alike_comes_with_every_answer(ask: Ask) -> None:
+    found = _guarded(ask())
+    assert found.score is not None
+    assert 0.0 <= found.score <= 0.99
+    assert len(found.alike) == 3
+    assert all(name.endswith(("(lambda)", "(openwhisk)")) for name in found.alike)
+
+
+def test_what_is_far_but_was_run_twice_is_answered_after_fine_tuning_if_that_does_better(ask: Ask) -> None:
+    """A function that gets slower with memory: no share of a CPU explains that."""
+    sizes = (128, 512, 2048)
+    request = ask(*({"memory": f"{size}MB", "time": f"{size}ms"} for size in sizes))
+    found = _guarded(request, _far_from_all(request))
+    assert found.chosen_by == "model"
+    assert isinstance(found.answering, Adapted)
+    assert "but fine-tuned on its own runs the encoder misses each from the others by" in found.reason
+    np.testing.assert_array_equal(found.seconds, found.answering.predict(request.case, request.known))
+
+
+def test_what_the_rule_explains_well_is_not_fine_tuned(ask: Ask) -> None:
+    """Nothing but computing on a share of one CPU: the rule has each run from the others to the digit."""
+    request = ask(*({"memory": f"{size}MB", "time": f"{64_000_000 // size}us"} for size in (128, 256, 512)))
+    found = _guarded(request, _far_from_all(request))
+    assert found.chosen_by == "rule"
+
+
+def test_without_an_encoder_there_is_no_score(foundation: Foundation, cases: tuple[Case, ...]) -> None:
+    known = np.array([1])
+    found = guarded(foundation.predictors["functions"], cases[12].seen_at(known), known)
+    assert found.score is None
+    assert found.alike == ()
 
 
 def test_a_rule_that_won_the_backtest_answers(ask: Ask) -> None:

@@ -3,7 +3,7 @@
 It learns with PyTorch and is used with NumPy alone.
 """
 
-from trimtab.predict.encoder.adaptation import Adapted, adapt
+from trimtab.predict.encoder.adaptation import Adapted, adapt, missed_by
 from trimtab.predict.encoder.distance import Acquaintance, Neighbourhood, quantiles, unseen_distances
 from trimtab.predict.encoder.episodes import leaving_out
 from trimtab.predict.encoder.member import ENCODER, CrossFitted, application_folds
@@ -24,6 +24,7 @@ __all__ = [
     "adapt",
     "application_folds",
     "leaving_out",
+    "missed_by",
     "quantiles",
     "train",
     "unseen_distances",

@@ -10,9 +10,9 @@ from itertools import combinations
 
 import numpy as np
 
-from trimtab.predict.encoder.inputs import MOST_RUNS, Seen, Single
+from trimtab.predict.encoder.inputs import MOST_RUNS, Seen, Single, spread_out
 from trimtab.predict.encoder.network import CAUTION, LEVELS, Encoder
-from trimtab.predict.fewshot import Array, Case, Rows, Spread
+from trimtab.predict.fewshot import Array, Case, Fitted, Rows, Spread
 
 STEPS = (0, 1, 2, 4, 8, 16)
 _MIDDLE = len(LEVELS) // 2
@@ -28,12 +28,7 @@ class _Lessons:
 
     @classmethod
     def of(cls, encoder: Encoder, case: Case, known: Rows) -> "_Lessons":
-        pairs = [
-            (run, np.array(others))
-            for run in known.tolist()
-            for count in range(1, MOST_RUNS + 1)
-            for others in combinations([k for k in known.tolist() if k != run], count)
-        ]
+        pairs = _pairs(known)
         seen = Seen.join([Seen.of(case.seen_at(others), others, np.array([run])) for run, others in pairs])
         runs = np.array([run for run, _ in pairs])
         median = encoder.departures(seen)[:, 0, _MIDDLE]
@@ -50,8 +45,8 @@ class _Lessons:
             offset += size * rows.T @ (missed - rows @ offset)
         return offset
 
-    def best_steps(self) -> int:
-        """As many as predict runs best that had no part in them; none where no number helps."""
+    def best_steps(self) -> tuple[int, float]:
+        """As many as predict runs best that had no part in them, and by how much those are missed."""
         scores = {}
         for steps in STEPS:
             left = []
@@ -60,7 +55,8 @@ class _Lessons:
                 learned = self.offset(steps, ~tested)
                 left.append(float(np.abs(self.missed[tested] - self.hidden[tested] @ learned).mean()))
             scores[steps] = float(np.mean(left))
-        return min(scores, key=lambda steps: (scores[steps], steps))
+        best = min(scores, key=lambda steps: (scores[steps], steps))
+        return best, scores[best]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,6 +66,7 @@ class Adapted:
     encoder: Encoder
     offset: Array
     steps: int
+    missed: float  # log seconds, of runs that had no part in the offset that predicted them; the mean
 
     def predict(self, case: Case, known: Rows) -> Array:
         return np.exp(self.spread(case, known).point(CAUTION))
@@ -82,10 +79,29 @@ class Adapted:
 
 
 def adapt(encoder: Encoder, case: Case, known: Rows) -> Adapted:
-    """Fitted to the known runs, of which there must be two."""
-    lessons = _Lessons.of(encoder, case, np.asarray(known))
-    steps = lessons.best_steps()
-    return Adapted(encoder, lessons.offset(steps, np.ones(len(lessons.run), dtype=bool)), steps)
+    """Fitted to the known runs, of which there must be two; of many, to a few that lie apart."""
+    lessons = _Lessons.of(encoder, case, spread_out(case, known))
+    steps, missed = lessons.best_steps()
+    return Adapted(encoder, lessons.offset(steps, np.ones(len(lessons.run), dtype=bool)), steps, missed)
+
+
+def missed_by(rule: Fitted, case: Case, known: Rows) -> float:
+    """By how much another predictor misses the same runs, each predicted from the same others."""
+    each: dict[int, list[float]] = {}
+    for run, others in _pairs(spread_out(case, known)):
+        answer = np.log(rule.predict(case.seen_at(others), others)[run])
+        each.setdefault(run, []).append(abs(float(np.log(case.seconds[run]) - answer)))
+    return float(np.mean([np.mean(errors) for errors in each.values()]))
+
+
+def _pairs(known: Rows) -> list[tuple[int, Rows]]:
+    """Every known run with every small set of the others."""
+    return [
+        (run, np.array(others))
+        for run in known.tolist()
+        for count in range(1, MOST_RUNS + 1)
+        for others in combinations([k for k in known.tolist() if k != run], count)
+    ]
 
 
 def _with_constant(hidden: Single) -> Array:

@@ -52,8 +52,7 @@ def all_priced(made: Sequence[Line]) -> bool:
 
 def attribution(request: Request, found: Guarded) -> Attribution:
     """What makes up the chosen answers, in seconds."""
-    chosen = request.fitted if found.chosen_by == "model" else request.fitted.rules[found.rule_name]
-    return Attribution(chosen.predict, request.case, request.known, request.places)
+    return Attribution(found.answering.predict, request.case, request.known, request.places)
 
 
 def prediction_decision(
