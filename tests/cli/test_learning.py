@@ -69,7 +69,7 @@ def test_from_an_outcome_to_a_version_and_back(trimtab: Trimtab, measured: str, 
     assert re.search(
         r"scout, replayed applications \(18 .*: mean error [\d.]+% before, [\d.]+% after", called.out
     )
-    assert re.search(r"scout, your outcomes \(1 .*no worse, .*the rule [\d.]+%", called.out)
+    assert re.search(r"scout, your outcomes \(1 .*no worse, .*the best rule [\d.]+%", called.out)
     assert "v1 is current now; trimtab models rollback returns to shipped" in called.out
     listed = trimtab("models", "ls").out
     assert re.search(r"v1 \(current\).*shipped, 1 outcomes", listed)

@@ -253,7 +253,7 @@ def _print_plan(console: "Console", plan: "Plan") -> None:
 
 
 def _in_words(each: "Comparison") -> str:
-    rule = f"; the rule {each.rule:.1%}" if each.rule is not None else ""
+    rule = f"; the best rule {each.rule:.1%}" if each.rule is not None else ""
     verdict = "worse" if each.worse else "no worse"
     return (
         f"{each.corpus}, {each.about} ({each.applications} applications): mean error {each.old:.1%} before, "

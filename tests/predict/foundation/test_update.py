@@ -1,5 +1,6 @@
 """Learning from outcomes: what was known is replayed, and only what does no worse becomes current."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -7,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trimtab.core import Outcome, SimulatedClock
+from trimtab.core import MissingDependencyError, Outcome, SimulatedClock
 from trimtab.predict import Foundation, Versions, plan_update, predict, quantity_at, remember, update_weights
-from trimtab.predict.fewshot import BUNDLED_FUNCTIONS, functions
+from trimtab.predict.fewshot import BUNDLED_FUNCTIONS, Case, functions
 from trimtab.predict.foundation.replay import replayed
-from trimtab.predict.foundation.update import refitted
+from trimtab.predict.foundation.update import compare_weights, refitted
 from trimtab.store import Store, open_store
 
 KNOWN = {"configuration": "c4.large nodes=10", "time": "20m"}
@@ -75,6 +76,33 @@ def test_what_was_learned_is_current_and_moves_the_next_answer(
     assert after.value > before.value
     assert plan_update(store, learned).corpora == ()
     assert [event.kind for event in store.events.since(0)][-1] == "model"
+
+
+def test_functions_are_learned_by_forest_and_curves_alike(
+    store: Store,
+    foundation: Foundation,
+    cases: tuple[Case, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("trimtab.predict.foundation.update.replayed", lambda *_: cases[:9])
+    for name, seconds in (("one", 1.0), ("two", 3.0)):
+        told = {"application": name, "observations": [{"memory": "512MB", "time": seconds}]}
+        answer = predict(told, "1GB,2GB", foundation)
+        decision = answer.decision()
+        store.ledger.record(decision)
+        remember(store, answer.request, answer.guarded, decision)
+        for place in ("1024MB", "2048MB"):
+            found = {quantity_at(decision, place): seconds}
+            store.ledger.record_outcome(Outcome(decision.id, 1.0, found))
+    plan = plan_update(store, foundation)
+    assert plan.corpora == ("functions",)
+    comparisons = compare_weights(plan, "functions", cases[:9], lambda step: None)
+    assert [each.applications for each in comparisons] == [len({case.application for case in cases[:9]}), 2]
+    assert comparisons[1].new < comparisons[1].old  # each of the two tells something about the other
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    with pytest.raises(MissingDependencyError, match="needs scikit-learn"):
+        update_weights(store, plan, Versions(tmp_path / "models"))
 
 
 def test_the_next_version_learns_old_outcomes_too_and_knows_where_it_comes_from(

@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from trimtab.core import Clock, RealClock, to_plain
+from trimtab.core import Clock, MissingDependencyError, RealClock, to_plain
 from trimtab.predict.fewshot import (
     Array,
     Case,
+    Fitted,
     FittedCurves,
     FittedLeaves,
     FittedOurs,
@@ -34,7 +35,6 @@ from trimtab.predict.foundation.examples import (
     examples,
     measured_in,
 )
-from trimtab.predict.foundation.guard import guarded
 from trimtab.predict.foundation.model import Foundation, shipped_foundation
 from trimtab.predict.foundation.replay import replayed
 from trimtab.predict.foundation.versions import Versions, version_name
@@ -78,7 +78,7 @@ class Comparison:
     old: float
     new: float
     allowed: float  # how much more than the old error chance explains
-    rule: float | None = None
+    rule: float | None = None  # of the best rule, on the same questions
 
     @property
     def worse(self) -> bool:
@@ -127,6 +127,8 @@ def update_weights(
     now = (clock or RealClock()).now()
     base = base or shipped_foundation()
     parent = version_name(plan.foundation)
+    for corpus in plan.corpora:
+        _need_forests(plan.foundation.predictors[corpus])
     replays = {corpus: replayed(corpus, base) for corpus in plan.corpora}
     comparisons = tuple(
         comparison
@@ -190,7 +192,7 @@ def compare_weights(
         errors = _by_application(on_mine)
         mine_noise = max(noise, _deviation(errors))
         told = _comparison(corpus, "your outcomes", errors, mine_noise)
-        found.append(replace(told, rule=_rule_error(fitted, mine)))
+        found.append(replace(told, rule=_best_rule_error(fitted, mine)))
     return found
 
 
@@ -265,7 +267,7 @@ def _questions(case: Case, seed: int) -> Iterator[Rows]:
         yield np.sort(random.choice(len(case), shots, replace=False))
 
 
-def _errors(arms: Sequence[FittedOurs], case: Case, known: Rows, targets: Rows) -> Array:
+def _errors(arms: Sequence[Fitted], case: Case, known: Rows, targets: Rows) -> Array:
     """The mean absolute percentage error of each."""
     seen, truth = case.seen_at(known), case.seconds[targets]
     return np.array([np.abs(arm.predict(seen, known)[targets] / truth - 1.0).mean() for arm in arms])
@@ -286,11 +288,28 @@ def _comparison(corpus: str, about: str, errors: Array, deviation: float) -> Com
     return Comparison(corpus, about, len(errors), old, new, allowed)
 
 
-def _rule_error(fitted: FittedOurs, mine: Sequence[Example]) -> float:
-    """That of the rule which stands beside the model, on the user's outcomes."""
-    found = []
-    for example in mine:
-        for known, target in example.tests:
-            seen = example.case.seen_at(known)
-            found.append(abs(guarded(fitted, seen, known).rule[target] / example.case.seconds[target] - 1.0))
-    return float(np.mean(found))
+def _best_rule_error(fitted: FittedOurs, mine: Sequence[Example]) -> float:
+    """On the user's outcomes, that of the rule which does best on them."""
+    return min(
+        float(
+            np.mean(
+                [
+                    _errors((rule,), example.case, known, np.array([target]))
+                    for example in mine
+                    for known, target in example.tests
+                ]
+            )
+        )
+        for rule in fitted.rules.values()
+    )
+
+
+def _need_forests(fitted: FittedOurs) -> None:
+    """Say at once that trees cannot be grown, and not after a minute."""
+    if any(isinstance(member, FittedLeaves) for member in fitted.members):
+        try:
+            import sklearn  # noqa: F401
+        except ImportError:
+            raise MissingDependencyError(
+                "learning from outcomes of functions needs scikit-learn; pip install 'trimtab[learn]'"
+            ) from None
