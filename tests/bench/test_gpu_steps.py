@@ -3,6 +3,7 @@
 import csv
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,8 +11,13 @@ from trimtab.bench import BUNDLED_STEPS, BenchOptions, run_bench
 from trimtab.core import BadInputError, NotFoundError
 
 
-def test_the_rule_reaches_its_goals_on_models_it_was_not_fitted_on() -> None:
-    figures = run_bench("gpu-steps", BenchOptions(quick=True, quiet=True)).figures
+@pytest.fixture(scope="module")
+def figures() -> dict[str, Any]:
+    """Of a quick run."""
+    return run_bench("gpu-steps", BenchOptions(quick=True, quiet=True)).figures
+
+
+def test_the_rule_reaches_its_goals_on_models_it_was_not_fitted_on(figures: dict[str, Any]) -> None:
     assert figures["train_step_median_ape"] <= 0.15
     assert figures["train_step_mean_ape"] <= 0.20
     assert figures["infer_step_median_ape"] <= 0.18
@@ -20,8 +26,7 @@ def test_the_rule_reaches_its_goals_on_models_it_was_not_fitted_on() -> None:
     assert 0.86 <= figures["interval_coverage"] <= 0.93
 
 
-def test_the_guarded_answer_is_better_than_the_rule_on_models_left_out() -> None:
-    figures = run_bench("gpu-steps", BenchOptions(quick=True, quiet=True)).figures
+def test_the_guarded_answer_is_better_than_the_rule_on_models_left_out(figures: dict[str, Any]) -> None:
     for name in ("median_ape", "mean_ape"):
         assert figures[f"peak_memory_{name}"] < figures[f"peak_memory_rule_{name}"] - 0.008
         errors = [figures[f"train_step_outcomes{k}_{name}"] for k in (1, 2, 3)]

@@ -137,7 +137,7 @@ class GuardedEstimator:
                     _device(run.accelerator), run.devices, run.batch, is_half(run.precision), float(width)
                 )
                 runs[run.accelerator is not None].append(PastRun(setting, run.ratio, run.noise))
-        return runs
+        return {on_accelerator: found[-MOST_RUNS:] for on_accelerator, found in runs.items()}
 
     def _time(
         self,
@@ -148,30 +148,30 @@ class GuardedEstimator:
         kind: NDArray[np.intp],
     ) -> tuple[StepEstimates, Choice]:
         """The rule's columns with times as the outcomes have them, and who answers."""
+        accelerated = where.device[first] >= 0
         factor, low, high = np.ones(len(first)), rule.low[first], rule.high[first]
         asked, by_model = np.zeros(len(first), dtype=np.bool_), np.zeros(len(first), dtype=np.bool_)
-        accelerated = where.device[first] >= 0
-        reasons = []
-        for on_accelerator in (False, True):
-            runs = self._runs[on_accelerator][-MOST_RUNS:]
+        reasons = [_without_runs(self._runs[not on], on) for on in (False, True)]
+        reason = accelerated.astype(np.intp)
+        for on_accelerator, runs in self._runs.items():
             chosen = np.flatnonzero(accelerated == on_accelerator)
             if not runs or not chosen.size:
-                reasons.append(_without_runs(self._runs[not on_accelerator], on_accelerator))
                 continue
             found = hindsight(learned.spread, runs, self._settings(rule, where, first[chosen]))
             factor[chosen] = np.exp(found.mean)
             high[chosen] = np.exp(learned.spread.margin * found.deviation)
             low[chosen] = 1.0 / high[chosen]
+            trusted, reasons[on_accelerator] = _judged(learned, runs, found)
             asked[chosen] = True
-            trusted, why = _judged(learned, runs, found)
-            narrow = high[chosen] / low[chosen] <= _TOO_WIDE
-            by_model[chosen] = trusted & narrow
-            reasons.append(why if narrow.all() or not trusted else f"{why}, but its range says nothing")
-        scale, spread_out = factor[kind], asked[kind]
+            by_model[chosen] = trusted
+        too_wide = by_model & (high / low > _TOO_WIDE)
+        reason[too_wide] = len(reasons)
+        reasons.append(f"the model's range spans more than a factor of {_TOO_WIDE:.0f} and says nothing")
+        scale = factor[kind]
         scaled = {name: getattr(rule, name) * scale for name in _SECONDS} if asked.any() else {}
         return (
             replace(rule, low=low[kind], high=high[kind], **scaled),
-            Choice(spread_out, by_model[kind], tuple(reasons), (where.device >= 0).astype(np.intp)),
+            Choice(asked[kind], (by_model & ~too_wide)[kind], tuple(reasons), reason[kind]),
         )
 
     def _settings(self, rule: StepEstimates, where: Placements, rows: NDArray[np.intp]) -> list[Setting]:

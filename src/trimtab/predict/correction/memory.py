@@ -66,11 +66,9 @@ def fit_memory_correction(features: Array, ratios: Array, models: Sequence[str])
     center, scale = features.mean(axis=0), features.std(axis=0)
     scale = np.where(scale > 0, scale, 1.0)
     places, names = (features - center) / scale, np.array(models)
-    same = names[:, None] == names[None]
-    noise = _MODEL_NOISE * same + _STEP_NOISE * np.eye(len(names))
     points = places[_most_telling(places, min(_POINTS, len(places)))]
     cross = _VARIANCE * _alike(points, places)
-    through_noise = np.linalg.solve(noise, np.column_stack([cross.T, ratios]))
+    through_noise = _without_noise(np.column_stack([cross.T, ratios]), names)
     among = _VARIANCE * _alike(points, points) + 1e-8 * np.eye(len(points))
     weights = np.linalg.solve(among + cross @ through_noise[:, :-1], cross @ through_noise[:, -1])
     return MemoryCorrection(center, scale, points, np.asarray(_VARIANCE * weights), _farthest(places, names))
@@ -97,6 +95,15 @@ def parse_correction(data: Mapping[str, Any]) -> MemoryCorrection:
     if not all(np.isfinite(a).all() for a in arrays) or not (scale > 0).all():
         raise ValueError("the memory correction holds something that is not a number")
     return MemoryCorrection(center, scale, points, weights, float(data["farthest"]))
+
+
+def _without_noise(columns: Array, names: NDArray[np.str_]) -> Array:
+    """The columns times the inverse of the noise's covariance, which is one block per model."""
+    _, which, counts = np.unique(names, return_inverse=True, return_counts=True)
+    sums = np.zeros((len(counts), columns.shape[1]))
+    np.add.at(sums, which, columns)
+    shared = _MODEL_NOISE / (_STEP_NOISE + counts * _MODEL_NOISE)
+    return np.asarray((columns - (shared[:, None] * sums)[which]) / _STEP_NOISE)
 
 
 def _rounded(values: Array) -> list[float]:

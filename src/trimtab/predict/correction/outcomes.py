@@ -88,8 +88,8 @@ class Hindsight:
 
 
 def hindsight(spread: Spread, runs: Sequence[PastRun], targets: Sequence[Setting]) -> Hindsight:
-    """What the newest runs say about the targets."""
-    seen = tuple(runs)[-MOST_RUNS:]
+    """What runs, at most `MOST_RUNS` of them, say about the targets."""
+    seen = tuple(runs)
     settings = [run.setting for run in seen]
     ratios = np.log([run.ratio for run in seen])
     among = _covariance(spread, settings, settings) + np.diag([run.noise**2 + _RUN_NOISE**2 for run in seen])
