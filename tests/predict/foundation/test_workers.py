@@ -85,12 +85,15 @@ def test_without_ray_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> N
         check_engine("ray://auto")
 
 
-def test_a_cluster_that_is_not_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("engine", ["ray://127.0.0.1:1", "ray://nowhere", "ray://auto"])
+def test_a_cluster_that_is_not_there_is_one_sentence_at_once(
+    engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("ray", reason="needs Ray")
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     with (
-        pytest.raises(NotFoundError, match="no Ray cluster answers at ray://auto") as refusal,
-        workers("ray://auto"),
+        pytest.raises(NotFoundError, match=f"no Ray cluster answers at {engine}") as refusal,
+        workers(engine),
     ):
         pass
     assert "\n" not in str(refusal.value)

@@ -2,9 +2,11 @@
 
 import os
 import signal
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing import get_context
+from pathlib import Path
 from typing import Any, TypeVar
 
 from trimtab.core import BadInputError, MissingDependencyError, NotFoundError
@@ -12,6 +14,8 @@ from trimtab.core import BadInputError, MissingDependencyError, NotFoundError
 LOCAL = "local://"
 _RAY = "ray://"
 _AUTO = "auto"  # the cluster that this machine is part of
+_STARTED_HERE = Path("/tmp/ray/ray_current_cluster")  # where Ray notes the address of one started here
+_PATIENCE = 10.0  # s, for somebody to listen at an address
 
 _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
@@ -71,8 +75,8 @@ def _processes() -> Iterator[Workers]:
 @contextmanager
 def _cluster(engine: str) -> Iterator[Workers]:
     ray = _ray()
-    address = _AUTO if engine == _RAY + _AUTO else engine
     try:
+        address = _listening(engine)
         ray.init(address=address, ignore_reinit_error=True, log_to_driver=False, logging_level="error")
     except Exception as error:
         why = next(iter(str(error).splitlines()), type(error).__name__)
@@ -93,6 +97,22 @@ def _cluster(engine: str) -> Iterator[Workers]:
         yield Workers(start)
     finally:
         ray.shutdown()
+
+
+def _listening(engine: str) -> str:
+    """The cluster's address, once somebody listens there: Ray itself would try for minutes."""
+    address = engine
+    if engine == _RAY + _AUTO:
+        address = os.environ.get("RAY_ADDRESS", "")
+        if not address and _STARTED_HERE.exists():
+            address = _STARTED_HERE.read_text(encoding="utf-8").strip()
+        if not address:
+            raise ConnectionError("none was started on this machine, and RAY_ADDRESS names none")
+    host, _, port = address.removeprefix(_RAY).rpartition(":")
+    if not host or not port.isdigit():
+        raise ConnectionError(f"{address} is not a host and a port")
+    with socket.create_connection((host, int(port)), timeout=_PATIENCE):
+        return address
 
 
 def _numbered(given: tuple[Callable[..., Any], int, Any]) -> tuple[int, Any]:
