@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trimtab.core import BadInputError
+from trimtab.core import BadInputError, refuse_unknown
 from trimtab.core.units import parse_bytes
 
 MIB = 2**20
@@ -107,7 +107,7 @@ def owner(container: Container, pools: Sequence[Pool]) -> Pool | None:
 def _pool(where: str, told: object) -> Pool:
     if not isinstance(told, dict):
         raise BadInputError(f"{where} is not a set of names and values, such as cpu: 2, memory: 4GiB")
-    _refuse_unknown(where, told, _NAMES)
+    refuse_unknown(where, told, _NAMES)
     name = told.get("name")
     if not isinstance(name, str) or not re.fullmatch(r"[\w.-]{1,63}", name):
         raise BadInputError(f"{where}: needs a name of letters, digits, dots and hyphens")
@@ -136,7 +136,7 @@ def _pool(where: str, told: object) -> Pool:
 def _selector(where: str, told: object) -> Selector:
     if not isinstance(told, dict) or not told:
         raise BadInputError(f"{where}: a selector is one or more of {', '.join(_SELECTORS)}")
-    _refuse_unknown(where, told, _SELECTORS)
+    refuse_unknown(where, told, _SELECTORS)
     labels = told.get("label", {})
     if isinstance(labels, str):
         labels = dict([labels.partition("=")[::2]])
@@ -147,12 +147,6 @@ def _selector(where: str, told: object) -> Selector:
         {str(name): str(value) for name, value in labels.items()},
         str(told.get("namespace", "")),
     )
-
-
-def _refuse_unknown(where: str, told: Mapping[Any, Any], names: Sequence[str]) -> None:
-    unknown = [str(name) for name in told if name not in names]
-    if unknown:
-        raise BadInputError(f'{where}: there is no "{unknown[0]:.40}" here; the names are {", ".join(names)}')
 
 
 def _amount(where: str, value: Any, is_bytes: bool) -> float:

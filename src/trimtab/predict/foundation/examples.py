@@ -12,11 +12,19 @@ from typing import Any
 
 import numpy as np
 
-from trimtab.core import BadInputError, Decision, Estimate, NotFoundError, Outcome, from_plain, to_plain
+from trimtab.core import (
+    BadInputError,
+    Decision,
+    Estimate,
+    NotFoundError,
+    Outcome,
+    did_you_mean,
+    from_plain,
+    to_plain,
+)
 from trimtab.predict.fewshot import METRICS, SETTINGS, Array, Case, Rows, metrics_table, settings_table
 from trimtab.predict.foundation.guard import Guarded
 from trimtab.predict.foundation.model import Foundation
-from trimtab.predict.foundation.places import did_you_mean
 from trimtab.predict.foundation.prices import LAMBDA_PER_GIB_SECOND, LAMBDA_PER_REQUEST
 from trimtab.predict.foundation.request import Request
 from trimtab.store import Comparison, Event, Store, compare

@@ -1,10 +1,9 @@
 """Where something can run: memory sizes under a CPU law, or the configurations that were learned from."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 
-from trimtab.core import BadInputError
+from trimtab.core import BadInputError, did_you_mean
 from trimtab.core.units import MIB, parse_memory_size
 from trimtab.observe import LAWS, SIZES
 from trimtab.predict.fewshot import FittedOurs, settings_table
@@ -57,10 +56,3 @@ class Places:
 def called(key: str) -> str:
     """What people call a configuration: of a memory size, without the CPUs that it buys."""
     return key.partition(_CPUS)[0]
-
-
-def did_you_mean(text: str, known: Collection[str]) -> str:
-    """The nearest names as a part of a sentence, or nothing where none is near."""
-    lower = {name.lower(): name for name in known}
-    near = [lower[name] for name in get_close_matches(text.lower(), lower, n=2)]
-    return f" (did you mean {' or '.join(near)}?)" if near else ""

@@ -2,8 +2,7 @@
 
 import math
 import re
-import reprlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -12,12 +11,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trimtab.core import BadInputError, NotFoundError, TrimtabError
+from trimtab.core import (
+    BadInputError,
+    NotFoundError,
+    TrimtabError,
+    did_you_mean,
+    one_line,
+    refuse_unknown,
+)
 from trimtab.core.units import format_duration, parse_bytes, parse_duration, parse_memory_size
 from trimtab.observe import LAWS
 from trimtab.predict.fewshot import SETTINGS, Case, FittedOurs, Rows, metrics_table
 from trimtab.predict.foundation.model import Foundation
-from trimtab.predict.foundation.places import ALL, Places, called, did_you_mean
+from trimtab.predict.foundation.places import ALL, Places, called
 
 _LARGEST_FILE = 2**20  # bytes; a description has a few lines
 _MOST = 1e24  # of anything that is counted in a run
@@ -89,9 +95,9 @@ def make_request(
     told: Mapping[str, Any], at: Sequence[str], foundation: Foundation, source: str = "the description"
 ) -> Request:
     """From what such a file would say; `source` is what sentences about it call it."""
-    _refuse_unknown(source, told, _ABOUT)
-    environment = _line(_given(told, "environment", "lambda"))
-    application = _line(_given(told, "application", "application"))
+    refuse_unknown(source, told, _ABOUT)
+    environment = one_line(_given(told, "environment", "lambda"))
+    application = one_line(_given(told, "application", "application"))
     corpus, fitted = foundation.for_environment(environment)
     places = Places.of(fitted, environment)
     observations = told.get("observations")
@@ -121,7 +127,7 @@ def make_request(
         metrics=_metrics(runs, len(rows)),
         seconds=np.array([run.seconds for run in runs] + [math.nan] * (len(rows) - len(runs))),
         ok=np.arange(len(rows)) < len(runs),
-        data=_line(_given(told, "data", "")),
+        data=one_line(_given(told, "data", "")),
     )
     return Request(case, np.arange(len(runs)), fitted, corpus)
 
@@ -164,37 +170,27 @@ def _text(path: Path) -> str:
         raise BadInputError(f"{path} cannot be read as YAML or JSON: it is not text in UTF-8") from None
 
 
-def _refuse_unknown(where: str, told: Mapping[Any, Any], names: Sequence[str]) -> None:
-    """What is misspelt must not be passed over: the answer would be worse and nobody would know why."""
-    unknown = next((_line(name) for name in told if name not in names), None)
-    if unknown is not None:
-        raise BadInputError(
-            f'{where}: there is no "{unknown:.40}" here{did_you_mean(unknown, names)}; '
-            f"the names are {', '.join(names)}"
-        )
-
-
 def _run(source: str, number: int, told: object, places: Places) -> _Run:
     where = f"{source}, observation {number}"
     if not isinstance(told, Mapping):
         raise BadInputError(
             f"{where}: a run is a set of names and values, such as memory: 512MB, time: 240ms"
         )
-    _refuse_unknown(where, told, _ABOUT_A_RUN)
+    refuse_unknown(where, told, _ABOUT_A_RUN)
     if "memory" in told and "configuration" in told:
         raise BadInputError(f"{where}: memory and configuration are two names for where it ran; give one")
     place = told.get("memory", told.get("configuration"))
     if place is None or told.get("time") is None:
         raise BadInputError(f"{where}: needs memory (or configuration) and time")
-    if _line(place) == ALL:
+    if one_line(place) == ALL:
         raise BadInputError(f'{where}: "all" is not one place')
     try:
-        ((configuration, settings),) = places.find(_line(place))
+        ((configuration, settings),) = places.find(one_line(place))
         seconds = _duration("time", told["time"])
         if seconds <= 0:
-            raise BadInputError(f"a time of {_line(told['time'])} is not positive")
+            raise BadInputError(f"a time of {one_line(told['time'])} is not positive")
         if not _SHORTEST <= seconds <= _LONGEST:
-            raise BadInputError(f"no run takes a time of {_line(told['time'])}")
+            raise BadInputError(f"no run takes a time of {one_line(told['time'])}")
         return _Run(configuration, settings, seconds, _told_metrics(told, seconds, settings))
     except TrimtabError as error:
         raise BadInputError(f"{where}: {error}") from None
@@ -213,7 +209,9 @@ def _told_metrics(told: Mapping[str, Any], seconds: float, settings: tuple[float
             found[_SPREAD.get(name, name)] = _duration(name, told[name]) / seconds
     for name in ("cpu_user", "cpu_system"):
         if found.get(name, 0.0) > _MOST_CPUS:
-            raise BadInputError(f"{name}: no run uses {_line(told[name])} of CPU in {_line(told['time'])}")
+            raise BadInputError(
+                f"{name}: no run uses {one_line(told[name])} of CPU in {one_line(told['time'])}"
+            )
     for name in (*_COUNTS, *_BYTES):
         if name in told:
             found[name] = _count(name, told[name], name in _BYTES) / seconds
@@ -224,14 +222,13 @@ def _told_metrics(told: Mapping[str, Any], seconds: float, settings: tuple[float
         if limit > 0:
             found["memory_fraction"] = used / limit
         if "memory" in told and used > _OVER_LIMIT * limit:
-            raise BadInputError(
-                f"memory_used: {_line(told['memory_used'])} is more than the {_line(told['memory'])} it had"
-            )
+            most, memory = one_line(told["memory_used"]), one_line(told["memory"])
+            raise BadInputError(f"memory_used: {most} is more than the {memory} it had")
     return found
 
 
 def _duration(name: str, value: Any) -> float:
-    text = _line(value)
+    text = one_line(value)
     if re.match(r"-\s*[\d.]", text):
         raise BadInputError(f"{name}: {text:.40} is below zero")
     try:
@@ -242,15 +239,15 @@ def _duration(name: str, value: Any) -> float:
 
 def _count(name: str, value: Any, is_bytes: bool) -> float:
     try:
-        count = parse_bytes(_line(value)) if is_bytes and isinstance(value, str) else float(value)
+        count = parse_bytes(one_line(value)) if is_bytes and isinstance(value, str) else float(value)
     except BadInputError as error:
         raise BadInputError(f"{name}: {error}") from None
     except (TypeError, ValueError, OverflowError):
-        raise BadInputError(f"{name}: {_shown(value)} is not a number") from None
+        raise BadInputError(f"{name}: {one_line(value)} is not a number") from None
     if count < 0:
-        raise BadInputError(f"{name}: {_shown(value)} is below zero")
+        raise BadInputError(f"{name}: {one_line(value)} is below zero")
     if not count <= _MOST:
-        raise BadInputError(f"{name}: {_shown(value)} is no amount that a run shows")
+        raise BadInputError(f"{name}: {one_line(value)} is no amount that a run shows")
     return count
 
 
@@ -281,19 +278,3 @@ def _metrics(runs: Sequence[_Run], rows: int) -> NDArray[np.float64]:
         for name in names
     }
     return metrics_table(rows, **columns)
-
-
-def _line(value: Any) -> str:
-    """What a file says as one printable line, so that a sentence about it stays one."""
-    text = value if isinstance(value, str) else _shown(value)
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
-
-
-def _shown(value: Any) -> str:
-    """Any value, cut short: a few lines of YAML can stand for billions of items."""
-    if isinstance(value, Collection):
-        return f"{reprlib.repr(value):.40}"
-    try:
-        return str(value)
-    except ValueError:  # Python does not write out the longest integers
-        return "a number of thousands of digits"
