@@ -15,7 +15,7 @@ from trimtab.core.offer import Configuration, Offer
 from trimtab.core.plain import from_plain, to_plain
 from trimtab.core.policy import Engine, EngineEvent, Policy
 from trimtab.core.profile import PROFILE_VERSION, Host, Layer, Model, Operators, Profile, Series, Steps
-from trimtab.core.told import did_you_mean, one_line, refuse_unknown
+from trimtab.core.told import did_you_mean, one_line, quoted, refuse_unknown
 from trimtab.core.workload import Kind, Workload
 
 __all__ = [
@@ -52,6 +52,7 @@ __all__ = [
     "from_plain",
     "home",
     "one_line",
+    "quoted",
     "refuse_unknown",
     "to_plain",
 ]

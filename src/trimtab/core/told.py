@@ -27,12 +27,12 @@ def did_you_mean(text: str, known: Collection[str]) -> str:
 
 def one_line(value: Any) -> str:
     """What was written as one printable line, so that a sentence about it stays one."""
-    text = value if isinstance(value, str) else _shown(value)
+    text = value if isinstance(value, str) else quoted(value)
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
-def _shown(value: Any) -> str:
-    """Any value, cut short: a few lines of YAML can stand for billions of items."""
+def quoted(value: Any) -> str:
+    """A value as Python writes it, cut short: a few lines of YAML can stand for billions of items."""
     if isinstance(value, Collection):
         return f"{reprlib.repr(value):.40}"
     try:

@@ -17,6 +17,7 @@ from trimtab.core import (
     TrimtabError,
     did_you_mean,
     one_line,
+    quoted,
     refuse_unknown,
 )
 from trimtab.core.units import format_duration, parse_bytes, parse_duration, parse_memory_size
@@ -243,11 +244,11 @@ def _count(name: str, value: Any, is_bytes: bool) -> float:
     except BadInputError as error:
         raise BadInputError(f"{name}: {error}") from None
     except (TypeError, ValueError, OverflowError):
-        raise BadInputError(f"{name}: {one_line(value)} is not a number") from None
+        raise BadInputError(f"{name}: {quoted(value)} is not a number") from None
     if count < 0:
-        raise BadInputError(f"{name}: {one_line(value)} is below zero")
+        raise BadInputError(f"{name}: {quoted(value)} is below zero")
     if not count <= _MOST:
-        raise BadInputError(f"{name}: {one_line(value)} is no amount that a run shows")
+        raise BadInputError(f"{name}: {quoted(value)} is no amount that a run shows")
     return count
 
 
