@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trimtab.core import MissingDependencyError
-from trimtab.predict.encoder.episodes import draw, scaling_rows
+from trimtab.predict.encoder.episodes import Episodes, draw, scaling_rows
 from trimtab.predict.encoder.inputs import RUN_WIDTH, Scaling
 from trimtab.predict.encoder.network import (
     LEVELS,
@@ -24,6 +24,8 @@ from trimtab.predict.encoder.network import (
 )
 from trimtab.predict.fewshot import Corpus
 
+_REPORT = 50  # steps between two reports of progress
+_SMALLEST = 1e-6  # log seconds
 _TIME = 2 * RUN_WIDTH  # where in a token the log seconds stand
 
 
@@ -55,9 +57,7 @@ def train(
     torch.set_num_threads(1)
     pools = [draw(corpus, settings.episodes, settings.targets, settings.seed) for corpus in corpora]
     scaling = Scaling.of(scaling_rows(pools))
-    inputs = [_tensors(torch, prepared(pool.seen, scaling)) for pool in pools]
-    labels = [torch.tensor(pool.departure, dtype=torch.float32) for pool in pools]
-    sizes = [float(label.abs().mean()) for label in labels]
+    lessons = _Lessons.of(torch, pools, scaling, settings)
     generator = torch.Generator().manual_seed(settings.seed)
     weights = _start(torch, generator)
     optimizer = torch.optim.AdamW(weights.values(), lr=settings.rate, weight_decay=settings.decay)
@@ -65,26 +65,56 @@ def train(
     drop = _dropping(torch, generator, settings.dropout)
     levels = torch.tensor(LEVELS, dtype=torch.float32)
     for step in range(settings.steps):
-        chosen = [torch.randint(len(each), (settings.batch,), generator=generator) for each in labels]
-        batch = _picked(torch, inputs, chosen)
-        batch.tokens[..., _TIME] += (
-            settings.shift
-            / float(scaling.deviation[-1])
-            * (torch.randn(len(batch.tokens), 1, generator=generator))
-        )
-        truth = torch.cat([each[rows] / size for each, rows, size in zip(labels, chosen, sizes, strict=True)])
-        scale = torch.cat([torch.full((settings.batch, 1, 1), size) for size in sizes])
+        batch, truth, scale = lessons.batch(torch, generator)
         last = hidden(weights, batch, *embed(weights, batch, drop), drop)
-        found = departures(weights, last) / scale
-        miss = truth[..., None] - found
+        miss = truth - departures(weights, last) / scale
         loss = torch.maximum(levels * miss, (levels - 1) * miss).mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         schedule.step()
-        if step % 50 == 49:
+        if step % _REPORT == _REPORT - 1:
             progress((step + 1) / settings.steps)
     return Encoder({name: each.detach().numpy().copy() for name, each in weights.items()}, scaling)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Lessons:
+    """The episodes of every data set as tensors, and how large departures from the anchor are in each."""
+
+    inputs: list[Inputs]
+    departures: list[Any]
+    sizes: list[float]
+    count: int  # of episodes of every data set in a batch
+    shift: float  # in deviations of the log seconds
+
+    @classmethod
+    def of(
+        cls, torch: Any, pools: Sequence[Episodes], scaling: Scaling, settings: EncoderSettings
+    ) -> "_Lessons":
+        departures = [torch.tensor(pool.departure, dtype=torch.float32) for pool in pools]
+        return cls(
+            [_tensors(torch, prepared(pool.seen, scaling)) for pool in pools],
+            departures,
+            [max(float(each.abs().mean()), _SMALLEST) for each in departures],
+            settings.batch,
+            settings.shift / float(scaling.deviation[-1]),
+        )
+
+    def batch(self, torch: Any, generator: Any) -> tuple[Inputs, Any, Any]:
+        """As many episodes of every data set: what is seen, what is true, and on which scale that is."""
+        chosen = [torch.randint(len(each), (self.count,), generator=generator) for each in self.departures]
+        picked = list(zip(self.inputs, self.departures, self.sizes, chosen, strict=True))
+        seen = Inputs(
+            *(
+                torch.cat([getattr(each, name)[rows] for each, _, _, rows in picked])
+                for name in Inputs.__slots__
+            )
+        )
+        seen.tokens[..., _TIME] += self.shift * torch.randn(len(seen.tokens), 1, generator=generator)
+        truth = torch.cat([each[rows] / size for _, each, size, rows in picked])
+        scale = torch.cat([torch.full((self.count, 1, 1), size) for size in self.sizes])
+        return seen, truth[..., None], scale
 
 
 def _start(torch: Any, generator: Any) -> dict[str, Any]:
@@ -115,14 +145,6 @@ def _dropping(torch: Any, generator: Any, part: float) -> Callable[[Any], Any]:
 
 def _tensors(torch: Any, inputs: Inputs) -> Inputs:
     return Inputs(*(torch.from_numpy(getattr(inputs, name)) for name in Inputs.__slots__))
-
-
-def _picked(torch: Any, inputs: Sequence[Inputs], chosen: Sequence[Any]) -> Inputs:
-    """The chosen episodes of every data set together."""
-    both = list(zip(inputs, chosen, strict=True))
-    return Inputs(
-        *(torch.cat([getattr(each, name)[rows] for each, rows in both]) for name in Inputs.__slots__)
-    )
 
 
 def _torch() -> Any:
