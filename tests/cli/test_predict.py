@@ -228,7 +228,7 @@ def test_a_name_that_looks_like_markup_is_printed_as_it_is(trimtab: Trimtab, app
         (ONE_RUN.replace("240ms", ".inf"), [], '"inf" is not a duration'),
         (ONE_RUN.replace("240ms", ".nan"), [], '"nan" is not a duration'),
         (ONE_RUN.replace("time", "tiem"), [], "did you mean time?"),
-        (ONE_RUN.replace("lambda", "lamda"), [], "only in H200, cloud, ec2, lambda, openwhisk, simulation"),
+        (ONE_RUN.replace("lambda", "lamda"), [], "only in H200, cloud, ec2, gavel, lambda, openwhisk"),
         (TWO_CLUSTERS, ["--at", "c4.xlarge node=10"], "did you mean c4.xlarge nodes=10"),
         (ONE_RUN, ["--at", "large"], '"large" is not an amount of memory'),
         (TWO_CLUSTERS, ["--at", "abacus"], 'no configuration is called "abacus"'),

@@ -212,3 +212,21 @@ def test_a_hundred_configurations_are_predicted_at_once(ask: Callable[..., Reque
 def test_all_machines_of_a_catalog_are_predicted_at_once(ask: Callable[..., Request]) -> None:
     request = ask({"configuration": "c4.large nodes=10", "time": "20m"}, environment="ec2")
     assert _takes_less_than(0.03, lambda: request.fitted.predict(request.case, request.known))
+
+
+@pytest.mark.parametrize(
+    ("environment", "ran", "wanted"),
+    [
+        ("H200", "cpu train fp32 batch=8", "H200 train bf16 batch=64"),
+        ("gavel", "k80 gpus=1 consolidated", "v100 gpus=1 consolidated"),
+    ],
+)
+def test_a_job_known_on_one_device_is_predicted_on_others(
+    ask: Callable[..., Request], environment: str, ran: str, wanted: str
+) -> None:
+    """Later devices are faster, and nobody expects a thousand times."""
+    request = ask({"configuration": ran, "time": "1s"}, environment=environment, at=(wanted,))
+    found = guarded(request.fitted, request.case, request.known)
+    assert 1e-3 < found.seconds[1] < 1.0
+    assert found.low[1] < found.seconds[1] < found.high[1]
+    assert found.score is not None
