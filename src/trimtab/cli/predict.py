@@ -77,8 +77,8 @@ def predict(
 
     `trimtab predict --app join.yaml --html report.html`
 
-    Environments are **lambda** and **openwhisk** (functions), **ec2** and **cloud** (clusters). Only `memory`
-    (or `configuration`) and `time` are needed. What a run showed per invocation makes the answer better:
+    Environments are **lambda** and **openwhisk** (functions), **ec2** and **cloud** (clusters), **H200** and
+    **gavel** (a model's step on GPUs). Only `memory` (or `configuration`) and `time` are needed. What a run showed per invocation makes the answer better:
     cpu_user, cpu_system, throttled, memory_used, context_switches, involuntary_switches, bytes_read,
     bytes_written, bytes_received, bytes_sent, and min, median, deviation of its times. A rule answers beside
     the model, and instead of it where the model has nothing to go by.
@@ -126,6 +126,8 @@ def _plain(answer: "Prediction", decision: str | None) -> dict[str, Any]:
         "chosen_by": answer.chosen_by,
         "reason": answer.reason,
         "unlikeness": unlike if math.isfinite(unlike) else None,
+        "distance_score": answer.guarded.score,
+        "most_alike": list(answer.guarded.alike),
         "rule": answer.rule_name,
         "best": answer.best.configuration,
         "predictions": [_plain_line(answer, line) for line in answer.lines],

@@ -28,8 +28,9 @@ class Line:
 def prediction_lines(request: Request, found: Guarded, coverage: float) -> list[Line]:
     """Every configuration of the request; those that were run have no range."""
     made = []
+    run = set(request.known.tolist())
     for row, (configuration, price) in enumerate(zip(request.places, prices(request.case), strict=True)):
-        known = row in request.known
+        known = row in run
         seconds = float(request.case.seconds[row] if known else found.seconds[row])
         low, high = (seconds, seconds) if known else (float(found.low[row]), float(found.high[row]))
         time = Estimate(seconds, min(low, seconds), max(high, seconds), coverage, "s")

@@ -1,12 +1,13 @@
 """Where something can run: memory sizes under a CPU law, or the configurations that were learned from."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from trimtab.core import BadInputError, did_you_mean
 from trimtab.core.units import MIB, parse_memory_size
 from trimtab.observe import LAWS, SIZES
-from trimtab.predict.fewshot import FittedOurs, settings_table
+from trimtab.predict.fewshot import SETTINGS, FittedOurs
 
 ALL = "all"
 _CPUS = " cpus="  # in the key of a memory size, which buys more of them under one law than another
@@ -49,8 +50,8 @@ class Places:
     def _size(self, megabytes: int) -> Place:
         """A memory size, with the CPUs it buys under the environment's law."""
         cpus = LAWS[self.environment].cpus(megabytes, _HOST_CPUS)
-        settings = settings_table(1, memory_bytes=megabytes * MIB, cpus=cpus, nodes=1.0, accelerators=0.0)
-        return f"{megabytes:g}MB{_CPUS}{cpus:g}", tuple(settings[0].tolist())
+        given = {"memory_bytes": float(megabytes * MIB), "cpus": cpus, "nodes": 1.0, "accelerators": 0.0}
+        return f"{megabytes:g}MB{_CPUS}{cpus:g}", tuple(given.get(name, math.nan) for name in SETTINGS)
 
 
 def called(key: str) -> str:
