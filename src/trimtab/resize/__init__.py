@@ -5,7 +5,19 @@ from trimtab.resize.controller import Controller, Limits
 from trimtab.resize.discovery import containers
 from trimtab.resize.journal import Journal
 from trimtab.resize.memory import MemorySettings, granted, reclaimed, urgently_reclaimed
-from trimtab.resize.policies import POLICIES, CpuPeriod, CpuPolicy, Escra, EscraSettings, Static, Tracking
+from trimtab.resize.policies import (
+    POLICIES,
+    Autopilot,
+    AutopilotSettings,
+    CpuPeriod,
+    CpuPolicy,
+    Escra,
+    EscraSettings,
+    Static,
+    Tracking,
+    Vpa,
+    VpaSettings,
+)
 from trimtab.resize.pool import Container, Pool, Selector, owner, read_pools
 from trimtab.resize.sharing import fair_limits, floors_within, grown, shrunk
 from trimtab.resize.status import Status, read_status, status_of, write_status
@@ -14,6 +26,8 @@ __all__ = [
     "PERIOD",
     "POLICIES",
     "Agent",
+    "Autopilot",
+    "AutopilotSettings",
     "Container",
     "Controller",
     "CpuPeriod",
@@ -29,6 +43,8 @@ __all__ = [
     "Static",
     "Status",
     "Tracking",
+    "Vpa",
+    "VpaSettings",
     "containers",
     "fair_limits",
     "floors_within",

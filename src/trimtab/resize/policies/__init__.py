@@ -2,13 +2,17 @@
 
 from collections.abc import Callable
 
+from trimtab.resize.policies.autopilot import Autopilot, AutopilotSettings
 from trimtab.resize.policies.escra import Escra, EscraSettings
 from trimtab.resize.policies.policy import CpuPeriod, CpuPolicy
 from trimtab.resize.policies.static import Static
 from trimtab.resize.policies.tracking import Tracking, TrackingSettings
+from trimtab.resize.policies.vpa import Vpa, VpaSettings
 
 __all__ = [
     "POLICIES",
+    "Autopilot",
+    "AutopilotSettings",
     "CpuPeriod",
     "CpuPolicy",
     "Escra",
@@ -16,10 +20,14 @@ __all__ = [
     "Static",
     "Tracking",
     "TrackingSettings",
+    "Vpa",
+    "VpaSettings",
 ]
 
 POLICIES: dict[str, Callable[[], CpuPolicy]] = {
     "trimtab": Tracking,
     "escra": Escra,
     "static": Static,
+    "vpa": Vpa,
+    "autopilot": Autopilot,
 }

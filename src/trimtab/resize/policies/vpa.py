@@ -1,0 +1,65 @@
+"""What Kubernetes' vertical pod autoscaler recommends, as its documentation and settings describe it.
+
+A histogram of CPU use in which samples lose half their weight in a day; the target is its 90th percentile and
+15 % more, looked at once a minute. A container is only touched when its limit is outside of the bounds (50th
+and 95th percentile with their margins), or when the target has moved away by a tenth.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from trimtab.resize.policies.histogram import Histograms
+from trimtab.resize.policies.policy import Array, CpuPeriod, Indices, Memory
+
+
+@dataclass(frozen=True, slots=True)
+class VpaSettings:
+    """The recommender's flags and their defaults."""
+
+    every: float = 60.0  # s between two recommendations
+    half_life: float = 86_400.0  # s
+    target: float = 0.9  # percentile
+    lower: float = 0.5
+    upper: float = 0.95
+    margin: float = 0.15
+    least: float = 0.025  # CPUs
+    least_weight: float = 0.1  # of a sample, in CPUs; otherwise its weight is what the container was given
+    moved: float = 0.1  # part of its limit by which a target must differ to be worth a change
+
+
+@dataclass(slots=True)
+class Vpa:
+    """Percentiles of a decaying histogram."""
+
+    settings: VpaSettings = field(default_factory=VpaSettings)
+    name: str = "vpa"
+    _seen: Histograms = field(init=False, repr=False, default_factory=lambda: Histograms(0.01, 1.05, 1000.0))
+    _sums: Memory = field(init=False, repr=False, default_factory=lambda: Memory(used=0.0, seconds=0.0))
+    _since: float = field(init=False, repr=False, default=0.0)
+
+    def wanted(self, period: CpuPeriod) -> Array:
+        """The limit as it is, but once in `every` seconds what the histogram says."""
+        s, slot = self.settings, period.slot
+        self._sums.reach(slot)
+        self._sums["used"][slot] += period.used * period.seconds
+        self._sums["seconds"][slot] += period.seconds
+        self._since += period.seconds
+        if self._since < s.every - 1e-9:
+            return np.array(period.limit)
+        mean = self._sums["used"][slot] / self._sums["seconds"][slot]
+        self._seen.scale(0.5 ** (self._since / s.half_life))
+        self._seen.add(slot, mean, np.maximum(period.limit, s.least_weight))
+        self._sums.forget(slot)
+        self._since = 0.0
+        target, lower, upper = (
+            np.maximum(self._seen.percentile(slot, level) * (1 + s.margin), s.least)
+            for level in (s.target, s.lower, s.upper)
+        )
+        outside = (period.limit < lower) | (period.limit > upper)
+        far = np.abs(target - period.limit) > s.moved * period.limit
+        return np.where(outside | far, target, period.limit)
+
+    def forget(self, slots: Indices) -> None:
+        self._seen.forget(slots)
+        self._sums.forget(slots)
