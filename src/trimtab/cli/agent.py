@@ -13,6 +13,10 @@ def agent(
     seconds: Annotated[
         float | None, typer.Option("--seconds", min=0.1, help="End after so long; otherwise at Ctrl-C.")
     ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option("--metrics", metavar="HOST:PORT", help="Serve /metrics for Prometheus there."),
+    ] = None,
 ) -> None:
     """Give the containers of this node the CPU and memory they use, every 100 ms, within their pools' caps.
 
@@ -31,6 +35,7 @@ def agent(
     then from others' unused memory; only when there is none does the kernel kill. When the agent ends, or
     dies, everyone has its former limits again. Needs root. `trimtab top` shows what happens.
     """
+    import contextlib
     import os
     import signal
     import threading
@@ -39,7 +44,7 @@ def agent(
     from rich.console import Console
 
     from trimtab.core.units import format_bytes
-    from trimtab.resize import PERIOD, Agent, Journal, read_pools, status_of, write_status
+    from trimtab.resize import PERIOD, Agent, Journal, metrics_server, read_pools, status_of, write_status
     from trimtab.store import open_store
 
     console = Console(stderr=True, highlight=False)
@@ -51,8 +56,12 @@ def agent(
                 f"note: the pool {pool.name} is larger than this node ({node_cpus} CPUs, "
                 f"{format_bytes(node_memory)}), which is all that its containers can get here"
             )
-    with open_store() as store, Journal(store.ledger.record) as journal:
-        running = Agent(wanted, notice=journal)
+    with contextlib.ExitStack() as stack:
+        store = stack.enter_context(open_store())
+        running = Agent(wanted, notice=stack.enter_context(Journal(store.ledger.record)))
+        if metrics:
+            port = stack.enter_context(metrics_server(metrics, lambda: status_of(running, time.time())))
+            console.print(f"metrics at port {port}, /metrics")
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda number, frame: running.stop())
         ended = threading.Event()

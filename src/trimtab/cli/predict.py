@@ -78,10 +78,11 @@ def predict(
     `trimtab predict --app join.yaml --html report.html`
 
     Environments are **lambda** and **openwhisk** (functions), **ec2** and **cloud** (clusters), **H200** and
-    **gavel** (a model's step on GPUs). Only `memory` (or `configuration`) and `time` are needed. What a run showed per invocation makes the answer better:
-    cpu_user, cpu_system, throttled, memory_used, context_switches, involuntary_switches, bytes_read,
-    bytes_written, bytes_received, bytes_sent, and min, median, deviation of its times. A rule answers beside
-    the model, and instead of it where the model has nothing to go by.
+    **gavel** (a model's step on GPUs). Only `memory` (or `configuration`) and `time` are needed. What a run
+    showed per invocation makes the answer better: cpu_user, cpu_system, throttled, memory_used,
+    context_switches, involuntary_switches, bytes_read, bytes_written, bytes_received, bytes_sent, and min,
+    median, deviation of its times. A rule answers beside the model, and instead of it where the model has
+    nothing to go by.
     """
     from rich.console import Console
 

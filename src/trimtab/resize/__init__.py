@@ -5,6 +5,7 @@ from trimtab.resize.controller import Controller, Limits
 from trimtab.resize.discovery import containers
 from trimtab.resize.journal import Journal
 from trimtab.resize.memory import MemorySettings, granted, reclaimed, urgently_reclaimed
+from trimtab.resize.metrics import exposition, metrics_server
 from trimtab.resize.policies import (
     POLICIES,
     Autopilot,
@@ -46,10 +47,12 @@ __all__ = [
     "Vpa",
     "VpaSettings",
     "containers",
+    "exposition",
     "fair_limits",
     "floors_within",
     "granted",
     "grown",
+    "metrics_server",
     "owner",
     "read_pools",
     "read_status",
