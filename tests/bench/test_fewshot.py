@@ -223,7 +223,7 @@ def _own_functions(folder: Path, applications: int) -> Path:
 def test_own_functions_take_the_place_of_the_bundled_ones(tmp_path: Path) -> None:
     options = BenchOptions(data=_own_functions(tmp_path, 3))
     assert len(fewshot._folds("functions", options)) == 3
-    assert len(fewshot._folds("functions", BenchOptions())) == 10
+    assert len(fewshot._folds("functions", BenchOptions())) == 5
 
 
 def test_the_bundled_functions_make_folds_of_unseen_applications() -> None:

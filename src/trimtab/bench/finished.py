@@ -31,7 +31,7 @@ class Finished:
         digest = hashlib.sha256(f"{options.quick} {options.seed}".encode())
         for path in sorted(Path(fewshot.__path__[0]).glob("*.py")):
             digest.update(path.read_bytes())
-        for folder in sorted(data):
+        for folder in sorted(data, key=lambda folder: folder.name):  # wherever they lie
             for path in sorted(path for path in folder.iterdir() if path.is_file()):
                 digest.update(path.name.encode())
                 digest.update(path.read_bytes())

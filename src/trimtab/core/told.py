@@ -2,7 +2,6 @@
 
 import reprlib
 from collections.abc import Collection, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 from trimtab.core.errors import BadInputError
@@ -20,6 +19,8 @@ def refuse_unknown(where: str, told: Mapping[Any, Any], names: Sequence[str]) ->
 
 def did_you_mean(text: str, known: Collection[str]) -> str:
     """The nearest names as a part of a sentence, or nothing where none is near."""
+    from difflib import get_close_matches
+
     lower = {name.lower(): name for name in known}
     near = [lower[name] for name in get_close_matches(text.lower(), lower, n=2)]
     return f" (did you mean {' or '.join(near)}?)" if near else ""

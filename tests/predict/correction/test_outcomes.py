@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from trimtab.predict.correction.outcomes import (
@@ -49,6 +49,7 @@ def test_whatever_the_runs_the_answer_is_finite_and_within_the_believable(
 
 @given(st.floats(0.7, 2.0), settings, settings)
 def test_the_answer_lies_between_the_rule_and_the_run(ratio: float, where: Setting, target: Setting) -> None:
+    assume(target.width <= where.width)  # what is less certain elsewhere may move further than here
     same = hindsight(SPREAD, [run(ratio, where)], [target])
     # A workload that may be slower altogether leans the answer up by a little, even when all went as said.
     low, high = sorted((0.0, math.log(ratio)))
