@@ -54,7 +54,12 @@ def test_an_interrupt_ends_all_processes() -> None:
         "        w.each(time.sleep, [60, 60])\n"
     )
     started = subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        # Whoever runs the tests in the background has taught them to ignore it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert started.stdout is not None
     children = [int(pid) for pid in started.stdout.readline().split()]
