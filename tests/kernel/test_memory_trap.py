@@ -17,7 +17,7 @@ from trimtab.kernel import (
     MemoryTraps,
     NoGroupError,
     limit_high,
-    release,
+    untrap,
 )
 
 MIB = 2**20
@@ -88,7 +88,7 @@ def test_without_a_grant_it_stands_still_and_is_killed_when_the_killer_is_back(s
     assert traps.wait(10) == [container]
     time.sleep(0.3)
     assert child.poll() is None
-    release(container)
+    untrap(container)
     assert child.wait(10) == -9
     assert group.out_of_memory_kills() >= 1
 
@@ -122,5 +122,5 @@ def test_version_2_slows_down_a_little_below_the_limit(tmp_path: Path) -> None:
         assert (tmp_path / "memory.high").read_text() == str(97 * MIB)
         limit_high(container, 0.5 * MIB)
         assert (tmp_path / "memory.high").read_text() == "0"
-        release(container)
+        untrap(container)
         assert (tmp_path / "memory.high").read_text() == "max"

@@ -153,6 +153,21 @@ def test_where_nothing_can_be_given_the_kernel_kills_as_usual(place: Place) -> N
     assert grants[-1].after == grants[-1].before
 
 
+def test_when_memory_can_no_longer_be_granted_the_agent_ends_and_gives_the_killer_back(place: Place) -> None:
+    place.start("grows", GROW.format(most=120, then=0))
+
+    def broken(grant: Grant) -> None:
+        raise RuntimeError("nobody expected that")
+
+    agent = _agent(place, _pool(withheld=0.9), notice=broken)
+    thread = threading.Thread(target=agent.run)
+    thread.start()
+    thread.join(20)
+    assert not thread.is_alive()
+    assert place.cpus("/grows") is None
+    assert "oom_kill_disable 0" in place.read("/grows", "memory.oom_control")
+
+
 def test_a_new_container_is_under_management_within_two_periods(place: Place) -> None:
     agent = _agent(place, _pool())
     thread = threading.Thread(target=agent.run)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from trimtab.bench.options import BenchOptions
 from trimtab.bench.result import Table
 from trimtab.predict import (
-    SHOTS,
+    OUTCOMES_TRIED,
     MeasuredStep,
     OthersWithout,
     OutcomeTrial,
@@ -31,7 +31,7 @@ def outcome_trials(
     """
     learned = shipped_corrections() if options.shipped else None
     found = {}
-    for shots, spoil in ((shots, spoil) for spoil in (False, True) for shots in SHOTS):
+    for shots, spoil in ((shots, spoil) for spoil in (False, True) for shots in OUTCOMES_TRIED):
         if learned is not None:
             shipped = dict.fromkeys((r.name for r in rows), learned.spread)
             trial = try_outcomes(rows, seconds, shipped, shots, options.seed, spoil)

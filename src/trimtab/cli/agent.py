@@ -43,6 +43,7 @@ def agent(
 
     from rich.console import Console
 
+    from trimtab.core import TrimtabError
     from trimtab.core.units import format_bytes
     from trimtab.resize import PERIOD, Agent, Journal, metrics_server, read_pools, status_of, write_status
     from trimtab.store import open_store
@@ -68,7 +69,8 @@ def agent(
 
         def report() -> None:
             while not ended.wait(1.0):
-                write_status(status_of(running, time.time()))
+                with contextlib.suppress(TrimtabError, OSError):  # a full disk; the next second is another
+                    write_status(status_of(running, time.time()))
 
         reporter = threading.Thread(target=report, daemon=True)
         reporter.start()

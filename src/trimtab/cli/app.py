@@ -4,7 +4,6 @@ import errno
 import sys
 
 import typer
-from rich.console import Console
 
 from trimtab import __version__
 from trimtab.cli.agent import agent, top
@@ -17,6 +16,7 @@ from trimtab.cli.models import models_app
 from trimtab.cli.predict import predict
 from trimtab.cli.profile import profile
 from trimtab.cli.recommend import recommend
+from trimtab.cli.warning import warn
 from trimtab.core import TrimtabError
 
 app = typer.Typer(
@@ -78,5 +78,5 @@ def main() -> None:
 
 
 def _fail(message: str, status: int) -> None:
-    Console(stderr=True, highlight=False, soft_wrap=True).print(f"trimtab: {message}", markup=False)
+    warn(message)
     sys.exit(status)

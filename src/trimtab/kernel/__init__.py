@@ -7,7 +7,7 @@ from trimtab.kernel.group import Group, NoGroupError, sweep_groups
 from trimtab.kernel.hierarchy import Hierarchy, find_hierarchy, mounted
 from trimtab.kernel.limited_group import LimitedGroup
 from trimtab.kernel.limits import cpu_limit, memory_limit
-from trimtab.kernel.memory_trap import MemoryTraps, limit_high, release
+from trimtab.kernel.memory_trap import MemoryTraps, limit_high, untrap
 from trimtab.kernel.owner import Owner
 from trimtab.kernel.process import (
     Process,
@@ -47,8 +47,8 @@ __all__ = [
     "process_io",
     "processes",
     "read_process",
-    "release",
     "sweep_groups",
     "tree",
+    "untrap",
     "write_whole",
 ]

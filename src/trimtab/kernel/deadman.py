@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 from trimtab.core import TrimtabError
 from trimtab.kernel.container import ContainerGroup
 from trimtab.kernel.hierarchy import Hierarchy
-from trimtab.kernel.memory_trap import release
+from trimtab.kernel.memory_trap import untrap
 
 PATIENCE = 2.0  # s without a sign of life
 
@@ -126,7 +126,7 @@ def set_free(limits: SafeLimits, hierarchy: Hierarchy) -> None:
         with contextlib.suppress(TrimtabError):
             group.limit_memory(limits.memory)
         with contextlib.suppress(TrimtabError):
-            release(group)
+            untrap(group)
 
 
 def keep_watch(version: int, folders: dict[str, str], patience: float) -> None:

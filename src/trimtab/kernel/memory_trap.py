@@ -60,7 +60,7 @@ class MemoryTraps:
         """Killed again as usual when it runs out. Who stands still now dies: raise its limit first."""
         self._forget(container)
         with contextlib.suppress(TrimtabError):  # it may be gone
-            release(container)
+            untrap(container)
 
     def wait(self, seconds: float) -> list[ContainerGroup]:
         """Containers that have run out since the last call; waits for the first, at most so long."""
@@ -99,7 +99,7 @@ class MemoryTraps:
             os.close(file)
 
 
-def release(container: ContainerGroup) -> None:
+def untrap(container: ContainerGroup) -> None:
     """The kernel's own way when memory runs out."""
     if container.version == 2:
         container.write_text("memory.high", "max")

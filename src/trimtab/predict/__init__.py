@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from trimtab.predict.calibrated import calibration
     from trimtab.predict.constants import Calibration
     from trimtab.predict.correction import (
-        SHOTS,
+        OUTCOMES_TRIED,
         Choice,
         EarlierRun,
         GuardedEstimates,
@@ -83,8 +83,8 @@ if TYPE_CHECKING:
     from trimtab.predict.scale_out import ScaleOutAssumptions, restart_factor
 
 __all__ = [
+    "OUTCOMES_TRIED",
     "SHIPPED_VERSION",
-    "SHOTS",
     "AnalyticEstimator",
     "Calibration",
     "Choice",
@@ -163,7 +163,7 @@ __all__ = [
 # Only fitting needs SciPy; whoever estimates does not wait for it.
 _ROOMS = {
     "SHIPPED_VERSION": "foundation",
-    "SHOTS": "correction",
+    "OUTCOMES_TRIED": "correction",
     "AnalyticEstimator": "analytic",
     "Calibration": "constants",
     "Choice": "correction",

@@ -20,7 +20,7 @@ from trimtab.resize.policies import (
     VpaSettings,
 )
 from trimtab.resize.pool import Container, Pool, Selector, owner, read_pools
-from trimtab.resize.sharing import fair_limits, floors_within, grown, shrunk
+from trimtab.resize.sharing import fair_limits, floors_within, grown
 from trimtab.resize.status import Status, read_status, status_of, write_status
 
 __all__ = [
@@ -57,7 +57,6 @@ __all__ = [
     "read_pools",
     "read_status",
     "reclaimed",
-    "shrunk",
     "status_of",
     "urgently_reclaimed",
     "write_status",

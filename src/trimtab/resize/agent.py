@@ -160,11 +160,16 @@ class Agent:
         self._node.set_again()
 
     def _serve_memory(self) -> None:
-        while not self._ended.is_set():
-            for member in self._node.trapped(_TRAP_LOOK):
-                with self.lock:
-                    if member.container.cgroup in self._node.members:
-                        self._grant(member)
+        """Without it trapped containers would sleep for ever: if it fails, the agent ends and frees them."""
+        try:
+            while not self._ended.is_set():
+                for member in self._node.trapped(_TRAP_LOOK):
+                    with self.lock:
+                        if member.container.cgroup in self._node.members:
+                            self._grant(member)
+        except Exception:
+            log.exception("memory can no longer be granted; the agent ends and leaves safe limits")
+            self._ended.set()
 
     def _grant(self, member: Member) -> None:
         """More memory from the pool; from others' unused memory if it has none; or the kernel's killer."""

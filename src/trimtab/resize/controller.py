@@ -100,8 +100,8 @@ class Controller:
             mine = self._of_policy[name][pool]
             wanted[mine] = policy.wanted(self._period(everyone[mine], floor[mine], seconds))
         fresh = self._columns["fresh"][everyone] > 0
-        count = np.bincount(pool, minlength=len(self.pools))
-        wanted = np.where(fresh, (self._cpu_cap / np.maximum(count, 1))[pool], wanted)  # equation 2.1
+        first = [each.first_cpu(count) for each, count in zip(self.pools, self._counts(), strict=True)]
+        wanted = np.where(fresh, np.array(first)[pool], wanted)
         self._columns["fresh"][everyone] = 0.0
         self._columns["target"][everyone] = fair_limits(wanted, floor, pool, self._cpu_cap)
 
@@ -129,12 +129,12 @@ class Controller:
         self._columns["memory"][limits.slots] = limits.values
 
     def first_memory(self, slots: Indices) -> Limits:
-        """Limits of memory for containers that have none: equation 2.2, what they use, or what is left."""
+        """Memory for containers that have no limit yet: their first share, what they use, or what is left."""
         pool = self._pool(slots)
-        count = np.maximum(np.bincount(self._pool(self.slots), minlength=len(self.pools)), 1)
-        withheld = np.array([each.withheld for each in self.pools])
-        share = (self._memory_cap * (1 - withheld) / count)[pool]
-        wish = np.maximum(np.maximum(share, self._memory_floor[pool]), self._columns["memory_used"][slots])
+        first = [each.first_memory(count) for each, count in zip(self.pools, self._counts(), strict=True)]
+        wish = np.maximum(
+            np.maximum(np.array(first)[pool], self._memory_floor[pool]), self._columns["memory_used"][slots]
+        )
         free = np.maximum(self._memory_free(), 0.0)
         wished = np.bincount(pool, wish, len(free))
         part = np.minimum(np.divide(free, wished, out=np.ones_like(free), where=wished > 0), 1.0)
@@ -179,6 +179,11 @@ class Controller:
             floor,
             self._cpu_cap,
         )
+
+    def _counts(self) -> list[int]:
+        """Containers in each pool; one where there is none, who would have all of it."""
+        there = np.bincount(self._pool(self.slots), minlength=len(self.pools))
+        return [max(1, count) for count in there.tolist()]
 
     def _memory_free(self) -> Array:
         pool = self._pool(self.slots)

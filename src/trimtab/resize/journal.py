@@ -1,16 +1,19 @@
 """Grants and refusals of memory for the ledger; written by a thread of its own, so that nobody waits."""
 
+import logging
 import queue
 import threading
 import uuid
 from collections.abc import Callable
 from typing import Self
 
-from trimtab.core import Answer, Clock, Decision, RealClock
+from trimtab.core import Answer, Clock, Decision, RealClock, TrimtabError
 from trimtab.core.units import format_bytes, format_duration
 from trimtab.resize.agent import Grant
 
 _RULE = "rule:grant from the pool"
+
+log = logging.getLogger(__name__)
 
 
 class Journal:
@@ -35,8 +38,14 @@ class Journal:
         self._thread.join()
 
     def _write(self) -> None:
+        said = set[str]()
         while (made := self._waiting.get()) is not None:
-            self._record(made)
+            try:
+                self._record(made)
+            except TrimtabError as error:  # a full disk must not end the agent
+                if str(error) not in said:
+                    said.add(str(error))
+                    log.warning("a grant is not in the ledger: %s", error)
 
 
 def decision(grant: Grant, now: float) -> Decision:

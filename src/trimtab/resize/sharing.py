@@ -40,13 +40,9 @@ def fair_limits(wanted: Array, floor: Array, pool: Indices, cap: Array) -> Array
     return np.asarray(floor + np.minimum(extra, np.maximum(level[pool], 0.0)))
 
 
-def shrunk(limit: Array, in_force: Array) -> Array:
-    """The first step: everyone who is to have less has less, nobody has more yet."""
-    return np.minimum(limit, in_force)
-
-
 def grown(limit: Array, in_force: Array, pool: Indices, cap: Array) -> Array:
-    """The second step: who is to have more gets it, in proportion where not all of it is free yet.
+    """Once everyone who is to have less has less: who is to have more gets it, in proportion where not all
+    of it is free yet.
 
     `in_force` is the most that the kernel may be enforcing now: where a write has failed or has not been
     confirmed, the old limit.

@@ -2,7 +2,7 @@
 
 from trimtab.predict.correction.guard import Choice, EarlierRun, GuardedEstimates, GuardedEstimator
 from trimtab.predict.correction.learn import (
-    SHOTS,
+    OUTCOMES_TRIED,
     OutcomeTrial,
     by_model_quantile,
     corrected_memory,
@@ -19,7 +19,7 @@ from trimtab.predict.correction.shipped import (
 )
 
 __all__ = [
-    "SHOTS",
+    "OUTCOMES_TRIED",
     "Backtest",
     "Choice",
     "Corrections",

@@ -14,7 +14,7 @@ from trimtab.predict.measurements import MeasuredStep
 
 Array = NDArray[np.float64]
 
-SHOTS = (1, 2, 3)
+OUTCOMES_TRIED = (1, 2, 3)
 _DRAWS = 10
 _COVERAGE = 0.9
 

@@ -12,7 +12,7 @@ from trimtab.catalog import Accelerator
 from trimtab.core import BadInputError
 from trimtab.predict.calibrated import reference
 from trimtab.predict.correction.learn import (
-    SHOTS,
+    OUTCOMES_TRIED,
     OutcomeTrial,
     by_model_quantile,
     corrected_memory,
@@ -65,7 +65,7 @@ def learn_corrections(
     """From all models, with errors from leaving each out; `left_out` are the rule's seconds and peaks so."""
     seconds, peaks = left_out
     case = cases(steps, accelerator)
-    trials = {k: trial_without_the_model(steps, seconds, without, k) for k in SHOTS}
+    trials = {k: trial_without_the_model(steps, seconds, without, k) for k in OUTCOMES_TRIED}
     truth = np.array([s.peak_memory or np.nan for s in steps])
     weighed = np.isfinite(truth)
     corrected = corrected_memory(case, peaks, without)
@@ -77,7 +77,7 @@ def learn_corrections(
         replace(spread, margin=max(float(np.median(t.margins())) for t in trials.values())),
         learn_memory(case, peaks),
         Backtest(
-            time_rule=_mean_error(trials[SHOTS[0]].rule),
+            time_rule=_mean_error(trials[OUTCOMES_TRIED[0]].rule),
             time={k: _mean_error(t.guarded) for k, t in trials.items()},
             memory_rule=_mean_error((peaks / truth)[weighed]),
             memory=_mean_error(1.0 / ratio),

@@ -21,7 +21,6 @@ from trimtab.predict.fewshot import (
     FittedCurves,
     FittedLeaves,
     FittedOurs,
-    ForestSettings,
     Leaves,
     Rows,
 )
@@ -36,6 +35,7 @@ from trimtab.predict.foundation.examples import (
     measured_in,
 )
 from trimtab.predict.foundation.model import Foundation, shipped_foundation
+from trimtab.predict.foundation.pretrain import Pretraining
 from trimtab.predict.foundation.replay import replayed
 from trimtab.predict.foundation.versions import Versions, version_name
 from trimtab.store import Store
@@ -44,7 +44,6 @@ MODEL = "model"  # the kind of event that says a version was made, or refused
 
 _FOLDS = 3
 _MOST_REPLAYED = 120  # applications in the comparison, so that it takes no longer than the fit
-_SMALLEST_LEAF = 12  # examples; what keeps the file small
 _STANDARD_ERRORS = 2.0
 
 # Called before each step with what is being done.
@@ -222,7 +221,7 @@ def _refitted_member(member: FittedMember, cases: Sequence[Case]) -> FittedMembe
     if isinstance(member, FittedCurves):
         return member.settings.fit(cases)
     if isinstance(member, FittedLeaves):
-        forest = ForestSettings(len(member.at_home.roots), _SMALLEST_LEAF)
+        forest = replace(Pretraining().forest, trees=len(member.at_home.roots))
         return Leaves(forest, caution=member.caution).fit(cases)
     return member
 
