@@ -60,11 +60,9 @@ class Controller:
 
     def join(self, pool: int, cpus: float = 0.0, memory: float = 0.0, memory_used: float = 0.0) -> int:
         """A container is there, with limits that are in force already or none; its slot."""
-        free = np.flatnonzero(~self._alive)
-        if not len(free):
+        if self._alive.all():
             self._grow(max(8, len(self._alive)))
-            free = np.flatnonzero(~self._alive)
-        slot = int(free[0])
+        slot = int(self._alive.argmin())  # the first that is free
         self._alive[slot] = True
         given = {"pool": pool, "cpus": cpus, "memory": memory, "memory_used": memory_used, "fresh": 1.0}
         for name, column in self._columns.items():
