@@ -31,10 +31,11 @@ class Group:
         self._folders = folders
 
     @classmethod
-    def create(cls, hierarchy: Hierarchy | None = None) -> Self:
-        """A new, empty group; its name says that this process made it, for a later `sweep_groups`."""
+    def create(cls, hierarchy: Hierarchy | None = None, name: str | None = None) -> Self:
+        """A new, empty group. Without a name given, its name says that this process made it, and a later
+        `sweep_groups` removes it once this process is gone."""
         hierarchy = cls._parent(hierarchy or find_hierarchy())
-        name = Owner.current().name(secrets.token_hex(4))
+        name = name or Owner.current().name(secrets.token_hex(4))
         group = cls(hierarchy.version, {})
         for controller, parent in hierarchy.folders.items():
             if controller in cls._without:
@@ -59,6 +60,11 @@ class Group:
 
     def __exit__(self, *raised: object) -> None:
         self.remove()
+
+    @property
+    def folders(self) -> dict[str, Path]:
+        """Where it is: a folder per controller in version 1, one under "" in version 2."""
+        return dict(self._folders)
 
     @property
     def method(self) -> str:
