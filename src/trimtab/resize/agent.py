@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,7 @@ from trimtab.resize.controller import Controller, Limits
 from trimtab.resize.discovery import containers
 from trimtab.resize.memory import MemorySettings
 from trimtab.resize.node import Member, Node
+from trimtab.resize.policies import CpuPolicy
 from trimtab.resize.pool import Container, Pool
 
 PERIOD = 0.1  # s
@@ -46,13 +47,14 @@ class Agent:
         memory: MemorySettings | None = None,
         notice: Notice = lambda grant: None,
         clock: Clock | None = None,
+        policies: Mapping[str, CpuPolicy] | None = None,
     ) -> None:
         found = hierarchy or mounted()
         if found is None:
             raise TrimtabError("no control groups are mounted on this machine; nothing can be sized")
         self._hierarchy = found
         self._pools = tuple(pools)
-        self._controller = Controller(pools, memory)
+        self._controller = Controller(pools, memory, policies)
         self._node = Node(self._controller, found, find or (lambda: containers(found, self._pools)))
         self._notice = notice
         self._clock = clock or RealClock()
@@ -127,7 +129,8 @@ class Agent:
                 self._set_memory(self._controller.memory_takes())
 
     def _take_in(self, members: Sequence[Member]) -> None:
-        """First limits of memory for new ones."""
+        """First limits of memory for new ones, where memory is ours."""
+        members = [member for member in members if self._controller.traps(member.pool)]
         if not members:
             return
         slots = np.array([member.slot for member in members])

@@ -5,7 +5,7 @@ given (`takes`, then `gives`), and tells it what the kernel now enforces (`confi
 confirmed counts with its old limit, so a cap holds even while messages are under way.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,14 +35,22 @@ class Limits:
 class Controller:
     """The containers of some pools, and what each is entitled to."""
 
-    def __init__(self, pools: Sequence[Pool], memory: MemorySettings | None = None) -> None:
+    def __init__(
+        self,
+        pools: Sequence[Pool],
+        memory: MemorySettings | None = None,
+        policies: Mapping[str, CpuPolicy] | None = None,
+    ) -> None:
+        """`policies` are used instead of new ones of that name: some have a history already."""
         self.pools = tuple(pools)
         self.settings = memory or MemorySettings()
         self._cpu_cap = np.array([pool.cpu for pool in pools])
         self._memory_cap = np.array([pool.memory for pool in pools])
         self._cpu_floor = np.array([pool.cpu_floor for pool in pools])
         self._memory_floor = np.array([pool.memory_floor for pool in pools])
-        self._policies = {pool.policy: _policy(pool.policy) for pool in pools}
+        given = policies or {}
+        self._policies = {pool.policy: given.get(pool.policy) or _policy(pool.policy) for pool in pools}
+        self._trapping = np.array([self._policies[pool.policy].traps for pool in pools], dtype=bool)
         self._of_policy = {
             name: np.array([pool.policy == name for pool in pools], dtype=bool) for name in self._policies
         }
@@ -58,13 +66,18 @@ class Controller:
         """What is known of everyone in `slots`: cpus, used, throttled, memory, memory_used and so on."""
         return np.asarray(self._columns[name][self._alive])
 
+    def traps(self, pool: int) -> bool:
+        """Whether this pool's containers stand still until they get more memory instead of being killed."""
+        return bool(self._trapping[pool])
+
     def join(self, pool: int, cpus: float = 0.0, memory: float = 0.0, memory_used: float = 0.0) -> int:
         """A container is there, with limits that are in force already or none; its slot."""
         if self._alive.all():
             self._grow(max(8, len(self._alive)))
         slot = int(self._alive.argmin())  # the first that is free
         self._alive[slot] = True
-        given = {"pool": pool, "cpus": cpus, "memory": memory, "memory_used": memory_used, "fresh": 1.0}
+        given = {"pool": pool, "cpus": cpus, "memory": memory, "memory_used": memory_used}
+        given["fresh"] = float(cpus == 0)
         for name, column in self._columns.items():
             column[slot] = given.get(name, 0.0)
         return slot
@@ -151,8 +164,9 @@ class Controller:
         """What can be taken back in a calm moment: everything far above use."""
         everyone = self.slots
         limit, used = self._columns["memory"][everyone], self._columns["memory_used"][everyone]
-        value = reclaimed(limit, used, self._memory_floor[self._pool(everyone)], self.settings.margin)
-        return self._lower(everyone, value)
+        pool = self._pool(everyone)
+        value = reclaimed(limit, used, self._memory_floor[pool], self.settings.margin)
+        return self._lower(everyone, np.where(self._trapping[pool], value, limit))
 
     def urgent_memory_takes(self, missing: Array) -> Limits:
         """What must be taken back because somebody stands still for want of it."""

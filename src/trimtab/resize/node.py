@@ -120,7 +120,8 @@ class Node:
     def set_again(self) -> None:
         """Set everyone's limits and traps once more, as the controller knows them."""
         for member in list(self.members.values()):
-            self.let_kill(member)
+            if self._controller.traps(member.pool):
+                self.let_kill(member)
         self._set_traps_again()
         slots = self._controller.slots
         self.set_cpus(Limits(slots, self._controller.column("cpus")))
@@ -131,8 +132,9 @@ class Node:
         for member in list(self.members.values()):
             with contextlib.suppress(TrimtabError):
                 member.group.limit_cpus(member.safe_cpus)
-            with contextlib.suppress(TrimtabError):
-                _limit_memory(member, member.safe_memory)
+            if self._controller.traps(member.pool):
+                with contextlib.suppress(TrimtabError):
+                    _limit_memory(member, member.safe_memory)
             self.forget(member)
         self.traps.close()
 
@@ -150,11 +152,14 @@ class Node:
         number = self._controller.pools.index(pool)
         try:
             safe = group.cpu_limit(), group.memory_limit()
-            slot = self._controller.join(number, memory_used=float(group.memory()))
+            traps = self._controller.traps(number)
+            cpus, memory = (0.0, 0.0) if traps else (safe[0] or 0.0, safe[1] or 0.0)
+            slot = self._controller.join(number, cpus, memory, float(group.memory()))
             member = Member(container, group, slot, number, *safe, group.cpu())
             self.members[container.cgroup] = member
             self._by_slot[slot] = member
-            self.traps.add(group)
+            if traps:
+                self.traps.add(group)
         except TrimtabError as error:
             self._say_once(str(error))
         return self.members.get(container.cgroup)

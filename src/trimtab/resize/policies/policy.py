@@ -34,10 +34,17 @@ class CpuPeriod:
 
 
 class CpuPolicy(Protocol):
-    """One file, one class, one line in `POLICIES`."""
+    """One file, one class, one line in `POLICIES`.
+
+    With `traps`, memory is ours as well: who runs out stands still until it gets more. A policy without it
+    begins with the limits that containers are found with, and leaves those of memory, and killing, alone.
+    """
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def traps(self) -> bool: ...
 
     def wanted(self, period: CpuPeriod) -> Array:
         """CPUs each container should have next; what a pool cannot give is shared fairly afterwards."""

@@ -12,6 +12,7 @@ class Static:
     """Whatever the limit is, it stays."""
 
     name: str = "static"
+    traps: bool = False
 
     def wanted(self, period: CpuPeriod) -> Array:
         return np.array(period.limit)

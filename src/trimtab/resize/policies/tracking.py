@@ -31,6 +31,7 @@ class Tracking:
 
     settings: TrackingSettings = field(default_factory=TrackingSettings)
     name: str = "trimtab"
+    traps: bool = True
     _seen: Memory = field(
         init=False, repr=False, default_factory=lambda: Memory(peak=0.0, crest=0.0, streak=0.0, square=0.0)
     )
