@@ -6,6 +6,7 @@ from trimtab.resize.discovery import containers
 from trimtab.resize.journal import Journal
 from trimtab.resize.memory import MemorySettings, granted, reclaimed, urgently_reclaimed
 from trimtab.resize.metrics import exposition, metrics_server
+from trimtab.resize.node import Node
 from trimtab.resize.policies import (
     POLICIES,
     Autopilot,
@@ -39,6 +40,7 @@ __all__ = [
     "Journal",
     "Limits",
     "MemorySettings",
+    "Node",
     "Pool",
     "Selector",
     "Static",
