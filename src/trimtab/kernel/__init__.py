@@ -9,7 +9,7 @@ from trimtab.kernel.container import (
     GroupRefusedError,
 )
 from trimtab.kernel.deadman import DeadManSwitch, SafeLimits, keep_watch
-from trimtab.kernel.files import check_writable, write_whole
+from trimtab.kernel.files import allow_many_files, check_writable, write_whole
 from trimtab.kernel.folder_watch import FolderWatch
 from trimtab.kernel.group import Group, NoGroupError, sweep_groups
 from trimtab.kernel.group_tree import GroupTree
@@ -48,6 +48,7 @@ __all__ = [
     "Owner",
     "Process",
     "SafeLimits",
+    "allow_many_files",
     "check_writable",
     "cpu_limit",
     "die_with_parent",

@@ -53,9 +53,10 @@ class ContainerGroup:
         self._folders = {name: f"{root}/{path.strip('/')}" for name, root in hierarchy.folders.items()}
         self._files: list[int] = []
         self._no_cpu = ""  # why its CPU cannot be limited
-        self.cpus_set: float | None = None  # by us
-        self._quota_set: int | None = None  # by us, microseconds
-        self._memory_set: int | None = None  # by us, bytes
+        self.cpus_set: float | None = None  # by us; None is no limit
+        self.memory_set: float | None = None  # by us, bytes; None is no limit
+        self._quota_set: int | None = None  # by us, microseconds; None if nothing was set
+        self._bytes_set: int | None = None
         v2 = self.version == 2
         try:
             self._stat = self._open("cpu.stat")
@@ -147,7 +148,7 @@ class ContainerGroup:
             if count is not None and self.memory() > count:
                 raise GroupBusyError(f"{self.path} uses more than {count:.0f} bytes; its limit stays")
             self.write_text("memory.max", "max" if count is None else str(number))
-        self._memory_set = number
+        self.memory_set, self._bytes_set = count, number
 
     def cpu_limit_stands(self) -> bool:
         """Whether nobody else has changed the limit of CPU since it was set here."""
@@ -158,10 +159,10 @@ class ContainerGroup:
 
     def memory_limit_stands(self) -> bool:
         """The same for memory."""
-        if self._memory_set is None:
+        if self._bytes_set is None:
             return True
         limit = self.memory_limit()
-        return (_NO_LIMIT if limit is None else limit // _PAGE) == self._memory_set // _PAGE
+        return (_NO_LIMIT if limit is None else limit // _PAGE) == self._bytes_set // _PAGE
 
     def read_text(self, name: str) -> str:
         """One of the group's files, "memory.oom_control" for example."""
@@ -178,7 +179,7 @@ class ContainerGroup:
             raise self.said(error, "written") from None
 
     def file(self, name: str, controller: str = "") -> str:
-        """Where a file of the group is; in version 1 its name begins with its controller's, if none is said."""
+        """Where a file of the group is; in version 1 below the controller its name begins with."""
         if self.version == 2:
             return f"{self._folders['']}/{name}"
         controller = controller or name.partition(".")[0]

@@ -57,9 +57,10 @@ class MemoryTraps:
 
     def remove(self, container: ContainerGroup) -> None:
         """Killed again as usual when it runs out. Who stands still now dies: raise its limit first."""
-        self._forget(container)
-        with contextlib.suppress(TrimtabError):  # it may be gone
-            untrap(container)
+        if id(container) in self._files:
+            self._forget(container)
+            with contextlib.suppress(TrimtabError):  # it may be gone
+                untrap(container)
 
     def wait(self, seconds: float) -> list[ContainerGroup]:
         """Containers that have run out since the last call; waits for the first, at most so long."""
