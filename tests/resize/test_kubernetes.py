@@ -3,6 +3,8 @@
 import logging
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
@@ -12,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from trimtab.core import BadInputError
+from trimtab.core import BadInputError, MissingDependencyError
 from trimtab.kernel import Hierarchy, LimitedGroup, NoGroupError
 from trimtab.resize import Agent, KubernetesError, PodWatch, Pool, Selector, core_api, kubernetes_find
 
@@ -127,6 +129,12 @@ def test_the_cluster_is_found_by_its_configuration(
         assert watch.pod(UID)
 
 
+def test_without_the_client_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "kubernetes", None)
+    with pytest.raises(MissingDependencyError, match=r"pip install 'trimtab\[kubernetes\]'"):
+        core_api()
+
+
 class Kubelet:
     """Pods as a kubelet makes them, in control groups of our own, with a process in each container."""
 
@@ -219,6 +227,33 @@ def test_a_pod_is_managed_by_its_labels_and_left_as_it_was(
     assert [
         (kubelet.cpus(path), kubelet.memory(path)) for path in (pod, container, other_pod, other)
     ] == before
+
+
+AGENT = """
+from pathlib import Path
+from trimtab.kernel import Hierarchy
+from trimtab.resize import Agent, Container, Pool, Selector
+folders = {{name: Path(path) for name, path in {folders!r}.items()}}
+pool = Pool("shop", 1.0, 512.0 * 2**20, (Selector("/*"),))
+Agent([pool], Hierarchy(1, folders), lambda: [Container({path!r})]).run()
+"""
+
+
+def test_when_the_agent_is_killed_the_pod_gets_its_limits_back_too(kubelet: Kubelet) -> None:
+    pod, container = _paths("cgroupfs", "burstable", UID, "aa11")
+    kubelet.group(pod, 0.5)
+    kubelet.start(container, 0.4)
+    folders = {name: str(folder) for name, folder in kubelet.hierarchy.folders.items()}
+    agent = subprocess.Popen([sys.executable, "-c", AGENT.format(folders=folders, path=container)])
+    try:
+        _until(lambda: kubelet.cpus(pod) == pytest.approx(1.5))
+        _until(lambda: kubelet.cpus(container) != pytest.approx(0.4))
+    finally:
+        agent.kill()
+        agent.wait()
+    _until(lambda: kubelet.cpus(pod) == pytest.approx(0.5))
+    assert kubelet.cpus(container) == pytest.approx(0.4)
+    _until(lambda: kubelet.memory(pod) == 128 * MIB)
 
 
 def test_labels_that_come_and_go_move_a_pod_in_and_out(kubelet: Kubelet, api_server: Any, api: Any) -> None:

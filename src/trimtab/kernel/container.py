@@ -164,6 +164,10 @@ class ContainerGroup:
         limit = self.memory_limit()
         return (_NO_LIMIT if limit is None else limit // _PAGE) == self._bytes_set // _PAGE
 
+    def exists(self) -> bool:
+        """Whether it has not been removed, from any controller."""
+        return all(os.path.isdir(folder) for folder in self._folders.values())
+
     def read_text(self, name: str) -> str:
         """One of the group's files, "memory.oom_control" for example."""
         try:
@@ -189,7 +193,7 @@ class ContainerGroup:
 
     def said(self, error: OSError, what: str) -> TrimtabError:
         """An error of the kernel as a sentence; `what` could not be done to the group."""
-        if error.errno == errno.ENODEV or (error.errno == errno.ENOENT and not self._is_there()):
+        if error.errno == errno.ENODEV or (error.errno == errno.ENOENT and not self.exists()):
             return GroupGoneError(f"the group {self.path} is gone")
         if error.errno == errno.ENOENT:
             return GroupRefusedError(f"the kernel has no {os.path.basename(error.filename)} for these groups")
@@ -207,7 +211,7 @@ class ContainerGroup:
         try:
             self._files.append(os.open(self.file(name), flags | os.O_CLOEXEC))
         except FileNotFoundError:
-            if not self._is_there():
+            if not self.exists():
                 raise
             return _MISSING
         return self._files[-1]
@@ -238,9 +242,6 @@ class ContainerGroup:
         if self.version == 2:
             return _NO_LIMIT if words[0] == b"max" else int(words[0]), int(words[1])
         return int(words[0]), period or int(_read(self.file("cpu.cfs_period_us")))
-
-    def _is_there(self) -> bool:
-        return all(os.path.isdir(folder) for folder in self._folders.values())
 
     def _limit_memory_v1(self, count: int) -> None:
         """The limit of memory with swap must not lie below that of memory, so it is moved out of the way."""
