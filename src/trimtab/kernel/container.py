@@ -59,14 +59,20 @@ class ContainerGroup:
         self._bytes_set: int | None = None
         v2 = self.version == 2
         try:
-            self._stat = self._open("cpu.stat")
-            self._usage = _MISSING if v2 else self._open("cpuacct.usage")
+            self._usage = self._open("cpu.stat" if v2 else "cpuacct.usage")
+            self._stat = _MISSING if v2 else self._open("cpu.stat")
             self._memory = self._open("memory.current" if v2 else "memory.usage_in_bytes")
             self._quota = self._open_quota("cpu.max" if v2 else "cpu.cfs_quota_us")
             self._period = self._read_quota()[1]
         except OSError as error:
             self.close()
             raise self.said(error, "read") from None
+        if self._usage < 0:
+            self.close()
+            raise GroupRefusedError(
+                "the kernel does not count what control groups use here; nothing is managed"
+            )
+        self._usage_seen, self._counted = b"", CpuCounters(0.0, 0, 0)
 
     def __enter__(self) -> Self:
         return self
@@ -84,15 +90,19 @@ class ContainerGroup:
 
         v1's `cpu.stat` is "nr_periods 10 nr_throttled 2 throttled_time 123", a pair per line, and
         `cpuacct.usage` nanoseconds; v2's `cpu.stat` begins "usage_usec 123" and has the same names later.
+        Who has not run since the last time was not throttled either: then nothing else is looked at.
         """
         try:
-            stat = os.pread(self._stat, 1024, 0) if self._stat >= 0 else b""
-            usage = os.pread(self._usage, 32, 0) if self._usage >= 0 else b"0"
+            usage = os.pread(self._usage, 1024, 0)
+            if usage == self._usage_seen:
+                return self._counted
+            stat = usage if self.version == 2 else os.pread(self._stat, 1024, 0) if self._stat >= 0 else b""
         except OSError as error:
             raise self.said(error, "read") from None
-        used = int(usage) / 1e9 if self.version == 1 else int(stat.split(None, 2)[1]) / 1e6
+        used = int(usage) / 1e9 if self.version == 1 else int(usage.split(None, 2)[1]) / 1e6
         words = stat.partition(b"nr_periods")[2].split(None, 3) or _NO_PERIODS
-        return CpuCounters(used, int(words[0]), int(words[2]))
+        self._usage_seen, self._counted = usage, CpuCounters(used, int(words[0]), int(words[2]))
+        return self._counted
 
     def memory(self) -> int:
         """Bytes charged to it now."""
