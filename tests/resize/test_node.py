@@ -239,6 +239,10 @@ def test_a_group_above_with_less_than_the_pool_is_kept_to_and_said_once(
     assert _set(node, "/inner/a", 0.4).values.tolist() == [0.4]
     assert _set(node, "/inner/a", 0.8).values.tolist() == [0.5]
     assert place.cpus("/inner/a") == pytest.approx(0.5)
+    place.groups["/inner"].limit_cpus(0.7)
+    for _ in range(20):  # everyone's turn comes
+        node.sample(0.1)
+    assert _set(node, "/inner/a", 0.8).values.tolist() == [pytest.approx(0.7)]
     node.release()
     assert [record.getMessage() for record in caplog.records] == [
         "the group /inner allows all below it 0.5 CPUs, less than the cap of the pool shop; "

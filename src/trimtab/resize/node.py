@@ -222,15 +222,17 @@ class Node:
         return Limits(np.array(slots, dtype=np.intp), np.array(values))
 
     def _limit_cpus(self, member: Member, value: float) -> float:
+        """At most what the groups above allow."""
+        value = min(value, member.most_cpus)
         try:
             member.group.limit_cpus(value)
-            return value
         except CpuRefusedError:
             most = self._above.most_cpus(member.container.cgroup)
             if most is None or most >= value:
                 raise
             member.group.limit_cpus(most)
-            return most
+            member.most_cpus = value = most
+        return value
 
     def _limit_memory(self, member: Member, value: float) -> float:
         member.limit_memory(value)
