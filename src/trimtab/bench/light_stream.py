@@ -23,6 +23,7 @@ _STREAM = 1
 _WIDE = 2**30  # bytes
 _INITIAL_WINDOW = 0x4  # the setting's name
 _USUAL_WINDOW = 65_535  # bytes
+_LARGEST = 16_384  # bytes of content in a frame
 _PATIENCE = 10.0  # s to connect
 
 
@@ -72,7 +73,8 @@ class LightStream:
             self._window[name] -= len(content)
         if min(self._window.values()) < 0:
             raise TrimtabError("the controller does not take what agents say")
-        self._send(_frame(_DATA, 0, _STREAM, content))
+        parts = (content[at : at + _LARGEST] for at in range(0, len(content), _LARGEST))
+        self._send(b"".join(_frame(_DATA, 0, _STREAM, part) for part in parts))
 
     def hear(self) -> list[bytes]:
         """The messages that have come."""
