@@ -250,6 +250,27 @@ def test_a_group_above_with_less_than_the_pool_is_kept_to_and_said_once(
     ]
 
 
+def test_after_everyone_was_set_free_limits_and_pods_are_as_they_were(place: Place) -> None:
+    for path in ("/kubepods", "/kubepods/pod1"):
+        place.group(path)
+    place.groups["/kubepods/pod1"].limit_cpus(0.5)
+    group = place.start("/kubepods/pod1/aa")
+    place.start("/new")
+    controller = Controller([_pool()])
+    node = Node(controller, place.hierarchy, lambda: [Container("/kubepods/pod1/aa"), Container("/new")])
+    node.rescan()
+    slot = node.members["/kubepods/pod1/aa"].slot
+    controller.confirm(node.set_cpus(Limits(np.array([slot]), np.array([1.2]))))
+    group.limit_cpus(None)  # as the dead man's switch does it
+    place.groups["/kubepods/pod1"].limit_cpus(0.5)
+    node.set_again()
+    assert place.cpus("/kubepods/pod1/aa") == pytest.approx(1.2)
+    assert place.cpus("/kubepods/pod1") == pytest.approx(2.0)
+    assert place.cpus("/new") is None  # nothing had been decided for it
+    node.release()
+    assert place.cpus("/kubepods/pod1") == pytest.approx(0.5)
+
+
 def _tree(tmp_path: Path, *names: str, quota: bool) -> Hierarchy:
     """Files as version 1 shows them, for some containers; with limits of CPU, or from a kernel without."""
     files = {

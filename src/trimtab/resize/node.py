@@ -135,9 +135,11 @@ class Node:
             if self._controller.traps(member.pool):
                 self.let_kill(member)
         self._set_traps_again()
+        self._above.widen_again()
         slots = self._controller.slots
-        self.set_cpus(Limits(slots, self._controller.column("cpus")))
-        self.set_memory(Limits(slots, self._controller.column("memory")))
+        for name, set_limits in (("cpus", self.set_cpus), ("memory", self.set_memory)):
+            values = self._controller.column(name)
+            set_limits(Limits(slots[values > 0], values[values > 0]))
 
     def release(self) -> None:
         """Leave everyone with limits that are safe without us, and with the kernel's own killer."""
