@@ -227,6 +227,24 @@ def test_who_is_no_longer_ours_gets_its_limits_back(place: Place, node: Node) ->
     LimitedGroup(1, folders).remove()
 
 
+def test_another_label_moves_a_container_to_another_pool(place: Place) -> None:
+    place.start("/a").limit_cpus(0.9)
+    pools = [Pool(name, 1.0, 256.0 * MIB, (Selector(labels={"app": name}),)) for name in ("shop", "bank")]
+    labels = {"app": "shop"}
+    node = Node(Controller(pools), place.hierarchy, lambda: [Container("/a", dict(labels))])
+    (member,) = node.rescan()
+    _set(node, "/a", 0.1)
+    assert node.rescan() == []
+    labels["tier"] = "front"
+    assert node.rescan() == []
+    assert member.container.labels == labels
+    labels["app"] = "bank"
+    (moved,) = node.rescan()
+    assert (member.pool, moved.pool) == (0, 1)
+    assert moved.safe.cpus == pytest.approx(0.9)
+    node.release()
+
+
 def test_a_group_above_with_less_than_the_pool_is_kept_to_and_said_once(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:

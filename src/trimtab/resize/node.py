@@ -61,8 +61,9 @@ class Node:
     def rescan(self) -> list[Member]:
         """Leave who is gone or no longer ours, take in who is new; the new ones, with nothing set yet."""
         there = {container.cgroup: container for container in self._find()}
-        for path in [path for path in self.members if path not in there]:
-            self._leave(self.members[path])
+        for path, member in list(self.members.items()):
+            if not self._is_still_ours(member, there.get(path)):
+                self._leave(member)
         return [
             member
             for path, container in there.items()
@@ -146,6 +147,14 @@ class Node:
         for member in list(self.members.values()):
             self._leave(member)
         self.traps.close()
+
+    def _is_still_ours(self, member: Member, now: Container | None) -> bool:
+        """Whether the same pool means it, by what is said about it now."""
+        if now is None or now is member.container or now == member.container:
+            return now is not None
+        member.container = now
+        owners = [pool for pool in self._controller.pools if pool.owns(now)]
+        return owners == [self._controller.pools[member.pool]]
 
     def _adopt(self, container: Container) -> Member | None:
         with contextlib.ExitStack() as stack:
