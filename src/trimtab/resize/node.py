@@ -64,11 +64,8 @@ class Node:
         for path, member in list(self.members.items()):
             if not self._is_still_ours(member, there.get(path)):
                 self._leave(member)
-        return [
-            member
-            for path, container in there.items()
-            if path not in self.members and (member := self._adopt(container)) is not None
-        ]
+        new = [self._adopt(container) for path, container in there.items() if path not in self.members]
+        return [member for member in new if member is not None]
 
     def sample(self, seconds: float) -> None:
         """Look at everyone and tell the controller what happened in the `seconds` since the last look."""
