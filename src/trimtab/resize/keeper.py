@@ -15,6 +15,8 @@ from trimtab.resize.member import Member
 from trimtab.resize.node import Node
 from trimtab.resize.pool import Container
 
+_ROOM = 2.0**20  # bytes above its use, for a container that uses more than its first share
+
 log = logging.getLogger(__name__)
 
 Find = Callable[[], Sequence[Container]]
@@ -69,9 +71,13 @@ class Keeper:
     def set_first_memory(self, limits: Limits) -> None:
         """The same for new ones. Who uses more than that keeps what it uses, which then is what it has."""
         done = self.set_memory(limits)
-        for slot in np.intersect1d(np.setdiff1d(limits.slots, done.slots), self.controller.slots):
-            used = max(1.0, self.of(int(slot), "memory_used"))
-            self.controller.confirm_memory(Limits(np.array([slot]), np.array([used])))
+        if len(done) == len(limits):
+            return
+        self.node.sample_memory()
+        over = np.intersect1d(np.setdiff1d(limits.slots, done.slots), self.controller.slots)
+        used = np.array([self.of(int(slot), "memory_used") for slot in over]) + _ROOM
+        self.controller.confirm_memory(Limits(over, used))  # even where it grows too fast to be held
+        self.set_memory(Limits(over, used))
 
     def of(self, slot: int, column: str) -> float:
         """What the controller knows of one container."""

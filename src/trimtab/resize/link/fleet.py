@@ -72,8 +72,10 @@ class _Waiting:
     theirs: int
     since: float
     until: float
-    # Nodes, and the number of the orders that each has not confirmed yet; None before there are any.
-    orders: dict[int, int] | None = None
+    rounds: int = (
+        3  # of taking from others that are left; what they use is known only as of their last report
+    )
+    orders: dict[int, int] = field(default_factory=dict)  # by node: those it has not confirmed yet
 
 
 class Fleet:
@@ -147,8 +149,10 @@ class Fleet:
     def ask(self, seat: Seat, ask: Ask, now: float) -> None:
         """A container stands still: grant it memory, or find some first."""
         self._hear(seat, now)
-        slot = int(self._ours(seat, np.array([ask.slot]))[0])
-        self.controller.observe_memory(np.array([slot]), np.array([ask.used]))
+        slots, told = self._ours(seat, np.array([ask.slot])), np.array([ask.memory])
+        slot = int(slots[0])
+        self.controller.observe_memory(slots, told)
+        self.controller.confirm_memory(Limits(slots, np.maximum(told, self._limit_of_memory(slot))))
         if slot not in self._waiting:
             until = max(now, self._settled) + _ASK
             self._waiting[slot] = _Waiting(seat, slot, ask.slot, now, until)
@@ -160,20 +164,24 @@ class Fleet:
         slots, reported = self._ours(seat, confirm.memory["slot"]), confirm.memory["value"]
         knew = np.full(len(slots), seat.post.acknowledged)
         self.controller.confirm_memory(Limits(slots, self._counted("memory", slots, reported, knew)))
+        if seat.rows is not None:  # a report from before that waits for the next decision
+            seat.rows = seat.rows.copy()
+            _, theirs, confirmed = np.intersect1d(
+                seat.rows["slot"], confirm.memory["slot"], return_indices=True
+            )
+            seat.rows["memory"][theirs] = reported[confirmed]
         for waiting in list(self._waiting.values()):
-            if (
-                waiting.orders
-                and waiting.orders.get(seat.number, seat.post.sent + 1) <= seat.post.acknowledged
-            ):
+            if waiting.orders.get(seat.number, seat.post.sent + 1) <= seat.post.acknowledged:
                 del waiting.orders[seat.number]
                 self._try(waiting, now)
 
     def _try(self, waiting: _Waiting, now: float) -> None:
-        """Grant it what there is; where that is too little, first take from others, once."""
+        """Grant it what there is; where that is too little, first take from others."""
         if now < self._settled:
             return
         limits, missing = self.controller.grants(np.array([waiting.slot]))
-        if missing.any() and waiting.orders is None:
+        if missing.any() and not waiting.orders and waiting.rounds:
+            waiting.rounds -= 1
             waiting.orders = self._take_urgently(missing)
         if missing.any() and waiting.orders and now < waiting.until:
             return
@@ -183,14 +191,13 @@ class Fleet:
     def _relieve(self, waiting: _Waiting, limits: Limits, now: float) -> None:
         """What it gets, or that there is nothing."""
         seat, slot = waiting.seat, waiting.slot
-        at = int(np.searchsorted(self.controller.slots, slot))
-        before, after = float(self.controller.column("memory")[at]), float(limits.values[0])
+        before, after = self._limit_of_memory(slot), float(limits.values[0])
         is_more = after > before
         seat.say(Relief(waiting.theirs, after if is_more else None))
         if is_more:
             self._order("memory", limits, np.array([seat.post.sent]))
         self.known["traps" if is_more else "refusals"][slot] += 1
-        pool = self.controller.pools[int(self.controller.column("pool")[at])].name
+        pool = self.controller.pools[self._pool_of(slot)].name
         path = f"{seat.name}:{self.paths[slot]}"
         self._notice(Grant(path, pool, before, after if is_more else before, now - waiting.since))
 
@@ -342,6 +349,9 @@ class Fleet:
 
     def _pool_of(self, slot: int) -> int:
         return int(self.controller.column("pool")[np.searchsorted(self.controller.slots, slot)])
+
+    def _limit_of_memory(self, slot: int) -> float:
+        return float(self.controller.column("memory")[np.searchsorted(self.controller.slots, slot)])
 
     def _nodes(self, slots: Indices) -> Indices:
         return self.known["node"][slots].astype(np.intp)

@@ -194,7 +194,7 @@ class RemoteAgent:
             keeper.set_cpus(told.meant(orders.cpu_gives))
             takes = told.meant(orders.memory_takes)
             keeper.set_memory(_lower(takes, keeper, "memory"))
-            keeper.set_first_memory(told.meant(orders.memory_gives))
+            keeper.set_first_memory(_bare(told.meant(orders.memory_gives), keeper))
             there = np.intersect1d(takes.slots, keeper.controller.slots)
             in_force = limits(there, [keeper.of(int(slot), "memory") for slot in there])
         if orders.urgent:
@@ -226,12 +226,18 @@ class RemoteAgent:
 
     async def _ask(self, slot: int) -> None:
         """Once on every line, as soon as the controller has been told of the container."""
-        told, member = self._told, self._asking.get(slot)
-        if told is None or member is None or told.members.get(slot) is not member or slot in told.asked:
+        told, keeper, member = self._told, self._keeper, self._asking.get(slot)
+        if (
+            told is None
+            or keeper is None
+            or member is None
+            or told.members.get(slot) is not member
+            or slot in told.asked
+        ):
             return
         told.asked.add(slot)
         with contextlib.suppress(TrimtabError):  # it is gone, or the line is: then the next one asks
-            await told.line.say(Ask(slot, float(member.group.memory())))
+            await told.line.say(Ask(slot, keeper.of(slot, "memory")))
 
     def _release(self) -> None:
         """Everyone has safe limits, and nobody is managed."""
@@ -283,6 +289,12 @@ def _lower(takes: Limits, keeper: Keeper, what: str) -> Limits:
         [value < keeper.of(slot, what) for slot, value in zip(takes.slots, takes.values, strict=True)]
     )
     return Limits(takes.slots[less], takes.values[less]) if len(less) else takes
+
+
+def _bare(gives: Limits, keeper: Keeper) -> Limits:
+    """A first limit is for whoever has none yet; an order for it may have been under way meanwhile."""
+    bare = np.array([keeper.of(slot, "memory") == 0 for slot in gives.slots], dtype=bool)
+    return Limits(gives.slots[bare], gives.values[bare])
 
 
 def _limits(slot: int, values: Array) -> Limits:

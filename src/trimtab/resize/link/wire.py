@@ -117,7 +117,7 @@ class Ask:
     """Agent: this container stands still for want of memory."""
 
     slot: int
-    used: float  # bytes
+    memory: float  # bytes, its limit, which it uses up
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +201,8 @@ def _packed(message: Message) -> tuple[float, tuple[int, int, int, int], tuple[b
         case Orders(a, b, c, d, urgent):
             body = a.tobytes(), b.tobytes(), c.tobytes(), d.tobytes()
             return float(urgent), (len(a), len(b), len(c), len(d)), body
-        case Ask(slot, used):
-            return 0.0, (1, 0, 0, 0), (limits([slot], [used]).tobytes(),)
+        case Ask(slot, in_force):
+            return 0.0, (1, 0, 0, 0), (limits([slot], [in_force]).tobytes(),)
         case Relief(slot, memory):
             return 0.0, (1, 0, 0, 0), (limits([slot], [memory or 0.0]).tobytes(),)
         case Confirm(memory):
