@@ -159,7 +159,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(STEPS)
 def test_a_cap_holds_whatever_is_under_way_lost_or_restarted(
     steps: list[tuple[str, int, float, bool]],

@@ -103,7 +103,7 @@ class Place:
             self.address = f"127.0.0.1:{free.getsockname()[1]}"
         self.controller: subprocess.Popen[bytes] | None = None
 
-    def up(self, patience: float = 2.0, memory: float = 256.0) -> "subprocess.Popen[bytes]":
+    def up(self, patience: float = 1.0, memory: float = 256.0) -> "subprocess.Popen[bytes]":
         """Start the controller, or start it again."""
         script = CONTROLLER.format(
             folder=str(self._folder / "controller"), address=self.address, patience=patience, memory=memory
@@ -170,14 +170,14 @@ def test_a_controller_that_is_killed_and_starts_again_goes_on(place: Place) -> N
     node = place.machine("node")
     child = node.start("busy", SPIN)
     node.start("idle", IDLE)
-    controller = place.up(patience=4.0)
+    controller = place.up(patience=3.0)
     place.join(node)
     _until(lambda: (node.cpus("busy") or 9) < 1.5)  # the first limit is all there is
     controller.kill()
     controller.wait()
     seen = [node.cpus("busy")]
-    place.up(patience=4.0)
-    deadline = time.monotonic() + 6.5
+    place.up(patience=3.0)
+    deadline = time.monotonic() + 5.0
     while time.monotonic() < deadline:
         seen.append(node.cpus("busy"))
         assert node.is_trapped_when_out_of_memory("busy")
