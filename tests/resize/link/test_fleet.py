@@ -361,8 +361,9 @@ def test_who_talks_without_end_is_refused_and_the_others_are_not() -> None:
     loud, other = Agent("loud", fleet, 0.0), Agent("other", fleet, 0.0, {0: Box("/x", used=1.0)})
     loud.register(0.0)
     other.register(0.0)
+    for _ in range(100):
+        loud.report(0.0)
     with pytest.raises(WireError, match="too much"):
-        for _ in range(1000):
-            loud.report(0.0)
+        loud.report(0.0)
     _rounds(fleet, [other], 0.0, 3)
     assert other.boxes[0].cpus > 1.0

@@ -63,9 +63,10 @@ class Roster:
             leaving = self.ours(seat, report.leaves)
             seat.ours[report.leaves] = -1
             self._leave(leaving)
+        had_others = bool(seat.former)
         if report.joins:
             self._join(seat, report)
-        if seat.former:
+        if had_others:
             self._leave(np.setdiff1d(self._slots_of(seat), seat.ours))
             seat.former = {}
 
@@ -116,8 +117,8 @@ class Roster:
         rows = report.rows[np.searchsorted(report.rows["slot"], wanted)]
         slots = []
         for join, row in zip(report.joins, rows, strict=True):
-            slot = seat.former.get(join.path)
-            if slot is None or slot in slots or self.of(slot, "pool") != join.pool:
+            slot = seat.former.pop(join.path, None)
+            if slot is None or self.of(slot, "pool") != join.pool:
                 slot = self.controller.join(join.pool, row["cpus"], row["memory"], row["memory_used"])
             self.paths[slot] = join.path
             slots.append(slot)
