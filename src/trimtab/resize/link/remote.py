@@ -20,7 +20,7 @@ from trimtab.core import Clock, RealClock, TrimtabError
 from trimtab.kernel import Hierarchy, mounted
 from trimtab.resize.agent import PERIOD
 from trimtab.resize.controller import Controller, Limits
-from trimtab.resize.keeper import Find, Keeper
+from trimtab.resize.keeper import Finder, Keeper
 from trimtab.resize.link.client import Line
 from trimtab.resize.link.joining import Membership
 from trimtab.resize.link.told import Told
@@ -42,13 +42,13 @@ class RemoteAgent:
         self,
         membership: Membership,
         hierarchy: Hierarchy | None = None,
-        find: Find | None = None,
+        finder: Finder | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.lock = threading.RLock()
         self.late = 0  # periods that began when the one after should have
         self._membership = membership
-        self._hierarchy, self._find = hierarchy or mounted(), find
+        self._hierarchy, self._finder = hierarchy or mounted(), finder
         if self._hierarchy is None:
             raise TrimtabError("no control groups are mounted on this machine; nothing can be sized")
         self._clock = clock or RealClock()
@@ -160,7 +160,7 @@ class RemoteAgent:
             known = self._keeper.controller.pools if self._keeper else ()
             if known != welcome.pools or self._clock.monotonic() > self._until:
                 self._release()
-                keeper = Keeper(Controller(welcome.pools), self._hierarchy, self._find, self._clock)
+                keeper = Keeper(Controller(welcome.pools), self._hierarchy, self._finder, self._clock)
                 keeper.watch()
                 self._watcher = _Watcher(keeper, self._trapped, self.stop)
                 self._keeper = keeper
