@@ -134,3 +134,16 @@ def test_an_address_that_is_none_is_one_sentence(tmp_path: Path) -> None:
     shown = _run(tmp_path, "up", "--pools", str(tmp_path / "pools.yaml"), "--listen", "nowhere")
     assert shown.returncode == 2
     assert '"nowhere" is not an address' in shown.stderr
+
+
+def test_a_taken_port_for_metrics_ends_it_in_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "pools.yaml").write_text("pools: [{name: a, cpu: 1, memory: 1GiB, select: [{cgroup: /a}]}]")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        options = ("--listen", f"127.0.0.1:{_port()}", "--join", f"127.0.0.1:{_port()}", "--metrics", address)
+        shown = _run(tmp_path, "up", "--pools", str(tmp_path / "pools.yaml"), *options)
+    assert shown.returncode == 2
+    assert f"metrics cannot be served at {address}" in shown.stderr
+    assert "Traceback" not in shown.stderr

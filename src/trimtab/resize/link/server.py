@@ -65,21 +65,22 @@ class Server:
         return int(port)
 
     async def run(self, ended: asyncio.Event) -> None:
-        """Decide every period until `ended`; then close all streams."""
+        """Decide every period until `ended`."""
         due = last = self._clock.monotonic()
-        try:
-            while not ended.is_set():
-                due += PERIOD
-                await _passed(ended, due - self._clock.monotonic())
-                now = self._clock.monotonic()
-                if now - due >= PERIOD:
-                    self.late += int((now - due) / PERIOD)
-                    due = now
-                with self.lock:
-                    self.fleet.decide(max(now - last, 1e-3), now)
-                last = now
-        finally:
-            await self._server.stop(grace=0)
+        while not ended.is_set():
+            due += PERIOD
+            await _passed(ended, due - self._clock.monotonic())
+            now = self._clock.monotonic()
+            if now - due >= PERIOD:
+                self.late += int((now - due) / PERIOD)
+                due = now
+            with self.lock:
+                self.fleet.decide(max(now - last, 1e-3), now)
+            last = now
+
+    async def stop(self) -> None:
+        """Close all streams."""
+        await self._server.stop(grace=None)
 
     async def _attend(self, requests: Any, context: Any) -> None:
         """One node's stream, from hello to the end."""
