@@ -15,6 +15,7 @@ from trimtab.resize.discovery import Discovery
 from trimtab.resize.member import Member
 from trimtab.resize.node import Node
 from trimtab.resize.pool import Container, Pool
+from trimtab.resize.sharing import Indices
 
 _ROOM = 2.0**20  # bytes above its use, for a container that uses more than its first share
 
@@ -43,6 +44,7 @@ class Keeper:
         self.node = Node(controller, found, find)
         self._switch: DeadManSwitch | None = None
         self._guarded: dict[str, SafeLimits] = {}
+        self._unheld = np.empty(0, np.intp)  # slots of those who grew too fast to be given a limit yet
         self._looked = clock.monotonic()
 
     def watch(self) -> None:
@@ -54,6 +56,7 @@ class Keeper:
         now = self._clock.monotonic()
         seconds, self._looked = max(now - self._looked, 1e-3), now
         self._beat()
+        self._hold(self._unheld)
         self.node.sample(seconds)
         new = self.node.rescan()
         self._guard()  # before anything is set
@@ -74,13 +77,7 @@ class Keeper:
     def set_first_memory(self, limits: Limits) -> None:
         """The same for new ones. Who uses more than that keeps what it uses, which then is what it has."""
         done = self.set_memory(limits)
-        if len(done) == len(limits):
-            return
-        self.node.sample_memory()
-        over = np.intersect1d(np.setdiff1d(limits.slots, done.slots), self.controller.slots)
-        used = np.array([self.of(int(slot), "memory_used") for slot in over]) + _ROOM
-        self.controller.confirm_memory(Limits(over, used))  # even where it grows too fast to be held
-        self.set_memory(Limits(over, used))
+        self._hold(np.setdiff1d(limits.slots, done.slots))
 
     def of(self, slot: int, column: str) -> float:
         """What the controller knows of one container."""
@@ -93,6 +90,16 @@ class Keeper:
             self._closing.close()
             if self._switch is not None:
                 self._switch.end()
+
+    def _hold(self, slots: Indices) -> None:
+        """Limit these to what they use now; who has grown meanwhile is tried again at the next look."""
+        there = np.intersect1d(slots, self.controller.slots)
+        if len(there):
+            self.node.sample_memory()
+            used = np.array([self.of(int(slot), "memory_used") for slot in there]) + _ROOM
+            self.controller.confirm_memory(Limits(there, used))
+            there = np.setdiff1d(there, self.set_memory(Limits(there, used)).slots)
+        self._unheld = there
 
     def _guard(self) -> None:
         """Tell the dead man's switch whom to care for, and whom no more."""

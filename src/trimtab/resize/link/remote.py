@@ -30,7 +30,8 @@ from trimtab.resize.sharing import Array
 
 REPORT_AFTER = 0.4 * PERIOD  # s after orders: late enough to see what they did, early enough for the next
 _TRAP_LOOK = 0.1  # s in which the thread for memory notices that it should end
-_SOON, _LATEST = 0.1, 2.0  # s until the next try to reach the controller
+_SOON, _LATEST = 0.1, 2.0  # s until the next try to reach the controller, at first and in the long run
+_IN_CHARGE = 0.3  # s, while containers wait for it
 
 log = logging.getLogger(__name__)
 
@@ -152,7 +153,7 @@ class RemoteAgent:
                 if self._listening is not None:
                     self._listening.cancel()
             await asyncio.sleep(wait * random.uniform(0.5, 1.5))
-            wait = min(2 * wait, _LATEST)
+            wait = min(2 * wait, _IN_CHARGE if self._keeper else _LATEST)
 
     def _begin(self, welcome: Welcome, line: Line) -> None:
         """Register: with everyone we answer for, or anew where that was too long ago or for other pools."""
