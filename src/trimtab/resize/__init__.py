@@ -19,6 +19,7 @@ from trimtab.resize.policies import (
     Tracking,
     Vpa,
     VpaSettings,
+    Wishes,
 )
 from trimtab.resize.pool import Container, Pool, Selector, owner, read_pools
 from trimtab.resize.sharing import fair_limits, floors_within, grown
@@ -48,6 +49,7 @@ __all__ = [
     "Tracking",
     "Vpa",
     "VpaSettings",
+    "Wishes",
     "containers",
     "exposition",
     "fair_limits",

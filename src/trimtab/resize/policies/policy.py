@@ -33,6 +33,17 @@ class CpuPeriod:
         return np.asarray(self.cap - np.bincount(self.pool, self.limit, len(self.cap)))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Wishes:
+    """CPUs each container should have next, and how much of that it needs.
+
+    Where a pool cannot give all, needs come first, then those who were held back, then the rest.
+    """
+
+    cpus: Array
+    need: Array
+
+
 class CpuPolicy(Protocol):
     """One file, one class, one line in `POLICIES`.
 
@@ -46,7 +57,7 @@ class CpuPolicy(Protocol):
     @property
     def traps(self) -> bool: ...
 
-    def wanted(self, period: CpuPeriod) -> Array:
+    def wanted(self, period: CpuPeriod) -> Array | Wishes:
         """CPUs each container should have next; what a pool cannot give is shared fairly afterwards."""
         ...
 
