@@ -3,7 +3,9 @@
 from trimtab.kernel.container import ContainerGroup, CpuCounters, GroupBusyError, GroupGoneError
 from trimtab.kernel.deadman import DeadManSwitch, SafeLimits, keep_watch
 from trimtab.kernel.files import check_writable, write_whole
+from trimtab.kernel.folder_watch import FolderWatch
 from trimtab.kernel.group import Group, NoGroupError, sweep_groups
+from trimtab.kernel.group_tree import GroupTree
 from trimtab.kernel.hierarchy import Hierarchy, find_hierarchy, mounted
 from trimtab.kernel.limited_group import LimitedGroup
 from trimtab.kernel.limits import cpu_limit, memory_limit
@@ -15,6 +17,7 @@ from trimtab.kernel.process import (
     environment,
     network_bytes,
     process_io,
+    process_names,
     processes,
     read_process,
     tree,
@@ -24,9 +27,11 @@ __all__ = [
     "ContainerGroup",
     "CpuCounters",
     "DeadManSwitch",
+    "FolderWatch",
     "Group",
     "GroupBusyError",
     "GroupGoneError",
+    "GroupTree",
     "Hierarchy",
     "LimitedGroup",
     "MemoryTraps",
@@ -45,6 +50,7 @@ __all__ = [
     "mounted",
     "network_bytes",
     "process_io",
+    "process_names",
     "processes",
     "read_process",
     "sweep_groups",

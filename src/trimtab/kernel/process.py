@@ -59,6 +59,22 @@ def processes() -> Iterator[Process]:
             yield found
 
 
+def process_names(group: Path) -> Iterator[str]:
+    """What the processes of a control group are called; "" where one is hidden by its pid namespace.
+
+    `cgroup.procs` is a pid per line, 0 for a hidden one.
+    """
+    try:
+        pids = (group / "cgroup.procs").read_text().split()
+    except OSError:
+        return
+    for pid in pids:
+        try:
+            yield "" if pid == "0" else (_PROC / pid / "comm").read_text(errors="replace").rstrip("\n")
+        except OSError:
+            continue  # it has ended
+
+
 def tree(root: int, also: Iterable[Process] = ()) -> list[Process]:
     """`root` and all its living descendants.
 

@@ -2,7 +2,7 @@
 
 from trimtab.resize.agent import PERIOD, Agent, Grant
 from trimtab.resize.controller import Controller, Limits
-from trimtab.resize.discovery import containers
+from trimtab.resize.discovery import Discovery, containers
 from trimtab.resize.journal import Journal
 from trimtab.resize.memory import MemorySettings, granted, reclaimed, urgently_reclaimed
 from trimtab.resize.metrics import exposition, metrics_server
@@ -35,6 +35,7 @@ __all__ = [
     "Controller",
     "CpuPeriod",
     "CpuPolicy",
+    "Discovery",
     "Escra",
     "EscraSettings",
     "Grant",

@@ -1,5 +1,6 @@
 """The agent of one node on its own: every 100 ms look, decide, take, give; at once when memory runs out."""
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +11,7 @@ import numpy as np
 from trimtab.core import Clock, RealClock, TrimtabError
 from trimtab.kernel import DeadManSwitch, Hierarchy, SafeLimits, mounted
 from trimtab.resize.controller import Controller, Limits
-from trimtab.resize.discovery import containers
+from trimtab.resize.discovery import Discovery
 from trimtab.resize.memory import MemorySettings
 from trimtab.resize.node import Member, Node
 from trimtab.resize.policies import CpuPolicy
@@ -55,7 +56,9 @@ class Agent:
         self._hierarchy = found
         self._pools = tuple(pools)
         self._controller = Controller(pools, memory, policies)
-        self._node = Node(self._controller, found, find or (lambda: containers(found, self._pools)))
+        self._closing = contextlib.ExitStack()
+        find = find or self._closing.enter_context(Discovery(found, self._pools))
+        self._node = Node(self._controller, found, find)
         self._notice = notice
         self._clock = clock or RealClock()
         self.lock = threading.RLock()
@@ -107,6 +110,7 @@ class Agent:
         """Put safe limits and the killer back."""
         with self.lock:
             self._node.release()
+            self._closing.close()
             if self._switch is not None:
                 self._switch.end()
 
