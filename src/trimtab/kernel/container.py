@@ -56,6 +56,7 @@ class ContainerGroup:
             for name, (controller, file) in names.items():
                 self._files[name] = os.open(self._folders[controller] / file, os.O_RDONLY | os.O_CLOEXEC)
             self._period = self._quota()[1]  # microseconds
+            self._burst = int(self.read_text("cpu.max.burst" if self.version == 2 else "cpu.cfs_burst_us"))
         except OSError as error:
             self.close()
             raise self._said(error, "read") from None
@@ -103,13 +104,27 @@ class ContainerGroup:
         quota, period = self._quota()
         return None if quota is None else quota / period
 
-    def limit_cpus(self, cpus: float | None) -> None:
-        """At most so many CPUs in each of its periods, whose length stays; None for no limit."""
+    def limit_cpus(self, cpus: float | None, saved: float = 0.0) -> None:
+        """So many CPUs in each of its periods, whose length stays; None for no limit.
+
+        `saved` is how much of what it did not use it may use later, on top, in one period; at most as much again.
+        """
         quota = None if cpus is None else max(_LEAST_QUOTA, int(cpus * self._period))
+        burst = 0 if quota is None else min(quota, int(saved * self._period))
+        before = self._burst
+        if burst < before:
+            self._write_burst(burst)
         if self.version == 2:
             self.write_text("cpu.max", f"{'max' if quota is None else quota} {self._period}")
         else:
             self.write_text("cpu.cfs_quota_us", str(-1 if quota is None else quota))
+        if burst > before:
+            self._write_burst(burst)
+
+    def _write_burst(self, burst: int) -> None:
+        name = "cpu.max.burst" if self.version == 2 else "cpu.cfs_burst_us"
+        self.write_text(name, str(burst))
+        self._burst = burst
 
     def limit_memory(self, count: float | None) -> None:
         """At most so many bytes; None for no limit. Raises `GroupBusyError` where more is in use.

@@ -93,7 +93,8 @@ class Node:
 
     def set_cpus(self, limits: Limits) -> Limits:
         """Set limits of CPU; those that are in force now."""
-        return self._set(limits, lambda member, value: member.group.limit_cpus(value))
+        steady = dict(zip(limits.slots.tolist(), (limits.steady if limits.steady is not None else limits.values).tolist(), strict=True))
+        return self._set(limits, lambda member, value: member.group.limit_cpus(steady[member.slot], value - steady[member.slot]))
 
     def set_memory(self, limits: Limits) -> Limits:
         """Set limits of memory; those that are in force now. Nobody is squeezed below what it uses."""
@@ -184,7 +185,7 @@ class Node:
                 self.forget(member)
             except TrimtabError as error:
                 self._say_once(str(error))
-        return Limits(limits.slots[done], limits.values[done])
+        return Limits(limits.slots[done], limits.values[done], None if limits.steady is None else limits.steady[done])
 
     def _say_once(self, sentence: str) -> None:
         if sentence not in self._said:

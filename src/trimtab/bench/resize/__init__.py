@@ -10,6 +10,7 @@ import json
 import multiprocessing
 import os
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -96,8 +97,9 @@ def _scored(parts: Sequence[Part]) -> Iterator[tuple[Part, dict[str, dict[str, f
     free = context.Queue()
     for lane in range(lanes):
         free.put((lane, cores[lane * _CORES : (lane + 1) * _CORES]))
-    with context.Pool(lanes, _take_cores, (free,)) as pool:
-        yield from pool.imap_unordered(_part_and_scores, parts)
+    with ProcessPoolExecutor(lanes, context, _take_cores, (free,)) as pool:
+        for done in as_completed([pool.submit(_part_and_scores, part) for part in parts]):
+            yield done.result()
 
 
 def _take_cores(free: Any) -> None:

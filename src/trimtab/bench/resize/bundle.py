@@ -126,12 +126,13 @@ class Services:
 
 @contextlib.contextmanager
 def parent_group(hierarchy: Hierarchy, name: str) -> Iterator[None]:
-    """A control group for containers to be in, with controllers passed down; removed at the end."""
+    """A control group for containers to be in, with controllers passed down and no swap; removed at the end."""
     folders = [root / name for root in hierarchy.folders.values()]
     for folder in folders:
         folder.mkdir(exist_ok=True)
         if hierarchy.version == 2:
             (folder / "cgroup.subtree_control").write_text("+cpu +memory")
+            (folder / "memory.swap.max").write_text("0")
     try:
         yield
     finally:
@@ -174,7 +175,7 @@ def _config(each: Service, root: Path, limit: Limit) -> dict[str, Any]:
         "process": {
             "user": {"uid": 0, "gid": 0},
             "args": [python, "-I", "/service.py", each.role, str(each.port)],
-            "env": ["PATH=/usr/bin:/bin", "MALLOC_MMAP_THRESHOLD_=131072"],
+            "env": ["PATH=/usr/bin:/bin"],
             "cwd": "/",
         },
         "root": {"path": str(root)},

@@ -7,6 +7,7 @@ Standard library alone, because nothing else is in the container.
 import asyncio
 import hashlib
 import json
+import mmap
 import sys
 import zlib
 from collections.abc import Callable
@@ -61,13 +62,13 @@ class _Connection(asyncio.Protocol):
         self._work(int(asked.get("units", 0)))
         if asked.get("keep"):
             kept = _touched(int(asked["keep"]))
-            asyncio.get_running_loop().call_later(asked.get("seconds", 0.0), kept.clear)
+            asyncio.get_running_loop().call_later(asked.get("seconds", 0.0), kept.close)
         self._transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 
 
-def _touched(count: int) -> bytearray:
-    """Memory that is really there: every page has been written to."""
-    memory = bytearray(count)
+def _touched(count: int) -> mmap.mmap:
+    """Memory that is really there: every page has been written to. Closing it gives all of it back."""
+    memory = mmap.mmap(-1, count)
     for at in range(0, count, _PAGE):
         memory[at] = 1
     return memory

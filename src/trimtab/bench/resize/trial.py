@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from statistics import median
@@ -112,11 +113,11 @@ def _watched(
     ]
     looks: list[list[tuple[float, float, float]]] = []
     eyes = [_Eye(service, hierarchy) for service in services.each]
-    with multiprocessing.get_context("spawn").Pool(1) as client:
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as client:
         begin = time.monotonic() + _LEAD  # the client's process needs a moment to start
-        answer = client.apply_async(generator.send, (targets, begin))
+        answer = client.submit(generator.send, targets, begin)
         due = begin
-        while not answer.ready():
+        while not answer.done():
             due += EVERY
             time.sleep(max(0.0, due - time.monotonic()))
             if time.monotonic() < begin + seconds:
@@ -125,7 +126,7 @@ def _watched(
                 if service.died():
                     limits[number] = again(limits[number])
                     service.start(limits[number])
-        latency = np.concatenate(answer.get())
+        latency = np.concatenate(answer.result())
     seen = np.array(looks[1:]).transpose(2, 0, 1)
     kills = sum(service.kills for service in services.each)
     return Observed(latency, seconds, seen[0], seen[1], seen[2], kills)

@@ -18,9 +18,9 @@ class TrackingSettings:
     """How fast things fade, and how much room there is above use."""
 
     headroom: float = 0.25  # of the recent peak
-    margin: float = 0.1  # of the mean use, that belongs to what is needed
+    margin: float = 0.33  # of the mean use, that belongs to what is needed
     peak_half_life: float = 2.0  # s in which the recent peak fades by half towards use
-    mean_half_life: float = 0.3  # s for the mean
+    mean_half_life: float = 1.0  # s for the mean
     crest_half_life: float = 60.0  # s for the crest
     still: float = 0.05  # relative change of a limit that is not worth a write, where it would shrink
     doublings: float = 4.0  # at most so many in a row
