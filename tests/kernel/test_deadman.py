@@ -4,10 +4,13 @@ import json
 import os
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
-from trimtab.kernel import DeadManSwitch, Hierarchy, SafeLimits
-from trimtab.kernel.deadman import listen
+import pytest
+
+from trimtab.kernel import ContainerGroup, DeadManSwitch, Hierarchy, LimitedGroup, NoGroupError, SafeLimits
+from trimtab.kernel.deadman import listen, set_free
 
 A, B = SafeLimits("/a", 0.5, 1e8), SafeLimits("/b", None, None)
 
@@ -54,3 +57,25 @@ def test_a_real_one_tells_an_agent_that_slept_that_everyone_was_set_free(tmp_pat
     assert switch.alive
     switch.end()
     assert not switch.alive
+
+
+def test_a_pod_and_its_containers_are_set_free_in_whatever_order_they_came() -> None:
+    """In version 1 a container's limit must not be above its pod's, when either is changed."""
+    with ExitStack() as stack:
+        try:
+            root = stack.enter_context(LimitedGroup.create())
+        except NoGroupError as error:
+            pytest.skip(f"needs the right to make control groups: {error}")
+        hierarchy = Hierarchy(root.version, root.folders)
+        groups = {}
+        for path in ("/wide", "/wide/a", "/narrow", "/narrow/a"):
+            for folder in root.folders.values():
+                (folder / path[1:]).mkdir()
+                stack.callback((folder / path[1:]).rmdir)
+            groups[path] = stack.enter_context(ContainerGroup(hierarchy, path))
+        now = {"/wide": 2.0, "/wide/a": 1.5, "/narrow": 0.1, "/narrow/a": 0.05}
+        safe = {"/wide": 0.5, "/wide/a": 0.4, "/narrow": 1.0, "/narrow/a": 0.8}
+        for path, cpus in now.items():
+            groups[path].limit_cpus(cpus)
+        set_free([SafeLimits(path, cpus, None) for path, cpus in safe.items()], hierarchy)
+        assert {path: group.cpu_limit() for path, group in groups.items()} == pytest.approx(safe)

@@ -114,7 +114,12 @@ def test_a_container_that_vanishes_while_trapped_harms_nobody(stack: ExitStack) 
 
 
 def test_version_2_slows_down_a_little_below_the_limit(tmp_path: Path) -> None:
-    texts = {"cpu.stat": "usage_usec 1\n", "cpu.max": "max 100000\n", "memory.current": "1000\n"}
+    texts = {
+        "cpu.stat": "usage_usec 1\n",
+        "cpu.max": "max 100000\n",
+        "memory.current": "1000\n",
+        "memory.high": "",
+    }
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
     with ContainerGroup(Hierarchy(2, {"": tmp_path}), "") as container:

@@ -1,8 +1,15 @@
 """How do we talk to Linux? cgroups v1 and v2 and `/proc`: the one place that knows their file formats."""
 
-from trimtab.kernel.container import ContainerGroup, CpuCounters, GroupBusyError, GroupGoneError
+from trimtab.kernel.container import (
+    ContainerGroup,
+    CpuCounters,
+    CpuRefusedError,
+    GroupBusyError,
+    GroupGoneError,
+    GroupRefusedError,
+)
 from trimtab.kernel.deadman import DeadManSwitch, SafeLimits, keep_watch
-from trimtab.kernel.files import check_writable, write_whole
+from trimtab.kernel.files import allow_many_files, check_writable, write_whole
 from trimtab.kernel.folder_watch import FolderWatch
 from trimtab.kernel.group import Group, NoGroupError, sweep_groups
 from trimtab.kernel.group_tree import GroupTree
@@ -26,11 +33,13 @@ from trimtab.kernel.process import (
 __all__ = [
     "ContainerGroup",
     "CpuCounters",
+    "CpuRefusedError",
     "DeadManSwitch",
     "FolderWatch",
     "Group",
     "GroupBusyError",
     "GroupGoneError",
+    "GroupRefusedError",
     "GroupTree",
     "Hierarchy",
     "LimitedGroup",
@@ -39,6 +48,7 @@ __all__ = [
     "Owner",
     "Process",
     "SafeLimits",
+    "allow_many_files",
     "check_writable",
     "cpu_limit",
     "die_with_parent",

@@ -1,20 +1,23 @@
 """A container's control group, whoever made it: its counters read often and cheaply, its limits set.
 
-Files are kept open and read with `pread`: that takes a tenth of opening them every time.
+Files are kept open, read with `pread` and written with `pwrite`: a tenth of the time of opening them.
 """
 
 import errno
 import os
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from trimtab.core import TrimtabError
 from trimtab.kernel.hierarchy import Hierarchy
 
 _NONE_V1 = 2**60  # bytes; version 1 writes "no limit" as a number just below 2^63
 _LEAST_QUOTA = 1000  # microseconds; the kernel knows no quota below
-_GONE = (errno.ENODEV, errno.ENOENT)
+_USUAL_PERIOD = 100_000  # microseconds
+_PAGE = os.sysconf("SC_PAGE_SIZE")  # bytes; limits of memory are whole pages
+_NO_LIMIT = -1
+_MISSING = -1  # instead of an open file
+_NO_PERIODS = (b"0", b"nr_throttled", b"0")
+_FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 class GroupGoneError(TrimtabError):
@@ -25,8 +28,15 @@ class GroupBusyError(TrimtabError):
     """More memory is in use than the limit that was asked for; the old limit stays."""
 
 
-@dataclass(frozen=True, slots=True)
-class CpuCounters:
+class GroupRefusedError(TrimtabError):
+    """The kernel has no such limit, or does not let us set it: true of all groups alike."""
+
+
+class CpuRefusedError(TrimtabError):
+    """This limit of CPU does not go with those of groups above or below; the old limit stays."""
+
+
+class CpuCounters(NamedTuple):
     """What a group has counted since it was made."""
 
     used: float  # CPU s
@@ -35,33 +45,30 @@ class CpuCounters:
 
 
 class ContainerGroup:
-    """A group's files, open until `close`; version 1 or 2."""
+    """A group's files, open until `close`; version 1 or 2. What the kernel lacks is zero, or no limit."""
 
     def __init__(self, hierarchy: Hierarchy, path: str) -> None:
         self.path = path
         self.version = hierarchy.version
-        inside = path.lstrip("/")
-        self._folders = {name: root / inside for name, root in hierarchy.folders.items()}
-        self._files: dict[str, int] = {}
-        names = (
-            {"stat": ("", "cpu.stat"), "memory": ("", "memory.current")}
-            if self.version == 2
-            else {
-                "stat": ("cpu", "cpu.stat"),
-                "usage": ("cpuacct", "cpuacct.usage"),
-                "memory": ("memory", "memory.usage_in_bytes"),
-            }
-        )
+        self._folders = {name: f"{root}/{path.strip('/')}" for name, root in hierarchy.folders.items()}
+        self._files: list[int] = []
+        self._no_cpu = ""  # why its CPU cannot be limited
+        self.cpus_set: float | None = None  # by us; None is no limit
+        self.memory_set: float | None = None  # by us, bytes; None is no limit
+        self._quota_set: int | None = None  # by us, microseconds; None if nothing was set
+        self._bytes_set: int | None = None
+        v2 = self.version == 2
         try:
-            for name, (controller, file) in names.items():
-                self._files[name] = os.open(self._folders[controller] / file, os.O_RDONLY | os.O_CLOEXEC)
-            self._period = self._quota()[1]  # microseconds
-            self._burst = int(self.read_text("cpu.max.burst" if self.version == 2 else "cpu.cfs_burst_us"))
+            self._stat = self._open("cpu.stat")
+            self._usage = _MISSING if v2 else self._open("cpuacct.usage")
+            self._memory = self._open("memory.current" if v2 else "memory.usage_in_bytes")
+            self._quota = self._open_quota("cpu.max" if v2 else "cpu.cfs_quota_us")
+            self._burst = self._open_burst("cpu.max.burst" if v2 else "cpu.cfs_burst_us")
+            self._burst_set = int(os.pread(self._burst, 32, 0)) if self._burst >= 0 else 0
+            self._period = self._read_quota()[1]
         except OSError as error:
             self.close()
-            raise self._said(error, "read") from None
-        except KeyError as error:
-            raise TrimtabError(f"no {error} controller is mounted here; limits need it") from None
+            raise self.said(error, "read") from None
 
     def __enter__(self) -> Self:
         return self
@@ -72,7 +79,7 @@ class ContainerGroup:
     def close(self) -> None:
         """Let go of the files; the group itself is left as it is."""
         while self._files:
-            os.close(self._files.popitem()[1])
+            os.close(self._files.pop())
 
     def cpu(self) -> CpuCounters:
         """The counters now.
@@ -80,107 +87,215 @@ class ContainerGroup:
         v1's `cpu.stat` is "nr_periods 10 nr_throttled 2 throttled_time 123", a pair per line, and
         `cpuacct.usage` nanoseconds; v2's `cpu.stat` begins "usage_usec 123" and has the same names later.
         """
-        stat = self._read("stat", 512).split()
-        if self.version == 2:
-            pairs = dict(zip(stat[::2], stat[1::2], strict=False))
-            return CpuCounters(
-                int(pairs[b"usage_usec"]) / 1e6,
-                int(pairs.get(b"nr_periods", 0)),
-                int(pairs.get(b"nr_throttled", 0)),
-            )
-        return CpuCounters(int(self._read("usage", 32)) / 1e9, int(stat[1]), int(stat[3]))
+        try:
+            stat = os.pread(self._stat, 1024, 0) if self._stat >= 0 else b""
+            usage = os.pread(self._usage, 32, 0) if self._usage >= 0 else b"0"
+        except OSError as error:
+            raise self.said(error, "read") from None
+        used = int(usage) / 1e9 if self.version == 1 else int(stat.split(None, 2)[1]) / 1e6
+        words = stat.partition(b"nr_periods")[2].split(None, 3) or _NO_PERIODS
+        return CpuCounters(used, int(words[0]), int(words[2]))
 
     def memory(self) -> int:
         """Bytes charged to it now."""
-        return int(self._read("memory", 32))
+        try:
+            return int(os.pread(self._memory, 32, 0)) if self._memory >= 0 else 0
+        except OSError as error:
+            raise self.said(error, "read") from None
 
     def memory_limit(self) -> float | None:
         """Bytes it may have; None without a limit."""
+        if self._memory < 0:
+            return None
         text = self.read_text("memory.max" if self.version == 2 else "memory.limit_in_bytes")
         return None if text == "max" or int(text) >= _NONE_V1 else float(text)
 
     def cpu_limit(self) -> float | None:
         """CPUs it may use; None without a limit."""
-        quota, period = self._quota()
-        return None if quota is None else quota / period
+        try:
+            quota, self._period = self._read_quota()
+        except OSError as error:
+            raise self.said(error, "read") from None
+        return None if quota < 0 else quota / self._period
+
+    def saved_limit(self) -> float:
+        """CPUs that it may use in one period on top, out of what it left unused before."""
+        return self._burst_set / self._period
 
     def limit_cpus(self, cpus: float | None, saved: float = 0.0) -> None:
         """So many CPUs in each of its periods, whose length stays; None for no limit.
 
-        `saved` is how much of what it did not use it may use later, on top, in one period; at most as much again.
+        What it leaves unused it may use in a later period on top, up to `saved` CPUs, and at most as much again.
+        Before, between and after the two writes, both together are no more than the larger of old and new.
         """
-        quota = None if cpus is None else max(_LEAST_QUOTA, int(cpus * self._period))
-        burst = 0 if quota is None else min(quota, int(saved * self._period))
-        before = self._burst
-        if burst < before:
-            self._write_burst(burst)
-        if self.version == 2:
-            self.write_text("cpu.max", f"{'max' if quota is None else quota} {self._period}")
-        else:
-            self.write_text("cpu.cfs_quota_us", str(-1 if quota is None else quota))
-        if burst > before:
-            self._write_burst(burst)
+        if self._no_cpu:
+            raise GroupRefusedError(self._no_cpu)
+        quota = _NO_LIMIT if cpus is None else max(_LEAST_QUOTA, int(cpus * self._period))
+        burst = min(quota, int(saved * self._period)) if self._burst >= 0 and quota > 0 else 0
+        if burst < self._burst_set:
+            self._set_burst(burst)
+        self._set_quota(cpus, quota)
+        if burst > self._burst_set:
+            self._set_burst(burst)
 
-    def _write_burst(self, burst: int) -> None:
-        name = "cpu.max.burst" if self.version == 2 else "cpu.cfs_burst_us"
-        self.write_text(name, str(burst))
-        self._burst = burst
+    def _set_burst(self, microseconds: int) -> None:
+        try:
+            os.pwrite(self._burst, f"{microseconds}\n".encode(), 0)
+        except OSError as error:
+            raise self.said(error, "written") from None
+        self._burst_set = microseconds
+
+    def _set_quota(self, cpus: float | None, quota: int) -> None:
+        text = f"{quota}" if self.version == 1 else f"{'max' if quota < 0 else quota} {self._period}"
+        try:
+            os.pwrite(self._quota, f"{text}\n".encode(), 0)
+        except OSError as error:
+            if error.errno == errno.EINVAL:
+                raise CpuRefusedError(
+                    f"{self.path} cannot have {cpus} CPUs: a group above allows less, or one below has more"
+                ) from None
+            raise self.said(error, "written") from None
+        self.cpus_set, self._quota_set = cpus, quota
 
     def limit_memory(self, count: float | None) -> None:
         """At most so many bytes; None for no limit. Raises `GroupBusyError` where more is in use.
 
         Version 2 would reclaim and then kill instead of refusing, so there it is looked at before.
         """
+        if self._memory < 0:
+            raise GroupRefusedError(
+                "memory cannot be limited: the memory controller is not on for these groups"
+            )
+        number = _NO_LIMIT if count is None else int(count)
         if self.version == 1:
-            self._limit_memory_v1(-1 if count is None else int(count))
-            return
-        if count is not None and self.memory() > count:
-            raise GroupBusyError(f"{self.path} uses more than {count:.0f} bytes; its limit stays")
-        self.write_text("memory.max", "max" if count is None else str(int(count)))
+            self._limit_memory_v1(number)
+        else:
+            if count is not None and self.memory() > count:
+                raise GroupBusyError(f"{self.path} uses more than {count:.0f} bytes; its limit stays")
+            self.write_text("memory.max", "max" if count is None else str(number))
+        self.memory_set, self._bytes_set = count, number
+
+    def cpu_limit_stands(self) -> bool:
+        """Whether nobody else has changed the limit of CPU since it was set here."""
+        try:
+            return self._quota_set is None or self._read_quota(self._period)[0] == self._quota_set
+        except OSError as error:
+            raise self.said(error, "read") from None
+
+    def memory_limit_stands(self) -> bool:
+        """The same for memory."""
+        if self._bytes_set is None:
+            return True
+        limit = self.memory_limit()
+        return (_NO_LIMIT if limit is None else limit // _PAGE) == self._bytes_set // _PAGE
 
     def read_text(self, name: str) -> str:
         """One of the group's files, "memory.oom_control" for example."""
         try:
-            return self.file(name).read_text().strip()
+            return _read(self.file(name))
         except OSError as error:
-            raise self._said(error, "read") from None
+            raise self.said(error, "read") from None
 
-    def write_text(self, name: str, text: str) -> None:
+    def write_text(self, name: str, text: str, controller: str = "") -> None:
         """Set one of the group's files."""
         try:
-            self.file(name).write_text(text)
+            _write(self.file(name, controller), text)
         except OSError as error:
-            raise self._said(error, "written") from None
+            raise self.said(error, "written") from None
 
-    def file(self, name: str) -> Path:
-        """Where a file of the group is; in version 1 its name begins with its controller's."""
-        return self._folders["" if self.version == 2 else name.partition(".")[0]] / name
+    def file(self, name: str, controller: str = "") -> str:
+        """Where a file of the group is; in version 1 below the controller its name begins with."""
+        if self.version == 2:
+            return f"{self._folders['']}/{name}"
+        controller = controller or name.partition(".")[0]
+        if controller not in self._folders:
+            raise GroupRefusedError(f"no {controller} controller is mounted here")
+        return f"{self._folders[controller]}/{name}"
+
+    def said(self, error: OSError, what: str) -> TrimtabError:
+        """An error of the kernel as a sentence; `what` could not be done to the group."""
+        if error.errno == errno.ENODEV or (error.errno == errno.ENOENT and not self._is_there()):
+            return GroupGoneError(f"the group {self.path} is gone")
+        if error.errno == errno.ENOENT:
+            return GroupRefusedError(f"the kernel has no {os.path.basename(error.filename)} for these groups")
+        if error.errno == errno.EBUSY:
+            return GroupBusyError(f"{self.path} uses more memory than that; its limit stays")
+        if error.errno in _FORBIDDEN:
+            why = f"{error.strerror}; that takes root, and control groups mounted for writing"
+            return GroupRefusedError(f"control groups cannot be {what}: {why}")
+        return TrimtabError(f"the group {self.path} cannot be {what}: {error.strerror}")
+
+    def _open(self, name: str, flags: int = os.O_RDONLY) -> int:
+        """A file of the group; `_MISSING` where the kernel has none such."""
+        if self.version == 1 and name.partition(".")[0] not in self._folders:
+            return _MISSING
+        try:
+            self._files.append(os.open(self.file(name), flags | os.O_CLOEXEC))
+        except FileNotFoundError:
+            if not self._is_there():
+                raise
+            return _MISSING
+        return self._files[-1]
+
+    def _open_quota(self, name: str) -> int:
+        try:
+            file = self._open(name, os.O_RDWR)
+        except OSError as error:
+            if error.errno not in _FORBIDDEN:
+                raise
+            self._no_cpu = str(self.said(error, "written"))
+            return self._open(name)
+        if file == _MISSING:
+            self._no_cpu = (
+                f"CPU cannot be limited, there is no {name}: the kernel was built without it, "
+                "or the cpu controller is not on for these groups"
+            )
+        return file
+
+    def _open_burst(self, name: str) -> int:
+        """Kernels before 5.14 have none."""
+        try:
+            return self._open(name, os.O_RDWR)
+        except OSError as error:
+            if error.errno not in _FORBIDDEN:
+                raise
+            return _MISSING
+
+    def _read_quota(self, period: int | None = None) -> tuple[int, int]:
+        """Microseconds of CPU in every period, and the period, read in version 1 only if it is not known.
+
+        v1 has a file for each, and -1 is no limit; v2's `cpu.max` is "50000 100000", or "max 100000" without.
+        """
+        if self._quota < 0:
+            return _NO_LIMIT, _USUAL_PERIOD
+        words = os.pread(self._quota, 64, 0).split()
+        if self.version == 2:
+            return _NO_LIMIT if words[0] == b"max" else int(words[0]), int(words[1])
+        return int(words[0]), period or int(_read(self.file("cpu.cfs_period_us")))
+
+    def _is_there(self) -> bool:
+        return all(os.path.isdir(folder) for folder in self._folders.values())
 
     def _limit_memory_v1(self, count: int) -> None:
         """The limit of memory with swap must not lie below that of memory, so it is moved out of the way."""
         both = "memory.memsw.limit_in_bytes"
-        swap = int(self.read_text(both)) if self.file(both).exists() else _NONE_V1
+        swap = int(self.read_text(both)) if os.path.exists(self.file(both)) else _NONE_V1
         if swap < _NONE_V1 and not 0 <= count <= swap:
             self.write_text(both, str(count))
         self.write_text("memory.limit_in_bytes", str(count))
 
-    def _quota(self) -> tuple[int | None, int]:
-        """Microseconds of CPU in every period, and the period; v2's `cpu.max` is "max 100000" without one."""
-        if self.version == 2:
-            quota, period = self.read_text("cpu.max").split()
-            return None if quota == "max" else int(quota), int(period)
-        quota, period = (self.read_text(f"cpu.cfs_{name}_us") for name in ("quota", "period"))
-        return None if int(quota) < 0 else int(quota), int(period)
 
-    def _read(self, name: str, most: int) -> bytes:
-        try:
-            return os.pread(self._files[name], most, 0)
-        except OSError as error:
-            raise self._said(error, "read") from None
+def _read(path: str) -> str:
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(file, 4096).decode().strip()
+    finally:
+        os.close(file)
 
-    def _said(self, error: OSError, what: str) -> TrimtabError:
-        if error.errno in _GONE:
-            return GroupGoneError(f"the group {self.path} is gone")
-        if error.errno == errno.EBUSY:
-            return GroupBusyError(f"{self.path} uses more memory than that; its limit stays")
-        return TrimtabError(f"the group {self.path} cannot be {what}: {error.strerror}")
+
+def _write(path: str, text: str) -> None:
+    file = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
+    try:
+        os.write(file, text.encode())
+    finally:
+        os.close(file)

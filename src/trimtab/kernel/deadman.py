@@ -13,13 +13,13 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from trimtab.core import TrimtabError
-from trimtab.kernel.container import ContainerGroup
+from trimtab.kernel.container import ContainerGroup, CpuRefusedError
 from trimtab.kernel.hierarchy import Hierarchy
 from trimtab.kernel.memory_trap import untrap
 
@@ -114,19 +114,35 @@ def listen(lines: BinaryIO, patience: float, free: Callable[[list[SafeLimits]], 
             known.pop(told.get("gone"), None)
 
 
-def set_free(limits: SafeLimits, hierarchy: Hierarchy) -> None:
+def set_free(everyone: Sequence[SafeLimits], hierarchy: Hierarchy) -> None:
+    """Safe limits for everyone, from those with nobody below up to pods; for some it takes a second round.
+
+    A group's limit of CPU must not be above that of a group above it, whichever of the two is set first.
+    """
+    upwards = sorted(everyone, key=lambda limits: -limits.path.count("/"))
+    for limits in [limits for limits in upwards if not _set_one_free(limits, hierarchy)]:
+        _set_one_free(limits, hierarchy)
+
+
+def _set_one_free(limits: SafeLimits, hierarchy: Hierarchy) -> bool:
     """Safe limits first, so that nobody is killed for a limit that was too small, then the killer."""
+    done = True
     try:
         group = ContainerGroup(hierarchy, limits.path)
     except TrimtabError:
-        return  # it has ended
+        return True  # it has ended
     with group:
-        with contextlib.suppress(TrimtabError):
+        try:
             group.limit_cpus(limits.cpus)
+        except CpuRefusedError:
+            done = False
+        except TrimtabError:
+            pass
         with contextlib.suppress(TrimtabError):
             group.limit_memory(limits.memory)
         with contextlib.suppress(TrimtabError):
             untrap(group)
+    return done
 
 
 def keep_watch(version: int, folders: dict[str, str], patience: float) -> None:
@@ -136,8 +152,7 @@ def keep_watch(version: int, folders: dict[str, str], patience: float) -> None:
     hierarchy = Hierarchy(version, {name: Path(folder) for name, folder in folders.items()})
 
     def free(everyone: list[SafeLimits]) -> None:
-        for limits in everyone:
-            set_free(limits, hierarchy)
+        set_free(everyone, hierarchy)
         with contextlib.suppress(OSError):
             os.write(sys.stdout.fileno(), b"freed\n")
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import resource
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -34,6 +35,13 @@ def write_whole(path: Path, content: bytes | str | Callable[[BinaryIO], None]) -
         if isinstance(error, OSError):
             raise _unwritable(path, error) from None
         raise
+
+
+def allow_many_files() -> None:
+    """Let this process keep as many files open as it may; by default it is often no more than 1024."""
+    least, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if least != most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def check_writable(path: Path) -> None:

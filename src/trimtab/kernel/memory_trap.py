@@ -49,18 +49,18 @@ class MemoryTraps:
             raise
         self._watch(container, (event, control), select.EPOLLIN)
         try:
-            folder = container.file("memory.oom_control").parent
-            (folder / "cgroup.event_control").write_text(f"{event} {control}")
+            container.write_text("cgroup.event_control", f"{event} {control}", "memory")
             container.write_text("memory.oom_control", "1")
-        except (OSError, TrimtabError) as error:
+        except TrimtabError:
             self._forget(container)
-            raise TrimtabError(f"{container.path} cannot be trapped: {error}") from None
+            raise
 
     def remove(self, container: ContainerGroup) -> None:
         """Killed again as usual when it runs out. Who stands still now dies: raise its limit first."""
-        self._forget(container)
-        with contextlib.suppress(TrimtabError):  # it may be gone
-            untrap(container)
+        if id(container) in self._files:
+            self._forget(container)
+            with contextlib.suppress(TrimtabError):  # it may be gone
+                untrap(container)
 
     def wait(self, seconds: float) -> list[ContainerGroup]:
         """Containers that have run out since the last call; waits for the first, at most so long."""
@@ -84,7 +84,7 @@ class MemoryTraps:
         try:
             return os.open(container.file(name), os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
-            raise TrimtabError(f"{container.path} cannot be trapped: {error.strerror}") from None
+            raise container.said(error, "watched for memory") from None
 
     def _watch(self, container: ContainerGroup, files: tuple[int, ...], events: int) -> None:
         self._files[id(container)] = files

@@ -18,7 +18,7 @@ from trimtab.resize.pool import Pool
 from trimtab.resize.sharing import Array, Indices, fair_limits, floors_within, grown
 
 _LEAST_CHANGE = 0.001  # CPUs; less is not worth a write
-_COLUMNS = ("pool", "cpus", "target", "used", "throttled", "fresh", "memory", "memory_used", "need", "steady")
+_COLUMNS = ("pool", "cpus", "target", "used", "throttled", "fresh", "memory", "memory_used")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,7 +27,6 @@ class Limits:
 
     slots: Indices
     values: Array
-    steady: Array | None = None
 
     def __len__(self) -> int:
         return len(self.slots)
@@ -70,6 +69,10 @@ class Controller:
     def traps(self, pool: int) -> bool:
         """Whether this pool's containers stand still until they get more memory instead of being killed."""
         return bool(self._trapping[pool])
+
+    def saves(self, pool: int) -> bool:
+        """Whether this pool's containers may use later what they leave unused, within their limits."""
+        return self._policies[self.pools[pool].policy].saves
 
     def join(self, pool: int, cpus: float = 0.0, memory: float = 0.0, memory_used: float = 0.0) -> int:
         """A container is there, with limits that are in force already or none; its slot."""
@@ -122,18 +125,13 @@ class Controller:
         sure = fair_limits(need, floor, pool, self._cpu_cap)
         sure = fair_limits(np.where(held_back, wanted, sure), sure, pool, self._cpu_cap)
         self._columns["target"][everyone] = fair_limits(wanted, sure, pool, self._cpu_cap)
-        self._columns["need"][everyone] = np.where(held_back, wanted, need)
 
     def takes(self) -> Limits:
         """Whoever is to have less, and how much that is."""
         everyone = self.slots
         target, cpus = self._columns["target"][everyone], self._columns["cpus"][everyone]
-        steady, now = self._steady(everyone, np.minimum(target, cpus)), self._columns["steady"][everyone]
-        less = (target < cpus - _LEAST_CHANGE) | ((cpus > 0) & (np.abs(steady - now) > 0.05 * now))
-        return Limits(everyone[less], np.minimum(target, cpus)[less], steady[less])
-
-    def _steady(self, slots: Indices, value: Array) -> Array:
-        return np.clip(self._columns["need"][slots], value / 2, value)
+        less = target < cpus - _LEAST_CHANGE
+        return Limits(everyone[less], target[less])
 
     def gives(self) -> Limits:
         """Whoever can have more out of what is free now."""
@@ -141,12 +139,11 @@ class Controller:
         target, cpus = self._columns["target"][everyone], self._columns["cpus"][everyone]
         value = grown(np.maximum(target, cpus), cpus, self._pool(everyone), self._cpu_cap)
         more = (value > cpus + _LEAST_CHANGE) | ((cpus == 0) & (value > 0))
-        return Limits(everyone[more], value[more], self._steady(everyone, value)[more])
+        return Limits(everyone[more], value[more])
 
     def confirm(self, limits: Limits) -> None:
         """The kernel enforces these limits of CPU now."""
         self._columns["cpus"][limits.slots] = limits.values
-        self._columns["steady"][limits.slots] = limits.values if limits.steady is None else limits.steady
 
     def confirm_memory(self, limits: Limits) -> None:
         """The kernel enforces these limits of memory now."""

@@ -1,39 +1,36 @@
 """One node: the pools' containers that run here, looked at and set through their control groups.
 
 Everything about them is asked of, and told to, a controller; the node only acts. A container that vanishes
-between a look and a write is forgotten; one that cannot be set keeps its old limit, which then counts.
+between a look and a write is forgotten; one that cannot be set keeps its old limit, which then counts. When
+somebody else sets a limit, it becomes the one that the container is left with, and ours is set again.
 """
 
 import contextlib
 import logging
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from trimtab.core import BadInputError, TrimtabError
-from trimtab.kernel import ContainerGroup, CpuCounters, GroupGoneError, Hierarchy, MemoryTraps, limit_high
+from trimtab.kernel import (
+    ContainerGroup,
+    CpuRefusedError,
+    GroupBusyError,
+    GroupGoneError,
+    Hierarchy,
+    MemoryTraps,
+    SafeLimits,
+    allow_many_files,
+)
+from trimtab.resize.above import GroupsAbove
 from trimtab.resize.controller import Controller, Limits
-from trimtab.resize.pool import Container, owner
+from trimtab.resize.member import Member
+from trimtab.resize.pool import Container, Pool, owner
 
 log = logging.getLogger(__name__)
 
-
-@dataclass(slots=True, eq=False)
-class Member:
-    """A container under management. `safe_*` are the limits it is left with at the end; None is no limit."""
-
-    container: Container
-    group: ContainerGroup
-    slot: int
-    pool: int
-    safe_cpus: float | None
-    safe_memory: float | None
-    counters: CpuCounters
-    throttles: int = 0  # periods
-    traps: int = 0  # times it ran out of memory and got more
-    refusals: int = 0  # times there was nothing to give
+_YOUNG = 20  # looks after which nobody is expected to set a container's first limits any more
+_TURN = 20  # looks in which everyone's limits are compared once with what was set
 
 
 class Node:
@@ -50,12 +47,22 @@ class Node:
         self._by_slot: dict[int, Member] = {}
         self._said: set[str] = set()
         self._at_mercy: list[Member] = []  # whom the kernel may kill until the next look
+        self._untrapped: list[Member] = []  # new ones
+        self._above = GroupsAbove(hierarchy, self._say_once)
+        self._looks = 0
+        self._young: list[tuple[int, Member]] = []  # with the look after which they no longer are
+        allow_many_files()
+
+    @property
+    def safe(self) -> dict[str, SafeLimits]:
+        """What everyone here, and every pod around them, is left with at the end; by path."""
+        return self._above.safe | {path: member.safe for path, member in self.members.items()}
 
     def rescan(self) -> list[Member]:
-        """Forget who is gone, take in who is new; the new ones."""
+        """Leave who is gone or no longer ours, take in who is new; the new ones, with nothing set yet."""
         there = {container.cgroup: container for container in self._find()}
         for path in [path for path in self.members if path not in there]:
-            self.forget(self.members[path])
+            self._leave(self.members[path])
         return [
             member
             for path, container in there.items()
@@ -65,6 +72,7 @@ class Node:
     def sample(self, seconds: float) -> None:
         """Look at everyone and tell the controller what happened in the `seconds` since the last look."""
         self._set_traps_again()
+        self._heed_others()
         slots, used, throttled = list[int](), list[float](), list[bool]()
         for member in list(self.members.values()):
             try:
@@ -75,8 +83,10 @@ class Node:
             before, member.counters = member.counters, now
             held_back = now.throttled > before.throttled
             member.throttles += now.throttled - before.throttled
+            cpus = max(0.0, now.used - before.used) / seconds
+            member.saw(cpus, seconds, held_back)
             slots.append(member.slot)
-            used.append(max(0.0, now.used - before.used) / seconds)
+            used.append(cpus)
             throttled.append(held_back)
         self._controller.observe(
             np.array(slots, dtype=np.intp), np.array(used), np.array(throttled, dtype=bool)
@@ -93,12 +103,21 @@ class Node:
 
     def set_cpus(self, limits: Limits) -> Limits:
         """Set limits of CPU; those that are in force now."""
-        steady = dict(zip(limits.slots.tolist(), (limits.steady if limits.steady is not None else limits.values).tolist(), strict=True))
-        return self._set(limits, lambda member, value: member.group.limit_cpus(steady[member.slot], value - steady[member.slot]))
+        return self._set(limits, self._limit_cpus)
+
+    def trim(self) -> None:
+        """Set quotas anew within limits that stay, where policies save."""
+        for member in list(self.members.values()):
+            try:
+                member.trim()
+            except GroupGoneError:
+                self.forget(member)
+            except TrimtabError as error:
+                self._say_once(str(error))
 
     def set_memory(self, limits: Limits) -> Limits:
         """Set limits of memory; those that are in force now. Nobody is squeezed below what it uses."""
-        return self._set(limits, _limit_memory)
+        return self._set(limits, self._limit_memory)
 
     def forget(self, member: Member) -> None:
         """It is gone, or no longer ours."""
@@ -106,6 +125,7 @@ class Node:
         member.group.close()
         self.members.pop(member.container.cgroup, None)
         self._by_slot.pop(member.slot, None)
+        self._above.leave(member.container.cgroup)
         self._controller.leave(np.array([member.slot]))
 
     def trapped(self, seconds: float) -> list[Member]:
@@ -131,74 +151,115 @@ class Node:
     def release(self) -> None:
         """Leave everyone with limits that are safe without us, and with the kernel's own killer."""
         for member in list(self.members.values()):
-            with contextlib.suppress(TrimtabError):
-                member.group.limit_cpus(member.safe_cpus)
-            if self._controller.traps(member.pool):
-                with contextlib.suppress(TrimtabError):
-                    _limit_memory(member, member.safe_memory)
-            self.forget(member)
+            self._leave(member)
         self.traps.close()
 
     def _adopt(self, container: Container) -> Member | None:
-        try:
-            pool = owner(container, self._controller.pools)
-            if pool is None:
+        with contextlib.ExitStack() as stack:
+            try:
+                pool = owner(container, self._controller.pools)
+                if pool is None:
+                    return None
+                group = stack.enter_context(ContainerGroup(self._hierarchy, container.cgroup))
+                member = self._member(container, group, pool)
+            except GroupGoneError:
                 return None
-            group = ContainerGroup(self._hierarchy, container.cgroup)
-        except GroupGoneError:
-            return None
-        except (BadInputError, TrimtabError) as error:
-            self._say_once(str(error))
-            return None
+            except (BadInputError, TrimtabError) as error:
+                self._say_once(str(error))
+                return None
+            stack.pop_all()  # its files stay open
+        self.members[container.cgroup] = member
+        self._by_slot[member.slot] = member
+        self._above.enter(container.cgroup, pool)
+        self._young.append((self._looks + _YOUNG, member))
+        if self._controller.traps(member.pool):
+            self._untrapped.append(member)
+        return member
+
+    def _member(self, container: Container, group: ContainerGroup, pool: Pool) -> Member:
         number = self._controller.pools.index(pool)
-        try:
-            safe = group.cpu_limit(), group.memory_limit()
-            traps = self._controller.traps(number)
-            cpus, memory = (0.0, 0.0) if traps else (safe[0] or 0.0, safe[1] or 0.0)
-            slot = self._controller.join(number, cpus, memory, float(group.memory()))
-            member = Member(container, group, slot, number, *safe, group.cpu())
-            self.members[container.cgroup] = member
-            self._by_slot[slot] = member
-            if traps:
-                self.traps.add(group)
-        except TrimtabError as error:
-            self._say_once(str(error))
-        return self.members.get(container.cgroup)
+        safe = SafeLimits(container.cgroup, group.cpu_limit(), group.memory_limit())
+        used, counters = float(group.memory()), group.cpu()
+        if self._controller.traps(number):
+            slot = self._controller.join(number, memory_used=used)
+        else:
+            slot = self._controller.join(number, safe.cpus or 0.0, safe.memory or 0.0, used)
+        return Member(container, group, slot, number, safe, counters, saves=self._controller.saves(number))
+
+    def _leave(self, member: Member) -> None:
+        """Safe limits first, so that nobody is killed for one that is too small, then the kernel's killer."""
+        with contextlib.suppress(TrimtabError):
+            member.group.limit_cpus(member.safe.cpus)
+        if self._controller.traps(member.pool):
+            with contextlib.suppress(TrimtabError):
+                member.limit_memory(member.safe.memory)
+        self.forget(member)
 
     def _set_traps_again(self) -> None:
         spared, self._at_mercy = self._at_mercy, []
         for member in spared:
-            if member.container.cgroup in self.members:
-                with contextlib.suppress(TrimtabError):
-                    self.traps.add(member.group)
+            self._trap(member)
 
-    def _set(self, limits: Limits, write: Callable[[Member, float], None]) -> Limits:
-        done = np.zeros(len(limits), dtype=bool)
-        for at, (slot, value) in enumerate(zip(limits.slots.tolist(), limits.values.tolist(), strict=True)):
+    def _trap(self, member: Member) -> None:
+        if self.members.get(member.container.cgroup) is member:
+            try:
+                self.traps.add(member.group)
+            except GroupGoneError:
+                pass  # the next look forgets it
+            except TrimtabError as error:
+                self._say_once(str(error))
+
+    def _set(self, limits: Limits, write: Callable[[Member, float], float]) -> Limits:
+        """`write` sets one limit and says which is in force then."""
+        self._above.widen()
+        while self._untrapped:
+            self._trap(self._untrapped.pop())
+        slots, values = list[int](), list[float]()
+        for slot, value in zip(limits.slots.tolist(), limits.values.tolist(), strict=True):
             member = self._by_slot.get(slot)
             if member is None:
                 continue
             try:
-                write(member, value)
-                done[at] = True
+                values.append(write(member, value))
+                slots.append(slot)
             except GroupGoneError:
                 self.forget(member)
+            except GroupBusyError:
+                pass  # it keeps what it has
             except TrimtabError as error:
                 self._say_once(str(error))
-        return Limits(limits.slots[done], limits.values[done], None if limits.steady is None else limits.steady[done])
+        return Limits(np.array(slots, dtype=np.intp), np.array(values))
+
+    def _limit_cpus(self, member: Member, value: float) -> float:
+        try:
+            member.limit_cpus(value)
+            return value
+        except CpuRefusedError:
+            most = self._above.most_cpus(member.container.cgroup)
+            if most is None or most >= value:
+                raise
+            member.limit_cpus(most)
+            return most
+
+    def _limit_memory(self, member: Member, value: float) -> float:
+        member.limit_memory(value)
+        return value
+
+    def _heed_others(self) -> None:
+        """Look at limits that somebody else may have set: of new ones every time, of all others in turn."""
+        self._looks += 1
+        self._young = [(until, member) for until, member in self._young if until > self._looks]
+        in_turn = list(self.members.values())[self._looks % _TURN :: _TURN]
+        for member in [*(member for _, member in self._young), *in_turn]:
+            if self.members.get(member.container.cgroup) is member:
+                try:
+                    member.heed_others()
+                except GroupGoneError:
+                    pass  # the next look at its CPU forgets it
+                except TrimtabError as error:
+                    self._say_once(str(error))
 
     def _say_once(self, sentence: str) -> None:
         if sentence not in self._said:
             self._said.add(sentence)
             log.warning(sentence)
-
-
-def _limit_memory(member: Member, value: float | None) -> None:
-    """Set the limit, and in version 2 where slowing down begins; raising and lowering in the safe order."""
-    before = member.group.memory_limit()
-    raising = value is None or (before is not None and value > before)
-    if member.group.version == 2 and not raising:
-        limit_high(member.group, value)
-    member.group.limit_memory(value if value is None else math.floor(value))
-    if member.group.version == 2 and raising:
-        limit_high(member.group, value)

@@ -1,15 +1,32 @@
-"""What an agent is doing, for people to look at: written down once a second, read by `trimtab top`."""
+"""What an agent or a controller is doing, for people: written down once a second, read by `trimtab top`."""
 
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any, Protocol
 
 from trimtab.core import NotFoundError, home
 from trimtab.kernel import write_whole
-from trimtab.resize.agent import Agent
+from trimtab.resize.controller import Controller
+from trimtab.resize.member import Member
 
 _COLUMNS = ("cpus", "used", "memory", "memory_used")
 STALE = 5.0  # s after which an agent that wrote nothing is not running
+
+
+class Watched(Protocol):
+    """An agent, alone or under a controller."""
+
+    @property
+    def late(self) -> int: ...
+    @property
+    def lock(self) -> AbstractContextManager[Any]: ...
+    @property
+    def controller(self) -> Controller: ...
+    @property
+    def members(self) -> Sequence[Member]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +46,17 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """All containers of an agent at `time` (seconds since the epoch)."""
+    """Containers at `time` (seconds since the epoch): an agent's, or a controller's busiest ones."""
 
     time: float
     late: int  # periods that began too late
     caps: dict[str, tuple[float, float]]  # CPUs and bytes, by pool
     rows: tuple[Row, ...]
+    given: dict[str, tuple[float, float]] = field(default_factory=dict)  # of the caps, to all together
+    hidden: int = 0  # containers that are there but have no row
 
 
-def status_of(agent: Agent, time: float) -> Status:
+def status_of(agent: Watched, time: float) -> Status:
     """A snapshot."""
     pools = agent.controller.pools
     with agent.lock:
@@ -57,21 +76,48 @@ def status_of(agent: Agent, time: float) -> Status:
             )
             for member in agent.members
         )
-    return Status(time, agent.late, {pool.name: (pool.cpu, pool.memory) for pool in pools}, rows)
+    given = {
+        pool.name: (
+            sum(row.cpus for row in rows if row.pool == pool.name),
+            sum(row.memory for row in rows if row.pool == pool.name),
+        )
+        for pool in pools
+    }
+    return Status(time, agent.late, {pool.name: (pool.cpu, pool.memory) for pool in pools}, rows, given)
 
 
 def write_status(status: Status, path: Path | None = None) -> None:
     """Keep it where `read_status` looks."""
-    write_whole(path or _place(), json.dumps(asdict(status)))
+    write_whole(path or agent_place(), json.dumps(asdict(status)))
 
 
 def read_status(now: float, path: Path | None = None) -> Status:
-    """The latest snapshot; an error where no agent has written one lately."""
-    place = path or _place()
+    """The latest snapshot, a controller's before an agent's; an error where nobody has written one lately."""
+    if path is None and controller_place().exists():
+        try:
+            return _read(now, controller_place())
+        except NotFoundError:
+            if not agent_place().exists():
+                raise
+    return _read(now, path or agent_place())
+
+
+def agent_place() -> Path:
+    """Where an agent's snapshot is."""
+    return home() / "agent.json"
+
+
+def controller_place() -> Path:
+    """Where a controller's is."""
+    return home() / "controller.json"
+
+
+def _read(now: float, place: Path) -> Status:
     try:
         told = json.loads(place.read_text(encoding="utf-8"))
         rows = tuple(Row(**row) for row in told["rows"])
-        status = Status(told["time"], told["late"], {k: tuple(v) for k, v in told["caps"].items()}, rows)
+        caps, given = ({k: tuple(v) for k, v in told[name].items()} for name in ("caps", "given"))
+        status = Status(told["time"], told["late"], caps, rows, given, told["hidden"])
     except FileNotFoundError:
         raise NotFoundError("no agent runs here; start one with trimtab agent --pools FILE") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -79,7 +125,3 @@ def read_status(now: float, path: Path | None = None) -> Status:
     if now - status.time > STALE:
         raise NotFoundError(f"the agent was last heard of {now - status.time:.0f} s ago; start it again")
     return status
-
-
-def _place() -> Path:
-    return home() / "agent.json"

@@ -135,7 +135,9 @@ def _score(seen: Observed) -> dict[str, float]:
     latency = np.where(answered, seen.latency, np.inf)
     slack = np.maximum(seen.limit - seen.used, 0.0)
     slack = slack[~np.isnan(slack)]
-    p50, p99, p999 = (float(np.quantile(latency, level, method="higher")) * 1e3 for level in (0.5, 0.99, 0.999))
+    p50, p99, p999 = (
+        float(np.quantile(latency, level, method="higher")) * 1e3 for level in (0.5, 0.99, 0.999)
+    )
     return {
         "p50_ms": p50,
         "p99_ms": p99,

@@ -58,12 +58,12 @@ def _after(policy: CpuPolicy, setting: Setting, used: Array) -> Array:
     return limit
 
 
-def _limits(cpus: Sequence[float] | Array, memory: Sequence[float] | Array, setting: Setting) -> tuple[Limit, ...]:
+def _limits(
+    cpus: Sequence[float] | Array, memory: Sequence[float] | Array, setting: Setting
+) -> tuple[Limit, ...]:
     fits = min(1.0, setting.cpus / float(np.sum(cpus)))
     fits_memory = min(1.0, setting.memory / float(np.sum(memory)))
-    return tuple(
-        Limit(float(c) * fits, float(m) * fits_memory) for c, m in zip(cpus, memory, strict=True)
-    )
+    return tuple(Limit(float(c) * fits, float(m) * fits_memory) for c, m in zip(cpus, memory, strict=True))
 
 
 def _more_after_a_kill(limit: Limit) -> Limit:

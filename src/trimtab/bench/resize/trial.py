@@ -77,9 +77,7 @@ def observe(
 
 
 @contextlib.contextmanager
-def _sized(
-    setting: Setting, services: Services, policy: CpuPolicy, hierarchy: Hierarchy
-) -> Iterator[None]:
+def _sized(setting: Setting, services: Services, policy: CpuPolicy, hierarchy: Hierarchy) -> Iterator[None]:
     """A real agent in a thread, for as long as the context lasts."""
     select = (Selector(f"{services.group}/*"),)
     pool = Pool("bench", setting.cpus, setting.memory, select, policy=policy.name)

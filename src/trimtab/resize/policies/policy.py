@@ -49,6 +49,7 @@ class CpuPolicy(Protocol):
 
     With `traps`, memory is ours as well: who runs out stands still until it gets more. A policy without it
     begins with the limits that containers are found with, and leaves those of memory, and killing, alone.
+    With `saves`, what a container leaves unused it may use in a later period, within its limit.
     """
 
     @property
@@ -56,6 +57,9 @@ class CpuPolicy(Protocol):
 
     @property
     def traps(self) -> bool: ...
+
+    @property
+    def saves(self) -> bool: ...
 
     def wanted(self, period: CpuPeriod) -> Array | Wishes:
         """CPUs each container should have next; what a pool cannot give is shared fairly afterwards."""

@@ -17,10 +17,10 @@ from trimtab.resize.policies.policy import CpuPeriod, Indices, Memory, Wishes
 class TrackingSettings:
     """How fast things fade, and how much room there is above use."""
 
-    headroom: float = 0.25  # of the recent peak
-    margin: float = 0.33  # of the mean use, that belongs to what is needed
+    headroom: float = 0.5  # of the recent peak
+    margin: float = 0.2  # of the mean use, that belongs to what is needed
     peak_half_life: float = 2.0  # s in which the recent peak fades by half towards use
-    mean_half_life: float = 1.0  # s for the mean
+    mean_half_life: float = 0.5  # s for the mean
     crest_half_life: float = 60.0  # s for the crest
     still: float = 0.05  # relative change of a limit that is not worth a write, where it would shrink
     doublings: float = 4.0  # at most so many in a row
@@ -33,6 +33,7 @@ class Tracking:
     settings: TrackingSettings = field(default_factory=TrackingSettings)
     name: str = "trimtab"
     traps: bool = True
+    saves: bool = True
     _seen: Memory = field(
         init=False, repr=False, default_factory=lambda: Memory(peak=0.0, mean=0.0, crest=0.0, streak=0.0)
     )

@@ -1,0 +1,109 @@
+"""A node's containers while somebody answers for them, and a dead man's switch for when nobody can."""
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from trimtab.core import Clock, TrimtabError
+from trimtab.kernel import DeadManSwitch, Hierarchy, SafeLimits, mounted
+from trimtab.resize.controller import Controller, Limits
+from trimtab.resize.discovery import Discovery
+from trimtab.resize.member import Member
+from trimtab.resize.node import Node
+from trimtab.resize.pool import Container
+
+log = logging.getLogger(__name__)
+
+Find = Callable[[], Sequence[Container]]
+
+
+class Keeper:
+    """Looks, sets limits and tells the controller what is in force; `close` puts everything back."""
+
+    def __init__(
+        self, controller: Controller, hierarchy: Hierarchy | None, find: Find | None, clock: Clock
+    ) -> None:
+        found = hierarchy or mounted()
+        if found is None:
+            raise TrimtabError("no control groups are mounted on this machine; nothing can be sized")
+        self.controller = controller
+        self.lock = threading.RLock()
+        self._hierarchy = found
+        self._clock = clock
+        self._closing = contextlib.ExitStack()
+        find = find or self._closing.enter_context(Discovery(found, controller.pools))
+        self.node = Node(controller, found, find)
+        self._switch: DeadManSwitch | None = None
+        self._guarded: dict[str, SafeLimits] = {}
+        self._looked = clock.monotonic()
+
+    def watch(self) -> None:
+        """From now on a second process sets everyone free when this one dies or hangs."""
+        self._switch = DeadManSwitch(self._hierarchy)
+
+    def look(self) -> tuple[float, list[Member]]:
+        """What happened in the seconds since the last look, for the controller; and who is new."""
+        now = self._clock.monotonic()
+        seconds, self._looked = max(now - self._looked, 1e-3), now
+        self._beat()
+        self.node.sample(seconds)
+        new = self.node.rescan()
+        self._guard()  # before anything is set
+        self.node.trim()
+        return seconds, new
+
+    def set_cpus(self, limits: Limits) -> Limits:
+        """Set limits of CPU; those that are in force."""
+        done = self.node.set_cpus(limits)
+        self.controller.confirm(done)
+        return done
+
+    def set_memory(self, limits: Limits) -> Limits:
+        """Set limits of memory; those that are in force."""
+        done = self.node.set_memory(limits)
+        self.controller.confirm_memory(done)
+        return done
+
+    def set_first_memory(self, limits: Limits) -> None:
+        """The same for new ones. Who uses more than that keeps what it uses, which then is what it has."""
+        done = self.set_memory(limits)
+        for slot in np.setdiff1d(limits.slots, done.slots):
+            used = max(1.0, self.of(int(slot), "memory_used"))
+            self.controller.confirm_memory(Limits(np.array([slot]), np.array([used])))
+
+    def of(self, slot: int, column: str) -> float:
+        """What the controller knows of one container."""
+        return float(self.controller.column(column)[np.searchsorted(self.controller.slots, slot)])
+
+    def close(self) -> None:
+        """Put safe limits and the killer back."""
+        with self.lock:
+            self.node.release()
+            self._closing.close()
+            if self._switch is not None:
+                self._switch.end()
+
+    def _guard(self) -> None:
+        """Tell the dead man's switch whom to care for, and whom no more."""
+        if self._switch is None:
+            return
+        safe = self.node.safe
+        for path in self._guarded.keys() - safe.keys():
+            self._switch.gone(path)
+        for path, limits in safe.items():
+            if self._guarded.get(path) is not limits:
+                self._switch.guard(limits)
+        self._guarded = safe
+
+    def _beat(self) -> None:
+        """A sign of life. Who does not listen may have set everyone free: then all is set again."""
+        if self._switch is None or self._switch.beat():
+            return
+        log.warning("limits have been put back while this agent was not heard of; they are set again")
+        if not self._switch.alive:
+            self._switch = DeadManSwitch(self._hierarchy)
+            self._guarded.clear()
+        self.node.set_again()

@@ -1,0 +1,97 @@
+"""A node's side of the stream: open it, say something, hear something. For agents, and for who plays one."""
+
+import asyncio
+import math
+import time
+from collections import deque
+from typing import Any, Self
+
+import grpc
+import grpc.aio
+
+from trimtab.core import TrimtabError
+from trimtab.resize.link.certificates import CONTROLLER
+from trimtab.resize.link.joining import Membership
+from trimtab.resize.link.server import METHOD, SERVICE
+from trimtab.resize.link.wire import MOST_BYTES, Hello, Message, Post, Welcome, WireError
+
+_GREETING = 5.0  # s in which the controller has to answer
+_OPTIONS = (
+    ("grpc.ssl_target_name_override", CONTROLLER),
+    ("grpc.max_receive_message_length", MOST_BYTES),
+    ("grpc.use_local_subchannel_pool", 1),  # every line has a connection of its own
+)
+
+
+class LineError(TrimtabError):
+    """The controller cannot be reached, or has closed the stream; the sentence says why."""
+
+
+class Line:
+    """A stream to the controller; every message is sent whole and in order."""
+
+    def __init__(self, membership: Membership) -> None:
+        self.post = Post()
+        self.answered = -math.inf  # monotonic, s: when that was said which the controller heard last
+        self._address = membership.address
+        credentials = grpc.ssl_channel_credentials(
+            membership.authority, membership.key, membership.certificate
+        )
+        self._channel = grpc.aio.secure_channel(membership.address, credentials, options=_OPTIONS)
+        self._call: Any = self._channel.stream_stream(f"/{SERVICE}/{METHOD}")()
+        self._sending = asyncio.Lock()
+        self._sent: deque[tuple[int, float]] = deque()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
+        await self.close()
+
+    async def greet(self) -> Welcome:
+        """Say hello and hear the pools."""
+        try:
+            async with asyncio.timeout(_GREETING):
+                await self.say(Hello())
+                welcome = await self.hear()
+        except TimeoutError:
+            raise LineError(f"the controller at {self._address} does not answer") from None
+        if not isinstance(welcome, Welcome):
+            raise WireError("the controller does not greet")
+        return welcome
+
+    async def say(self, message: Message) -> int:
+        """Send it; its number."""
+        async with self._sending:
+            packed = self.post.pack(message)
+            number = self.post.sent
+            self._sent.append((number, time.monotonic()))
+            try:
+                await self._call.write(packed)
+            except (grpc.RpcError, asyncio.InvalidStateError) as error:
+                raise self._broken(error) from None
+        return number
+
+    async def hear(self) -> Message:
+        """The next message, whenever it comes."""
+        try:
+            data = await self._call.read()
+        except grpc.RpcError as error:
+            raise self._broken(error) from None
+        if data is grpc.aio.EOF:
+            raise LineError(f"the controller at {self._address} has closed the stream")
+        message = self.post.unpack(data)
+        while self._sent and self._sent[0][0] <= self.post.acknowledged:
+            self.answered = self._sent.popleft()[1]
+        return message
+
+    async def close(self) -> None:
+        """Hang up."""
+        self._call.cancel()
+        await self._channel.close()
+
+    def _broken(self, error: Exception) -> LineError:
+        code = error.code() if isinstance(error, grpc.aio.AioRpcError) else None
+        if code is grpc.StatusCode.INVALID_ARGUMENT and isinstance(error, grpc.aio.AioRpcError):
+            return LineError(f"the controller at {self._address} refuses: {error.details()}")
+        return LineError(f"the controller at {self._address} cannot be reached")

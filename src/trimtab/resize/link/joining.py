@@ -1,0 +1,221 @@
+"""How a node becomes one: it shows a token and gets a certificate.
+
+The node first fetches the authority's certificate from whoever answers, and believes it only where its
+fingerprint is the token's. Its secret goes over a connection that this certificate vouches for, and its own
+key never leaves it.
+"""
+
+import contextlib
+import http.client
+import json
+import logging
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from trimtab.core import BadInputError, Clock, NotFoundError, RealClock, StorageError, TrimtabError
+from trimtab.kernel import write_whole
+from trimtab.resize.link.certificates import (
+    CONTROLLER,
+    Authority,
+    fingerprint,
+    request_certificate,
+    write_secret,
+)
+from trimtab.resize.link.token import Token, Tokens, split_address
+
+_MOST = 16_384  # bytes of a request or an answer
+_WAIT = 5.0  # s for the other side to speak
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """What a node has once it has joined: its name, where the controller is, and its certificate."""
+
+    node: str
+    address: str  # "host:port" for the stream
+    authority: bytes
+    certificate: bytes
+    key: bytes
+
+    def write(self, folder: Path) -> None:
+        """Keep it; only its owner can read the key."""
+        write_secret(folder / "node.key", self.key)
+        write_whole(folder / "node.pem", self.certificate)
+        write_whole(folder / "authority.pem", self.authority)
+        write_whole(folder / "node.json", json.dumps({"node": self.node, "address": self.address}))
+
+    @classmethod
+    def read(cls, folder: Path) -> "Membership":
+        """What was kept; an error where this node has not joined."""
+        try:
+            told = json.loads((folder / "node.json").read_text(encoding="utf-8"))
+            pems = [(folder / name).read_bytes() for name in ("authority.pem", "node.pem", "node.key")]
+            split_address(told["address"])
+            return cls(str(told["node"]), told["address"], *pems)
+        except FileNotFoundError:
+            raise NotFoundError(
+                "this node has not joined a controller; run trimtab agent join TOKEN with a token that "
+                "trimtab up prints, or size this node alone with trimtab agent --pools FILE"
+            ) from None
+        except (OSError, ValueError, KeyError, TypeError, BadInputError):
+            raise StorageError(f"{folder} is damaged; run trimtab agent join with a new token") from None
+
+
+def issue(authority: Authority, node: str, address: str) -> Membership:
+    """A node's membership without a token, for whoever has the authority at hand."""
+    key, request = request_certificate(node)
+    name, certificate = authority.sign(request)
+    return Membership(name, address, authority.certificate, certificate, key)
+
+
+def join(token: Token, node: str) -> Membership:
+    """Ask for a certificate; `node` is what the controller will call this node."""
+    host, _ = split_address(token.address)
+    key, request = request_certificate(node)
+    anyone = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    anyone.check_hostname, anyone.verify_mode = False, ssl.CERT_NONE
+    authority = _told(token.address, anyone, "GET", "/ca")
+    try:
+        matches = fingerprint(authority) == token.fingerprint
+    except ValueError:
+        matches = False
+    if not matches:
+        raise BadInputError(
+            f"whoever answers at {token.address} is not the controller that made this token; nothing was sent"
+        )
+    known = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    known.load_verify_locations(cadata=authority.decode())
+    body = json.dumps({"secret": token.secret, "request": request.decode()}).encode()
+    try:
+        told = json.loads(_told(token.address, known, "POST", "/join", body))
+        port, certificate = int(told["port"]), str(told["certificate"]).encode()
+    except (ValueError, KeyError, TypeError):
+        raise BadInputError(f"the controller at {token.address} answers in a way that is not ours") from None
+    shown = f"[{host}]" if ":" in host else host
+    return Membership(node, f"{shown}:{port}", authority, certificate, key)
+
+
+def _told(address: str, context: ssl.SSLContext, method: str, path: str, body: bytes | None = None) -> bytes:
+    """What the join server answers; its refusal as an error of ours."""
+    connection = _Connection(address, context)
+    try:
+        connection.request(method, path, body)
+        answer = connection.getresponse()
+        text = answer.read(_MOST)
+    except (OSError, http.client.HTTPException) as error:
+        why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise NotFoundError(f"no controller answers at {address}: {why}") from None
+    finally:
+        connection.close()
+    if answer.status != 200:
+        raise BadInputError(text.decode(errors="replace") or f"the controller refuses: {answer.reason}")
+    return text
+
+
+class _Connection(http.client.HTTPSConnection):
+    """To an address, where the certificate has the controller's name and not the host's."""
+
+    def __init__(self, address: str, context: ssl.SSLContext) -> None:
+        host, port = split_address(address)
+        super().__init__(host, port, timeout=_WAIT, context=context)
+        self._tls = context
+
+    def connect(self) -> None:
+        http.client.HTTPConnection.connect(self)
+        self.sock = self._tls.wrap_socket(self.sock, server_hostname=CONTROLLER)
+
+
+@contextlib.contextmanager
+def join_server(
+    address: str,
+    authority: Authority,
+    tokens: Tokens,
+    port: int,
+    clock: Clock | None = None,
+) -> Iterator[int]:
+    """Let nodes join at "host:port" while the context lasts; its port.
+
+    `port` is where the controller's streams are.
+    """
+    host, wanted = split_address(address)
+    now = (clock or RealClock()).now
+    one_at_a_time = threading.Lock()
+
+    def signed(told: Any) -> bytes:
+        if not isinstance(told, dict) or not all(isinstance(told.get(k), str) for k in ("secret", "request")):
+            raise BadInputError("a node that joins sends its token's secret and a request")
+        with one_at_a_time:
+            tokens.use(told["secret"], now())
+            name, certificate = authority.sign(told["request"].encode())
+        log.info("the node %s has joined", name)
+        return json.dumps({"port": port, "certificate": certificate.decode()}).encode()
+
+    class Handler(BaseHTTPRequestHandler):
+        """The authority's certificate, and joining."""
+
+        timeout = _WAIT
+
+        def do_GET(self) -> None:
+            """Anyone may see the authority's certificate."""
+            if self.path == "/ca":
+                self._answer(200, authority.certificate)
+            else:
+                self._answer(404, b"there is only /ca and /join here")
+
+        def do_POST(self) -> None:
+            """A node joins."""
+            try:
+                length = int(self.headers.get("Content-Length") or 0)
+                if self.path != "/join" or not 0 < length <= _MOST:
+                    raise BadInputError(f"a request to /join has up to {_MOST} bytes")
+                self._answer(200, signed(json.loads(self.rfile.read(length))))
+            except TrimtabError as error:
+                self._answer(403, str(error).encode())
+            except (ValueError, RecursionError):
+                self._answer(400, b"a request to /join is JSON")
+
+        def _answer(self, status: int, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Say nothing."""
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*authority.server_files)
+    server = _Server(host, wanted, Handler, context)
+    thread = threading.Thread(target=server.serve_forever, name="join", daemon=True)
+    thread.start()
+    try:
+        yield int(server.server_address[1])
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    """Every connection shakes hands in a thread of its own, so that nobody holds up the others."""
+
+    def __init__(
+        self, host: str, port: int, handler: type[BaseHTTPRequestHandler], context: ssl.SSLContext
+    ) -> None:
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        try:
+            super().__init__((host, port), handler)
+        except OSError as error:
+            raise StorageError(f"nodes cannot join at {host}:{port}: {error.strerror}") from None
+        self.socket = context.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Whoever hangs up, is slow or speaks no TLS is not worth a line."""

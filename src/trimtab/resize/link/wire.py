@@ -1,0 +1,311 @@
+"""What a controller and its agents say to one another: packed bytes, refused unless every part is right.
+
+A message is a header and up to four sections of rows, little endian. The header says which stream it belongs
+to (`session`), its number in its direction (`sequence`), and the last number heard from the other side
+(`heard`): so either end knows what the other knew, and nothing said before or elsewhere counts again.
+"""
+
+import json
+import math
+import struct
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trimtab.core import TrimtabError, from_plain, one_line, to_plain
+from trimtab.resize.pool import Pool
+
+VERSION = 1
+_MAGIC = b"TTRM"
+# Magic, version, kind, session, sequence, heard, seconds, and how many rows each section has.
+_HEADER = struct.Struct("<4sBBxxQQQd4I")
+
+ROW = np.dtype(
+    [
+        ("slot", "<u4"),
+        ("throttled", "<u4"),  # periods since the last report in which its limit held it back
+        ("used", "<f8"),  # CPUs since the last report
+        ("cpus", "<f8"),  # limit in force; 0 where none has been set
+        ("memory", "<f8"),  # bytes, limit in force; 0 where none has been set
+        ("memory_used", "<f8"),  # bytes
+    ]
+)
+LIMIT = np.dtype([("slot", "<u4"), ("value", "<f8")])  # CPUs or bytes
+_JOIN = np.dtype([("slot", "<u4"), ("pool", "<u4"), ("length", "<u4")])
+_LEAVE = np.dtype("<u4")
+_TEXT = np.dtype("u1")
+
+MOST_CONTAINERS = 16_384  # of one node
+MOST_BYTES = 4 * 2**20  # of one message
+_MOST_SLOT = 4 * MOST_CONTAINERS
+_MOST_CPUS = 1e6
+_MOST_MEMORY = 2.0**60
+_MOST_SECONDS = 1e6
+_MOST_PATH = 4096  # bytes
+_MOST_OF_ROW = np.array([_MOST_CPUS, _MOST_CPUS, _MOST_MEMORY, _MOST_MEMORY])
+
+Rows = NDArray[Any]
+
+
+class WireError(TrimtabError):
+    """A message that is not one of ours, was heard before, or says something that cannot be."""
+
+
+def limits(slots: Any = (), values: Any = ()) -> Rows:
+    """Rows of limits."""
+    rows = np.empty(len(slots), LIMIT)
+    rows["slot"], rows["value"] = slots, values
+    return rows
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """Agent: here I am; who I am is in my certificate."""
+
+
+@dataclass(frozen=True)
+class Welcome:
+    """Controller: these are the pools, and how long I may be silent."""
+
+    pools: tuple[Pool, ...]
+    patience: float  # s
+
+    @cached_property
+    def text(self) -> bytes:
+        """The pools as they are sent; the same for every node."""
+        return json.dumps(to_plain(self.pools)).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """A container that the last report did not have; what is in force is in its row."""
+
+    slot: int
+    pool: int
+    path: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Report:
+    """Agent, every period: all containers here, and who came and went. Leaves come before joins."""
+
+    seconds: float  # since the last one
+    rows: Rows
+    joins: tuple[Join, ...] = ()
+    leaves: Rows = field(default_factory=lambda: np.empty(0, _LEAVE))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Orders:
+    """Controller, for every report, and when memory is needed elsewhere: first take, then give."""
+
+    cpu_takes: Rows = field(default_factory=limits)
+    cpu_gives: Rows = field(default_factory=limits)
+    memory_takes: Rows = field(default_factory=limits)
+    memory_gives: Rows = field(default_factory=limits)
+    urgent: bool = False  # somebody elsewhere stands still: say at once what became of it
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Agent: this container stands still for want of memory."""
+
+    slot: int
+    used: float  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Relief:
+    """Controller: it gets this limit; none means that there is nothing to give."""
+
+    slot: int
+    memory: float | None  # bytes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Confirm:
+    """Agent: after urgent orders, the limits of memory that are in force."""
+
+    memory: Rows
+
+
+Message = Hello | Welcome | Report | Orders | Ask | Relief | Confirm
+_KINDS: tuple[type[Message], ...] = (Hello, Welcome, Report, Orders, Ask, Relief, Confirm)
+
+
+class Post:
+    """One end of a stream: numbers what is sent, and refuses what is out of turn."""
+
+    def __init__(self, session: int = 0) -> None:
+        self.session = session  # 0 until the controller has named it
+        self.sent = 0  # the last number sent
+        self.heard = 0  # the last number heard
+        self.acknowledged = 0  # the last number that the other side had heard
+
+    def pack(self, message: Message) -> bytes:
+        """The next message to send."""
+        self.sent += 1
+        seconds, counts, body = _packed(message)
+        kind = _KINDS.index(type(message))
+        header = _HEADER.pack(_MAGIC, VERSION, kind, self.session, self.sent, self.heard, seconds, *counts)
+        return b"".join((header, *body))
+
+    def unpack(self, data: bytes) -> Message:
+        """The message that these bytes are; raises `WireError` and changes nothing where they are none."""
+        if not _HEADER.size <= len(data) <= MOST_BYTES:
+            raise WireError(f"a message of {len(data)} bytes cannot be one")
+        magic, version, kind, session, sequence, heard, seconds, *counts = _HEADER.unpack_from(data)
+        if magic != _MAGIC:
+            raise WireError("a message does not begin as ours do")
+        if version != VERSION:
+            raise WireError(
+                f"a message is of version {version}; this side speaks {VERSION}: install the same"
+            )
+        if kind >= len(_KINDS):
+            raise WireError(f"there is no message of kind {kind}")
+        self._check_turn(_KINDS[kind], session, sequence, heard)
+        message = _unpacked(_KINDS[kind], seconds, counts, data)
+        self.session = session or self.session
+        self.heard, self.acknowledged = sequence, heard
+        return message
+
+    def _check_turn(self, kind: type[Message], session: int, sequence: int, heard: int) -> None:
+        if kind is Hello or kind is Welcome:
+            if self.heard or (session == 0) != (kind is Hello):
+                raise WireError("a greeting came in the middle of a conversation")
+        elif not self.session or session != self.session:
+            raise WireError("a message belongs to another stream")
+        if sequence <= self.heard:
+            raise WireError(f"message {sequence} has been heard before, or was overtaken")
+        if not self.acknowledged <= heard <= self.sent:
+            raise WireError(f"a message answers number {heard}, which was not the last that was said")
+
+
+def _packed(message: Message) -> tuple[float, tuple[int, int, int, int], tuple[bytes, ...]]:
+    """What the header says of a message, and its sections."""
+    match message:
+        case Report(seconds, rows, joins, leaves):
+            paths = [join.path.encode() for join in joins]
+            table = np.array(
+                [(join.slot, join.pool, len(path)) for join, path in zip(joins, paths, strict=True)], _JOIN
+            )
+            text = b"".join(paths)
+            counts = len(rows), len(leaves), len(joins), len(text)
+            return seconds, counts, (rows.tobytes(), leaves.tobytes(), table.tobytes(), text)
+        case Orders(a, b, c, d, urgent):
+            body = a.tobytes(), b.tobytes(), c.tobytes(), d.tobytes()
+            return float(urgent), (len(a), len(b), len(c), len(d)), body
+        case Ask(slot, used):
+            return 0.0, (1, 0, 0, 0), (limits([slot], [used]).tobytes(),)
+        case Relief(slot, memory):
+            return 0.0, (1, 0, 0, 0), (limits([slot], [memory or 0.0]).tobytes(),)
+        case Confirm(memory):
+            return 0.0, (len(memory), 0, 0, 0), (memory.tobytes(),)
+        case Welcome():
+            return message.patience, (0, 0, 0, len(message.text)), (message.text,)
+        case Hello():
+            return 0.0, (0, 0, 0, 0), ()
+
+
+def _unpacked(kind: type[Message], seconds: float, counts: list[int], data: bytes) -> Message:
+    if not 0 <= seconds <= _MOST_SECONDS:
+        raise WireError(f"a period of {seconds} s cannot be")
+    if kind is Report:
+        rows, leaves, table, text = _sections(data, counts, (ROW, _LEAVE, _JOIN, _TEXT))
+        _check_rows(rows)
+        _check_slots(leaves)
+        return Report(seconds, rows, _joins(table, text), leaves)
+    if kind is Welcome:
+        *others, text = _sections(data, counts, (LIMIT, LIMIT, LIMIT, _TEXT))
+        _none(others)
+        return Welcome(_pools(text), seconds)
+    sections = _sections(data, counts, (LIMIT,) * 4)
+    for section in sections:
+        _check_limits(section)
+    if kind is Orders:
+        takes, gives, memory_takes, memory_gives = sections
+        return Orders(takes, gives, memory_takes, memory_gives, urgent=seconds > 0)
+    first, *others = sections
+    _none(others)
+    if kind is Confirm:
+        return Confirm(first)
+    if len(first) != (0 if kind is Hello else 1):
+        raise WireError(f"a message of this kind does not have {len(first)} rows")
+    if kind is Hello:
+        return Hello()
+    slot, value = first[0].item()
+    return Ask(slot, value) if kind is Ask else Relief(slot, value or None)
+
+
+def _sections(data: bytes, counts: list[int], kinds: tuple[np.dtype[Any], ...]) -> list[Rows]:
+    """The rows of each section; together they must be all that follows the header."""
+    need = sum(count * kind.itemsize for count, kind in zip(counts, kinds, strict=True))
+    if _HEADER.size + need != len(data):
+        raise WireError(f"a message announces {need} bytes and has {len(data) - _HEADER.size}")
+    sections, at = [], _HEADER.size
+    for count, kind in zip(counts, kinds, strict=True):
+        sections.append(np.frombuffer(data, kind, count, at))
+        at += count * kind.itemsize
+    return sections
+
+
+def _check_rows(rows: Rows) -> None:
+    _check_slots(rows["slot"])
+    numbers = rows.view("<f8").reshape(len(rows), ROW.itemsize // 8)[:, 1:]
+    if not ((numbers >= 0) & (numbers <= _MOST_OF_ROW)).all():
+        raise WireError("a report has a number that cannot be")
+
+
+def _check_limits(rows: Rows) -> None:
+    if not len(rows):
+        return
+    _check_slots(rows["slot"])
+    if not ((rows["value"] >= 0) & (rows["value"] <= _MOST_MEMORY)).all():
+        raise WireError("a limit cannot be that")
+
+
+def _check_slots(slots: Rows) -> None:
+    """Each once, in order, and not more than a node can have."""
+    if len(slots) and (slots[-1] >= _MOST_SLOT or (slots[1:] <= slots[:-1]).any()):
+        raise WireError("a message names containers twice, out of order or beyond what a node can have")
+
+
+def _joins(table: Rows, text: Rows) -> tuple[Join, ...]:
+    _check_slots(table["slot"])
+    if int(table["length"].sum(dtype=np.uint64)) != len(text):
+        raise WireError("the paths of new containers are longer or shorter than announced")
+    raw, joins, at = text.tobytes(), [], 0
+    for slot, pool, length in table.tolist():
+        try:
+            path = raw[at : at + length].decode()
+        except UnicodeDecodeError:
+            path = ""
+        if not is_path(path):
+            raise WireError(f'"{one_line(path):.60}" is not the path of a control group')
+        joins.append(Join(slot, pool, path))
+        at += length
+    return tuple(joins)
+
+
+def is_path(path: str) -> bool:
+    """Whether it can be a control group's path, and be shown as it is."""
+    return path.startswith("/") and path.isprintable() and len(path.encode()) <= _MOST_PATH
+
+
+def _pools(text: Rows) -> tuple[Pool, ...]:
+    try:
+        pools = from_plain(tuple[Pool, ...], json.loads(text.tobytes()), "pools")
+    except (ValueError, RecursionError, TrimtabError):
+        raise WireError("the controller's pools cannot be read") from None
+    amounts = [(pool.cpu, pool.memory, pool.cpu_floor, pool.memory_floor) for pool in pools]
+    if not pools or not all(0 < amount < math.inf for each in amounts for amount in each):
+        raise WireError("the controller has no pools, or caps that are none")
+    return pools
+
+
+def _none(sections: list[Rows]) -> None:
+    if any(len(section) for section in sections):
+        raise WireError("a message has sections that its kind has not")

@@ -1,0 +1,305 @@
+"""Runs on this machine: real processes in real control groups, known after a restart, gone when stopped."""
+
+import json
+import math
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from trimtab.core import BadInputError, Configuration, EngineEvent, NotFoundError, Workload, home
+from trimtab.engines import LocalEngine
+from trimtab.kernel import LimitedGroup, NoGroupError, mounted, read_process
+from trimtab.resize import Agent, Pool, Selector
+
+MIB = 2**20
+SLEEP = ("sleep", "60")
+STUBBORN = (
+    "import signal, time; signal.signal(15, signal.SIG_IGN); print('ready', flush=True); time.sleep(60)"
+)
+
+
+class Here:
+    """An engine whose runs are all stopped at the end, and offers of this machine's size."""
+
+    def __init__(self, configuration: Callable[..., Configuration]) -> None:
+        self._configuration = configuration("cpu")
+        self.engine = LocalEngine(grace=0.5)
+        self.runs = list[str]()
+        self.seen = list[EngineEvent]()
+
+    def offer(self, cpus: float = 0.5, memory: float = 256.0 * MIB) -> Configuration:
+        offer = replace(self._configuration.offer, vcpus=cpus, memory=memory)
+        return replace(self._configuration, offer=offer)
+
+    def launch(self, *command: str, **offer: float) -> str:
+        self.runs.append(self.engine.launch(Workload("test", command=command), self.offer(**offer)))
+        return self.runs[-1]
+
+    def python(self, script: str, **offer: float) -> str:
+        return self.launch(sys.executable, "-S", "-c", script, **offer)
+
+    def folder(self, run_id: str) -> Path:
+        return home() / "engines" / "local" / run_id
+
+    def read(self, run_id: str, name: str) -> str:
+        folders = json.loads((self.folder(run_id) / "launch.json").read_text())["folders"]
+        return (Path(folders[name.partition(".")[0]]) / name).read_text().strip()
+
+    def events(self, run_id: str, until: str) -> list[EngineEvent]:
+        """What the engine tells of a run up to an event."""
+
+        def told() -> list[EngineEvent]:
+            self.seen.extend(self.engine.watch())
+            return [event for event in self.seen if event.run_id == run_id]
+
+        _until(lambda: any(event.what == until for event in told()))
+        return told()
+
+
+@pytest.fixture
+def here(configuration: Callable[..., Configuration]) -> Iterator[Here]:
+    try:
+        with LimitedGroup.create() as group:
+            version = group.version
+    except NoGroupError as error:
+        pytest.skip(f"needs the right to make control groups: {error}")
+    if version == 2:
+        pytest.skip("these stories are told with version 1")
+    place = Here(configuration)
+    yield place
+    for run_id in place.runs:
+        place.engine.stop(run_id)
+    assert not _run_groups() & {f"trimtab-run-{run_id}" for run_id in place.runs}
+
+
+def _run_groups() -> set[str]:
+    hierarchy = mounted()
+    assert hierarchy is not None
+    names = {name for folder in hierarchy.folders.values() for name in os.listdir(folder)}
+    return {name for name in names if name.startswith("trimtab-run-")}
+
+
+def _until(holds: Callable[[], bool], seconds: float = 15.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def _gone(pid: int) -> bool:
+    found = read_process(pid)
+    return found is None or found.zombie
+
+
+def test_a_command_runs_with_its_environment_and_its_end_is_told_once(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GREETING", "hello from outside")
+    run_id = here.launch("sh", "-c", 'echo "$GREETING"; echo trouble >&2')
+    events = here.events(run_id, "ended")
+    assert [event.what for event in events] == ["started", "ended"]
+    assert events[0].time <= events[1].time
+    assert events[1].detail == "status 0"
+    assert here.engine.log(run_id).read_text() == "hello from outside\ntrouble\n"
+    assert list(here.engine.watch()) == []
+    assert here.engine.running() == []
+
+
+def test_limits_are_the_offers_as_far_as_the_machine_has_them(here: Here) -> None:
+    small, large = here.launch(*SLEEP), here.launch(*SLEEP, cpus=960, memory=2.0**50)
+    assert here.read(small, "cpu.cfs_quota_us") == "50000"
+    assert here.read(small, "memory.limit_in_bytes") == str(256 * MIB)
+    assert int(here.read(large, "cpu.cfs_quota_us")) <= (os.cpu_count() or 1) * 100_000
+    assert int(here.read(large, "memory.limit_in_bytes")) < 2**50
+
+
+def test_a_running_one_is_resized_up_and_down(here: Here) -> None:
+    run_id = here.launch(*SLEEP)
+    here.engine.resize(run_id, 1.0, 512.0 * MIB)
+    assert here.read(run_id, "cpu.cfs_quota_us") == "100000"
+    assert here.read(run_id, "memory.limit_in_bytes") == str(512 * MIB)
+    here.engine.resize(run_id, 0.25, None)
+    assert here.read(run_id, "cpu.cfs_quota_us") == "25000"
+    assert here.read(run_id, "memory.limit_in_bytes") == str(512 * MIB)
+    here.engine.resize(run_id, None, 64.0 * MIB)
+    assert here.read(run_id, "memory.limit_in_bytes") == str(64 * MIB)
+
+
+def test_a_resize_that_cannot_be_is_refused_and_changes_nothing(here: Here) -> None:
+    run_id = here.python("data = bytearray(100_000_000); print(1, flush=True); import time; time.sleep(60)")
+    _until(lambda: here.engine.log(run_id).read_text() == "1\n")
+    for cpus, memory in ((960.0, None), (0.0, None), (math.nan, None), (None, -1.0), (1.0, 2.0**60)):
+        with pytest.raises(BadInputError, match="cannot be given; this machine has"):
+            here.engine.resize(run_id, cpus, memory)
+    with pytest.raises(BadInputError, match="uses more memory than that"):
+        here.engine.resize(run_id, 1.0, 32.0 * MIB)
+    assert here.read(run_id, "cpu.cfs_quota_us") == "50000"
+    assert here.read(run_id, "memory.limit_in_bytes") == str(256 * MIB)
+
+
+def test_an_exit_status_other_than_zero_is_a_failure(here: Here) -> None:
+    run_id = here.launch("sh", "-c", "exit 3")
+    assert here.events(run_id, "failed")[-1].detail == "status 3"
+
+
+def test_a_kill_for_want_of_memory_is_told_as_such(here: Here) -> None:
+    run_id = here.python("data = b'x' * 200_000_000", memory=48.0 * MIB)
+    assert here.events(run_id, "failed")[-1].detail == (
+        "status 137, out of memory: the kernel killed 1 of its processes"
+    )
+
+
+def test_stopping_ends_everything_even_what_left_the_session_or_ignores_the_signal(here: Here) -> None:
+    run_id = here.launch("sh", "-c", f'setsid "{sys.executable}" -S -c "{STUBBORN}" & exec sleep 60')
+    _until(lambda: "ready" in here.engine.log(run_id).read_text())
+    folders = json.loads((here.folder(run_id) / "launch.json").read_text())["folders"]
+    pids = [int(pid) for pid in (Path(folders["memory"]) / "cgroup.procs").read_text().split()]
+    assert len(pids) == 2
+    here.engine.stop(run_id)
+    assert all(_gone(pid) for pid in pids)
+    assert not any(Path(folder).exists() for folder in folders.values())
+    here.engine.stop(run_id)
+    events = here.events(run_id, "ended")
+    assert [event.what for event in events] == ["started", "ended"]
+    assert events[-1].detail.startswith("stopped, status ")
+
+
+def test_what_a_command_leaves_running_ends_with_it(here: Here) -> None:
+    run_id = here.launch("sh", "-c", "setsid sleep 60 & echo $!")
+    here.events(run_id, "ended")
+    _until(lambda: _gone(int(here.engine.log(run_id).read_text())))
+
+
+def test_a_restarted_trimtab_knows_its_runs(here: Here) -> None:
+    """Who launched them is killed; one run goes on, one ends meanwhile, one is killed with its keeper."""
+    script = """
+import sys
+from trimtab.core import Configuration, Offer, Workload
+from trimtab.engines import engine
+from datetime import date
+offer = Offer("here", "r", "i", 0.5, 2.0**28, None, 0, 0.0, None, 0.0, date(2026, 1, 1))
+here = engine("local://")
+for command in ("exec sleep 60", "exit 5", "exec sleep 61"):
+    workload = Workload("w", command=("sh", "-c", command))
+    print(here.launch(workload, Configuration(offer, 1, 1, False)), flush=True)
+sys.stdin.read()
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as first:
+        assert first.stdout is not None
+        here.runs += [first.stdout.readline().strip() for _ in range(3)]
+        first.kill()
+    lives, ended, vanishes = here.runs
+    start = json.loads((here.folder(vanishes) / "start.json").read_text())
+    os.kill(start["keeper"], signal.SIGKILL)
+    os.kill(start["pid"], signal.SIGKILL)
+    assert [event.what for event in here.events(vanishes, "lost")] == ["started", "lost"]
+    assert [event.detail for event in here.events(ended, "failed")][1:] == ["status 5"]
+    assert here.engine.running() == [lives]
+    here.engine = LocalEngine(grace=0.5)
+    assert list(here.engine.watch()) == []
+    here.engine.resize(lives, 0.75, None)
+    assert here.read(lives, "cpu.cfs_quota_us") == "75000"
+    here.engine.stop(lives)
+    assert here.events(lives, "ended")[-1].detail == "stopped, status 143"
+    assert here.engine.running() == []
+
+
+def test_a_run_whose_keeper_died_can_still_be_stopped(here: Here) -> None:
+    run_id = here.launch(*SLEEP)
+    start = json.loads((here.folder(run_id) / "start.json").read_text())
+    os.kill(start["keeper"], signal.SIGKILL)
+    _until(lambda: _gone(start["keeper"]))
+    assert here.engine.running() == [run_id]
+    here.engine.stop(run_id)
+    assert _gone(start["pid"])
+    assert here.events(run_id, "lost")
+
+
+def test_an_event_that_was_not_taken_is_told_again(here: Here) -> None:
+    run_id = here.launch(*SLEEP)
+    assert [event.what for event in first_of(here.engine)] == ["started"]
+    assert [event.what for event in here.events(run_id, "started")] == ["started"]
+    assert list(LocalEngine().watch()) == []
+
+
+def first_of(engine: LocalEngine) -> list[EngineEvent]:
+    """Only the first event, as if whoever asked had died with it in hand."""
+    watching = engine.watch()
+    return [next(watching)]
+
+
+def test_an_agent_sizes_a_run_and_leaves_it_with_its_own_limits(here: Here) -> None:
+    run_id = here.launch(*SLEEP)
+    path = f"/trimtab-run-{run_id}"
+    agent = Agent([Pool("runs", 0.2, 512.0 * MIB, (Selector(path),))])
+    try:
+        _until(lambda: agent.step() or here.read(run_id, "cpu.cfs_quota_us") == "20000")
+        assert [member.container.cgroup for member in agent.members] == [path]
+    finally:
+        agent.close()
+    assert here.read(run_id, "cpu.cfs_quota_us") == "50000"
+    assert here.read(run_id, "memory.limit_in_bytes") == str(256 * MIB)
+
+
+def test_neither_command_nor_environment_is_kept(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("API_KEY", "s3cr3t-in-the-environment")
+    run_id = here.launch("sh", "-c", "exec sleep 60", "s3cr3t-in-the-command")
+    folder = here.folder(run_id)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE(here.engine.log(run_id).stat().st_mode) == 0o600
+    assert "s3cr3t" not in "".join(file.read_text() for file in folder.iterdir())
+    start = json.loads((folder / "start.json").read_text())
+    assert b"s3cr3t" not in Path(f"/proc/{start['keeper']}/cmdline").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        ((), "has no command"),
+        (("",), "has no command"),
+        (("no-such-command-here",), 'there is no command "no-such-command-here"'),
+        (("/etc/passwd",), '"/etc/passwd" is not executable'),
+        (("echo", "a\0b"), '"echo" cannot be run: embedded null byte'),
+    ],
+    ids=["none", "empty", "unknown", "not executable", "null byte"],
+)
+def test_what_cannot_be_started_is_refused_and_leaves_nothing(
+    here: Here, command: tuple[str, ...], sentence: str
+) -> None:
+    before = _run_groups()
+    with pytest.raises(BadInputError, match=sentence):
+        here.launch(*command)
+    assert _run_groups() <= before
+    assert not home().exists() or not list((home() / "engines" / "local").iterdir())
+
+
+def test_more_than_one_machine_and_offers_of_nothing_are_refused(here: Here) -> None:
+    workload = Workload("test", command=SLEEP)
+    with pytest.raises(BadInputError, match="one machine; 2 nodes need"):
+        here.engine.launch(workload, replace(here.offer(), nodes=2))
+    with pytest.raises(BadInputError, match="has no CPUs or no memory"):
+        here.engine.launch(workload, here.offer(memory=0.0))
+
+
+@pytest.mark.parametrize("run_id", ["", "0123456789ab", "../../etc", "x\0y"])
+def test_a_run_nobody_knows_is_not_found(here: Here, run_id: str) -> None:
+    for touch in (here.engine.stop, here.engine.log, lambda name: here.engine.resize(name, 1.0, None)):
+        with pytest.raises(NotFoundError, match="no run here is called"):
+            touch(run_id)
+
+
+def test_a_run_that_has_ended_cannot_be_resized(here: Here) -> None:
+    run_id = here.launch("true")
+    here.events(run_id, "ended")
+    with pytest.raises(NotFoundError, match="has ended"):
+        here.engine.resize(run_id, 0.5, None)
