@@ -125,8 +125,8 @@ class ContainerGroup:
     def limit_cpus(self, cpus: float | None, saved: float = 0.0) -> None:
         """So many CPUs in each of its periods, whose length stays; None for no limit.
 
-        What it leaves unused it may use in a later period on top, up to `saved` CPUs, and at most as much again.
-        Before, between and after the two writes, both together are no more than the larger of old and new.
+        What it leaves unused it may use in a later period on top, up to `saved` CPUs, at most as much again.
+        Between the two writes, both together are no more than before or after.
         """
         if self._no_cpu:
             raise GroupRefusedError(self._no_cpu)

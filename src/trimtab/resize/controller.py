@@ -113,9 +113,8 @@ class Controller:
         wanted, need = np.zeros(len(everyone)), np.zeros(len(everyone))
         for name, policy in self._policies.items():
             mine = self._of_policy[name][pool]
-            wishes = policy.wanted(self._period(everyone[mine], floor[mine], seconds))
-            told = wishes if isinstance(wishes, Wishes) else Wishes(wishes, wishes)
-            wanted[mine], need[mine] = told.cpus, np.minimum(told.need, told.cpus)
+            wishes = Wishes.of(policy.wanted(self._period(everyone[mine], floor[mine], seconds)))
+            wanted[mine], need[mine] = wishes.cpus, np.minimum(wishes.need, wishes.cpus)
         fresh = self._columns["fresh"][everyone] > 0
         first = [each.first_cpu(count) for each, count in zip(self.pools, self._counts(), strict=True)]
         share = np.array(first)[pool]

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from trimtab.kernel import ContainerGroup, CpuCounters, SafeLimits, limit_high
 from trimtab.resize.pool import Container
 
-
 _MARGIN = 0.33  # of the mean use, above it, that a quota has
 _HALF_LIFE = 0.5  # s in which the mean forgets half
 _HOLD = 5  # looks for which who was held back has all of its limit as quota
@@ -33,7 +32,7 @@ class Member:
     saves: bool = False
     cpus: float = 0.0  # limit
     _mean: float = 0.0  # CPUs
-    _held: int = 0  # looks
+    _held: int = _HOLD  # looks; nothing is known at first
 
     def saw(self, used: float, seconds: float, held_back: bool) -> None:
         """CPUs it used in the last so many seconds, and whether its limit held it back."""

@@ -1,4 +1,4 @@
-"""Containers under load, sized by Trimtab, by its rivals and by nobody, under the same cap and the same requests.
+"""Containers under load, sized by Trimtab, its rivals or nobody: the same cap, the same requests.
 
 Real containers (runc), three HTTP services, an open-loop client. Every load and seed is a part of its own: an
 observed run that gives everyone a history, then all contestants one after the other with the same requests.
@@ -130,7 +130,7 @@ def _done(part: Part) -> dict[str, dict[str, float]]:
 
 
 def _score(seen: Observed) -> dict[str, float]:
-    """Latencies in milliseconds, unanswered requests as the slowest there are; slack in CPUs of one container."""
+    """Latencies in ms, unanswered requests as the slowest there are; slack in CPUs of one container."""
     answered = ~np.isnan(seen.latency)
     latency = np.where(answered, seen.latency, np.inf)
     slack = np.maximum(seen.limit - seen.used, 0.0)
@@ -150,7 +150,7 @@ def _score(seen: Observed) -> dict[str, float]:
 
 
 def _summary(scores: Sequence[dict[str, float]]) -> dict[str, Any]:
-    """Medians over seeds; kills are added up. `p99_ms_range` and `slack_p50_range` are the least and the most."""
+    """Medians over seeds, with the least and the most of the two that matter most; kills are added up."""
     columns = {name: [score[name] for score in scores] for name in scores[0]}
     summary: dict[str, Any] = {name: float(np.median(values)) for name, values in columns.items()}
     summary["oom_kills"] = int(sum(columns["oom_kills"]))

@@ -126,7 +126,7 @@ class Services:
 
 @contextlib.contextmanager
 def parent_group(hierarchy: Hierarchy, name: str) -> Iterator[None]:
-    """A control group for containers to be in, with controllers passed down and no swap; removed at the end."""
+    """A control group for containers, with controllers passed down and no swap; removed at the end."""
     folders = [root / name for root in hierarchy.folders.values()]
     for folder in folders:
         folder.mkdir(exist_ok=True)

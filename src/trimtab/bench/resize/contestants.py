@@ -4,7 +4,7 @@ Everyone has the same history: an observed run of the same kind of load from ano
 single containers. Limits that would exceed the application's cap are scaled down to it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,14 +53,11 @@ def _after(policy: CpuPolicy, setting: Setting, used: Array) -> Array:
     for period in range(round(_HISTORY / EVERY)):
         now = used[period % len(used)]
         seen = CpuPeriod(EVERY, everyone, pool, limit, now, now > limit, floor, cap)
-        wanted = policy.wanted(seen)
-        limit = fair_limits(wanted.cpus if isinstance(wanted, Wishes) else wanted, floor, pool, cap)
+        limit = fair_limits(Wishes.of(policy.wanted(seen)).cpus, floor, pool, cap)
     return limit
 
 
-def _limits(
-    cpus: Sequence[float] | Array, memory: Sequence[float] | Array, setting: Setting
-) -> tuple[Limit, ...]:
+def _limits(cpus: Array, memory: Array, setting: Setting) -> tuple[Limit, ...]:
     fits = min(1.0, setting.cpus / float(np.sum(cpus)))
     fits_memory = min(1.0, setting.memory / float(np.sum(memory)))
     return tuple(Limit(float(c) * fits, float(m) * fits_memory) for c, m in zip(cpus, memory, strict=True))

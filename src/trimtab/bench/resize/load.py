@@ -59,7 +59,7 @@ def arrivals(
             continue
         count = round(service.rate * seconds)
         if load == "fixed":
-            time = (np.arange(count) + random.uniform()) / service.rate
+            time = np.asarray((np.arange(count) + random.uniform()) / service.rate, dtype=np.float64)
             work = np.full(count, service.work)
         else:
             time = np.sort(random.uniform(0, seconds, count))
@@ -69,7 +69,7 @@ def arrivals(
 
 
 def _bursty(services: tuple[ServiceLoad, ...], seconds: float, random: np.random.Generator) -> list[Arrivals]:
-    """A fixed load for everyone; and bursts, one after the other, each at the next service in a random order."""
+    """A fixed load for everyone; and bursts, one at a time, at the services in random order."""
     bursts: list[list[float]] = [[] for _ in services]
     start, order = random.uniform(0, _PAUSE), list(range(len(services)))
     while start < seconds:
@@ -90,7 +90,7 @@ def _bursty(services: tuple[ServiceLoad, ...], seconds: float, random: np.random
 
 
 def _traced(service: ServiceLoad, seconds: float, random: np.random.Generator, path: Path) -> Arrivals:
-    """A random stretch of the trace with as many requests as the mean rate asks for; its length is made to fit."""
+    """A random stretch of the trace, as many requests as the mean rate asks for, stretched to fit."""
     time, size = _trace(path)
     count = min(round(service.rate * seconds), len(time) - 1)
     start = int(random.integers(len(time) - count))

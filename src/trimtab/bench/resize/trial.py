@@ -39,7 +39,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Observed:
-    """Latencies of all requests (s, NaN for unanswered); use and limits, a row per look, a column per service."""
+    """Latencies of all requests (s, NaN if unanswered); use and limits by look and service."""
 
     latency: Array
     seconds: float

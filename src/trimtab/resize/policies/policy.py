@@ -43,6 +43,11 @@ class Wishes:
     cpus: Array
     need: Array
 
+    @classmethod
+    def of(cls, told: "Array | Wishes") -> "Wishes":
+        """Who only says how much needs all of it."""
+        return told if isinstance(told, Wishes) else cls(told, told)
+
 
 class CpuPolicy(Protocol):
     """One file, one class, one line in `POLICIES`.

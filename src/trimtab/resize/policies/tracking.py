@@ -1,9 +1,9 @@
-"""Trimtab's own rule: stay a little above the peaks of the last seconds; when held back, jump to the last crest.
+"""Trimtab's own rule: stay above the peaks of the last seconds; when held back, jump to the last crest.
 
 A limit follows the recent peak of use, which fades within seconds, with some headroom. A throttle says only
-that more was wanted, not how much; so the limit doubles with every throttle in a row, and the first one already
-takes it to the crest, the highest use of the last minutes: what has burst before bursts again. Where a pool
-is full, what everyone really uses comes first, then those who are held back, and headroom last.
+that more was wanted, not how much; so the limit doubles with every throttle in a row, and the first one
+already takes it to the crest, the highest use of the last minutes: what has burst before bursts again. Where
+a pool is full, what everyone really uses comes first, then those who are held back, and headroom last.
 """
 
 from dataclasses import dataclass, field
