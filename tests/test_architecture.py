@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "trimtab"
-SECOND_DOORS = {"trimtab.core.units", "trimtab.predict.fewshot"}
+SECOND_DOORS = {"trimtab.core.units", "trimtab.predict.fewshot", "trimtab.resize.link"}
 
 
 def run(*command: str) -> subprocess.CompletedProcess[str]:

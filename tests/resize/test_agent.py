@@ -90,7 +90,7 @@ def test_limits_follow_use_and_everything_is_put_back(place: Place) -> None:
     place.start("idle", IDLE)
     agent = _agent(place, _pool())
     seen = []
-    thread = threading.Thread(target=agent.run, args=(30,))
+    thread = threading.Thread(target=agent.run, args=(3.0,))
     thread.start()
     while thread.is_alive():
         seen.append((place.cpus("/busy") or 0.0, place.cpus("/idle") or 0.0))

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from trimtab.kernel import ContainerGroup, Hierarchy, LimitedGroup, NoGroupError, Owner, mounted
-from trimtab.resize import Agent, Container, Controller, Discovery, Limits, Node, Pool, Selector
+from trimtab.resize import Agent, Container, Controller, Discovery, Grant, Limits, Node, Pool, Selector
 
 MIB = 2**20
 
@@ -162,6 +162,25 @@ def test_from_none_to_fifty_and_back_nothing_is_left(place: Place, caplog: pytes
     agent.close()
     assert files() == before
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+def test_a_container_that_ends_has_not_run_out_of_memory(place: Place) -> None:
+    """Its group's removal wakes whoever waits for it to run out."""
+    grants = list[Grant]()
+    agent = Agent([_pool()], place.hierarchy, notice=grants.append)
+    thread = threading.Thread(target=agent.run)
+    thread.start()
+    try:
+        for number in range(5):
+            path = f"/short{number}"
+            place.start(path)
+            _until(lambda path=path: place.is_managed(path))  # type: ignore[misc]
+            place.remove(path)
+        _until(lambda: not agent.members)
+    finally:
+        agent.stop()
+        thread.join()
+    assert grants == []
 
 
 def test_containers_that_vanish_while_they_are_taken_in_leave_no_file_open(place: Place, node: Node) -> None:

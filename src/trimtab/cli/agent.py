@@ -1,4 +1,4 @@
-"""`trimtab agent` sizes the containers of this node; `trimtab top` shows how."""
+"""`trimtab agent` sizes the containers of this node, alone or under a controller; `trimtab top` shows how."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,8 +8,15 @@ import typer
 _REFRESH = 0.5  # s
 
 
+agent_app = typer.Typer(rich_markup_mode="markdown")
+
+
+@agent_app.callback(invoke_without_command=True)
 def agent(
-    pools: Annotated[Path, typer.Option("--pools", help="A YAML file of pools.")],
+    context: typer.Context,
+    pools: Annotated[
+        Path | None, typer.Option("--pools", help="A YAML file of pools, to size this node alone.")
+    ] = None,
     seconds: Annotated[
         float | None, typer.Option("--seconds", min=0.1, help="End after so long; otherwise at Ctrl-C.")
     ] = None,
@@ -20,7 +27,8 @@ def agent(
 ) -> None:
     """Give the containers of this node the CPU and memory they use, every 100 ms, within their pools' caps.
 
-    A pool is a set of containers that share a cap:
+    Without `--pools` the controller decides that this node has joined with `trimtab agent join TOKEN`, for
+    pools that span nodes; with it, this node alone. A pool is a set of containers that share a cap:
 
         pools:
           - name: shop
@@ -35,20 +43,50 @@ def agent(
     then from others' unused memory; only when there is none does the kernel kill. When the agent ends, or
     dies, everyone has its former limits again. Needs root. `trimtab top` shows what happens.
     """
+    if context.invoked_subcommand is not None:
+        return
     import contextlib
-    import os
-    import signal
-    import threading
-    import time
 
     from rich.console import Console
 
-    from trimtab.core import TrimtabError
+    console = Console(stderr=True, highlight=False)
+    with contextlib.ExitStack() as stack:
+        running = _under_controller(console) if pools is None else _alone(pools, stack, console)
+        _run(running, seconds, metrics, stack, console)
+    console.print("all containers have their former limits again")
+
+
+@agent_app.command()
+def join(
+    token: Annotated[str, typer.Argument(metavar="TOKEN", help="The word that trimtab up prints.")],
+    name: Annotated[
+        str | None, typer.Option("--name", help="What the controller calls this node; else the host's name.")
+    ] = None,
+) -> None:
+    """Join a controller: get a certificate for this node, by which the two know each other from then on.
+
+    The token is good for one node and for an hour; `trimtab token`, beside the controller, prints another.
+    The key is made here and stays here. Joining again replaces what was there.
+    """
+    import socket
+
+    from trimtab.core import home
+    from trimtab.resize.link import Token
+    from trimtab.resize.link import join as join_controller
+
+    member = join_controller(Token.parse(token), name or socket.gethostname().lower())
+    member.write(home() / "agent")
+    typer.echo(f"this node is {member.node} of the controller at {member.address}; run trimtab agent")
+
+
+def _alone(pools: Path, stack: Any, console: Any) -> Any:
+    """An agent that decides for itself."""
+    import os
+
     from trimtab.core.units import format_bytes
-    from trimtab.resize import PERIOD, Agent, Journal, metrics_server, read_pools, status_of, write_status
+    from trimtab.resize import Agent, Journal, read_pools
     from trimtab.store import open_store
 
-    console = Console(stderr=True, highlight=False)
     wanted = read_pools(pools)
     node_cpus, node_memory = os.cpu_count() or 1, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     for pool in wanted:
@@ -57,36 +95,56 @@ def agent(
                 f"note: the pool {pool.name} is larger than this node ({node_cpus} CPUs, "
                 f"{format_bytes(node_memory)}), which is all that its containers can get here"
             )
-    with contextlib.ExitStack() as stack:
-        store = stack.enter_context(open_store())
-        running = Agent(wanted, notice=stack.enter_context(Journal(store.ledger.record)))
-        if metrics:
-            port = stack.enter_context(metrics_server(metrics, lambda: status_of(running, time.time())))
-            console.print(f"metrics at port {port}, /metrics")
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda number, frame: running.stop())
-        ended = threading.Event()
+    store = stack.enter_context(open_store())
+    console.print(f"sizing {', '.join(pool.name for pool in wanted)}; Ctrl-C to end")
+    return Agent(wanted, notice=stack.enter_context(Journal(store.ledger.record)))
 
-        def report() -> None:
-            while not ended.wait(1.0):
-                with contextlib.suppress(TrimtabError, OSError):  # a full disk; the next second is another
-                    write_status(status_of(running, time.time()))
 
-        reporter = threading.Thread(target=report, daemon=True)
-        reporter.start()
-        console.print(f"sizing {', '.join(pool.name for pool in wanted)} every {PERIOD:g} s; Ctrl-C to end")
-        try:
-            running.run(None if seconds is None else max(1, round(seconds / PERIOD)))
-        finally:
-            ended.set()
-            reporter.join()
-    console.print("all containers have their former limits again")
+def _under_controller(console: Any) -> Any:
+    """An agent that does as the controller says which this node has joined."""
+    from trimtab.core import home
+    from trimtab.resize.link import Membership, RemoteAgent
+
+    member = Membership.read(home() / "agent")
+    console.print(f"sizing as the controller at {member.address} says; Ctrl-C to end")
+    return RemoteAgent(member)
+
+
+def _run(running: Any, seconds: float | None, metrics: str | None, stack: Any, console: Any) -> None:
+    """Run it, and write down every second how it does."""
+    import contextlib
+    import signal
+    import threading
+    import time
+
+    from trimtab.core import TrimtabError
+    from trimtab.resize import metrics_server, status_of, write_status
+
+    if metrics:
+        port = stack.enter_context(metrics_server(metrics, lambda: status_of(running, time.time())))
+        console.print(f"metrics at port {port}, /metrics")
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, frame: running.stop())
+    ended = threading.Event()
+
+    def report() -> None:
+        while not ended.wait(1.0):
+            with contextlib.suppress(TrimtabError, OSError):  # a full disk; the next second is another
+                write_status(status_of(running, time.time()))
+
+    reporter = threading.Thread(target=report, daemon=True)
+    reporter.start()
+    try:
+        running.run(seconds)
+    finally:
+        ended.set()
+        reporter.join()
 
 
 def top(
     once: Annotated[bool, typer.Option("--once", help="Print the table once and end.")] = False,
 ) -> None:
-    """What the agent of this node is doing: limit, use and slack of every container, live.
+    """What the agent of this node, or the controller, is doing: limit, use and slack of containers, live.
 
     **throttles** counts periods in which the CPU limit held a container back, **traps** how often it ran out
     of memory and got more, **kills** how often there was nothing to give.
@@ -116,9 +174,10 @@ def _table(status: Any) -> Any:
 
     caps = []
     for name, (cpu, memory) in status.caps.items():
-        mine = [row for row in status.rows if row.pool == name]
-        given = f"{sum(row.cpus for row in mine):.2f} of {cpu:g} CPUs"
-        caps.append(f"{escape(name)}: {given}, {_of(sum(row.memory for row in mine), memory)}")
+        cpus, given = status.given[name]
+        caps.append(f"{escape(name)}: {cpus:.2f} of {cpu:g} CPUs, {_of(given, memory)}")
+    if status.hidden:
+        caps.append(f"{status.hidden} more containers use less")
     table = Table("container", "pool", caption="; ".join(caps))
     for name in ("CPUs", "used", "slack", "memory", "used", "throttles", "traps", "kills"):
         table.add_column(name, justify="right")

@@ -6,7 +6,7 @@ import sys
 import typer
 
 from trimtab import __version__
-from trimtab.cli.agent import agent, top
+from trimtab.cli.agent import agent_app, top
 from trimtab.cli.bench import bench
 from trimtab.cli.calibrate import calibrate
 from trimtab.cli.catalog import catalog_app
@@ -16,6 +16,7 @@ from trimtab.cli.models import models_app
 from trimtab.cli.predict import predict
 from trimtab.cli.profile import profile
 from trimtab.cli.recommend import recommend
+from trimtab.cli.up import token, up
 from trimtab.cli.warning import warn
 from trimtab.core import TrimtabError
 
@@ -50,7 +51,9 @@ app.command()(recommend)
 app.command()(predict)
 app.command()(decisions)
 app.command()(outcome)
-app.command()(agent)
+app.add_typer(agent_app, name="agent")
+app.command()(up)
+app.command()(token)
 app.command()(top)
 app.command()(bench)
 app.command()(calibrate)

@@ -59,8 +59,8 @@ class ContainerGroup:
         self._bytes_set: int | None = None
         v2 = self.version == 2
         try:
-            self._stat = self._open("cpu.stat")
-            self._usage = _MISSING if v2 else self._open("cpuacct.usage")
+            self._usage = self._open("cpu.stat" if v2 else "cpuacct.usage")
+            self._stat = _MISSING if v2 else self._open("cpu.stat")
             self._memory = self._open("memory.current" if v2 else "memory.usage_in_bytes")
             self._quota = self._open_quota("cpu.max" if v2 else "cpu.cfs_quota_us")
             self._burst = self._open_burst("cpu.max.burst" if v2 else "cpu.cfs_burst_us")
@@ -69,6 +69,12 @@ class ContainerGroup:
         except OSError as error:
             self.close()
             raise self.said(error, "read") from None
+        if self._usage < 0:
+            self.close()
+            raise GroupRefusedError(
+                "the kernel does not count what control groups use here; nothing is managed"
+            )
+        self._usage_seen, self._counted = b"", CpuCounters(0.0, 0, 0)
 
     def __enter__(self) -> Self:
         return self
@@ -86,15 +92,19 @@ class ContainerGroup:
 
         v1's `cpu.stat` is "nr_periods 10 nr_throttled 2 throttled_time 123", a pair per line, and
         `cpuacct.usage` nanoseconds; v2's `cpu.stat` begins "usage_usec 123" and has the same names later.
+        Who has not run since the last time was not throttled either: then nothing else is looked at.
         """
         try:
-            stat = os.pread(self._stat, 1024, 0) if self._stat >= 0 else b""
-            usage = os.pread(self._usage, 32, 0) if self._usage >= 0 else b"0"
+            usage = os.pread(self._usage, 1024, 0)
+            if usage == self._usage_seen:
+                return self._counted
+            stat = usage if self.version == 2 else os.pread(self._stat, 1024, 0) if self._stat >= 0 else b""
         except OSError as error:
             raise self.said(error, "read") from None
-        used = int(usage) / 1e9 if self.version == 1 else int(stat.split(None, 2)[1]) / 1e6
+        used = int(usage) / 1e9 if self.version == 1 else int(usage.split(None, 2)[1]) / 1e6
         words = stat.partition(b"nr_periods")[2].split(None, 3) or _NO_PERIODS
-        return CpuCounters(used, int(words[0]), int(words[2]))
+        self._usage_seen, self._counted = usage, CpuCounters(used, int(words[0]), int(words[2]))
+        return self._counted
 
     def memory(self) -> int:
         """Bytes charged to it now."""
@@ -189,6 +199,10 @@ class ContainerGroup:
         limit = self.memory_limit()
         return (_NO_LIMIT if limit is None else limit // _PAGE) == self._bytes_set // _PAGE
 
+    def exists(self) -> bool:
+        """Whether it has not been removed, from any controller."""
+        return all(os.path.isdir(folder) for folder in self._folders.values())
+
     def read_text(self, name: str) -> str:
         """One of the group's files, "memory.oom_control" for example."""
         try:
@@ -214,7 +228,7 @@ class ContainerGroup:
 
     def said(self, error: OSError, what: str) -> TrimtabError:
         """An error of the kernel as a sentence; `what` could not be done to the group."""
-        if error.errno == errno.ENODEV or (error.errno == errno.ENOENT and not self._is_there()):
+        if error.errno == errno.ENODEV or (error.errno == errno.ENOENT and not self.exists()):
             return GroupGoneError(f"the group {self.path} is gone")
         if error.errno == errno.ENOENT:
             return GroupRefusedError(f"the kernel has no {os.path.basename(error.filename)} for these groups")
@@ -232,7 +246,7 @@ class ContainerGroup:
         try:
             self._files.append(os.open(self.file(name), flags | os.O_CLOEXEC))
         except FileNotFoundError:
-            if not self._is_there():
+            if not self.exists():
                 raise
             return _MISSING
         return self._files[-1]
@@ -272,9 +286,6 @@ class ContainerGroup:
         if self.version == 2:
             return _NO_LIMIT if words[0] == b"max" else int(words[0]), int(words[1])
         return int(words[0]), period or int(_read(self.file("cpu.cfs_period_us")))
-
-    def _is_there(self) -> bool:
-        return all(os.path.isdir(folder) for folder in self._folders.values())
 
     def _limit_memory_v1(self, count: int) -> None:
         """The limit of memory with swap must not lie below that of memory, so it is moved out of the way."""

@@ -4,9 +4,12 @@ from trimtab.resize.agent import PERIOD, Agent, Grant
 from trimtab.resize.controller import Controller, Limits
 from trimtab.resize.discovery import Discovery, containers
 from trimtab.resize.journal import Journal
+from trimtab.resize.kubelet import KubeletGroup, kubelet_group
+from trimtab.resize.kubernetes import KubernetesError, PodWatch, core_api, kubernetes_find
 from trimtab.resize.memory import MemorySettings, granted, reclaimed, urgently_reclaimed
 from trimtab.resize.metrics import exposition, metrics_server
 from trimtab.resize.node import Node
+from trimtab.resize.pod_resize import ContainerSize, Resized, resize_pod
 from trimtab.resize.policies import (
     POLICIES,
     Autopilot,
@@ -32,6 +35,7 @@ __all__ = [
     "Autopilot",
     "AutopilotSettings",
     "Container",
+    "ContainerSize",
     "Controller",
     "CpuPeriod",
     "CpuPolicy",
@@ -40,10 +44,14 @@ __all__ = [
     "EscraSettings",
     "Grant",
     "Journal",
+    "KubeletGroup",
+    "KubernetesError",
     "Limits",
     "MemorySettings",
     "Node",
+    "PodWatch",
     "Pool",
+    "Resized",
     "Selector",
     "Static",
     "Status",
@@ -52,16 +60,20 @@ __all__ = [
     "VpaSettings",
     "Wishes",
     "containers",
+    "core_api",
     "exposition",
     "fair_limits",
     "floors_within",
     "granted",
     "grown",
+    "kubelet_group",
+    "kubernetes_find",
     "metrics_server",
     "owner",
     "read_pools",
     "read_status",
     "reclaimed",
+    "resize_pod",
     "status_of",
     "urgently_reclaimed",
     "write_status",

@@ -70,8 +70,9 @@ class Agent:
         """What is known and decided of them."""
         return self._controller
 
-    def run(self, periods: int | None = None) -> None:
-        """Work until `stop`, or for so many periods; then leave everyone with safe limits."""
+    def run(self, seconds: float | None = None) -> None:
+        """Work until `stop`, or for so many seconds; then leave everyone with safe limits."""
+        periods = None if seconds is None else max(1, round(seconds / PERIOD))
         self._keeper.watch()
         thread = threading.Thread(target=self._serve_memory, name="memory", daemon=True)
         thread.start()

@@ -70,7 +70,7 @@ class Keeper:
     def set_first_memory(self, limits: Limits) -> None:
         """The same for new ones. Who uses more than that keeps what it uses, which then is what it has."""
         done = self.set_memory(limits)
-        for slot in np.setdiff1d(limits.slots, done.slots):
+        for slot in np.intersect1d(np.setdiff1d(limits.slots, done.slots), self.controller.slots):
             used = max(1.0, self.of(int(slot), "memory_used"))
             self.controller.confirm_memory(Limits(np.array([slot]), np.array([used])))
 

@@ -129,8 +129,11 @@ class Node:
         self._controller.leave(np.array([member.slot]))
 
     def trapped(self, seconds: float) -> list[Member]:
-        """Who has run out of memory since the last call; waits so long for the first."""
-        groups = self.traps.wait(seconds)
+        """Who has run out of memory since the last call; waits so long for the first.
+
+        The kernel also tells of groups that are removed, whose members are forgotten at the next look.
+        """
+        groups = [group for group in self.traps.wait(seconds) if group.exists()]
         return [member for member in list(self.members.values()) if member.group in groups]
 
     def let_kill(self, member: Member) -> None:

@@ -58,8 +58,8 @@ class Status:
 
 def status_of(agent: Watched, time: float) -> Status:
     """A snapshot."""
-    pools = agent.controller.pools
     with agent.lock:
+        pools = agent.controller.pools
         at = {slot: row for row, slot in enumerate(agent.controller.slots.tolist())}
         column = {name: agent.controller.column(name).tolist() for name in _COLUMNS}
         rows = tuple(

@@ -4,6 +4,7 @@ from trimtab.resize.link.certificates import Authority
 from trimtab.resize.link.client import Line, LineError
 from trimtab.resize.link.fleet import PATIENCE, Fleet, Seat
 from trimtab.resize.link.joining import Membership, issue, join, join_server
+from trimtab.resize.link.remote import REPORT_AFTER, RemoteAgent
 from trimtab.resize.link.server import Server
 from trimtab.resize.link.serving import LISTEN, Serving, new_token, serve
 from trimtab.resize.link.token import LIFETIME, Token, Tokens
@@ -28,6 +29,7 @@ __all__ = [
     "LIMIT",
     "LISTEN",
     "PATIENCE",
+    "REPORT_AFTER",
     "ROW",
     "Ask",
     "Authority",
@@ -41,6 +43,7 @@ __all__ = [
     "Orders",
     "Post",
     "Relief",
+    "RemoteAgent",
     "Report",
     "Seat",
     "Server",

@@ -61,11 +61,10 @@ class Line:
         return welcome
 
     async def say(self, message: Message) -> int:
-        """Send it; its number."""
+        """Send it; its number, which it has from the moment this is called."""
+        packed, number = self.post.pack(message), self.post.sent
+        self._sent.append((number, time.monotonic()))
         async with self._sending:
-            packed = self.post.pack(message)
-            number = self.post.sent
-            self._sent.append((number, time.monotonic()))
             try:
                 await self._call.write(packed)
             except (grpc.RpcError, asyncio.InvalidStateError) as error:

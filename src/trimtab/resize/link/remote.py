@@ -1,0 +1,282 @@
+"""The agent of a node under a controller elsewhere: it looks, reports and does as it is told.
+
+It answers for its containers only as long as it is answered itself: what counts is when that was said which
+the controller last heard, by the monotonic clock. When that is too long ago, because the controller is gone,
+hangs or cannot be reached, everyone gets safe limits and the kernel's killer back, and nothing is managed
+until the controller greets again.
+"""
+
+import asyncio
+import contextlib
+import logging
+import math
+import random
+import threading
+from collections.abc import Callable
+
+import numpy as np
+
+from trimtab.core import Clock, RealClock, TrimtabError
+from trimtab.kernel import Hierarchy, mounted
+from trimtab.resize.agent import PERIOD
+from trimtab.resize.controller import Controller, Limits
+from trimtab.resize.keeper import Find, Keeper
+from trimtab.resize.link.client import Line
+from trimtab.resize.link.joining import Membership
+from trimtab.resize.link.told import Told
+from trimtab.resize.link.wire import Ask, Confirm, Orders, Relief, Welcome, WireError, limits
+from trimtab.resize.member import Member
+from trimtab.resize.sharing import Array
+
+REPORT_AFTER = 0.4 * PERIOD  # s after orders: late enough to see what they did, early enough for the next
+_TRAP_LOOK = 0.1  # s in which the thread for memory notices that it should end
+_SOON, _LATEST = 0.1, 2.0  # s until the next try to reach the controller
+
+log = logging.getLogger(__name__)
+
+
+class RemoteAgent:
+    """A node that has joined a controller."""
+
+    def __init__(
+        self,
+        membership: Membership,
+        hierarchy: Hierarchy | None = None,
+        find: Find | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.lock = threading.RLock()
+        self.late = 0  # periods that began when the one after should have
+        self._membership = membership
+        self._hierarchy, self._find = hierarchy or mounted(), find
+        if self._hierarchy is None:
+            raise TrimtabError("no control groups are mounted on this machine; nothing can be sized")
+        self._clock = clock or RealClock()
+        self._idle = Controller(())
+        self._keeper: Keeper | None = None  # none while nobody answers for us
+        self._watcher: _Watcher | None = None
+        self._told: Told | None = None  # none while no line is open
+        self._listening: asyncio.Task[None] | None = None
+        self._until = -math.inf  # monotonic, s: how long we may go on without an answer
+        self._asking: dict[int, Member] = {}  # who stands still, by slot
+        self._answered = asyncio.Event()
+        self._ended = threading.Event()
+        self._looked: float | None = None
+        self._urgent: set[asyncio.Task[None]] = set()
+        self._said: set[str] = set()
+
+    @property
+    def members(self) -> list[Member]:
+        """Who is managed now."""
+        with self.lock:
+            return list(self._keeper.node.members.values()) if self._keeper else []
+
+    @property
+    def controller(self) -> Controller:
+        """What is in force, as far as this node knows."""
+        return self._keeper.controller if self._keeper else self._idle
+
+    def run(self, seconds: float | None = None) -> None:
+        """Work until `stop`, or for so long; then leave everyone with safe limits."""
+        asyncio.run(self._run(math.inf if seconds is None else seconds))
+
+    def stop(self) -> None:
+        """End `run` at the next period."""
+        self._ended.set()
+
+    async def _run(self, seconds: float) -> None:
+        end = self._clock.monotonic() + seconds
+        talking = asyncio.create_task(self._talk())
+        try:
+            while not (self._ended.is_set() or talking.done()) and self._clock.monotonic() < end:
+                await self._step()
+                await self._pause()
+        finally:
+            self._release()
+            talking.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await talking
+
+    async def _pause(self) -> None:
+        """Until a while after the next orders, or for a period where none come."""
+        try:
+            async with asyncio.timeout(PERIOD):
+                await self._answered.wait()
+        except TimeoutError:
+            return
+        self._answered.clear()
+        await asyncio.sleep(REPORT_AFTER)
+
+    async def _step(self) -> None:
+        """Look and report; or put everything back, when the controller has been silent for too long."""
+        if self._keeper is None:
+            return
+        now = self._clock.monotonic()
+        if now > self._until:
+            self._warn(
+                "the controller has not been heard of for too long; all containers have safe limits again"
+            )
+            self._release()
+            if self._listening is not None:
+                self._listening.cancel()
+            return
+        self.late += max(0, int((now - (self._looked or now)) / PERIOD) - 1)
+        self._looked = now
+        with self.lock:
+            seconds, _ = self._keeper.look()
+            self._keeper.node.sample_memory()
+            told = self._told
+            report = told.report(self._keeper, seconds) if told else None
+        if told is not None and report is not None:
+            with contextlib.suppress(TrimtabError):  # whoever listens notices as well
+                await told.line.say(report)
+                for slot in list(self._asking):
+                    await self._ask(slot)
+
+    async def _talk(self) -> None:
+        """Reach the controller, again and again, and do as it says."""
+        wait = _SOON
+        while True:
+            try:
+                async with Line(self._membership) as line:
+                    self._begin(await line.greet(), line)
+                    wait = _SOON
+                    self._listening = asyncio.create_task(self._listen(line))
+                    await asyncio.wait([self._listening])
+                    if not self._listening.cancelled():
+                        self._listening.result()
+            except TrimtabError as error:
+                self._warn(str(error))
+            finally:
+                self._told = None
+                if self._listening is not None:
+                    self._listening.cancel()
+            await asyncio.sleep(wait * random.uniform(0.5, 1.5))
+            wait = min(2 * wait, _LATEST)
+
+    def _begin(self, welcome: Welcome, line: Line) -> None:
+        """Register: with everyone we answer for, or anew where that was too long ago or for other pools."""
+        with self.lock:
+            known = self._keeper.controller.pools if self._keeper else ()
+            if known != welcome.pools or self._clock.monotonic() > self._until:
+                self._release()
+                keeper = Keeper(Controller(welcome.pools), self._hierarchy, self._find, self._clock)
+                keeper.watch()
+                self._watcher = _Watcher(keeper, self._trapped, self.stop)
+                self._keeper = keeper
+            self._told = Told(line, welcome.patience)
+            self._until = line.answered + welcome.patience
+        self._said.clear()
+        self._answered.set()
+        log.info("under the controller at %s as %s", self._membership.address, self._membership.node)
+
+    async def _listen(self, line: Line) -> None:
+        """Take orders until the line breaks. Those that answer something too old come too late."""
+        while True:
+            message = await line.hear()
+            told = self._told
+            if told is None or self._keeper is None:
+                return
+            self._until = line.answered + told.patience
+            if self._clock.monotonic() > self._until:
+                continue
+            if isinstance(message, Orders):
+                await self._obey(message, told, self._keeper)
+            elif isinstance(message, Relief):
+                self._relieve(message, told, self._keeper)
+            else:
+                raise WireError("controllers do not say that")
+
+    async def _obey(self, orders: Orders, told: Told, keeper: Keeper) -> None:
+        """Takes before gives; after urgent ones, say at once what is in force."""
+        with self.lock:
+            keeper.set_cpus(told.meant(orders.cpu_takes))
+            keeper.set_cpus(told.meant(orders.cpu_gives))
+            takes = told.meant(orders.memory_takes)
+            keeper.set_memory(takes)
+            keeper.set_first_memory(told.meant(orders.memory_gives))
+            there = np.intersect1d(takes.slots, keeper.controller.slots)
+            in_force = limits(there, [keeper.of(int(slot), "memory") for slot in there])
+        if orders.urgent:
+            await told.line.say(Confirm(in_force))
+        else:
+            self._answered.set()
+
+    def _relieve(self, relief: Relief, told: Told, keeper: Keeper) -> None:
+        """It gets its memory, or the kernel's killer."""
+        told.asked.discard(relief.slot)
+        with self.lock:
+            member = self._asking.pop(relief.slot, None)
+            if member is None or keeper.node.members.get(member.container.cgroup) is not member:
+                return
+            granted = np.array([relief.memory] if relief.memory else [], dtype=float)
+            if len(keeper.set_memory(_limits(member.slot, granted))):
+                member.traps += 1
+            else:
+                member.refusals += 1
+                keeper.node.let_kill(member)
+
+    def _trapped(self, member: Member) -> None:
+        """A container stands still."""
+        if self._keeper and self._keeper.node.members.get(member.container.cgroup) is member:
+            self._asking[member.slot] = member
+            asks = asyncio.create_task(self._ask(member.slot))
+            self._urgent.add(asks)
+            asks.add_done_callback(self._urgent.discard)
+
+    async def _ask(self, slot: int) -> None:
+        """Once on every line, as soon as the controller has been told of the container."""
+        told, member = self._told, self._asking.get(slot)
+        if told is None or member is None or told.members.get(slot) is not member or slot in told.asked:
+            return
+        told.asked.add(slot)
+        with contextlib.suppress(TrimtabError):  # it is gone, or the line is: then the next one asks
+            await told.line.say(Ask(slot, float(member.group.memory())))
+
+    def _release(self) -> None:
+        """Everyone has safe limits, and nobody is managed."""
+        with self.lock:
+            if self._watcher is not None:
+                self._watcher.end()
+            if self._keeper is not None:
+                self._keeper.close()
+            self._keeper = self._watcher = self._told = None
+            self._asking.clear()
+            self._looked = None
+
+    def _warn(self, sentence: str) -> None:
+        if sentence not in self._said:
+            self._said.add(sentence)
+            log.warning(sentence)
+
+
+class _Watcher:
+    """A thread that notices when a container runs out of memory, and says so in the loop it was made in."""
+
+    def __init__(self, keeper: Keeper, trapped: Callable[[Member], None], fails: Callable[[], None]) -> None:
+        self._keeper = keeper
+        self._trapped, self._fails = trapped, fails
+        self._loop = asyncio.get_running_loop()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="memory", daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Look no more."""
+        self._ended.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        """Without it trapped containers would sleep for ever: if it fails, the agent ends and frees them."""
+        try:
+            while not self._ended.is_set():
+                for member in self._keeper.node.trapped(_TRAP_LOOK):
+                    self._loop.call_soon_threadsafe(self._trapped, member)
+        except Exception:
+            log.exception("memory can no longer be granted; the agent ends and leaves safe limits")
+            self._fails()
+
+
+def _limits(slot: int, values: Array) -> Limits:
+    """Limits for one container, or none."""
+    return Limits(np.full(len(values), slot), values)
