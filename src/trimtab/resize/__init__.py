@@ -1,9 +1,10 @@
 """How much CPU and memory, right now? Pools, policies, how a cap is shared, and the agent of a node."""
 
-from trimtab.resize.agent import PERIOD, Agent, Grant
+from trimtab.resize.agent import Agent, Grant
 from trimtab.resize.controller import Controller, Limits
 from trimtab.resize.discovery import Discovery, containers
 from trimtab.resize.journal import Journal
+from trimtab.resize.keeper import PERIOD
 from trimtab.resize.kubelet import KubeletGroup, kubelet_group
 from trimtab.resize.kubernetes import KubernetesError, PodWatch, core_api, kubernetes_find
 from trimtab.resize.memory import MemorySettings, granted, reclaimed, urgently_reclaimed

@@ -1,7 +1,7 @@
 """A container under management: its group, what it is left with in the end, what was counted of it."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from trimtab.kernel import ContainerGroup, CpuCounters, SafeLimits, limit_high
 from trimtab.resize.pool import Container
@@ -9,15 +9,20 @@ from trimtab.resize.pool import Container
 _MARGIN = 0.33  # of the mean use, above it, that a quota has
 _HALF_LIFE = 0.5  # s in which the mean forgets half
 _HOLD = 5  # looks for which who was held back has all of its limit as quota
+_LIFT = 2  # looks for which who was about to be held back has
+_NEARLY = 0.85  # of its quota, used within a period: about to be held back
+_LEAST = 0.02  # CPUs
 _WORTH = 0.05  # relative change of a quota that is worth a write
+GLANCES = 4  # in a period
 
 
 @dataclass(slots=True, eq=False)
 class Member:
     """`safe` are the limits it is left with at the end.
 
-    A limit of CPU is the most it may use in one period. Where the policy saves, only what it uses on average,
-    and a margin, is its quota, and the rest it may have saved up: short peaks pass, and nothing lies idle.
+    A limit of CPU is the most it may use in a period. Where the policy saves, its quota is less: what it uses
+    on average and a margin. What it leaves unused it may use later, and at a glance between two looks that
+    finds it near its quota it gets all of its limit at once. So short peaks pass, and little lies idle.
     """
 
     container: Container
@@ -33,6 +38,7 @@ class Member:
     cpus: float = 0.0  # limit
     _mean: float = 0.0  # CPUs
     _held: int = _HOLD  # looks; nothing is known at first
+    _glances: list[float] = field(default_factory=list)  # CPU s used at the last ones
 
     def saw(self, used: float, seconds: float, held_back: bool) -> None:
         """CPUs it used in the last so many seconds, and whether its limit held it back."""
@@ -47,16 +53,25 @@ class Member:
 
     def trim(self) -> None:
         """Set its quota anew, within its limit, where use has changed."""
-        if self.saves and self.cpus and self.group.cpus_set is not None:
-            now = self.group.cpus_set
-            if abs(self._quota(self.cpus) - now) > _WORTH * now:
-                self.limit_cpus(self.cpus)
+        now = self.group.cpus_set
+        if self.saves and self.cpus and now and abs(self._quota(self.cpus) - now) > _WORTH * now:
+            self.limit_cpus(self.cpus)
+
+    def glance(self, period: float) -> None:
+        """Lift its quota to its limit if it has nearly used it up within the last period."""
+        if not self.saves or self._held or not self.group.cpus_set:
+            self._glances.clear()
+            return
+        self._glances.append(self.group.used())
+        if self._glances[-1] - self._glances[0] > _NEARLY * self.group.cpus_set * period:
+            self._held = _LIFT
+            self.limit_cpus(self.cpus)
+        del self._glances[:-GLANCES]
 
     def _quota(self, cpus: float) -> float:
-        """The kernel lets no one save more than its quota."""
         if not self.saves or self._held:
             return cpus
-        return min(cpus, max(cpus / 2, self._mean * (1 + _MARGIN)))
+        return min(cpus, max(self._mean * (1 + _MARGIN), _LEAST))
 
     def limit_memory(self, value: float | None) -> None:
         """Set the limit, and in version 2 where slowing down begins; in the order that is safe."""

@@ -107,9 +107,16 @@ class Node:
 
     def trim(self) -> None:
         """Set quotas anew within limits that stay, where policies save."""
+        self._each(Member.trim)
+
+    def glance(self, period: float) -> None:
+        """Between two looks: give whoever is about to be held back all of its limit."""
+        self._each(lambda member: member.glance(period))
+
+    def _each(self, act: Callable[[Member], None]) -> None:
         for member in list(self.members.values()):
             try:
-                member.trim()
+                act(member)
             except GroupGoneError:
                 self.forget(member)
             except TrimtabError as error:

@@ -177,6 +177,7 @@ def _config(each: Service, root: Path, limit: Limit) -> dict[str, Any]:
             "args": [python, "-I", "/service.py", each.role, str(each.port)],
             "env": ["PATH=/usr/bin:/bin"],
             "cwd": "/",
+            "oomScoreAdj": 500,
         },
         "root": {"path": str(root)},
         "mounts": [{"destination": "/proc", "type": "proc", "source": "proc"}, *mounts],

@@ -18,9 +18,8 @@ import numpy as np
 
 from trimtab.core import Clock, RealClock, TrimtabError
 from trimtab.kernel import Hierarchy, mounted
-from trimtab.resize.agent import PERIOD
 from trimtab.resize.controller import Controller, Limits
-from trimtab.resize.keeper import Find, Keeper
+from trimtab.resize.keeper import PERIOD, Find, Keeper
 from trimtab.resize.link.client import Line
 from trimtab.resize.link.joining import Membership
 from trimtab.resize.link.told import Told

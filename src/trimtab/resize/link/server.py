@@ -14,7 +14,7 @@ import grpc
 import grpc.aio
 
 from trimtab.core import Clock, RealClock, StorageError
-from trimtab.resize.agent import PERIOD
+from trimtab.resize.keeper import PERIOD
 from trimtab.resize.link.certificates import Authority
 from trimtab.resize.link.fleet import Fleet, Seat
 from trimtab.resize.link.token import split_address
