@@ -41,12 +41,17 @@ def test_it_measures_every_part_and_leaves_nothing_behind() -> None:
     assert figures["oom_kills"] == 0
     assert 0 < figures["oom_grant_p50_ms"] <= figures["oom_grant_p99_ms"] <= figures["oom_grant_worst_ms"]
     assert result.baselines["escra"]["allocator_ms_100k"] > 0
+    assert figures["answers"] == pytest.approx(figures["agents"] * figures["periods"], rel=0.1)
+    assert 0 <= figures["late_periods"] <= figures["missed_periods"]
+    assert 0 < figures["answer_p50_ms"] <= figures["answer_worst_ms"]
+    assert 0 < figures["controller_cpus"] < 1.1
     assert _left_behind(os.getpid()) == []
 
 
 def test_where_no_groups_can_be_made_the_rest_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resize_scale, "CONTAINERS", 1000)
     monkeypatch.setattr(resize_scale, "POOLS", 10)
+    monkeypatch.delitem(resize_scale.MEASURES, "missed_periods")  # needs no groups
     monkeypatch.setattr(LimitedGroup, "create", _refuse)
     result = run_bench("resize-scale", BenchOptions(quick=True, quiet=True))
     assert "allocator_ms_100k" in result.figures

@@ -227,6 +227,24 @@ def test_who_is_no_longer_ours_gets_its_limits_back(place: Place, node: Node) ->
     LimitedGroup(1, folders).remove()
 
 
+def test_another_label_moves_a_container_to_another_pool(place: Place) -> None:
+    place.start("/a").limit_cpus(0.9)
+    pools = [Pool(name, 1.0, 256.0 * MIB, (Selector(labels={"app": name}),)) for name in ("shop", "bank")]
+    labels = {"app": "shop"}
+    node = Node(Controller(pools), place.hierarchy, lambda: [Container("/a", dict(labels))])
+    (member,) = node.rescan()
+    _set(node, "/a", 0.1)
+    assert node.rescan() == []
+    labels["tier"] = "front"
+    assert node.rescan() == []
+    assert member.container.labels == labels
+    labels["app"] = "bank"
+    (moved,) = node.rescan()
+    assert (member.pool, moved.pool) == (0, 1)
+    assert moved.safe.cpus == pytest.approx(0.9)
+    node.release()
+
+
 def test_a_group_above_with_less_than_the_pool_is_kept_to_and_said_once(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -239,11 +257,36 @@ def test_a_group_above_with_less_than_the_pool_is_kept_to_and_said_once(
     assert _set(node, "/inner/a", 0.4).values.tolist() == [0.4]
     assert _set(node, "/inner/a", 0.8).values.tolist() == [0.5]
     assert place.cpus("/inner/a") == pytest.approx(0.5)
+    place.groups["/inner"].limit_cpus(0.7)
+    for _ in range(20):  # everyone's turn comes
+        node.sample(0.1)
+    assert _set(node, "/inner/a", 0.8).values.tolist() == [pytest.approx(0.7)]
     node.release()
     assert [record.getMessage() for record in caplog.records] == [
         "the group /inner allows all below it 0.5 CPUs, less than the cap of the pool shop; "
         "no more can be had there"
     ]
+
+
+def test_after_everyone_was_set_free_limits_and_pods_are_as_they_were(place: Place) -> None:
+    for path in ("/kubepods", "/kubepods/pod1"):
+        place.group(path)
+    place.groups["/kubepods/pod1"].limit_cpus(0.5)
+    group = place.start("/kubepods/pod1/aa")
+    place.start("/new")
+    controller = Controller([_pool()])
+    node = Node(controller, place.hierarchy, lambda: [Container("/kubepods/pod1/aa"), Container("/new")])
+    node.rescan()
+    slot = node.members["/kubepods/pod1/aa"].slot
+    controller.confirm(node.set_cpus(Limits(np.array([slot]), np.array([1.2]))))
+    group.limit_cpus(None)  # as the dead man's switch does it
+    place.groups["/kubepods/pod1"].limit_cpus(0.5)
+    node.set_again()
+    assert place.cpus("/kubepods/pod1/aa") == pytest.approx(1.2)
+    assert place.cpus("/kubepods/pod1") == pytest.approx(2.0)
+    assert place.cpus("/new") is None  # nothing had been decided for it
+    node.release()
+    assert place.cpus("/kubepods/pod1") == pytest.approx(0.5)
 
 
 def _tree(tmp_path: Path, *names: str, quota: bool) -> Hierarchy:

@@ -21,7 +21,10 @@ BENCHES = {
     "profile-overhead": ("profile_overhead", "What `trimtab profile` adds to the step time of a script."),
     "live": ("live", "Profile on the CPU, estimate elsewhere, run there and compare."),
     "search": ("search", "Time of a recommendation over 20,000 configurations and of a catalog query."),
-    "resize-scale": ("resize_scale", "Deciding for 100,000 containers, looking at one, its wait for memory."),
+    "resize-scale": (
+        "resize_scale",
+        "Sizing 100,000 containers and 200 nodes: what it takes, and how long.",
+    ),
 }
 
 

@@ -7,10 +7,12 @@ link, to a controller that has one core.
 """
 
 import time
+from collections.abc import Callable
 
 import numpy as np
 
 from trimtab.bench.options import BenchOptions
+from trimtab.bench.resize_agents import link_figures
 from trimtab.bench.resize_node import grant_figures, sample_figures
 from trimtab.bench.result import BenchResult, Table
 from trimtab.kernel import NoGroupError, sweep_groups
@@ -30,6 +32,12 @@ GOALS = {
 
 Figures = dict[str, float]
 
+MEASURES: dict[str, Callable[[BenchOptions], Figures]] = {
+    "sample_us": sample_figures,
+    "oom_grant_p99_ms": grant_figures,
+    "missed_periods": link_figures,
+}
+
 
 def run(options: BenchOptions) -> BenchResult:
     """Measure all of it; what this machine does not allow is named in the table instead."""
@@ -37,11 +45,14 @@ def run(options: BenchOptions) -> BenchResult:
     decided = {name: allocator_figures(name, options) for name in options.track(POLICIES, "deciding")}
     figures = dict(decided[POLICIES[0]])
     skipped = list[tuple[str, ...]]()
-    for what, measure in (("sample_us", sample_figures), ("oom_grant_p99_ms", grant_figures)):
+    for what, measure in MEASURES.items():
         try:
             figures |= measure(options)
         except NoGroupError as error:
             skipped.append((what, f"{GOALS[what]:g}", f"left out: {error}", ""))
+    rivals = {name: decided[name] for name in POLICIES[1:]}
+    if "sample_reopened_us" in figures:
+        rivals["opening files every time"] = {"sample_us": figures.pop("sample_reopened_us")}
     rows = [
         (name, f"{GOALS[name]:g}", f"{figures[name]:.3g}", _spread(name, figures))
         for name in GOALS
@@ -50,7 +61,7 @@ def run(options: BenchOptions) -> BenchResult:
     return BenchResult(
         bench="resize-scale",
         figures=figures,
-        baselines=_baselines(decided, figures),
+        baselines=rivals,
         published={"Escra (section 2.6.9.3)": {"containers_per_core_at_100_ms": 1192}},
         seed=options.seed,
         tables=(Table("Sizing containers", ("figure", "goal", "measured", "spread"), (*rows, *skipped)),),
@@ -103,18 +114,11 @@ class _Load:
         return time.thread_time() - start
 
 
-def _baselines(decided: dict[str, Figures], figures: Figures) -> dict[str, Figures]:
-    rules = {name: decided[name] for name in POLICIES[1:]}
-    if "sample_reopened_us" in figures:
-        rules["opening files every time"] = {"sample_us": figures.pop("sample_reopened_us")}
-    return rules
-
-
 def _spread(name: str, figures: Figures) -> str:
     texts = {
         "allocator_ms_100k": "worst {allocator_worst_ms:.3g} of {allocator_steps} steps",
         "sample_us": "worst {sample_worst_us:.3g} of {sample_rounds} rounds, {sample_containers} containers",
         "oom_grant_p99_ms": "median {oom_grant_p50_ms:.3g}, worst {oom_grant_worst_ms:.3g} of {oom_traps}",
-        "missed_periods": "of {periods} periods, {agents} agents with {agent_containers} containers each",
+        "missed_periods": "answers p99 {answer_p99_ms:.0f}, worst {answer_worst_ms:.0f} ms of {answers}",
     }
     return texts[name].format(**figures)

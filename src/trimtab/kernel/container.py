@@ -16,6 +16,7 @@ _USUAL_PERIOD = 100_000  # microseconds
 _PAGE = os.sysconf("SC_PAGE_SIZE")  # bytes; limits of memory are whole pages
 _NO_LIMIT = -1
 _MISSING = -1  # instead of an open file
+_ENOUGH = 384  # bytes of a file, up to what is wanted in it; Python takes longer to make room for 512
 _NO_PERIODS = (b"0", b"nr_throttled", b"0")
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 
@@ -95,10 +96,10 @@ class ContainerGroup:
         Who has not run since the last time was not throttled either: then nothing else is looked at.
         """
         try:
-            usage = os.pread(self._usage, 1024, 0)
+            usage = os.pread(self._usage, _ENOUGH, 0)
             if usage == self._usage_seen:
                 return self._counted
-            stat = usage if self.version == 2 else os.pread(self._stat, 1024, 0) if self._stat >= 0 else b""
+            stat = os.pread(self._stat, _ENOUGH, 0) if self._stat >= 0 else usage
         except OSError as error:
             raise self.said(error, "read") from None
         used = int(usage) / 1e9 if self.version == 1 else int(usage.split(None, 2)[1]) / 1e6

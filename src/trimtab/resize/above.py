@@ -65,6 +65,11 @@ class GroupsAbove:
         while self._due:
             self._set(self._pods[self._due.pop()].widened())
 
+    def widen_again(self) -> None:
+        """The same for all pods, whose limits have been put back."""
+        self._due = set(self._pods)
+        self.widen()
+
     def leave(self, path: str) -> None:
         """A container is gone, or has its own limits again; the last one leaves its pod as it was."""
         found = kubelet_group(path)

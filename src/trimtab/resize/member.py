@@ -34,6 +34,7 @@ class Member:
     throttles: int = 0  # periods
     traps: int = 0  # times it ran out of memory and got more
     refusals: int = 0  # times there was nothing to give
+    most_cpus: float = math.inf  # that groups above were found to allow; looked at anew from time to time
     saves: bool = False
     cpus: float = 0.0  # limit
     _mean: float = 0.0  # CPUs
@@ -89,6 +90,7 @@ class Member:
 
     def heed_others(self) -> None:
         """A limit that somebody else has set is the one it is left with; for now it has ours again."""
+        self.most_cpus = math.inf
         if not self.group.cpu_limit_stands():
             self.safe = replace(self.safe, cpus=self.group.cpu_limit())
             self.limit_cpus(self.cpus)

@@ -61,13 +61,11 @@ class Node:
     def rescan(self) -> list[Member]:
         """Leave who is gone or no longer ours, take in who is new; the new ones, with nothing set yet."""
         there = {container.cgroup: container for container in self._find()}
-        for path in [path for path in self.members if path not in there]:
-            self._leave(self.members[path])
-        return [
-            member
-            for path, container in there.items()
-            if path not in self.members and (member := self._adopt(container)) is not None
-        ]
+        for path, member in list(self.members.items()):
+            if not self._is_still_ours(member, there.get(path)):
+                self._leave(member)
+        new = [self._adopt(container) for path, container in there.items() if path not in self.members]
+        return [member for member in new if member is not None]
 
     def sample(self, seconds: float) -> None:
         """Look at everyone and tell the controller what happened in the `seconds` since the last look."""
@@ -154,15 +152,25 @@ class Node:
             if self._controller.traps(member.pool):
                 self.let_kill(member)
         self._set_traps_again()
+        self._above.widen_again()
         slots = self._controller.slots
-        self.set_cpus(Limits(slots, self._controller.column("cpus")))
-        self.set_memory(Limits(slots, self._controller.column("memory")))
+        for name, set_limits in (("cpus", self.set_cpus), ("memory", self.set_memory)):
+            values = self._controller.column(name)
+            set_limits(Limits(slots[values > 0], values[values > 0]))
 
     def release(self) -> None:
         """Leave everyone with limits that are safe without us, and with the kernel's own killer."""
         for member in list(self.members.values()):
             self._leave(member)
         self.traps.close()
+
+    def _is_still_ours(self, member: Member, now: Container | None) -> bool:
+        """Whether the same pool means it, by what is said about it now."""
+        if now is None or now is member.container or now == member.container:
+            return now is not None
+        member.container = now
+        owners = [pool for pool in self._controller.pools if pool.owns(now)]
+        return owners == [self._controller.pools[member.pool]]
 
     def _adopt(self, container: Container) -> Member | None:
         with contextlib.ExitStack() as stack:
@@ -241,15 +249,17 @@ class Node:
         return Limits(np.array(slots, dtype=np.intp), np.array(values))
 
     def _limit_cpus(self, member: Member, value: float) -> float:
+        """At most what the groups above allow."""
+        value = min(value, member.most_cpus)
         try:
             member.limit_cpus(value)
-            return value
         except CpuRefusedError:
             most = self._above.most_cpus(member.container.cgroup)
             if most is None or most >= value:
                 raise
             member.limit_cpus(most)
-            return most
+            member.most_cpus = value = most
+        return value
 
     def _limit_memory(self, member: Member, value: float) -> float:
         member.limit_memory(value)

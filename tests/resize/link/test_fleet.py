@@ -110,16 +110,16 @@ class Agent:
             box.cpus = box.memory = 0.0
 
     def _obey(self, orders: Orders, now: float) -> None:
-        for rows, name in (
-            (orders.cpu_takes, "cpus"),
-            (orders.cpu_gives, "cpus"),
-            (orders.memory_takes, "memory"),
-            (orders.memory_gives, "memory"),
+        for rows, name, takes in (
+            (orders.cpu_takes, "cpus", True),
+            (orders.cpu_gives, "cpus", False),
+            (orders.memory_takes, "memory", True),
+            (orders.memory_gives, "memory", False),
         ):
             for slot, value in rows.tolist():
                 box, since = self.told.get(slot, (None, 0))
                 if box is not None and self.boxes.get(slot) is box and since <= self.post.acknowledged:
-                    setattr(box, name, value)
+                    setattr(box, name, min(value, getattr(box, name)) if takes else value)
         if orders.urgent:
             slots = [slot for slot in orders.memory_takes["slot"].tolist() if slot in self.boxes]
             self.say(Confirm(limit_rows(slots, [self.boxes[slot].memory for slot in slots])), now)

@@ -6,12 +6,10 @@ import time
 from collections import deque
 from typing import Any, Self
 
-import grpc
-import grpc.aio
-
 from trimtab.core import TrimtabError
 from trimtab.resize.link.certificates import CONTROLLER
 from trimtab.resize.link.joining import Membership
+from trimtab.resize.link.rpc import grpc
 from trimtab.resize.link.server import METHOD, SERVICE
 from trimtab.resize.link.wire import MOST_BYTES, Hello, Message, Post, Welcome, WireError
 
@@ -67,18 +65,18 @@ class Line:
         async with self._sending:
             try:
                 await self._call.write(packed)
-            except (grpc.RpcError, asyncio.InvalidStateError) as error:
-                raise self._broken(error) from None
+            except (grpc.RpcError, asyncio.InvalidStateError):
+                raise await self._broken() from None
         return number
 
     async def hear(self) -> Message:
         """The next message, whenever it comes."""
         try:
             data = await self._call.read()
-        except grpc.RpcError as error:
-            raise self._broken(error) from None
+        except grpc.RpcError:
+            raise await self._broken() from None
         if data is grpc.aio.EOF:
-            raise LineError(f"the controller at {self._address} has closed the stream")
+            raise await self._broken()
         message = self.post.unpack(data)
         while self._sent and self._sent[0][0] <= self.post.acknowledged:
             self.answered = self._sent.popleft()[1]
@@ -89,8 +87,8 @@ class Line:
         self._call.cancel()
         await self._channel.close()
 
-    def _broken(self, error: Exception) -> LineError:
-        code = error.code() if isinstance(error, grpc.aio.AioRpcError) else None
-        if code is grpc.StatusCode.INVALID_ARGUMENT and isinstance(error, grpc.aio.AioRpcError):
-            return LineError(f"the controller at {self._address} refuses: {error.details()}")
+    async def _broken(self) -> LineError:
+        """Why the stream has ended."""
+        if self._call.done() and await self._call.code() is grpc.StatusCode.INVALID_ARGUMENT:
+            return LineError(f"the controller at {self._address} refuses: {await self._call.details()}")
         return LineError(f"the controller at {self._address} cannot be reached")

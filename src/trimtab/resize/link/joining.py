@@ -194,7 +194,7 @@ def join_server(
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*authority.server_files)
     server = _Server(host, wanted, Handler, context)
-    thread = threading.Thread(target=server.serve_forever, name="join", daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.1,), name="join", daemon=True)
     thread.start()
     try:
         yield int(server.server_address[1])

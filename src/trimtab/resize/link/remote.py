@@ -189,10 +189,10 @@ class RemoteAgent:
     async def _obey(self, orders: Orders, told: Told, keeper: Keeper) -> None:
         """Takes before gives; after urgent ones, say at once what is in force."""
         with self.lock:
-            keeper.set_cpus(told.meant(orders.cpu_takes))
+            keeper.set_cpus(_lower(told.meant(orders.cpu_takes), keeper, "cpus"))
             keeper.set_cpus(told.meant(orders.cpu_gives))
             takes = told.meant(orders.memory_takes)
-            keeper.set_memory(takes)
+            keeper.set_memory(_lower(takes, keeper, "memory"))
             keeper.set_first_memory(told.meant(orders.memory_gives))
             there = np.intersect1d(takes.slots, keeper.controller.slots)
             in_force = limits(there, [keeper.of(int(slot), "memory") for slot in there])
@@ -274,6 +274,14 @@ class _Watcher:
         except Exception:
             log.exception("memory can no longer be granted; the agent ends and leaves safe limits")
             self._fails()
+
+
+def _lower(takes: Limits, keeper: Keeper, what: str) -> Limits:
+    """A take never raises a limit that an earlier one, not yet reported when this was ordered, made lower."""
+    less = np.array(
+        [value < keeper.of(slot, what) for slot, value in zip(takes.slots, takes.values, strict=True)]
+    )
+    return Limits(takes.slots[less], takes.values[less]) if len(less) else takes
 
 
 def _limits(slot: int, values: Array) -> Limits:

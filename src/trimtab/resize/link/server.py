@@ -10,13 +10,11 @@ import secrets
 import threading
 from typing import Any
 
-import grpc
-import grpc.aio
-
 from trimtab.core import Clock, RealClock, StorageError
 from trimtab.resize.keeper import PERIOD
 from trimtab.resize.link.certificates import Authority
 from trimtab.resize.link.fleet import Fleet, Seat
+from trimtab.resize.link.rpc import grpc
 from trimtab.resize.link.token import split_address
 from trimtab.resize.link.wire import MOST_BYTES, Ask, Confirm, Hello, Message, Post, Report, WireError
 

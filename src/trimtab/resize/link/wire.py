@@ -100,7 +100,10 @@ class Report:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Orders:
-    """Controller, for every report, and when memory is needed elsewhere: first take, then give."""
+    """Controller, for every report, and when memory is needed elsewhere: first take, then give.
+
+    A take never raises a limit: one that was ordered before an earlier take was known of may be the higher.
+    """
 
     cpu_takes: Rows = field(default_factory=limits)
     cpu_gives: Rows = field(default_factory=limits)
