@@ -102,7 +102,7 @@ class ContainerGroup:
             stat = os.pread(self._stat, _ENOUGH, 0) if self._stat >= 0 else usage
         except OSError as error:
             raise self.said(error, "read") from None
-        used = int(usage) / 1e9 if self.version == 1 else int(usage.split(None, 2)[1]) / 1e6
+        used = self._seconds(usage)
         words = stat.partition(b"nr_periods")[2].split(None, 3) or _NO_PERIODS
         self._usage_seen, self._counted = usage, CpuCounters(used, int(words[0]), int(words[2]))
         return self._counted
@@ -110,11 +110,12 @@ class ContainerGroup:
     def used(self) -> float:
         """CPU seconds used so far: the first of the counters alone."""
         try:
-            if self.version == 1:
-                return int(os.pread(self._usage, 32, 0)) / 1e9 if self._usage >= 0 else 0.0
-            return int(os.pread(self._stat, 64, 0).split(None, 2)[1]) / 1e6
+            return self._seconds(os.pread(self._usage, 64, 0))
         except OSError as error:
             raise self.said(error, "read") from None
+
+    def _seconds(self, usage: bytes) -> float:
+        return int(usage) / 1e9 if self.version == 1 else int(usage.split(None, 2)[1]) / 1e6
 
     def memory(self) -> int:
         """Bytes charged to it now."""
@@ -140,7 +141,10 @@ class ContainerGroup:
 
     def saved_limit(self) -> float:
         """CPUs that it may use in one period on top, out of what it left unused before."""
-        return self._burst_set / self._period
+        try:
+            return int(os.pread(self._burst, 32, 0)) / self._period if self._burst >= 0 else 0.0
+        except OSError as error:
+            raise self.said(error, "read") from None
 
     def limit_cpus(self, cpus: float | None, saved: float = 0.0) -> None:
         """So many CPUs in each of its periods, whose length stays; None for no limit.

@@ -11,13 +11,12 @@ from trimtab.core import Clock, TrimtabError
 from trimtab.kernel import DeadManSwitch, Hierarchy, SafeLimits, mounted
 from trimtab.resize.controller import Controller, Limits
 from trimtab.resize.discovery import Discovery
-from trimtab.resize.member import GLANCES, Member
+from trimtab.resize.member import GLANCES, PERIOD, Member
 from trimtab.resize.node import Node
 from trimtab.resize.pool import Container
 
 log = logging.getLogger(__name__)
 
-PERIOD = 0.1  # s between two looks
 Find = Callable[[], Sequence[Container]]
 
 
@@ -97,7 +96,7 @@ class Keeper:
     def _glance(self) -> None:
         while not self._ended.wait(PERIOD / GLANCES):
             with self.lock:
-                self.node.glance(PERIOD)
+                self.node.glance(self._clock.monotonic())
 
     def _guard(self) -> None:
         """Tell the dead man's switch whom to care for, and whom no more."""

@@ -1,18 +1,19 @@
 """A container under management: its group, what it is left with in the end, what was counted of it."""
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from trimtab.kernel import ContainerGroup, CpuCounters, SafeLimits, limit_high
 from trimtab.resize.pool import Container
 
 _MARGIN = 0.33  # of the mean use, above it, that a quota has
 _HALF_LIFE = 0.5  # s in which the mean forgets half
-_HOLD = 5  # looks for which who was held back has all of its limit as quota
-_LIFT = 2  # looks for which who was about to be held back has
-_NEARLY = 0.85  # of its quota, used within a period: about to be held back
+_HOLD = 2  # looks for which who was held back has all of its limit as quota
+_LIFT = 1  # looks for which who was about to be held back has
+_NEARLY = 0.1  # of its quota: less than that left, and it is about to be held back
 _LEAST = 0.02  # CPUs
 _WORTH = 0.05  # relative change of a quota that is worth a write
+PERIOD = 0.1  # s between two looks
 GLANCES = 4  # in a period
 
 
@@ -39,7 +40,8 @@ class Member:
     cpus: float = 0.0  # limit
     _mean: float = 0.0  # CPUs
     _held: int = _HOLD  # looks; nothing is known at first
-    _glances: list[float] = field(default_factory=list)  # CPU s used at the last ones
+    _glanced: tuple[float, float] = (0.0, 0.0)  # when (s), and CPU s used so far
+    _left: float = 0.0  # CPUs that it can still use in this period, with what it has saved up
 
     def saw(self, used: float, seconds: float, held_back: bool) -> None:
         """CPUs it used in the last so many seconds, and whether its limit held it back."""
@@ -58,16 +60,19 @@ class Member:
         if self.saves and self.cpus and now and abs(self._quota(self.cpus) - now) > _WORTH * now:
             self.limit_cpus(self.cpus)
 
-    def glance(self, period: float) -> None:
-        """Lift its quota to its limit if it has nearly used it up within the last period."""
-        if not self.saves or self._held or not self.group.cpus_set:
-            self._glances.clear()
+    def glance(self, now: float) -> None:
+        """Lift its quota to its limit if what it had has nearly been used up."""
+        quota, used = self.group.cpus_set, self.group.used()
+        seconds, spent = now - self._glanced[0], used - self._glanced[1]
+        self._glanced = now, used
+        if not self.saves or self._held or not quota:
+            self._left = 0.0
             return
-        self._glances.append(self.group.used())
-        if self._glances[-1] - self._glances[0] > _NEARLY * self.group.cpus_set * period:
+        most = quota + min(quota, self.cpus - quota)
+        self._left = min(self._left + quota * seconds / PERIOD, most) - spent / PERIOD
+        if self._left < _NEARLY * quota:
             self._held = _LIFT
             self.limit_cpus(self.cpus)
-        del self._glances[:-GLANCES]
 
     def _quota(self, cpus: float) -> float:
         if not self.saves or self._held:

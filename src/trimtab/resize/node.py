@@ -107,9 +107,9 @@ class Node:
         """Set quotas anew within limits that stay, where policies save."""
         self._each(Member.trim)
 
-    def glance(self, period: float) -> None:
+    def glance(self, now: float) -> None:
         """Between two looks: give whoever is about to be held back all of its limit."""
-        self._each(lambda member: member.glance(period))
+        self._each(lambda member: member.glance(now))
 
     def _each(self, act: Callable[[Member], None]) -> None:
         for member in list(self.members.values()):

@@ -24,6 +24,7 @@ from trimtab.resize import Agent, Container, CpuPolicy, Pool, Selector
 
 Array = NDArray[np.float64]
 EVERY = 0.1  # s between two looks
+_NONE = float("nan")
 _LEAD = 1.0  # s before the first request
 _CALIBRATION = 0.2  # s of CPU for each service's unit of work
 
@@ -45,6 +46,7 @@ class Observed:
     seconds: float
     used: Array  # CPUs
     limit: Array  # CPUs; NaN without a limit
+    saved: Array  # CPUs that could be used in one period on top, if they had been left unused before
     memory: Array  # bytes
     kills: int
 
@@ -109,7 +111,7 @@ def _watched(
         _target(service.port, load, each)
         for service, load, each in zip(services.each, setting.services, arrivals, strict=True)
     ]
-    looks: list[list[tuple[float, float, float]]] = []
+    looks: list[list[tuple[float, ...]]] = []
     eyes = [_Eye(service, hierarchy) for service in services.each]
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as client:
         begin = time.monotonic() + _LEAD  # the client's process needs a moment to start
@@ -127,7 +129,7 @@ def _watched(
         latency = np.concatenate(answer.result())
     seen = np.array(looks[1:]).transpose(2, 0, 1)
     kills = sum(service.kills for service in services.each)
-    return Observed(latency, seconds, seen[0], seen[1], seen[2], kills)
+    return Observed(latency, seconds, *seen, kills=kills)
 
 
 class _Eye:
@@ -138,22 +140,22 @@ class _Eye:
         self._group: ContainerGroup | None = None
         self._before = (0.0, 0.0)
 
-    def look(self) -> tuple[float, float, float]:
-        """CPUs used since the last look, the limit of CPUs, bytes of memory."""
+    def look(self) -> tuple[float, ...]:
+        """CPUs used since the last look, the limit of CPUs, what may be used on top, bytes of memory."""
         now = time.monotonic()
         try:
             if self._group is None:
                 self._group = ContainerGroup(self._hierarchy, self._service.cgroup)
                 self._before = (now, self._group.cpu().used)
             (then, used), self._before = self._before, (now, self._group.cpu().used)
-            cpus = (self._before[1] - used) / (now - then) if now > then else float("nan")
-            limit = self._group.cpu_limit()
-            return cpus, float("nan") if limit is None else limit, float(self._group.memory())
+            cpus = (self._before[1] - used) / (now - then) if now > then else _NONE
+            limit, saved = self._group.cpu_limit(), self._group.saved_limit()
+            return cpus, _NONE if limit is None else limit, saved, float(self._group.memory())
         except TrimtabError:
             if self._group is not None:
                 self._group.close()
                 self._group = None
-            return float("nan"), float("nan"), float("nan")
+            return _NONE, _NONE, _NONE, _NONE
 
 
 def _limit_parent(hierarchy: Hierarchy, name: str, cpus: float) -> None:

@@ -17,7 +17,7 @@ from trimtab.resize.policies.policy import CpuPeriod, Indices, Memory, Wishes
 class TrackingSettings:
     """How fast things fade, and how much room there is above use."""
 
-    headroom: float = 0.5  # of the recent peak
+    headroom: float = 1.0  # of the recent peak
     margin: float = 0.2  # of the mean use, that belongs to what is needed
     peak_half_life: float = 2.0  # s in which the recent peak fades by half towards use
     mean_half_life: float = 0.5  # s for the mean
