@@ -37,6 +37,7 @@ def test_it_measures_every_part_and_leaves_nothing_behind() -> None:
     assert 0 < figures["allocator_ms_100k"] <= figures["allocator_worst_ms"]
     assert figures["allocator_steps"] >= 20
     assert 0 < figures["sample_us"] < result.baselines["opening files every time"]["sample_us"]
+    assert figures["sample_ran"] > 0.9
     assert figures["oom_traps"] >= 8
     assert figures["oom_kills"] == 0
     assert 0 < figures["oom_grant_p50_ms"] <= figures["oom_grant_p99_ms"] <= figures["oom_grant_worst_ms"]

@@ -8,6 +8,7 @@ the fault that the kernel could not serve until it went on.
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -27,15 +28,18 @@ MIB = 2**20
 _BYSTANDERS = 50  # containers beside those that run out of memory
 _TOP = 256 * MIB  # how far those grow before they give everything back
 _STEP = 32 * 4096  # bytes between two looks at the clock
+_STIRRED = 0.05  # s until everyone has run
 _TAKEN_BACK = 0.5  # s between two rounds of taking back, ten times as often as usual: more traps in less time
 _PATIENCE = 300.0  # s
 
 _CROWD = """
 import json, os, signal, sys
+wake = {signal.SIGUSR1}
+signal.pthread_sigmask(signal.SIG_BLOCK, wake)
 for folders in json.loads(sys.stdin.readline()):
     child = os.fork()
-    if child == 0:
-        signal.pause()
+    while child == 0:
+        signal.sigwait(wake)
     for folder in folders:
         with open(folder + "/cgroup.procs", "w") as file:
             file.write(str(child))
@@ -72,6 +76,7 @@ class Place:
         self._stack = contextlib.ExitStack()
         self.groups = list[LimitedGroup]()
         self.containers = list[Container]()
+        self._crowd = 0
 
     def __enter__(self) -> "Place":
         return self
@@ -102,6 +107,12 @@ class Place:
         child.stdin.flush()
         if not child.stdout.readline():
             raise NoGroupError("processes cannot be moved into control groups")
+        self._crowd = child.pid
+
+    def stir(self) -> None:
+        """Everyone in the crowd runs for a moment."""
+        os.killpg(self._crowd, signal.SIGUSR1)
+        time.sleep(_STIRRED)
 
     def grower(self, rounds: int, answer: Path) -> "subprocess.Popen[bytes]":
         """A container that runs out of memory again and again, and then writes down what it felt."""
@@ -122,20 +133,28 @@ class Place:
 
 
 def sample_figures(options: BenchOptions) -> dict[str, float]:
-    """CPU time of looking at everyone once, by container."""
+    """CPU time of looking at everyone once, by container: of those that ran since the last look, and idle."""
     count, rounds = (50, 10) if options.quick else (300, 100)
+    active, idle, ran = list[float](), list[float](), list[float]()
     with Place() as place:
         place.crowd(count)
-        node = Node(Controller([_pool("crowd", 2.0)]), place.hierarchy, lambda: place.containers)
+        controller = Controller([_pool("crowd", 2.0)])
+        node = Node(controller, place.hierarchy, lambda: place.containers)
         try:
             node.rescan()
-            seconds = [_cpu_time(lambda: node.sample(0.1)) / count for _ in range(rounds)]
+            for _ in range(rounds):
+                place.stir()
+                active.append(_cpu_time(lambda: node.sample(0.1)) / count)
+                ran.append(float((controller.column("used") > 0).mean()))
+                idle.append(_cpu_time(lambda: node.sample(0.1)) / count)
         finally:
             node.release()
         reopened = [_cpu_time(lambda: _read_anew(place.groups)) / count for _ in range(rounds)]
     return {
-        "sample_us": float(np.median(seconds)) * 1e6,
-        "sample_worst_us": max(seconds) * 1e6,
+        "sample_us": float(np.median(active)) * 1e6,
+        "sample_worst_us": max(active) * 1e6,
+        "sample_ran": float(np.mean(ran)),
+        "sample_idle_us": float(np.median(idle)) * 1e6,
         "sample_containers": count,
         "sample_rounds": rounds,
         "sample_reopened_us": float(np.median(reopened)) * 1e6,

@@ -1,12 +1,12 @@
 """Real streams with real TLS: nodes are sized together, and who should not be heard is not."""
 
 import asyncio
-import contextlib
 import logging
-import threading
+import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,36 +29,26 @@ from trimtab.resize.link import (
     serve,
 )
 
+ANY = "127.0.0.1:0"
 MIB = 2.0**20
 POOL = Pool("shop", 2.0, 256 * MIB, (Selector("/*"),), withheld=0.5)
 
 
-@contextlib.contextmanager
-def running(folder: Path, **more: object) -> Iterator[Serving]:
-    """A controller in a thread."""
-    up = threading.Event()
-    found: list[Serving] = []
-
-    def ready(serving: Serving) -> None:
-        found.append(serving)
-        up.set()
-
-    options = {"listen": "127.0.0.1:0", "join": "127.0.0.1:0", **more}
-    thread = threading.Thread(target=serve, args=([POOL], ready, folder), kwargs=options)
-    thread.start()
-    try:
-        assert up.wait(10)
-        yield found[0]
-    finally:
-        found[0].stop()
-        thread.join(10)
-        assert not thread.is_alive()
+Story = Callable[[Serving], Coroutine[Any, Any, None]]
 
 
-@pytest.fixture
-def controller(tmp_path: Path) -> Iterator[Serving]:
-    with running(tmp_path / "controller") as serving:
-        yield serving
+def _told(folder: Path, story: Story) -> None:
+    """Run a controller, and the story in its loop, until the story ends."""
+
+    async def tell(serving: Serving) -> None:
+        try:
+            await asyncio.wait_for(story(serving), 60)
+        finally:
+            serving.stop()
+
+    told: list[asyncio.Task[None]] = []
+    serve([POOL], lambda serving: told.append(asyncio.create_task(tell(serving))), folder, ANY, ANY)
+    told[0].result()
 
 
 def _member(serving: Serving, name: str) -> Membership:
@@ -87,8 +77,8 @@ class Node:
         return orders
 
 
-def test_two_nodes_share_a_pool_and_memory_is_granted_between_periods(controller: Serving) -> None:
-    async def story() -> None:
+def test_two_nodes_share_a_pool_and_memory_is_granted_between_periods(tmp_path: Path) -> None:
+    async def story(controller: Serving) -> None:
         async with Line(_member(controller, "a")) as first, Line(_member(controller, "b")) as second:
             nodes = [Node(first, 5.0), Node(second, 0.1)]
             for node in nodes:
@@ -112,26 +102,28 @@ def test_two_nodes_share_a_pool_and_memory_is_granted_between_periods(controller
             assert names["a:/x"].traps == 1
             assert len(controller.status(most=1).rows) == controller.status(most=1).hidden == 1
 
-    asyncio.run(story())
+    _told(tmp_path, story)
 
 
-def test_a_certificate_of_another_authority_is_not_heard(controller: Serving, tmp_path: Path) -> None:
-    stranger = Authority(tmp_path / "stranger")
-    theirs = issue(stranger, "a", f"127.0.0.1:{controller.port}")
-    mixed = Membership("a", theirs.address, controller.authority.certificate, theirs.certificate, theirs.key)
-
+def test_a_certificate_of_another_authority_is_not_heard(tmp_path: Path) -> None:
     async def greet(member: Membership) -> None:
         async with Line(member) as line:
             await line.greet()
 
-    for member in (theirs, mixed):
-        with pytest.raises(LineError, match="cannot be reached"):
-            asyncio.run(greet(member))
-    asyncio.run(greet(_member(controller, "a")))
+    async def story(controller: Serving) -> None:
+        theirs = issue(Authority(tmp_path / "stranger"), "a", f"127.0.0.1:{controller.port}")
+        ours = controller.authority.certificate
+        mixed = Membership("a", theirs.address, ours, theirs.certificate, theirs.key)
+        for member in (theirs, mixed):
+            with pytest.raises(LineError, match="cannot be reached"):
+                await greet(member)
+        await greet(_member(controller, "a"))
+
+    _told(tmp_path, story)
 
 
-def test_a_replaced_certificate_and_a_second_stream_are_told_so(controller: Serving) -> None:
-    async def story() -> None:
+def test_a_replaced_certificate_and_a_second_stream_are_told_so(tmp_path: Path) -> None:
+    async def story(controller: Serving) -> None:
         former, latter = _member(controller, "a"), _member(controller, "a")
         async with Line(former) as line:
             with pytest.raises(LineError, match="replaced by another"):
@@ -143,16 +135,16 @@ def test_a_replaced_certificate_and_a_second_stream_are_told_so(controller: Serv
                 await first.hear()
             await Node(second, 1.0).turn((Join(0, 0, "/x"),))
 
-    asyncio.run(story())
+    _told(tmp_path, story)
 
 
 @pytest.mark.parametrize(
     "nonsense", [b"", b"x" * 100, b"TTRM\1\2" + b"\1" * 60], ids=["empty", "text", "nearly"]
 )
 def test_nonsense_ends_one_stream_and_is_logged_once(
-    controller: Serving, caplog: pytest.LogCaptureFixture, nonsense: bytes
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, nonsense: bytes
 ) -> None:
-    async def story() -> None:
+    async def story(controller: Serving) -> None:
         async with Line(_member(controller, "good")) as good:
             await good.greet()
             node = Node(good, 1.0)
@@ -167,36 +159,40 @@ def test_nonsense_ends_one_stream_and_is_logged_once(
             await node.turn()
 
     with caplog.at_level(logging.WARNING):
-        asyncio.run(story())
+        _told(tmp_path, story)
     said = [record.getMessage() for record in caplog.records if record.name.startswith("trimtab")]
     assert len(said) == 1
     assert said[0].startswith("bad: a message")
 
 
-def test_a_stream_without_hello_is_refused(controller: Serving) -> None:
-    async def story() -> None:
+def test_a_stream_without_hello_is_refused(tmp_path: Path) -> None:
+    async def story(controller: Serving) -> None:
         async with Line(_member(controller, "a")) as line:
             line.post.session = 5
             await line.say(Ask(0, 1.0))
             with pytest.raises(LineError, match="refuses: a message belongs to another stream"):
                 await line.hear()
 
-    asyncio.run(story())
+    _told(tmp_path, story)
 
 
-def test_a_controller_has_its_folder_and_its_port_to_itself(controller: Serving, tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="runs already"):
-        serve([POOL], lambda serving: None, tmp_path / "controller", "127.0.0.1:0", "127.0.0.1:0")
-    with pytest.raises(StorageError, match="cannot listen"):
-        serve([POOL], lambda serving: None, tmp_path / "other", f"127.0.0.1:{controller.port}", "127.0.0.1:0")
+def test_a_controller_has_its_folder_and_its_port_to_itself(tmp_path: Path) -> None:
+    async def story(controller: Serving) -> None:
+        with pytest.raises(StorageError, match="runs already"):
+            await asyncio.to_thread(serve, [POOL], lambda serving: None, tmp_path, ANY, ANY)
+
+    _told(tmp_path, story)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(StorageError, match="cannot listen"):
+            serve([POOL], lambda serving: None, tmp_path, f"127.0.0.1:{taken.getsockname()[1]}", ANY)
 
 
-def test_a_jump_of_the_wall_clock_changes_nothing(
-    controller: Serving, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_jump_of_the_wall_clock_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real: Callable[[], float] = time.time
 
-    async def story() -> None:
+    async def story(controller: Serving) -> None:
         async with Line(_member(controller, "a")) as line:
             await line.greet()
             node = Node(line, 1.0)
@@ -211,4 +207,4 @@ def test_a_jump_of_the_wall_clock_changes_nothing(
             assert float(node.rows["cpus"][0]) == pytest.approx(had, rel=0.5)
             assert controller.server.fleet.seats.keys() == {"a"}
 
-    asyncio.run(story())
+    _told(tmp_path, story)

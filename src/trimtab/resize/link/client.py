@@ -1,6 +1,7 @@
 """A node's side of the stream: open it, say something, hear something. For agents, and for who plays one."""
 
 import asyncio
+import contextlib
 import math
 import time
 from collections import deque
@@ -14,6 +15,7 @@ from trimtab.resize.link.server import METHOD, SERVICE
 from trimtab.resize.link.wire import MOST_BYTES, Hello, Message, Post, Welcome, WireError
 
 _GREETING = 5.0  # s in which the controller has to answer
+_REASON = 0.2  # s in which the reason for its end follows the end of a stream
 _OPTIONS = (
     ("grpc.ssl_target_name_override", CONTROLLER),
     ("grpc.max_receive_message_length", MOST_BYTES),
@@ -89,6 +91,10 @@ class Line:
 
     async def _broken(self) -> LineError:
         """Why the stream has ended."""
-        if self._call.done() and await self._call.code() is grpc.StatusCode.INVALID_ARGUMENT:
-            return LineError(f"the controller at {self._address} refuses: {await self._call.details()}")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_REASON):
+                if await self._call.code() is grpc.StatusCode.INVALID_ARGUMENT:
+                    return LineError(
+                        f"the controller at {self._address} refuses: {await self._call.details()}"
+                    )
         return LineError(f"the controller at {self._address} cannot be reached")
