@@ -4,9 +4,9 @@ from trimtab.resize.agent import Agent, Grant
 from trimtab.resize.controller import Controller, Limits
 from trimtab.resize.discovery import Discovery, containers
 from trimtab.resize.journal import Journal
-from trimtab.resize.keeper import PERIOD
 from trimtab.resize.kubelet import KubeletGroup, kubelet_group
 from trimtab.resize.kubernetes import KubernetesError, PodWatch, core_api, kubernetes_find
+from trimtab.resize.member import PERIOD
 from trimtab.resize.memory import MemorySettings, granted, reclaimed, urgently_reclaimed
 from trimtab.resize.metrics import exposition, metrics_server
 from trimtab.resize.node import Node

@@ -10,8 +10,8 @@ import numpy as np
 from trimtab.core import Clock, RealClock
 from trimtab.kernel import Hierarchy
 from trimtab.resize.controller import Controller
-from trimtab.resize.keeper import PERIOD, Find, Keeper
-from trimtab.resize.member import Member
+from trimtab.resize.keeper import Find, Keeper
+from trimtab.resize.member import PERIOD, Member
 from trimtab.resize.memory import MemorySettings
 from trimtab.resize.policies import CpuPolicy
 from trimtab.resize.pool import Pool

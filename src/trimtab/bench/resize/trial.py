@@ -129,7 +129,7 @@ def _watched(
         latency = np.concatenate(answer.result())
     seen = np.array(looks[1:]).transpose(2, 0, 1)
     kills = sum(service.kills for service in services.each)
-    return Observed(latency, seconds, *seen, kills=kills)
+    return Observed(latency, seconds, seen[0], seen[1], seen[2], seen[3], kills)
 
 
 class _Eye:

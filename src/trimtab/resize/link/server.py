@@ -11,12 +11,12 @@ import threading
 from typing import Any
 
 from trimtab.core import Clock, RealClock, StorageError
-from trimtab.resize.keeper import PERIOD
 from trimtab.resize.link.certificates import Authority
 from trimtab.resize.link.fleet import Fleet, Seat
 from trimtab.resize.link.rpc import grpc
 from trimtab.resize.link.token import split_address
 from trimtab.resize.link.wire import MOST_BYTES, Ask, Confirm, Hello, Message, Post, Report, WireError
+from trimtab.resize.member import PERIOD
 
 SERVICE = "trimtab.Resize"
 METHOD = "Attend"
