@@ -237,6 +237,7 @@ def _process(function: str, *arguments: str) -> Iterator["subprocess.Popen[bytes
             stdout=subprocess.PIPE,
             env={**os.environ, "TRIMTAB_HOME": arguments[0]},  # not that of a controller that may run here
             preexec_fn=lambda: group.add(os.getpid()) if group else None,
+            start_new_session=True,  # Ctrl-C is ours to hear
         )
         stack.enter_context(child)  # closes its pipes and waits
         stack.callback(child.kill)

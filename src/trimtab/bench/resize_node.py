@@ -120,6 +120,7 @@ class Place:
         child = subprocess.Popen(
             [sys.executable, "-S", "-c", _GROWER, str(_TOP), str(_STEP), str(rounds), str(answer)],
             preexec_fn=lambda: group.add(os.getpid()),
+            start_new_session=True,  # Ctrl-C is ours to hear
         )
         self._stack.callback(child.wait)
         self._stack.callback(child.kill)
