@@ -79,30 +79,36 @@ def test_without_saving_the_quota_is_the_limit(make: Make) -> None:
     assert member.group.cpu_limit() == pytest.approx(0.6)
 
 
-def test_a_glance_lifts_the_quota_of_who_suddenly_works(make: Make, own: LimitedGroup) -> None:
+def test_who_suddenly_works_borrows_what_others_leave_until_the_next_glance(
+    make: Make, own: LimitedGroup
+) -> None:
     member = make()
     _used(member, 0.05)
-    member.limit_cpus(0.6)
-    assert member.group.cpu_limit() != pytest.approx(0.6)
+    member.limit_cpus(0.1)
     child = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    spare = 0.4
     try:
         own.add(child.pid)
         deadline = time.monotonic() + 20
-        while member.group.cpu_limit() != pytest.approx(0.6) and time.monotonic() < deadline:
+        while spare == 0.4 and time.monotonic() < deadline:
             time.sleep(0.025)
-            member.glance(time.monotonic())
+            spare = member.glance(time.monotonic(), 0.4)
     finally:
         child.kill()
         child.wait()
-    assert member.group.cpu_limit() == pytest.approx(0.6)
+    assert 0.1 < member.committed <= 0.1 + 0.4
+    assert spare + member.committed <= 0.1 + 0.4 + 1e-6
+    time.sleep(0.3)  # longer than a period ago
+    assert member.glance(time.monotonic(), spare) + member.committed == pytest.approx(0.5, abs=1e-3)
+    assert member.committed <= 0.1 + 1e-6
 
 
-def test_who_only_sleeps_is_not_lifted(make: Make) -> None:
+def test_who_only_sleeps_borrows_nothing(make: Make) -> None:
     member = make()
     _used(member, 0.05)
     member.limit_cpus(0.6)
     quota = member.group.cpu_limit()
     for _ in range(20):
         time.sleep(0.01)
-        member.glance(time.monotonic())
+        assert member.glance(time.monotonic(), 0.5) == 0.5
     assert member.group.cpu_limit() == quota

@@ -55,6 +55,7 @@ class ContainerGroup:
         self._files: list[int] = []
         self._no_cpu = ""  # why its CPU cannot be limited
         self.cpus_set: float | None = None  # by us; None is no limit
+        self.saved_set = 0.0  # by us, CPUs
         self.memory_set: float | None = None  # by us, bytes; None is no limit
         self._quota_set: int | None = None  # by us, microseconds; None if nothing was set
         self._bytes_set: int | None = None
@@ -167,7 +168,7 @@ class ContainerGroup:
             os.pwrite(self._burst, f"{microseconds}\n".encode(), 0)
         except OSError as error:
             raise self.said(error, "written") from None
-        self._burst_set = microseconds
+        self._burst_set, self.saved_set = microseconds, microseconds / self._period
 
     def _set_quota(self, cpus: float | None, quota: int) -> None:
         text = f"{quota}" if self.version == 1 else f"{'max' if quota < 0 else quota} {self._period}"

@@ -56,7 +56,6 @@ class Keeper:
         self.node.sample(seconds)
         new = self.node.rescan()
         self._guard()  # before anything is set
-        self.node.trim()
         return seconds, new
 
     def set_cpus(self, limits: Limits) -> Limits:

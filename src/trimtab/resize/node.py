@@ -7,6 +7,7 @@ somebody else sets a limit, it becomes the one that the container is left with, 
 
 import contextlib
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -101,6 +102,7 @@ class Node:
 
     def set_cpus(self, limits: Limits) -> Limits:
         """Set limits of CPU; those that are in force now."""
+        self.trim()  # what is lent may be taken now
         return self._set(limits, self._limit_cpus)
 
     def trim(self) -> None:
@@ -108,8 +110,17 @@ class Node:
         self._each(Member.trim)
 
     def glance(self, now: float) -> None:
-        """Between two looks: give whoever is about to be held back all of its limit."""
-        self._each(lambda member: member.glance(now))
+        """Between two looks: whoever is about to be held back borrows what others in its pool, on this node,
+        may use and do not. All of them together never have more than their limits."""
+        members = [member for member in self.members.values() if member.saves]
+        spare = defaultdict[int, float](float)
+        for member in members:
+            spare[member.pool] += member.cpus - member.committed
+
+        def borrow(member: Member) -> None:
+            spare[member.pool] = member.glance(now, spare[member.pool])
+
+        self._each(borrow)
 
     def _each(self, act: Callable[[Member], None]) -> None:
         for member in list(self.members.values()):

@@ -17,6 +17,7 @@ MIB = 2**20
 STATIC = {"static_0.75": 0.75, "static_1.0": 1.0, "static_1.5": 1.5}
 CONTESTANTS = ("trimtab", "escra", "vpa", "autopilot", *STATIC)
 _HISTORY = 600.0  # s that policies have seen before, by repeating what was observed
+_LEAST_MEMORY = 64.0 * MIB  # that nobody gives less than: a container needs some of it to start
 _VPA_LEAST = 250.0 * MIB  # its smallest recommendation of memory
 _MARGIN = {"vpa": 0.15, "autopilot": 0.10}  # of memory, above the highest use seen
 
@@ -58,6 +59,7 @@ def _after(policy: CpuPolicy, setting: Setting, used: Array) -> Array:
 
 
 def _limits(cpus: Array, memory: Array, setting: Setting) -> tuple[Limit, ...]:
+    memory = np.maximum(memory, _LEAST_MEMORY)
     fits = min(1.0, setting.cpus / float(np.sum(cpus)))
     fits_memory = min(1.0, setting.memory / float(np.sum(memory)))
     return tuple(Limit(float(c) * fits, float(m) * fits_memory) for c, m in zip(cpus, memory, strict=True))
