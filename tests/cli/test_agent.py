@@ -86,3 +86,16 @@ def test_a_wrong_file_of_pools_is_one_sentence(tmp_path: Path) -> None:
     assert shown.returncode == 2
     assert "needs select" in shown.stderr
     assert "Traceback" not in shown.stderr
+
+
+def test_without_a_cluster_kubernetes_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("kubernetes")
+    (tmp_path / "pools.yaml").write_text(
+        "pools: [{name: a, cpu: 1, memory: 1GiB, select: [{namespace: web}]}]"
+    )
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    shown = _run(tmp_path, "agent", "--pools", str(tmp_path / "pools.yaml"), "--kubernetes")
+    assert shown.returncode == 2
+    assert "no Kubernetes cluster is known here" in shown.stderr

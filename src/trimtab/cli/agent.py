@@ -24,6 +24,9 @@ def agent(
         str | None,
         typer.Option("--metrics", metavar="HOST:PORT", help="Serve /metrics for Prometheus there."),
     ] = None,
+    kubernetes: Annotated[
+        bool, typer.Option("--kubernetes", help="Ask the API server about the pods on this node.")
+    ] = False,
 ) -> None:
     """Give the containers of this node the CPU and memory they use, every 100 ms, within their pools' caps.
 
@@ -39,9 +42,10 @@ def agent(
               - {label: app=shop, namespace: web}
 
     `cgroup` is a shell pattern for the path of a control group; `label` and `namespace` are those that runc
-    and containerd keep. A container that runs out of memory stands still until it gets more from its pool,
-    then from others' unused memory; only when there is none does the kernel kill. When the agent ends, or
-    dies, everyone has its former limits again. Needs root. `trimtab top` shows what happens.
+    and containerd keep, or with `--kubernetes` those of the pod. A container that runs out of memory stands
+    still until it gets more from its pool, then from others' unused memory; only when there is none does the
+    kernel kill. When the agent ends, or dies, everyone has its former limits again. Needs root.
+    `trimtab top` shows what happens.
     """
     if context.invoked_subcommand is not None:
         return
@@ -51,7 +55,10 @@ def agent(
 
     console = Console(stderr=True, highlight=False)
     with contextlib.ExitStack() as stack:
-        running = _under_controller(console) if pools is None else _alone(pools, stack, console)
+        if pools is None:
+            running = _under_controller(kubernetes, console)
+        else:
+            running = _alone(pools, kubernetes, stack, console)
         _run(running, seconds, metrics, stack, console)
     console.print("all containers have their former limits again")
 
@@ -79,12 +86,13 @@ def join(
     typer.echo(f"this node is {member.node} of the controller at {member.address}; run trimtab agent")
 
 
-def _alone(pools: Path, stack: Any, console: Any) -> Any:
+def _alone(pools: Path, kubernetes: bool, stack: Any, console: Any) -> Any:
     """An agent that decides for itself."""
     import os
 
     from trimtab.core.units import format_bytes
-    from trimtab.resize import Agent, Journal, read_pools
+    from trimtab.kernel import mounted
+    from trimtab.resize import Agent, Journal, kubernetes_find, read_pools
     from trimtab.store import open_store
 
     wanted = read_pools(pools)
@@ -95,19 +103,24 @@ def _alone(pools: Path, stack: Any, console: Any) -> Any:
                 f"note: the pool {pool.name} is larger than this node ({node_cpus} CPUs, "
                 f"{format_bytes(node_memory)}), which is all that its containers can get here"
             )
+    hierarchy, find = mounted(), None
+    if kubernetes and hierarchy is not None:
+        find = stack.enter_context(kubernetes_find(hierarchy, wanted))
     store = stack.enter_context(open_store())
+    journal = stack.enter_context(Journal(store.ledger.record))
     console.print(f"sizing {', '.join(pool.name for pool in wanted)}; Ctrl-C to end")
-    return Agent(wanted, notice=stack.enter_context(Journal(store.ledger.record)))
+    return Agent(wanted, hierarchy, find, notice=journal)
 
 
-def _under_controller(console: Any) -> Any:
+def _under_controller(kubernetes: bool, console: Any) -> Any:
     """An agent that does as the controller says which this node has joined."""
     from trimtab.core import home
+    from trimtab.resize import kubernetes_find
     from trimtab.resize.link import Membership, RemoteAgent
 
     member = Membership.read(home() / "agent")
     console.print(f"sizing as the controller at {member.address} says; Ctrl-C to end")
-    return RemoteAgent(member)
+    return RemoteAgent(member, finder=kubernetes_find if kubernetes else None)
 
 
 def _run(running: Any, seconds: float | None, metrics: str | None, stack: Any, console: Any) -> None:

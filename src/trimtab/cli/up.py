@@ -27,10 +27,11 @@ def up(
 
     It prints a token. On a node, `trimtab agent join TOKEN` gets a certificate for it, and `trimtab agent`
     then sizes its containers as this controller decides. A token is for one node and one hour;
-    `trimtab token` prints another. When the controller ends or cannot be reached, every node goes back to
-    safe limits within two seconds; when it starts again, they go on. `trimtab top` shows all nodes here.
+    `trimtab token` prints another. When the controller has been silent for two seconds, every node goes
+    back to safe limits; when it starts again before that, they go on. `trimtab top` shows all nodes here.
 
-    To be reached from other machines it must listen there: `--listen 0.0.0.0:7433`.
+    To be reached from other machines it must listen there: `--listen 0.0.0.0:7433`. If they know this
+    machine by another name than its own, give that with `--join NAME:7434`.
     """
     import contextlib
     import signal

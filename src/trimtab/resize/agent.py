@@ -1,5 +1,6 @@
 """The agent of one node on its own: every 100 ms look, decide, take, give; at once when memory runs out."""
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -50,7 +51,8 @@ class Agent:
     ) -> None:
         self._controller = Controller(pools, memory, policies)
         self._clock = clock or RealClock()
-        self._keeper = Keeper(self._controller, hierarchy, find, self._clock)
+        finder = None if find is None else lambda hierarchy, pools: contextlib.nullcontext(find)
+        self._keeper = Keeper(self._controller, hierarchy, finder, self._clock)
         self._node = self._keeper.node
         self._notice = notice
         self.lock = self._keeper.lock

@@ -4,6 +4,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 
 import numpy as np
 
@@ -13,19 +14,23 @@ from trimtab.resize.controller import Controller, Limits
 from trimtab.resize.discovery import Discovery
 from trimtab.resize.member import GLANCES, PERIOD, Member
 from trimtab.resize.node import Node
-from trimtab.resize.pool import Container
+from trimtab.resize.pool import Container, Pool
+
+_ROOM = 2.0**20  # bytes above its use, for a container that uses more than its first share
 
 log = logging.getLogger(__name__)
 
 Find = Callable[[], Sequence[Container]]
+Finder = Callable[[Hierarchy, Sequence[Pool]], AbstractContextManager[Find]]
 
 
 class Keeper:
     """Looks, sets limits and tells the controller what is in force; `close` puts everything back."""
 
     def __init__(
-        self, controller: Controller, hierarchy: Hierarchy | None, find: Find | None, clock: Clock
+        self, controller: Controller, hierarchy: Hierarchy | None, finder: Finder | None, clock: Clock
     ) -> None:
+        """`finder` finds the pools' containers; by default by control groups and what runtimes keep."""
         found = hierarchy or mounted()
         if found is None:
             raise TrimtabError("no control groups are mounted on this machine; nothing can be sized")
@@ -34,7 +39,7 @@ class Keeper:
         self._hierarchy = found
         self._clock = clock
         self._closing = contextlib.ExitStack()
-        find = find or self._closing.enter_context(Discovery(found, controller.pools))
+        find = self._closing.enter_context((finder or Discovery)(found, controller.pools))
         self.node = Node(controller, found, find)
         self._switch: DeadManSwitch | None = None
         self._guarded: dict[str, SafeLimits] = {}
@@ -73,9 +78,13 @@ class Keeper:
     def set_first_memory(self, limits: Limits) -> None:
         """The same for new ones. Who uses more than that keeps what it uses, which then is what it has."""
         done = self.set_memory(limits)
-        for slot in np.intersect1d(np.setdiff1d(limits.slots, done.slots), self.controller.slots):
-            used = max(1.0, self.of(int(slot), "memory_used"))
-            self.controller.confirm_memory(Limits(np.array([slot]), np.array([used])))
+        if len(done) == len(limits):
+            return
+        self.node.sample_memory()
+        over = np.intersect1d(np.setdiff1d(limits.slots, done.slots), self.controller.slots)
+        used = np.array([self.of(int(slot), "memory_used") for slot in over]) + _ROOM
+        self.controller.confirm_memory(Limits(over, used))  # even where it grows too fast to be held
+        self.set_memory(Limits(over, used))
 
     def of(self, slot: int, column: str) -> float:
         """What the controller knows of one container."""

@@ -40,11 +40,12 @@ def granted(
     a grant lets a container go on for a while. Who gets less than a page gets nothing.
     """
     wish = np.maximum(settings.block, settings.growth * limit[asks])
-    free = np.maximum(cap - np.bincount(pool, limit, len(cap)), 0.0)
+    left = cap - np.bincount(pool, limit, len(cap))  # below zero where some came with more than there was
+    free = np.maximum(left, 0.0)
     wished = np.bincount(pool[asks], wish, len(cap))
     part = np.minimum(np.divide(free, wished, out=np.ones_like(free), where=wished > 0), 1.0)
     more = np.floor(wish * part[pool[asks]] / _PAGE) * _PAGE
-    return limit[asks] + more, np.maximum(wished - free, 0.0)
+    return limit[asks] + more, np.where(wished > 0, np.maximum(wished - left, 0.0), 0.0)
 
 
 def urgently_reclaimed(

@@ -159,7 +159,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(STEPS)
 def test_a_cap_holds_whatever_is_under_way_lost_or_restarted(
     steps: list[tuple[str, int, float, bool]],
@@ -280,7 +280,7 @@ def test_a_broken_line_costs_nobody_anything_and_a_silent_node_is_dropped() -> N
     assert len(fleet.controller.slots) == 2
     for _ in range(30):
         now = _rounds(fleet, [agents[1]], now, 1)
-    assert [seat.name for seat in fleet.seats.values()] == ["b"]
+    assert [seat.name for seat in fleet.roster.seats.values()] == ["b"]
     assert len(fleet.controller.slots) == 1
     with pytest.raises(WireError, match="register anew"):
         agents[0].report(now)
@@ -354,3 +354,16 @@ def test_a_slot_is_not_taken_twice() -> None:
     agent.report(0.0)
     with pytest.raises(WireError, match="under the number of another"):
         agent.say(Report(0.1, np.zeros(1, ROW), (Join(0, 0, "/y"),)), 0.0)
+
+
+def test_who_talks_without_end_is_refused_and_the_others_are_not() -> None:
+    fleet = _fleet()
+    loud, other = Agent("loud", fleet, 0.0), Agent("other", fleet, 0.0, {0: Box("/x", used=1.0)})
+    loud.register(0.0)
+    other.register(0.0)
+    for _ in range(100):
+        loud.report(0.0)
+    with pytest.raises(WireError, match="too much"):
+        loud.report(0.0)
+    _rounds(fleet, [other], 0.0, 3)
+    assert other.boxes[0].cpus > 1.0

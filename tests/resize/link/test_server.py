@@ -205,6 +205,6 @@ def test_a_jump_of_the_wall_clock_changes_nothing(tmp_path: Path, monkeypatch: p
             for _ in range(3):
                 await node.turn()
             assert float(node.rows["cpus"][0]) == pytest.approx(had, rel=0.5)
-            assert controller.server.fleet.seats.keys() == {"a"}
+            assert controller.server.fleet.roster.seats.keys() == {"a"}
 
     _told(tmp_path, story)

@@ -2,9 +2,10 @@
 
 from trimtab.resize.link.certificates import Authority
 from trimtab.resize.link.client import Line, LineError
-from trimtab.resize.link.fleet import PATIENCE, Fleet, Seat
+from trimtab.resize.link.fleet import PATIENCE, Fleet
 from trimtab.resize.link.joining import Membership, issue, join, join_server
 from trimtab.resize.link.remote import REPORT_AFTER, RemoteAgent
+from trimtab.resize.link.roster import Seat
 from trimtab.resize.link.server import Server
 from trimtab.resize.link.serving import LISTEN, Serving, new_token, serve
 from trimtab.resize.link.token import LIFETIME, Token, Tokens

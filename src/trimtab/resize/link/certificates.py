@@ -44,7 +44,7 @@ class Authority:
             self.server_key = (folder / "server.key").read_bytes()
             self.server_certificate = (folder / "server.pem").read_bytes()
             self._subject = x509.load_pem_x509_certificate(self.certificate).subject
-            self._nodes: dict[str, str] = json.loads(_text_or(folder / "nodes.json", "{}"))
+            self._nodes()
         except (OSError, ValueError) as error:
             raise StorageError(
                 f"the controller's certificates in {folder} cannot be used: {error}; "
@@ -71,13 +71,21 @@ class Authority:
             ) from None
         check_name(name)
         certificate = self._signed(name, key, ExtendedKeyUsageOID.CLIENT_AUTH)
-        self._nodes[name] = fingerprint(certificate)
-        write_whole(self._folder / "nodes.json", json.dumps(self._nodes))
+        nodes = self._nodes() | {name: fingerprint(certificate)}
+        write_whole(self._folder / "nodes.json", json.dumps(nodes))
         return name, certificate
 
     def knows(self, name: str, certificate: bytes) -> bool:
         """Whether that is the certificate signed last for this node."""
-        return hmac.compare_digest(self._nodes.get(name, ""), fingerprint(certificate))
+        return hmac.compare_digest(self._nodes().get(name, ""), fingerprint(certificate))
+
+    def _nodes(self) -> dict[str, str]:
+        """Fingerprints by name; read anew, because nodes may have been added beside a running controller."""
+        file = self._folder / "nodes.json"
+        told = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+        if not isinstance(told, dict):
+            raise ValueError("nodes.json is damaged")
+        return told
 
     def _make(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -170,7 +178,3 @@ def _private(text: bytes) -> ec.EllipticCurvePrivateKey:
 def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     form = serialization.PrivateFormat.PKCS8
     return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
-
-
-def _text_or(path: Path, otherwise: str) -> str:
-    return path.read_text(encoding="utf-8") if path.exists() else otherwise

@@ -8,59 +8,24 @@ has just begun gives nothing until every agent of its predecessor has either reg
 Time is the monotonic clock's throughout: a jump of the wall clock changes nothing here.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from trimtab.resize.agent import Grant, Notice
 from trimtab.resize.controller import Controller, Limits
-from trimtab.resize.link.wire import (
-    LIMIT,
-    MOST_CONTAINERS,
-    ROW,
-    Ask,
-    Confirm,
-    Message,
-    Orders,
-    Post,
-    Relief,
-    Report,
-    Rows,
-    Welcome,
-    WireError,
-)
+from trimtab.resize.link.roster import Roster, Seat
+from trimtab.resize.link.wire import ROW, Ask, Confirm, Orders, Post, Relief, Report, Welcome, WireError
 from trimtab.resize.memory import MemorySettings
-from trimtab.resize.policies.policy import Memory
 from trimtab.resize.pool import Pool
 from trimtab.resize.sharing import Array, Indices
 
 PATIENCE = 2.0  # s that either side may be silent
 _RELEASING = 0.5  # s that an agent takes to put back safe limits
+_MOST_SAID = 100  # messages of a node in one period, and two more for every container
+_MOST_UNREAD = 100  # messages that wait for a node to read them
 _ASK = 0.2  # s in which memory for a container that stands still must be found
-
-
-@dataclass(slots=True, eq=False)
-class Seat:
-    """A node, while it is heard of."""
-
-    name: str
-    number: int
-    post: Post
-    heard: float  # monotonic, s
-    wake: Callable[[], None]  # there is something in the outbox
-    outbox: list[bytes] = field(default_factory=list)
-    ours: Indices = field(default_factory=lambda: np.empty(0, np.intp))  # our slot by theirs; -1 for none
-    former: dict[str, int] = field(default_factory=dict)  # our slots by path, of the stream before this one
-    rows: Rows | None = None  # of the latest report, until the next orders answer it
-    slots: Indices = field(default_factory=lambda: np.empty(0, np.intp))  # ours, of these rows
-    knew: int = 0  # our last message that the agent had heard when it reported
-    is_gone: bool = False
-
-    def say(self, message: Message) -> None:
-        """Put it in the outbox."""
-        self.outbox.append(self.post.pack(message))
-        self.wake()
 
 
 @dataclass(slots=True, eq=False)
@@ -72,8 +37,8 @@ class _Waiting:
     theirs: int
     since: float
     until: float
-    # Nodes, and the number of the orders that each has not confirmed yet; None before there are any.
-    orders: dict[int, int] | None = None
+    rounds: int = 3  # of taking from others; what they use is known only as of their last reports
+    orders: dict[int, int] = field(default_factory=dict)  # by node: those it has not confirmed yet
 
 
 class Fleet:
@@ -91,12 +56,7 @@ class Fleet:
         """Without `settle` nobody can have been there before, and giving begins at once."""
         self.controller = Controller(pools, memory)
         self.patience = patience
-        self.seats: dict[str, Seat] = {}
-        self.paths: dict[int, str] = {}
-        # By slot: whose it is and what they call it; grown limits under way, and with which message.
-        self.known = Memory(
-            node=-1, theirs=0, cpus=0, cpus_with=0, memory=0, memory_with=0, throttles=0, traps=0, refusals=0
-        )
+        self.roster = Roster(self.controller)
         self._settled = now + patience + _RELEASING if settle else now
         self._reclaimed = now
         self._waiting: dict[int, _Waiting] = {}
@@ -107,49 +67,38 @@ class Fleet:
     def register(self, name: str, post: Post, now: float, wake: Callable[[], None]) -> Seat:
         """A node says hello; one of that name that was here before is replaced, and keeps counting until
         the new stream's first report says what there is."""
-        before = self.seats.get(name)
-        number = before.number if before else self._free_number()
-        seat = Seat(name, number, post, now, wake)
-        if before is not None:
-            before.is_gone = True
-            self._waiting = {slot: each for slot, each in self._waiting.items() if each.seat is not before}
-            seat.former = before.former | {self.paths[slot]: slot for slot in self._slots_of(before).tolist()}
-        self.seats[name] = seat
+        seat = self.roster.seat(name, post, now, wake)
         seat.say(self._welcome)
         return seat
 
     def report(self, seat: Seat, report: Report, now: float) -> None:
         """Take in who came and went, and keep the rest for the next orders."""
         self._hear(seat, now)
-        if len(report.leaves):
-            leaving = self._ours(seat, report.leaves)
-            seat.ours[report.leaves] = -1
-            self._leave(leaving)
-        if report.joins:
-            self._join(seat, report)
-        if seat.former:
-            self._leave(np.array(list(seat.former.values())))
-            seat.former.clear()
-        seat.slots = self._ours(seat, report.rows["slot"])
+        self.roster.take_in(seat, report)
+        seat.slots = self.roster.ours(seat, report.rows["slot"])
         seat.rows, seat.knew = report.rows, seat.post.acknowledged
-        self.known["throttles"][seat.slots] += report.rows["throttled"]
+        self.roster.known["throttles"][seat.slots] += report.rows["throttled"]
 
     def decide(self, seconds: float, now: float) -> None:
         """One period: count what is in force, decide, and answer every node that has reported since."""
         self._drop_silent(now)
-        due = [seat for seat in self.seats.values() if seat.rows is not None]
+        for seat in self.roster.seats.values():
+            seat.said = 0
+        due = [seat for seat in self.roster.seats.values() if seat.rows is not None]
         self._count(due)
         self.controller.decide(seconds)
         self._send(due, self._decided(due, now) if now >= self._settled else [_nothing()] * 4)
-        for waiting in list(self._waiting.values()):
+        for waiting in self._those_waiting():
             self._try(waiting, now)
 
     def ask(self, seat: Seat, ask: Ask, now: float) -> None:
         """A container stands still: grant it memory, or find some first."""
         self._hear(seat, now)
-        slot = int(self._ours(seat, np.array([ask.slot]))[0])
-        self.controller.observe_memory(np.array([slot]), np.array([ask.used]))
-        if slot not in self._waiting:
+        slots, told = self.roster.ours(seat, np.array([ask.slot])), np.array([ask.memory])
+        slot = int(slots[0])
+        self.controller.observe_memory(slots, told)
+        self.controller.confirm_memory(Limits(slots, np.maximum(told, self.roster.of(slot, "memory"))))
+        if slot not in [waiting.slot for waiting in self._those_waiting()]:
             until = max(now, self._settled) + _ASK
             self._waiting[slot] = _Waiting(seat, slot, ask.slot, now, until)
         self._try(self._waiting[slot], now)
@@ -157,23 +106,37 @@ class Fleet:
     def confirm(self, seat: Seat, confirm: Confirm, now: float) -> None:
         """Memory has been taken, or not; whoever waits for it is looked at again."""
         self._hear(seat, now)
-        slots, reported = self._ours(seat, confirm.memory["slot"]), confirm.memory["value"]
+        slots, reported = self.roster.ours(seat, confirm.memory["slot"]), confirm.memory["value"]
         knew = np.full(len(slots), seat.post.acknowledged)
         self.controller.confirm_memory(Limits(slots, self._counted("memory", slots, reported, knew)))
-        for waiting in list(self._waiting.values()):
-            if (
-                waiting.orders
-                and waiting.orders.get(seat.number, seat.post.sent + 1) <= seat.post.acknowledged
-            ):
+        if seat.rows is not None:  # a report from before that waits for the next decision
+            seat.rows = seat.rows.copy()
+            _, theirs, confirmed = np.intersect1d(
+                seat.rows["slot"], confirm.memory["slot"], return_indices=True
+            )
+            seat.rows["memory"][theirs] = reported[confirmed]
+        for waiting in self._those_waiting():
+            if waiting.orders.get(seat.number, seat.post.sent + 1) <= seat.post.acknowledged:
                 del waiting.orders[seat.number]
                 self._try(waiting, now)
 
+    def _those_waiting(self) -> list[_Waiting]:
+        """Without those that have left, or whose node has another stream and asks again."""
+        roster = self.roster
+        self._waiting = {
+            slot: each
+            for slot, each in self._waiting.items()
+            if not each.seat.is_gone and slot in roster.paths and each.seat.ours[each.theirs] == slot
+        }
+        return list(self._waiting.values())
+
     def _try(self, waiting: _Waiting, now: float) -> None:
-        """Grant it what there is; where that is too little, first take from others, once."""
+        """Grant it what there is; where that is too little, first take from others."""
         if now < self._settled:
             return
         limits, missing = self.controller.grants(np.array([waiting.slot]))
-        if missing.any() and waiting.orders is None:
+        if missing.any() and not waiting.orders and waiting.rounds:
+            waiting.rounds -= 1
             waiting.orders = self._take_urgently(missing)
         if missing.any() and waiting.orders and now < waiting.until:
             return
@@ -183,22 +146,23 @@ class Fleet:
     def _relieve(self, waiting: _Waiting, limits: Limits, now: float) -> None:
         """What it gets, or that there is nothing."""
         seat, slot = waiting.seat, waiting.slot
-        at = int(np.searchsorted(self.controller.slots, slot))
-        before, after = float(self.controller.column("memory")[at]), float(limits.values[0])
+        before, after = self.roster.of(slot, "memory"), float(limits.values[0])
         is_more = after > before
         seat.say(Relief(waiting.theirs, after if is_more else None))
         if is_more:
             self._order("memory", limits, np.array([seat.post.sent]))
-        self.known["traps" if is_more else "refusals"][slot] += 1
-        pool = self.controller.pools[int(self.controller.column("pool")[at])].name
-        path = f"{seat.name}:{self.paths[slot]}"
+        self.roster.known["traps" if is_more else "refusals"][slot] += 1
+        pool = self.controller.pools[int(self.roster.of(slot, "pool"))].name
+        path = f"{seat.name}:{self.roster.paths[slot]}"
         self._notice(Grant(path, pool, before, after if is_more else before, now - waiting.since))
 
     def _take_urgently(self, missing: Array) -> dict[int, int]:
         """Order what is missing from everyone with room; whose word there is to wait for."""
         takes = self.controller.urgent_memory_takes(missing)
         asked = {}
-        for seat, (rows,) in self._split([seat for seat in self.seats.values() if not seat.former], [takes]):
+        for seat, (rows,) in self.roster.split(
+            [seat for seat in self.roster.seats.values() if not seat.former], [takes]
+        ):
             if len(rows):
                 seat.say(Orders(memory_takes=rows, urgent=True))
                 asked[seat.number] = seat.post.sent
@@ -218,23 +182,23 @@ class Fleet:
 
     def _counted(self, what: str, slots: Indices, reported: Array, knew: Indices) -> Array:
         """Limits in force, or higher ones ordered with a message that the agent had not heard yet."""
-        under_way = self.known[f"{what}_with"][slots] > knew
-        return np.where(under_way, np.maximum(reported, self.known[what][slots]), reported)
+        under_way = self.roster.known[f"{what}_with"][slots] > knew
+        return np.where(under_way, np.maximum(reported, self.roster.known[what][slots]), reported)
 
     def _order(self, what: str, limits: Limits, with_messages: Indices) -> None:
         """These grow, and count from now on."""
         confirm = self.controller.confirm if what == "cpus" else self.controller.confirm_memory
         confirm(limits)
-        self.known[what][limits.slots] = limits.values
-        self.known[f"{what}_with"][limits.slots] = with_messages
+        self.roster.known[what][limits.slots] = limits.values
+        self.roster.known[f"{what}_with"][limits.slots] = with_messages
 
     def _decided(self, due: Sequence[Seat], now: float) -> list[Limits]:
         """CPU to take and to give, memory to take and to give, for those who are about to be answered."""
-        hears = np.zeros(self._numbers(), dtype=bool)
+        hears = np.zeros(self.roster.numbers(), dtype=bool)
         hears[[seat.number for seat in due]] = True
 
         def heard(limits: Limits) -> Limits:
-            chosen = hears[self._nodes(limits.slots)]
+            chosen = hears[self.roster.nodes(limits.slots)]
             return Limits(limits.slots[chosen], limits.values[chosen])
 
         reclaims = now - self._reclaimed >= self.controller.settings.every
@@ -251,107 +215,28 @@ class Fleet:
 
     def _send(self, due: Sequence[Seat], parts: Sequence[Limits]) -> None:
         """Answer; what grows counts from now on."""
-        sent = np.zeros(self._numbers(), dtype=np.intp)
-        for seat, (cpu_takes, cpu_gives, memory_takes, memory_gives) in self._split(due, parts):
+        sent = np.zeros(self.roster.numbers(), dtype=np.intp)
+        for seat, (cpu_takes, cpu_gives, memory_takes, memory_gives) in self.roster.split(due, parts):
             seat.say(Orders(cpu_takes, cpu_gives, memory_takes, memory_gives))
             seat.rows, sent[seat.number] = None, seat.post.sent
         for what, part in (("cpus", parts[1]), ("memory", parts[3])):
-            self._order(what, part, sent[self._nodes(part.slots)])
-
-    def _split(self, seats: Sequence[Seat], parts: Sequence[Limits]) -> Iterator[tuple[Seat, list[Rows]]]:
-        """Each node's own rows of every part, by its own slots."""
-        tables = []
-        for part in parts:
-            nodes, theirs = self._nodes(part.slots), self.known["theirs"][part.slots]
-            order = np.lexsort((theirs, nodes))
-            rows = np.empty(len(order), LIMIT)
-            rows["slot"], rows["value"] = theirs[order], part.values[order]
-            tables.append((rows, np.searchsorted(nodes[order], np.arange(self._numbers() + 1)).tolist()))
-        for seat in seats:
-            yield seat, [rows[edges[seat.number] : edges[seat.number + 1]] for rows, edges in tables]
-
-    def _join(self, seat: Seat, report: Report) -> None:
-        """New containers, or those of the stream before under new numbers."""
-        self._check_joins(seat, report)
-        wanted = np.array([join.slot for join in report.joins])
-        rows = report.rows[np.searchsorted(report.rows["slot"], wanted)]
-        slots = []
-        for join, row in zip(report.joins, rows, strict=True):
-            slot = seat.former.pop(join.path, None)
-            if slot is not None and self._pool_of(slot) != join.pool:
-                self._leave(np.array([slot]))
-                slot = None
-            if slot is None:
-                slot = self.controller.join(join.pool, row["cpus"], row["memory"], row["memory_used"])
-            self.paths[slot] = join.path
-            slots.append(slot)
-        ours = np.array(slots)
-        self.known.reach(ours)
-        self.known["node"][ours], self.known["theirs"][ours] = seat.number, wanted
-        for name in ("cpus_with", "memory_with"):  # what the stream before had ordered is void
-            self.known[name][ours] = 0
-        room = np.full(max(0, int(wanted.max()) + 1 - len(seat.ours)), -1, dtype=np.intp)
-        seat.ours = np.concatenate([seat.ours, room])
-        seat.ours[wanted] = ours
-
-    def _check_joins(self, seat: Seat, report: Report) -> None:
-        if len(report.rows) > MOST_CONTAINERS:
-            raise WireError(f"a node has at most {MOST_CONTAINERS} containers")
-        if any(join.pool >= len(self.controller.pools) for join in report.joins):
-            raise WireError("a container joins a pool that there is not")
-        wanted = np.array([join.slot for join in report.joins])
-        if not np.isin(wanted, report.rows["slot"]).all():
-            raise WireError("a container joins without a row of its own")
-        if (seat.ours[wanted[wanted < len(seat.ours)]] >= 0).any():
-            raise WireError("a container joins under the number of another")
-
-    def _ours(self, seat: Seat, theirs: Rows) -> Indices:
-        """Our slots for theirs; all must be known."""
-        try:
-            slots = seat.ours[theirs]
-        except IndexError:
-            slots = np.array([-1])
-        if (slots < 0).any():
-            raise WireError("a message names a container that has not joined")
-        return np.asarray(slots)
-
-    def _leave(self, slots: Indices) -> None:
-        self.controller.leave(slots)
-        self.known.forget(slots)
-        for slot in slots.tolist():
-            self.paths.pop(slot, None)
-            self._waiting.pop(slot, None)
+            self._order(what, part, sent[self.roster.nodes(part.slots)])
 
     def _drop_silent(self, now: float) -> None:
-        for seat in list(self.seats.values()):
+        for seat in list(self.roster.seats.values()):
             if now - seat.heard > self.patience + _RELEASING:
-                seat.is_gone = True
-                self._leave(self._slots_of(seat))
-                del self.seats[seat.name]
+                self.roster.remove(seat)
 
     def _hear(self, seat: Seat, now: float) -> None:
+        """A sign of life, unless it comes too late, or from somebody who talks without listening."""
         if seat.is_gone:
             raise WireError(
                 "this node has been silent for too long, or has another stream; it has to register anew"
             )
+        seat.said += 1
+        if seat.said > _MOST_SAID + 2 * len(seat.slots) or len(seat.outbox) > _MOST_UNREAD:
+            raise WireError("a node says too much in one period, or does not read the answers")
         seat.heard = now
-
-    def _slots_of(self, seat: Seat) -> Indices:
-        everyone = self.controller.slots
-        return np.asarray(everyone[self._nodes(everyone) == seat.number])
-
-    def _pool_of(self, slot: int) -> int:
-        return int(self.controller.column("pool")[np.searchsorted(self.controller.slots, slot)])
-
-    def _nodes(self, slots: Indices) -> Indices:
-        return self.known["node"][slots].astype(np.intp)
-
-    def _numbers(self) -> int:
-        return max((seat.number for seat in self.seats.values()), default=-1) + 1
-
-    def _free_number(self) -> int:
-        taken = {seat.number for seat in self.seats.values()}
-        return next(number for number in range(len(taken) + 1) if number not in taken)
 
 
 def _nothing() -> Limits:

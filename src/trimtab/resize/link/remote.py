@@ -19,7 +19,7 @@ import numpy as np
 from trimtab.core import Clock, RealClock, TrimtabError
 from trimtab.kernel import Hierarchy, mounted
 from trimtab.resize.controller import Controller, Limits
-from trimtab.resize.keeper import Find, Keeper
+from trimtab.resize.keeper import Finder, Keeper
 from trimtab.resize.link.client import Line
 from trimtab.resize.link.joining import Membership
 from trimtab.resize.link.told import Told
@@ -41,13 +41,13 @@ class RemoteAgent:
         self,
         membership: Membership,
         hierarchy: Hierarchy | None = None,
-        find: Find | None = None,
+        finder: Finder | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.lock = threading.RLock()
         self.late = 0  # periods that began when the one after should have
         self._membership = membership
-        self._hierarchy, self._find = hierarchy or mounted(), find
+        self._hierarchy, self._finder = hierarchy or mounted(), finder
         if self._hierarchy is None:
             raise TrimtabError("no control groups are mounted on this machine; nothing can be sized")
         self._clock = clock or RealClock()
@@ -159,7 +159,7 @@ class RemoteAgent:
             known = self._keeper.controller.pools if self._keeper else ()
             if known != welcome.pools or self._clock.monotonic() > self._until:
                 self._release()
-                keeper = Keeper(Controller(welcome.pools), self._hierarchy, self._find, self._clock)
+                keeper = Keeper(Controller(welcome.pools), self._hierarchy, self._finder, self._clock)
                 keeper.watch()
                 self._watcher = _Watcher(keeper, self._trapped, self.stop)
                 self._keeper = keeper
@@ -193,7 +193,7 @@ class RemoteAgent:
             keeper.set_cpus(told.meant(orders.cpu_gives))
             takes = told.meant(orders.memory_takes)
             keeper.set_memory(_lower(takes, keeper, "memory"))
-            keeper.set_first_memory(told.meant(orders.memory_gives))
+            keeper.set_first_memory(_bare(told.meant(orders.memory_gives), keeper))
             there = np.intersect1d(takes.slots, keeper.controller.slots)
             in_force = limits(there, [keeper.of(int(slot), "memory") for slot in there])
         if orders.urgent:
@@ -225,12 +225,18 @@ class RemoteAgent:
 
     async def _ask(self, slot: int) -> None:
         """Once on every line, as soon as the controller has been told of the container."""
-        told, member = self._told, self._asking.get(slot)
-        if told is None or member is None or told.members.get(slot) is not member or slot in told.asked:
+        told, keeper, member = self._told, self._keeper, self._asking.get(slot)
+        if (
+            told is None
+            or keeper is None
+            or member is None
+            or told.members.get(slot) is not member
+            or slot in told.asked
+        ):
             return
         told.asked.add(slot)
         with contextlib.suppress(TrimtabError):  # it is gone, or the line is: then the next one asks
-            await told.line.say(Ask(slot, float(member.group.memory())))
+            await told.line.say(Ask(slot, keeper.of(slot, "memory")))
 
     def _release(self) -> None:
         """Everyone has safe limits, and nobody is managed."""
@@ -282,6 +288,12 @@ def _lower(takes: Limits, keeper: Keeper, what: str) -> Limits:
         [value < keeper.of(slot, what) for slot, value in zip(takes.slots, takes.values, strict=True)]
     )
     return Limits(takes.slots[less], takes.values[less]) if len(less) else takes
+
+
+def _bare(gives: Limits, keeper: Keeper) -> Limits:
+    """A first limit is for whoever has none yet; an order for it may have been under way meanwhile."""
+    bare = np.array([keeper.of(slot, "memory") == 0 for slot in gives.slots], dtype=bool)
+    return Limits(gives.slots[bare], gives.values[bare])
 
 
 def _limits(slot: int, values: Array) -> Limits:

@@ -12,7 +12,8 @@ from typing import Any
 
 from trimtab.core import Clock, RealClock, StorageError
 from trimtab.resize.link.certificates import Authority
-from trimtab.resize.link.fleet import Fleet, Seat
+from trimtab.resize.link.fleet import Fleet
+from trimtab.resize.link.roster import Seat
 from trimtab.resize.link.rpc import grpc
 from trimtab.resize.link.token import split_address
 from trimtab.resize.link.wire import MOST_BYTES, Ask, Confirm, Hello, Message, Post, Report, WireError
@@ -64,34 +65,36 @@ class Server:
         return int(port)
 
     async def run(self, ended: asyncio.Event) -> None:
-        """Decide every period until `ended`; then close all streams."""
+        """Decide every period until `ended`."""
         due = last = self._clock.monotonic()
-        try:
-            while not ended.is_set():
-                due += PERIOD
-                await _passed(ended, due - self._clock.monotonic())
-                now = self._clock.monotonic()
-                if now - due >= PERIOD:
-                    self.late += int((now - due) / PERIOD)
-                    due = now
-                with self.lock:
-                    self.fleet.decide(max(now - last, 1e-3), now)
-                last = now
-        finally:
-            await self._server.stop(grace=0)
+        while not ended.is_set():
+            due += PERIOD
+            await _passed(ended, due - self._clock.monotonic())
+            now = self._clock.monotonic()
+            if now - due >= PERIOD:
+                self.late += int((now - due) / PERIOD)
+                due = now
+            with self.lock:
+                self.fleet.decide(max(now - last, 1e-3), now)
+            last = now
+
+    async def stop(self) -> None:
+        """Close all streams."""
+        await self._server.stop(grace=None)
 
     async def _attend(self, requests: Any, context: Any) -> None:
         """One node's stream, from hello to the end."""
-        name = ""
+        name, certificate = _identity(context)
         try:
-            name = self._name(context)
+            if not self._authority.knows(name, certificate):
+                raise WireError("this certificate has been replaced by another of the same name; join again")
             post = Post(secrets.randbits(63) | 1)
             first = await asyncio.wait_for(context.read(), _GREETING)
             if first is grpc.aio.EOF or not isinstance(post.unpack(first), Hello):
                 raise WireError("a stream begins with hello")
             await self._converse(name, post, context)
         except WireError as error:
-            self._say_once(name or context.peer(), str(error))
+            self._say_once(name, str(error))
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except TimeoutError:
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "a stream begins with hello")
@@ -137,15 +140,6 @@ class Server:
         else:
             raise WireError("agents do not say that")
 
-    def _name(self, context: Any) -> str:
-        """Who the certificate says it is; it must be the one that was signed last for this name."""
-        told = context.auth_context()
-        names, certificates = told.get("x509_common_name", ()), told.get("x509_pem_cert", ())
-        name = names[0].decode(errors="replace") if len(names) == 1 else ""
-        if not name or len(certificates) != 1 or not self._authority.knows(name, certificates[0]):
-            raise WireError("this certificate has been replaced by another of the same name; join again")
-        return name
-
     def _say_once(self, who: str, sentence: str) -> None:
         if (who, sentence) not in self._said and len(self._said) < _MOST_SAID:
             self._said.add((who, sentence))
@@ -153,6 +147,12 @@ class Server:
 
 
 _MOST_SAID = 10_000  # sentences in the log, whatever is sent
+
+
+def _identity(context: Any) -> tuple[str, bytes]:
+    """A node's name, and its certificate; TLS has made sure that our authority signed it."""
+    told = context.auth_context()
+    return told["x509_common_name"][0].decode(), told["x509_pem_cert"][0]
 
 
 async def _write(seat: Seat, there: asyncio.Event, context: Any) -> None:

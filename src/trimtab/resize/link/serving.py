@@ -107,12 +107,13 @@ async def _serve(
     notice: Notice,
 ) -> Serving:
     host, _ = split_address(listen)
-    with contextlib.ExitStack() as stack:
+    async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(_alone(folder))
         authority = Authority(folder)
         fleet = Fleet(pools, time.monotonic(), not authority.is_new, patience, memory, notice)
         server = Server(fleet, authority)
         port = await server.start(listen)
+        stack.push_async_callback(server.stop)
         tokens = Tokens(folder / "tokens.json")
         wanted = join or f"{_bracketed(host)}:{port + 1}"
         join_port = stack.enter_context(join_server(wanted, authority, tokens, port))

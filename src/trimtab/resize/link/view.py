@@ -15,12 +15,14 @@ def fleet_status(fleet: Fleet, time: float, late: int, most: int | None = None) 
     pool = controller.column("pool").astype(np.intp)
     shown = np.argsort(-controller.column("used"), kind="stable")[:most]
     limits = np.stack([controller.column(name)[shown] for name in _LIMITS], axis=1).tolist()
-    fleet.known.reach(slots)
-    counts = np.stack([fleet.known[name][slots[shown]] for name in _COUNTS], axis=1).astype(int).tolist()
-    names = {seat.number: seat.name for seat in fleet.seats.values()}
-    nodes = fleet.known["node"][slots[shown]].tolist()
+    fleet.roster.known.reach(slots)
+    counts = (
+        np.stack([fleet.roster.known[name][slots[shown]] for name in _COUNTS], axis=1).astype(int).tolist()
+    )
+    names = {seat.number: seat.name for seat in fleet.roster.seats.values()}
+    nodes = fleet.roster.known["node"][slots[shown]].tolist()
     rows = tuple(
-        Row(f"{names[node]}:{fleet.paths[slot]}", pools[number].name, *limit, *count)
+        Row(f"{names[node]}:{fleet.roster.paths[slot]}", pools[number].name, *limit, *count)
         for slot, node, number, limit, count in zip(
             slots[shown].tolist(), nodes, pool[shown].tolist(), limits, counts, strict=True
         )

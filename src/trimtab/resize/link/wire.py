@@ -117,7 +117,7 @@ class Ask:
     """Agent: this container stands still for want of memory."""
 
     slot: int
-    used: float  # bytes
+    memory: float  # bytes, its limit, which it uses up
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +201,8 @@ def _packed(message: Message) -> tuple[float, tuple[int, int, int, int], tuple[b
         case Orders(a, b, c, d, urgent):
             body = a.tobytes(), b.tobytes(), c.tobytes(), d.tobytes()
             return float(urgent), (len(a), len(b), len(c), len(d)), body
-        case Ask(slot, used):
-            return 0.0, (1, 0, 0, 0), (limits([slot], [used]).tobytes(),)
+        case Ask(slot, in_force):
+            return 0.0, (1, 0, 0, 0), (limits([slot], [in_force]).tobytes(),)
         case Relief(slot, memory):
             return 0.0, (1, 0, 0, 0), (limits([slot], [memory or 0.0]).tobytes(),)
         case Confirm(memory):
@@ -250,15 +250,19 @@ def _sections(data: bytes, counts: list[int], kinds: tuple[np.dtype[Any], ...]) 
         raise WireError(f"a message announces {need} bytes and has {len(data) - _HEADER.size}")
     sections, at = [], _HEADER.size
     for count, kind in zip(counts, kinds, strict=True):
-        sections.append(np.frombuffer(data, kind, count, at))
+        sections.append(np.frombuffer(data, kind, count, at) if count else np.empty(0, kind))
         at += count * kind.itemsize
     return sections
 
 
 def _check_rows(rows: Rows) -> None:
+    if not len(rows):
+        return
     _check_slots(rows["slot"])
     numbers = rows.view("<f8").reshape(len(rows), ROW.itemsize // 8)[:, 1:]
-    if not ((numbers >= 0) & (numbers <= _MOST_OF_ROW)).all():
+    if not (
+        numbers.min() >= 0 and (numbers.max(axis=0) <= _MOST_OF_ROW).all()
+    ):  # nor where one is not a number
         raise WireError("a report has a number that cannot be")
 
 
@@ -277,6 +281,8 @@ def _check_slots(slots: Rows) -> None:
 
 
 def _joins(table: Rows, text: Rows) -> tuple[Join, ...]:
+    if not len(table) and not len(text):
+        return ()
     _check_slots(table["slot"])
     if int(table["length"].sum(dtype=np.uint64)) != len(text):
         raise WireError("the paths of new containers are longer or shorter than announced")
