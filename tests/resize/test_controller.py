@@ -57,6 +57,21 @@ def test_what_is_not_confirmed_is_not_given_away() -> None:
     assert given.values[0] + taken.values[0] <= 2.0
 
 
+def test_in_a_full_pool_headroom_goes_to_who_is_held_back() -> None:
+    controller = Controller(POOLS)
+    slots = np.array([controller.join(0), controller.join(0)])
+    _decided(controller)
+    for turn in range(30):  # one has peaks, and headroom above them; the other is held back by its limit
+        peaks = 0.9 * (turn % 3 == 0)
+        limit = controller.column("cpus")
+        controller.observe(slots, np.array([peaks, limit[1]]), np.array([False, True]))
+        _decided(controller)
+    mean = 0.3
+    assert controller.column("cpus")[1] > 2.0 - 2 * mean
+    assert controller.column("cpus")[0] > mean
+    assert controller.column("cpus").sum() <= 2.0
+
+
 def test_who_leaves_makes_room_and_a_slot_is_used_again() -> None:
     controller = Controller(POOLS)
     first, second = controller.join(0), controller.join(0)

@@ -88,7 +88,7 @@ def place() -> Iterator[Place]:
 
 
 def _pool(cpu: float = 1.5, memory: float = 256.0 * MIB, pattern: str = "/*") -> Pool:
-    return Pool("shop", cpu, memory, (Selector(pattern),))
+    return Pool("shop", cpu, memory, (Selector(pattern),), policy="escra")
 
 
 @pytest.fixture

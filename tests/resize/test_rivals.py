@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from trimtab.resize import Autopilot, CpuPeriod, CpuPolicy, Vpa, VpaSettings
+from trimtab.resize import Autopilot, CpuPeriod, CpuPolicy, Vpa, VpaSettings, Wishes
 from trimtab.resize.policies.histogram import Histograms
 
 CAP = np.array([100.0])
@@ -23,7 +23,7 @@ def _live(policy: CpuPolicy, demand: np.ndarray, limit: float, seconds: float) -
             np.array([0.0]),
             CAP,
         )
-        limit = float(policy.wanted(period)[0])
+        limit = float(Wishes.of(policy.wanted(period)).cpus[0])
         shown.append(limit)
     return np.array(shown)
 

@@ -21,6 +21,7 @@ BENCHES = {
     "profile-overhead": ("profile_overhead", "What `trimtab profile` adds to the step time of a script."),
     "live": ("live", "Profile on the CPU, estimate elsewhere, run there and compare."),
     "search": ("search", "Time of a recommendation over 20,000 configurations and of a catalog query."),
+    "resize": ("resize", "Containers under load: latency and slack of Trimtab's limits and of others'."),
     "resize-scale": (
         "resize_scale",
         "Sizing 100,000 containers and 200 nodes: what it takes, and how long.",

@@ -55,6 +55,7 @@ class ContainerGroup:
         self._files: list[int] = []
         self._no_cpu = ""  # why its CPU cannot be limited
         self.cpus_set: float | None = None  # by us; None is no limit
+        self.saved_set = 0.0  # by us, CPUs
         self.memory_set: float | None = None  # by us, bytes; None is no limit
         self._quota_set: int | None = None  # by us, microseconds; None if nothing was set
         self._bytes_set: int | None = None
@@ -64,6 +65,8 @@ class ContainerGroup:
             self._stat = _MISSING if v2 else self._open("cpu.stat")
             self._memory = self._open("memory.current" if v2 else "memory.usage_in_bytes")
             self._quota = self._open_quota("cpu.max" if v2 else "cpu.cfs_quota_us")
+            self._burst = self._open_burst("cpu.max.burst" if v2 else "cpu.cfs_burst_us")
+            self._burst_set = int(os.pread(self._burst, 32, 0)) if self._burst >= 0 else 0
             self._period = self._read_quota()[1]
         except OSError as error:
             self.close()
@@ -100,10 +103,20 @@ class ContainerGroup:
             stat = os.pread(self._stat, _ENOUGH, 0) if self._stat >= 0 else usage
         except OSError as error:
             raise self.said(error, "read") from None
-        used = int(usage) / 1e9 if self.version == 1 else int(usage.split(None, 2)[1]) / 1e6
+        used = self._seconds(usage)
         words = stat.partition(b"nr_periods")[2].split(None, 3) or _NO_PERIODS
         self._usage_seen, self._counted = usage, CpuCounters(used, int(words[0]), int(words[2]))
         return self._counted
+
+    def used(self) -> float:
+        """CPU seconds used so far: the first of the counters alone."""
+        try:
+            return self._seconds(os.pread(self._usage, 64, 0))
+        except OSError as error:
+            raise self.said(error, "read") from None
+
+    def _seconds(self, usage: bytes) -> float:
+        return int(usage) / 1e9 if self.version == 1 else int(usage.split(None, 2)[1]) / 1e6
 
     def memory(self) -> int:
         """Bytes charged to it now."""
@@ -127,11 +140,37 @@ class ContainerGroup:
             raise self.said(error, "read") from None
         return None if quota < 0 else quota / self._period
 
-    def limit_cpus(self, cpus: float | None) -> None:
-        """At most so many CPUs in each of its periods, whose length stays; None for no limit."""
+    def saved_limit(self) -> float:
+        """CPUs that it may use in one period on top, out of what it left unused before."""
+        try:
+            return int(os.pread(self._burst, 32, 0)) / self._period if self._burst >= 0 else 0.0
+        except OSError as error:
+            raise self.said(error, "read") from None
+
+    def limit_cpus(self, cpus: float | None, saved: float = 0.0) -> None:
+        """So many CPUs in each of its periods, whose length stays; None for no limit.
+
+        What it leaves unused it may use in a later period on top, up to `saved` CPUs, at most as much again.
+        Between the two writes, both together are no more than before or after.
+        """
         if self._no_cpu:
             raise GroupRefusedError(self._no_cpu)
         quota = _NO_LIMIT if cpus is None else max(_LEAST_QUOTA, int(cpus * self._period))
+        burst = min(quota, int(saved * self._period)) if self._burst >= 0 and quota > 0 else 0
+        if burst < self._burst_set:
+            self._set_burst(burst)
+        self._set_quota(cpus, quota)
+        if burst > self._burst_set:
+            self._set_burst(burst)
+
+    def _set_burst(self, microseconds: int) -> None:
+        try:
+            os.pwrite(self._burst, f"{microseconds}\n".encode(), 0)
+        except OSError as error:
+            raise self.said(error, "written") from None
+        self._burst_set, self.saved_set = microseconds, microseconds / self._period
+
+    def _set_quota(self, cpus: float | None, quota: int) -> None:
         text = f"{quota}" if self.version == 1 else f"{'max' if quota < 0 else quota} {self._period}"
         try:
             os.pwrite(self._quota, f"{text}\n".encode(), 0)
@@ -241,6 +280,15 @@ class ContainerGroup:
                 "or the cpu controller is not on for these groups"
             )
         return file
+
+    def _open_burst(self, name: str) -> int:
+        """Kernels before 5.14 have none."""
+        try:
+            return self._open(name, os.O_RDWR)
+        except OSError as error:
+            if error.errno not in _FORBIDDEN:
+                raise
+            return _MISSING
 
     def _read_quota(self, period: int | None = None) -> tuple[int, int]:
         """Microseconds of CPU in every period, and the period, read in version 1 only if it is not known.

@@ -1,11 +1,12 @@
 """How much CPU and memory, right now? Pools, policies, how a cap is shared, and the agent of a node."""
 
-from trimtab.resize.agent import PERIOD, Agent, Grant
+from trimtab.resize.agent import Agent, Grant
 from trimtab.resize.controller import Controller, Limits
 from trimtab.resize.discovery import Discovery, containers
 from trimtab.resize.journal import Journal
 from trimtab.resize.kubelet import KubeletGroup, kubelet_group
 from trimtab.resize.kubernetes import KubernetesError, PodWatch, core_api, kubernetes_find
+from trimtab.resize.member import PERIOD
 from trimtab.resize.memory import MemorySettings, granted, reclaimed, urgently_reclaimed
 from trimtab.resize.metrics import exposition, metrics_server
 from trimtab.resize.node import Node
@@ -22,6 +23,7 @@ from trimtab.resize.policies import (
     Tracking,
     Vpa,
     VpaSettings,
+    Wishes,
 )
 from trimtab.resize.pool import Container, Pool, Selector, owner, read_pools
 from trimtab.resize.sharing import fair_limits, floors_within, grown
@@ -57,6 +59,7 @@ __all__ = [
     "Tracking",
     "Vpa",
     "VpaSettings",
+    "Wishes",
     "containers",
     "core_api",
     "exposition",

@@ -12,12 +12,11 @@ from trimtab.core import Clock, RealClock
 from trimtab.kernel import Hierarchy
 from trimtab.resize.controller import Controller
 from trimtab.resize.keeper import Find, Keeper
-from trimtab.resize.member import Member
+from trimtab.resize.member import PERIOD, Member
 from trimtab.resize.memory import MemorySettings
 from trimtab.resize.policies import CpuPolicy
 from trimtab.resize.pool import Pool
 
-PERIOD = 0.1  # s
 TRAP_LOOK = 0.2  # s in which the thread for memory notices that it should end
 
 log = logging.getLogger(__name__)

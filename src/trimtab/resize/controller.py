@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from trimtab.core import NotFoundError
 from trimtab.resize.memory import MemorySettings, granted, reclaimed, urgently_reclaimed
-from trimtab.resize.policies import POLICIES, CpuPeriod, CpuPolicy
+from trimtab.resize.policies import POLICIES, CpuPeriod, CpuPolicy, Wishes
 from trimtab.resize.pool import Pool
 from trimtab.resize.sharing import Array, Indices, fair_limits, floors_within, grown
 
@@ -70,6 +70,10 @@ class Controller:
         """Whether this pool's containers stand still until they get more memory instead of being killed."""
         return bool(self._trapping[pool])
 
+    def saves(self, pool: int) -> bool:
+        """Whether this pool's containers may use later what they leave unused, within their limits."""
+        return self._policies[self.pools[pool].policy].saves
+
     def join(self, pool: int, cpus: float = 0.0, memory: float = 0.0, memory_used: float = 0.0) -> int:
         """A container is there, with limits that are in force already or none; its slot."""
         if self._alive.all():
@@ -106,15 +110,20 @@ class Controller:
             return
         pool = self._pool(everyone)
         floor = floors_within(self._cpu_floor[pool], pool, self._cpu_cap)
-        wanted = np.zeros(len(everyone))
+        wanted, need = np.zeros(len(everyone)), np.zeros(len(everyone))
         for name, policy in self._policies.items():
             mine = self._of_policy[name][pool]
-            wanted[mine] = policy.wanted(self._period(everyone[mine], floor[mine], seconds))
+            wishes = Wishes.of(policy.wanted(self._period(everyone[mine], floor[mine], seconds)))
+            wanted[mine], need[mine] = wishes.cpus, np.minimum(wishes.need, wishes.cpus)
         fresh = self._columns["fresh"][everyone] > 0
         first = [each.first_cpu(count) for each, count in zip(self.pools, self._counts(), strict=True)]
-        wanted = np.where(fresh, np.array(first)[pool], wanted)
+        share = np.array(first)[pool]
+        wanted, need = np.where(fresh, share, wanted), np.where(fresh, share, need)
         self._columns["fresh"][everyone] = 0.0
-        self._columns["target"][everyone] = fair_limits(wanted, floor, pool, self._cpu_cap)
+        held_back = self._columns["throttled"][everyone] > 0
+        sure = fair_limits(need, floor, pool, self._cpu_cap)
+        sure = fair_limits(np.where(held_back, wanted, sure), sure, pool, self._cpu_cap)
+        self._columns["target"][everyone] = fair_limits(wanted, sure, pool, self._cpu_cap)
 
     def takes(self) -> Limits:
         """Whoever is to have less, and how much that is."""

@@ -12,7 +12,7 @@ from trimtab.core import Clock, TrimtabError
 from trimtab.kernel import DeadManSwitch, Hierarchy, SafeLimits, mounted
 from trimtab.resize.controller import Controller, Limits
 from trimtab.resize.discovery import Discovery
-from trimtab.resize.member import Member
+from trimtab.resize.member import GLANCES, PERIOD, Member
 from trimtab.resize.node import Node
 from trimtab.resize.pool import Container, Pool
 from trimtab.resize.sharing import Indices
@@ -46,10 +46,14 @@ class Keeper:
         self._guarded: dict[str, SafeLimits] = {}
         self._unheld = np.empty(0, np.intp)  # slots of those who grew too fast to be given a limit yet
         self._looked = clock.monotonic()
+        self._ended = threading.Event()
+        self._glances = threading.Thread(target=self._glance, name="glances", daemon=True)
 
     def watch(self) -> None:
-        """From now on a second process sets everyone free when this one dies or hangs."""
+        """From now on a second process sets everyone free when this one dies or hangs; and a thread looks
+        several times in every period who is about to be held back."""
         self._switch = DeadManSwitch(self._hierarchy)
+        self._glances.start()
 
     def look(self) -> tuple[float, list[Member]]:
         """What happened in the seconds since the last look, for the controller; and who is new."""
@@ -85,6 +89,9 @@ class Keeper:
 
     def close(self) -> None:
         """Put safe limits and the killer back."""
+        self._ended.set()
+        if self._glances.is_alive():
+            self._glances.join()
         with self.lock:
             self.node.release()
             self._closing.close()
@@ -100,6 +107,11 @@ class Keeper:
             self.controller.confirm_memory(Limits(there, used))
             there = np.setdiff1d(there, self.set_memory(Limits(there, used)).slots)
         self._unheld = there
+
+    def _glance(self) -> None:
+        while not self._ended.wait(PERIOD / GLANCES):
+            with self.lock:
+                self.node.glance(self._clock.monotonic())
 
     def _guard(self) -> None:
         """Tell the dead man's switch whom to care for, and whom no more."""

@@ -1,15 +1,30 @@
 """A container under management: its group, what it is left with in the end, what was counted of it."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from trimtab.kernel import ContainerGroup, CpuCounters, SafeLimits, limit_high
+from trimtab.kernel import ContainerGroup, CpuCounters, CpuRefusedError, SafeLimits, limit_high
 from trimtab.resize.pool import Container
+
+_MARGIN = 0.2  # of the mean use, above it, that a quota has
+_HALF_LIFE = 0.5  # s in which the mean forgets half
+_HOLD = 2  # looks for which who was held back has all of its limit as quota
+_NEARLY = 0.8  # of its quota: less than that left, and it is about to be held back
+_LEAST = 0.02  # CPUs
+_WORTH = 0.05  # relative change of a quota that is worth a write
+PERIOD = 0.1  # s between two looks
+GLANCES = 4  # in a period
 
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """`safe` are the limits it is left with at the end."""
+    """`safe` are the limits it is left with at the end.
+
+    A limit of CPU is the most it may use in a period. Where the policy saves, its quota is less: what it uses
+    on average and a margin. What it leaves of that it may use later; and if a glance between two looks finds
+    that it has nearly used it up, it borrows what others in its pool leave of their limits, until the next
+    glance. So short peaks pass, and little lies idle.
+    """
 
     container: Container
     group: ContainerGroup
@@ -21,6 +36,75 @@ class Member:
     traps: int = 0  # times it ran out of memory and got more
     refusals: int = 0  # times there was nothing to give
     most_cpus: float = math.inf  # that groups above were found to allow; looked at anew from time to time
+    saves: bool = False
+    cpus: float = 0.0  # limit
+    _mean: float = 0.0  # CPUs
+    _held: int = _HOLD  # looks; nothing is known at first
+    _borrows: bool = False
+    _glances: list[tuple[float, float]] = field(default_factory=list)  # when (s), and CPU s used so far
+    _left: float = 0.0  # CPUs that it can still use in this period, with what it has saved up
+
+    @property
+    def committed(self) -> float:
+        """CPUs that it could use in one period, with all that it may have saved up."""
+        return (self.group.cpus_set or 0.0) + self.group.saved_set
+
+    def saw(self, used: float, seconds: float, held_back: bool) -> None:
+        """CPUs it used in the last so many seconds, and whether its limit held it back."""
+        self._mean = used + 0.5 ** (seconds / _HALF_LIFE) * (self._mean - used)
+        self._held = _HOLD if held_back else max(0, self._held - 1)
+
+    def limit_cpus(self, cpus: float) -> None:
+        """Set the most it may use in one period."""
+        quota = self._quota(cpus)
+        self.group.limit_cpus(quota, cpus - quota)
+        self.cpus, self._borrows = cpus, False
+        self._left = min(self._left + quota, self.committed)  # the kernel refills at every write
+
+    def trim(self) -> None:
+        """Set its quota anew, within its limit, where use has changed or it has borrowed."""
+        now = self.group.cpus_set
+        if not self.saves or not self.cpus or not now:
+            return
+        if self._borrows or abs(self._quota(self.cpus) - now) > _WORTH * now:
+            self.limit_cpus(self.cpus)
+
+    def glance(self, now: float, spare: float) -> float:
+        """Give back what was borrowed, and borrow from what others in the pool leave unused if it is about to
+        be held back; how much of that is left."""
+        if not self.saves or not self.cpus:
+            return spare
+        seconds, spent, recent = self._spent(now)
+        if self._borrows:
+            spare += self.committed
+            self.limit_cpus(self.cpus)
+            spare -= self.committed
+        quota, most = self.group.cpus_set or 0.0, self.committed
+        self._left = min(self._left + quota * seconds / PERIOD, most) - spent / PERIOD
+        room = min(most + spare - recent / PERIOD, self.most_cpus)  # what it used in this period counts
+        if self._left >= _NEARLY * quota or room <= quota:
+            return spare
+        try:
+            self.group.limit_cpus(room)
+        except CpuRefusedError:
+            self.most_cpus = quota
+            return spare
+        self._borrows = True
+        self._left += room
+        return spare + most - room
+
+    def _spent(self, now: float) -> tuple[float, float, float]:
+        """Seconds and CPU seconds used since the last glance, and CPU seconds used within the last period."""
+        self._glances.append((now, self.group.used()))
+        then, before = self._glances[-2:][0]
+        used, first = self._glances[-1][1], self._glances[0][1]
+        del self._glances[:-GLANCES]
+        return now - then, used - before, used - first
+
+    def _quota(self, cpus: float) -> float:
+        if not self.saves or self._held:
+            return cpus
+        return min(cpus, max(self._mean * (1 + _MARGIN), _LEAST))
 
     def limit_memory(self, value: float | None) -> None:
         """Set the limit, and in version 2 where slowing down begins; in the order that is safe."""
@@ -40,9 +124,8 @@ class Member:
         """A limit that somebody else has set is the one it is left with; for now it has ours again."""
         self.most_cpus = math.inf
         if not self.group.cpu_limit_stands():
-            ours = self.group.cpus_set
             self.safe = replace(self.safe, cpus=self.group.cpu_limit())
-            self.group.limit_cpus(ours)
+            self.limit_cpus(self.cpus)
         if not self.group.memory_limit_stands():
             ours = self.group.memory_set
             self.safe = replace(self.safe, memory=self.group.memory_limit())

@@ -7,6 +7,7 @@ somebody else sets a limit, it becomes the one that the container is left with, 
 
 import contextlib
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -81,8 +82,10 @@ class Node:
             before, member.counters = member.counters, now
             held_back = now.throttled > before.throttled
             member.throttles += now.throttled - before.throttled
+            cpus = max(0.0, now.used - before.used) / seconds
+            member.saw(cpus, seconds, held_back)
             slots.append(member.slot)
-            used.append(max(0.0, now.used - before.used) / seconds)
+            used.append(cpus)
             throttled.append(held_back)
         self._controller.observe(
             np.array(slots, dtype=np.intp), np.array(used), np.array(throttled, dtype=bool)
@@ -99,7 +102,34 @@ class Node:
 
     def set_cpus(self, limits: Limits) -> Limits:
         """Set limits of CPU; those that are in force now."""
+        self.trim()  # what is lent may be taken now
         return self._set(limits, self._limit_cpus)
+
+    def trim(self) -> None:
+        """Set quotas anew within limits that stay, where policies save."""
+        self._each(Member.trim)
+
+    def glance(self, now: float) -> None:
+        """Between two looks: whoever is about to be held back borrows what others in its pool, on this node,
+        may use and do not. All of them together never have more than their limits."""
+        members = [member for member in self.members.values() if member.saves]
+        spare = defaultdict[int, float](float)
+        for member in members:
+            spare[member.pool] += member.cpus - member.committed
+
+        def borrow(member: Member) -> None:
+            spare[member.pool] = member.glance(now, spare[member.pool])
+
+        self._each(borrow)
+
+    def _each(self, act: Callable[[Member], None]) -> None:
+        for member in list(self.members.values()):
+            try:
+                act(member)
+            except GroupGoneError:
+                self.forget(member)
+            except TrimtabError as error:
+                self._say_once(str(error))
 
     def set_memory(self, limits: Limits) -> Limits:
         """Set limits of memory; those that are in force now. Nobody is squeezed below what it uses."""
@@ -183,7 +213,7 @@ class Node:
             slot = self._controller.join(number, memory_used=used)
         else:
             slot = self._controller.join(number, safe.cpus or 0.0, safe.memory or 0.0, used)
-        return Member(container, group, slot, number, safe, counters)
+        return Member(container, group, slot, number, safe, counters, saves=self._controller.saves(number))
 
     def _leave(self, member: Member) -> None:
         """Safe limits first, so that nobody is killed for one that is too small, then the kernel's killer."""
@@ -233,12 +263,12 @@ class Node:
         """At most what the groups above allow."""
         value = min(value, member.most_cpus)
         try:
-            member.group.limit_cpus(value)
+            member.limit_cpus(value)
         except CpuRefusedError:
             most = self._above.most_cpus(member.container.cgroup)
             if most is None or most >= value:
                 raise
-            member.group.limit_cpus(most)
+            member.limit_cpus(most)
             member.most_cpus = value = most
         return value
 

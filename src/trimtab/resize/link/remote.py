@@ -18,14 +18,13 @@ import numpy as np
 
 from trimtab.core import Clock, RealClock, TrimtabError
 from trimtab.kernel import Hierarchy, mounted
-from trimtab.resize.agent import PERIOD
 from trimtab.resize.controller import Controller, Limits
 from trimtab.resize.keeper import Finder, Keeper
 from trimtab.resize.link.client import Line
 from trimtab.resize.link.joining import Membership
 from trimtab.resize.link.told import Told
 from trimtab.resize.link.wire import Ask, Confirm, Orders, Relief, Welcome, WireError, limits
-from trimtab.resize.member import Member
+from trimtab.resize.member import PERIOD, Member
 from trimtab.resize.sharing import Array
 
 REPORT_AFTER = 0.4 * PERIOD  # s after orders: late enough to see what they did, early enough for the next

@@ -11,16 +11,17 @@ import threading
 from typing import Any
 
 from trimtab.core import Clock, RealClock, StorageError
-from trimtab.resize.agent import PERIOD
 from trimtab.resize.link.certificates import Authority
 from trimtab.resize.link.fleet import Fleet
 from trimtab.resize.link.roster import Seat
 from trimtab.resize.link.rpc import grpc
 from trimtab.resize.link.token import split_address
 from trimtab.resize.link.wire import MOST_BYTES, Ask, Confirm, Hello, Message, Post, Report, WireError
+from trimtab.resize.member import PERIOD
 
 SERVICE = "trimtab.Resize"
 METHOD = "Attend"
+_MOST_SAID = 10_000  # sentences in the log, whatever is sent
 _GREETING = 5.0  # s in which a new stream has to say hello
 _OPTIONS = (
     ("grpc.max_receive_message_length", MOST_BYTES),
@@ -144,9 +145,6 @@ class Server:
         if (who, sentence) not in self._said and len(self._said) < _MOST_SAID:
             self._said.add((who, sentence))
             log.warning("%s: %s; its stream is closed", who, sentence)
-
-
-_MOST_SAID = 10_000  # sentences in the log, whatever is sent
 
 
 def _identity(context: Any) -> tuple[str, bytes]:

@@ -72,9 +72,11 @@ def serve(
 
     `folder` holds its keys and tokens; nodes join at `join`, by default the port after that of `listen`.
     """
-    return asyncio.run(
-        _serve(pools, ready, folder or controller_folder(), listen, join, seconds, patience, memory, notice)
-    )
+
+    def fleet(settle: bool) -> Fleet:
+        return Fleet(pools, time.monotonic(), settle, patience, memory, notice)
+
+    return asyncio.run(_serve(fleet, ready, folder or controller_folder(), listen, join, seconds))
 
 
 def new_token(folder: Path | None = None, lifetime: float = LIFETIME) -> Token:
@@ -96,22 +98,18 @@ def controller_folder() -> Path:
 
 
 async def _serve(
-    pools: Sequence[Pool],
+    make: Callable[[bool], Fleet],
     ready: Callable[[Serving], None],
     folder: Path,
     listen: str,
     join: str | None,
     seconds: float | None,
-    patience: float,
-    memory: MemorySettings | None,
-    notice: Notice,
 ) -> Serving:
     host, _ = split_address(listen)
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(_alone(folder))
         authority = Authority(folder)
-        fleet = Fleet(pools, time.monotonic(), not authority.is_new, patience, memory, notice)
-        server = Server(fleet, authority)
+        server = Server(make(not authority.is_new), authority)  # with new keys nobody can have been here
         port = await server.start(listen)
         stack.push_async_callback(server.stop)
         tokens = Tokens(folder / "tokens.json")

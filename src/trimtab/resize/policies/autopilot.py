@@ -40,6 +40,7 @@ class Autopilot:
     settings: AutopilotSettings = field(default_factory=AutopilotSettings)
     name: str = "autopilot"
     traps: bool = False
+    saves: bool = False
     _grid: Array = field(init=False, repr=False)
     _state: dict[str, NDArray[np.float64]] = field(init=False, repr=False)
     _window: list[tuple[Indices, Array]] = field(init=False, repr=False, default_factory=list)

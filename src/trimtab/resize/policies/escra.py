@@ -24,6 +24,7 @@ class Escra:
     settings: EscraSettings = field(default_factory=EscraSettings)
     name: str = "escra"
     traps: bool = True
+    saves: bool = False
     _throttles: Window = field(init=False, repr=False)
     _unused: Window = field(init=False, repr=False)
 

@@ -33,11 +33,28 @@ class CpuPeriod:
         return np.asarray(self.cap - np.bincount(self.pool, self.limit, len(self.cap)))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Wishes:
+    """CPUs each container should have next, and how much of that it needs.
+
+    Where a pool cannot give all, needs come first, then those who were held back, then the rest.
+    """
+
+    cpus: Array
+    need: Array
+
+    @classmethod
+    def of(cls, told: "Array | Wishes") -> "Wishes":
+        """Who only says how much needs all of it."""
+        return told if isinstance(told, Wishes) else cls(told, told)
+
+
 class CpuPolicy(Protocol):
     """One file, one class, one line in `POLICIES`.
 
     With `traps`, memory is ours as well: who runs out stands still until it gets more. A policy without it
     begins with the limits that containers are found with, and leaves those of memory, and killing, alone.
+    With `saves`, what a container leaves unused it may use in a later period, within its limit.
     """
 
     @property
@@ -46,7 +63,10 @@ class CpuPolicy(Protocol):
     @property
     def traps(self) -> bool: ...
 
-    def wanted(self, period: CpuPeriod) -> Array:
+    @property
+    def saves(self) -> bool: ...
+
+    def wanted(self, period: CpuPeriod) -> Array | Wishes:
         """CPUs each container should have next; what a pool cannot give is shared fairly afterwards."""
         ...
 

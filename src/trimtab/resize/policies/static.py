@@ -13,6 +13,7 @@ class Static:
 
     name: str = "static"
     traps: bool = False
+    saves: bool = False
 
     def wanted(self, period: CpuPeriod) -> Array:
         return np.array(period.limit)

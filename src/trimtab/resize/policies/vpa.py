@@ -35,6 +35,7 @@ class Vpa:
     settings: VpaSettings = field(default_factory=VpaSettings)
     name: str = "vpa"
     traps: bool = False
+    saves: bool = False
     _seen: Histograms = field(init=False, repr=False, default_factory=lambda: Histograms(0.01, 1.05, 1000.0))
     _sums: Memory = field(init=False, repr=False, default_factory=lambda: Memory(used=0.0, seconds=0.0))
     _since: float = field(init=False, repr=False, default=0.0)
