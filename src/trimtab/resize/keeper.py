@@ -5,6 +5,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from typing import Any
 
 import numpy as np
 
@@ -29,14 +30,19 @@ class Keeper:
     """Looks, sets limits and tells the controller what is in force; `close` puts everything back."""
 
     def __init__(
-        self, controller: Controller, hierarchy: Hierarchy | None, finder: Finder | None, clock: Clock
+        self,
+        controller: Controller,
+        hierarchy: Hierarchy | None,
+        finder: Finder | None,
+        clock: Clock,
+        lock: AbstractContextManager[Any] | None = None,
     ) -> None:
         """`finder` finds the pools' containers; by default by control groups and what runtimes keep."""
         found = hierarchy or mounted()
         if found is None:
             raise TrimtabError("no control groups are mounted on this machine; nothing can be sized")
         self.controller = controller
-        self.lock = threading.RLock()
+        self.lock = lock or threading.RLock()
         self._hierarchy = found
         self._clock = clock
         self._closing = contextlib.ExitStack()

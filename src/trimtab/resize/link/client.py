@@ -5,6 +5,7 @@ import contextlib
 import math
 import time
 from collections import deque
+from collections.abc import Coroutine
 from typing import Any, Self
 
 from trimtab.core import TrimtabError
@@ -60,16 +61,11 @@ class Line:
             raise WireError("the controller does not greet")
         return welcome
 
-    async def say(self, message: Message) -> int:
-        """Send it; its number, which it has from the moment this is called."""
-        packed, number = self.post.pack(message), self.post.sent
-        self._sent.append((number, time.monotonic()))
-        async with self._sending:
-            try:
-                await self._call.write(packed)
-            except (grpc.RpcError, asyncio.InvalidStateError):
-                raise await self._broken() from None
-        return number
+    def say(self, message: Message) -> Coroutine[Any, Any, None]:
+        """Send it, when awaited; it has its number from the moment this is called."""
+        packed = self.post.pack(message)
+        self._sent.append((self.post.sent, time.monotonic()))
+        return self._send(packed)
 
     async def hear(self) -> Message:
         """The next message, whenever it comes."""
@@ -88,6 +84,13 @@ class Line:
         """Hang up."""
         self._call.cancel()
         await self._channel.close()
+
+    async def _send(self, packed: bytes) -> None:
+        async with self._sending:
+            try:
+                await self._call.write(packed)
+            except (grpc.RpcError, asyncio.InvalidStateError):
+                raise await self._broken() from None
 
     async def _broken(self) -> LineError:
         """Why the stream has ended."""

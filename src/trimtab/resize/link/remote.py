@@ -12,7 +12,8 @@ import logging
 import math
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import numpy as np
 
@@ -62,7 +63,7 @@ class RemoteAgent:
         self._answered = asyncio.Event()
         self._ended = threading.Event()
         self._looked: float | None = None
-        self._urgent: set[asyncio.Task[None]] = set()
+        self._saying: set[asyncio.Task[None]] = set()  # messages on their way out
         self._said: set[str] = set()
 
     @property
@@ -89,7 +90,7 @@ class RemoteAgent:
         talking = asyncio.create_task(self._talk())
         try:
             while not (self._ended.is_set() or talking.done()) and self._clock.monotonic() < end:
-                await self._step()
+                self._step()
                 await self._pause()
         finally:
             self._release()
@@ -107,7 +108,7 @@ class RemoteAgent:
         self._answered.clear()
         await asyncio.sleep(REPORT_AFTER)
 
-    async def _step(self) -> None:
+    def _step(self) -> None:
         """Look and report; or put everything back, when the controller has been silent for too long."""
         if self._keeper is None:
             return
@@ -125,13 +126,10 @@ class RemoteAgent:
         with self.lock:
             seconds, _ = self._keeper.look()
             self._keeper.node.sample_memory()
-            told = self._told
-            report = told.report(self._keeper, seconds) if told else None
-        if told is not None and report is not None:
-            with contextlib.suppress(TrimtabError):  # whoever listens notices as well
-                await told.line.say(report)
-                for slot in list(self._asking):
-                    await self._ask(slot)
+            if self._told is not None and not self._saying:  # nobody waits for a line that is stuck
+                self._say(self._told.line.say(self._told.report(self._keeper, seconds)))
+        for slot in list(self._asking):
+            self._ask(slot)
 
     async def _talk(self) -> None:
         """Reach the controller, again and again, and do as it says."""
@@ -156,16 +154,16 @@ class RemoteAgent:
 
     def _begin(self, welcome: Welcome, line: Line) -> None:
         """Register: with everyone we answer for, or anew where that was too long ago or for other pools."""
-        with self.lock:
-            known = self._keeper.controller.pools if self._keeper else ()
-            if known != welcome.pools or self._clock.monotonic() > self._until:
-                self._release()
-                keeper = Keeper(Controller(welcome.pools), self._hierarchy, self._finder, self._clock)
-                keeper.watch()
-                self._watcher = _Watcher(keeper, self._trapped, self.stop)
-                self._keeper = keeper
-            self._told = Told(line, welcome.patience)
-            self._until = line.answered + welcome.patience
+        known = self._keeper.controller.pools if self._keeper else ()
+        if known != welcome.pools or self._clock.monotonic() > self._until:
+            self._release()
+            book = Controller(welcome.pools)
+            keeper = Keeper(book, self._hierarchy, self._finder, self._clock, self.lock)
+            keeper.watch()
+            self._watcher = _Watcher(keeper, self._trapped, self.stop)
+            self._keeper = keeper
+        self._told = Told(line, welcome.patience)
+        self._until = line.answered + welcome.patience
         self._said.clear()
         self._answered.set()
         log.info("under the controller at %s as %s", self._membership.address, self._membership.node)
@@ -181,25 +179,25 @@ class RemoteAgent:
             if self._clock.monotonic() > self._until:
                 continue
             if isinstance(message, Orders):
-                await self._obey(message, told, self._keeper)
+                self._obey(message, told, self._keeper)
             elif isinstance(message, Relief):
                 self._relieve(message, told, self._keeper)
             else:
                 raise WireError("controllers do not say that")
 
-    async def _obey(self, orders: Orders, told: Told, keeper: Keeper) -> None:
+    def _obey(self, orders: Orders, told: Told, keeper: Keeper) -> None:
         """Takes before gives; after urgent ones, say at once what is in force."""
         with self.lock:
-            keeper.set_cpus(_lower(told.meant(orders.cpu_takes), keeper, "cpus"))
-            keeper.set_cpus(told.meant(orders.cpu_gives))
-            takes = told.meant(orders.memory_takes)
+            keeper.set_cpus(_lower(told.meant(orders.cpu_takes, keeper), keeper, "cpus"))
+            keeper.set_cpus(told.meant(orders.cpu_gives, keeper))
+            takes = told.meant(orders.memory_takes, keeper)
             keeper.set_memory(_lower(takes, keeper, "memory"))
-            keeper.set_first_memory(_bare(told.meant(orders.memory_gives), keeper))
-            there = np.intersect1d(takes.slots, keeper.controller.slots)
-            in_force = limits(there, [keeper.of(int(slot), "memory") for slot in there])
-        if orders.urgent:
-            await told.line.say(Confirm(in_force))
-        else:
+            keeper.set_first_memory(_bare(told.meant(orders.memory_gives, keeper), keeper))
+            if orders.urgent:
+                there = np.intersect1d(takes.slots, keeper.controller.slots)
+                in_force = limits(there, [keeper.of(int(slot), "memory") for slot in there])
+                self._say(told.line.say(Confirm(in_force)))
+        if not orders.urgent:
             self._answered.set()
 
     def _relieve(self, relief: Relief, told: Told, keeper: Keeper) -> None:
@@ -218,37 +216,41 @@ class RemoteAgent:
 
     def _trapped(self, member: Member) -> None:
         """A container stands still."""
-        if self._keeper and self._keeper.node.members.get(member.container.cgroup) is member:
-            self._asking[member.slot] = member
-            asks = asyncio.create_task(self._ask(member.slot))
-            self._urgent.add(asks)
-            asks.add_done_callback(self._urgent.discard)
+        self._asking[member.slot] = member
+        self._ask(member.slot)
 
-    async def _ask(self, slot: int) -> None:
+    def _ask(self, slot: int) -> None:
         """Once on every line, as soon as the controller has been told of the container."""
-        told, keeper, member = self._told, self._keeper, self._asking.get(slot)
-        if (
-            told is None
-            or keeper is None
-            or member is None
-            or told.members.get(slot) is not member
-            or slot in told.asked
-        ):
-            return
-        told.asked.add(slot)
-        with contextlib.suppress(TrimtabError):  # it is gone, or the line is: then the next one asks
-            await told.line.say(Ask(slot, keeper.of(slot, "memory")))
+        with self.lock:
+            told, keeper, member = self._told, self._keeper, self._asking[slot]
+            if keeper is None or keeper.node.members.get(member.container.cgroup) is not member:
+                del self._asking[slot]
+            elif told is not None and told.members.get(slot) is member and slot not in told.asked:
+                told.asked.add(slot)
+                self._say(told.line.say(Ask(slot, keeper.of(slot, "memory"))))
+
+    def _say(self, saying: Coroutine[Any, Any, None]) -> None:
+        """Send it while other things go on; where the line breaks, whoever listens notices as well."""
+
+        async def say() -> None:
+            with contextlib.suppress(TrimtabError):
+                await saying
+
+        task = asyncio.create_task(say())
+        self._saying.add(task)
+        task.add_done_callback(self._saying.discard)
 
     def _release(self) -> None:
         """Everyone has safe limits, and nobody is managed."""
         with self.lock:
-            if self._watcher is not None:
-                self._watcher.end()
-            if self._keeper is not None:
-                self._keeper.close()
+            watcher, keeper = self._watcher, self._keeper
             self._keeper = self._watcher = self._told = None
             self._asking.clear()
             self._looked = None
+        if watcher is not None:
+            watcher.end()
+        if keeper is not None:
+            keeper.close()
 
     def _warn(self, sentence: str) -> None:
         if sentence not in self._said:
@@ -285,15 +287,14 @@ class _Watcher:
 
 def _lower(takes: Limits, keeper: Keeper, what: str) -> Limits:
     """A take never raises a limit that an earlier one, not yet reported when this was ordered, made lower."""
-    less = np.array(
-        [value < keeper.of(slot, what) for slot, value in zip(takes.slots, takes.values, strict=True)]
-    )
-    return Limits(takes.slots[less], takes.values[less]) if len(less) else takes
+    now = [keeper.of(int(slot), what) for slot in takes.slots]
+    less = takes.values < np.array(now, dtype=float)
+    return Limits(takes.slots[less], takes.values[less])
 
 
 def _bare(gives: Limits, keeper: Keeper) -> Limits:
     """A first limit is for whoever has none yet; an order for it may have been under way meanwhile."""
-    bare = np.array([keeper.of(slot, "memory") == 0 for slot in gives.slots], dtype=bool)
+    bare = np.array([keeper.of(int(slot), "memory") == 0 for slot in gives.slots], dtype=bool)
     return Limits(gives.slots[bare], gives.values[bare])
 
 

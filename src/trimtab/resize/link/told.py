@@ -38,16 +38,17 @@ class Told:
         joins = tuple(Join(slot, there[slot].pool, one_line(there[slot].container.cgroup)) for slot in new)
         return Report(seconds, self._rows(keeper), joins, np.array(gone, dtype="<u4"))
 
-    def meant(self, rows: Rows) -> Limits:
-        """Limits for containers that the controller knew of when it gave this order.
+    def meant(self, rows: Rows, keeper: Keeper) -> Limits:
+        """Limits for containers that the controller knew of when it gave this order, and that are still here.
 
         A slot may be another's by now: an order that was under way meanwhile is not for that one.
         """
         known = self.line.post.acknowledged
+        there = {member.slot: member for member in keeper.node.members.values()} if len(rows) else {}
         chosen = [
             at
             for at, slot in enumerate(rows["slot"].tolist())
-            if slot in self.members and self._since[slot] <= known
+            if slot in there and there[slot] is self.members.get(slot) and self._since[slot] <= known
         ]
         return Limits(rows["slot"][chosen].astype(np.intp), rows["value"][chosen])
 
