@@ -6,8 +6,8 @@ BIN := $(VENV)/bin
 SKYPILOT_VENV := .venv-skypilot
 OUT := out
 
-# What the tests run for real: a database server, a workload manager, a browser, a checker of metrics.
-DEBIAN_PACKAGES := postgresql slurmctld slurmd slurm-client munge chromium prometheus
+# What the tests run for real: a database server, a workload manager, a browser, a checker of metrics, containers.
+DEBIAN_PACKAGES := postgresql slurmctld slurmd slurm-client munge chromium prometheus runc
 
 .PHONY: run test lint clean
 

@@ -50,7 +50,6 @@ class Part:
     data: Path | None
     contestants: tuple[str, ...]
     kept: Path
-    lane: int = 0
 
 
 def run(options: BenchOptions) -> BenchResult:
@@ -80,7 +79,7 @@ def _parts(options: BenchOptions) -> list[Part]:
     names = CONTESTANTS
     if options.quick:
         loads, names = ["bursty"], ("trimtab", "vpa", "static_1.5")
-    seconds = 6.0 if options.quick else 16.0
+    seconds = 3.0 if options.quick else 16.0
     kept = home() / "bench" / "resize" / _digest(options)
     return [Part(load, seed, seconds, options.data, names, kept) for seed in seeds for load in loads]
 
@@ -96,7 +95,7 @@ def _scored(parts: Sequence[Part]) -> Iterator[tuple[Part, dict[str, dict[str, f
     context = multiprocessing.get_context("spawn")
     free = context.Queue()
     for lane in range(lanes):
-        free.put((lane, cores[lane * _CORES : (lane + 1) * _CORES]))
+        free.put(cores[lane * _CORES : (lane + 1) * _CORES])
     with ProcessPoolExecutor(lanes, context, _take_cores, (free,)) as pool:
         for done in as_completed([pool.submit(_part_and_scores, part) for part in parts]):
             yield done.result()
@@ -104,7 +103,7 @@ def _scored(parts: Sequence[Part]) -> Iterator[tuple[Part, dict[str, dict[str, f
 
 def _take_cores(free: Any) -> None:
     """Each process of the pool, and whatever it starts, stays on its own cores."""
-    os.sched_setaffinity(0, free.get()[1])
+    os.sched_setaffinity(0, free.get())
 
 
 def _part_and_scores(part: Part) -> tuple[Part, dict[str, dict[str, float]]]:

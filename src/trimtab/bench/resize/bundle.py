@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from trimtab.bench.resize import service
 from trimtab.core import MissingDependencyError, TrimtabError
-from trimtab.kernel import ContainerGroup, GroupGoneError, Hierarchy
+from trimtab.kernel import ContainerGroup, GroupGoneError, Hierarchy, Owner
 
 _PERIOD = 100_000  # microseconds
 _START = 20.0  # s a service may take to answer
@@ -137,6 +137,20 @@ def parent_group(hierarchy: Hierarchy, name: str) -> Iterator[None]:
         yield
     finally:
         for folder in folders:
+            _remove(folder)
+
+
+def sweep(hierarchy: Hierarchy) -> None:
+    """Remove what a killed bench left behind: its groups, with whatever still runs in them."""
+    for root in hierarchy.folders.values():
+        for folder in root.glob("trimtab-*"):
+            owner = Owner.of(folder.name)
+            if owner is None or not owner.is_gone():
+                continue
+            for procs in folder.rglob("cgroup.procs"):
+                for pid in procs.read_text().split():
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(int(pid), signal.SIGKILL)
             _remove(folder)
 
 

@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trimtab.bench.resize import generator
-from trimtab.bench.resize.bundle import Limit, Service, Services, parent_group
+from trimtab.bench.resize.bundle import Limit, Service, Services, parent_group, sweep
 from trimtab.bench.resize.load import Arrivals, ServiceLoad
 from trimtab.bench.resize.service import WORK
 from trimtab.core import TrimtabError
-from trimtab.kernel import ContainerGroup, Hierarchy, mounted
+from trimtab.kernel import ContainerGroup, Hierarchy, Owner, mounted
 from trimtab.resize import Agent, Container, CpuPolicy, Pool, Selector
 
 Array = NDArray[np.float64]
@@ -58,13 +58,13 @@ def observe(
     start: Sequence[Limit],
     policy: CpuPolicy | None = None,
     again: Callable[[Limit], Limit] = lambda limit: limit,
-    lane: int = 0,
 ) -> Observed:
     """Run the services with these first limits, under a policy or none; `again` is the limit after a kill."""
     hierarchy = mounted()
     if hierarchy is None or os.geteuid() != 0:
         raise TrimtabError("this bench runs containers, which needs root and control groups")
-    name = f"trimtab-bench-{os.getpid()}-{lane}"
+    sweep(hierarchy)
+    name = Owner.current().name("bench")
     with contextlib.ExitStack() as stack:
         stack.enter_context(parent_group(hierarchy, name))
         _limit_parent(hierarchy, name, setting.cpus)
