@@ -436,3 +436,30 @@ def test_a_container_of_runc_is_left_with_the_limits_that_runc_wrote(bundle: Pat
             thread.join()
     with ContainerGroup(hierarchy, member.container.cgroup) as group:
         assert (group.cpu_limit(), group.memory_limit()) == (0.6, 200.0 * MIB)
+
+
+def test_whatever_is_borrowed_all_together_never_have_more_than_their_limits(place: Place) -> None:
+    pool = Pool("shop", 0.6, 256.0 * MIB, (Selector("/*"),))
+    node = Node(Controller([pool]), place.hierarchy, place.find)
+    try:
+        for name in ("busy", "calm", "quiet"):
+            place.start(f"/{name}")
+        spinning = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+        place.groups["/busy"].add(spinning.pid)
+        node.rescan()
+        slots = np.array([member.slot for member in node.members.values()])
+        node.set_cpus(Limits(slots, np.full(3, 0.2)))
+        most = 0.0
+        for turn in range(60):
+            node.sample(0.1) if turn % 4 == 0 else node.glance(time.monotonic())
+            if turn % 4 == 0:
+                node.trim()
+            committed = {path: member.committed for path, member in node.members.items()}
+            assert sum(committed.values()) <= 0.6 + 1e-6
+            most = max(most, committed["/busy"])
+            time.sleep(0.025)
+        assert most > 0.2 + 1e-3  # what the others do not use
+    finally:
+        spinning.kill()
+        spinning.wait()
+        node.release()

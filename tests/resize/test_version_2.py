@@ -1,0 +1,136 @@
+"""The agent on control groups of version 2, where a kernel has them: slowing down instead of a kill."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from trimtab.kernel import Hierarchy, LimitedGroup, NoGroupError
+from trimtab.resize import Agent, Container, Grant, Pool, Selector
+
+MIB = 2**20
+SPIN = "while True: sum(range(10000))"
+IDLE = "import time; time.sleep(60)"
+GROW = """
+import time
+kept = []
+for _ in range({most}):
+    kept.append(bytes(1 << 20).replace(b"\\0", b"1", 1))
+"""
+
+
+class Place:
+    """A group of our own that passes its controllers down, and containers in it."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+        try:
+            root = stack.enter_context(LimitedGroup.create())
+        except NoGroupError as error:
+            pytest.skip(f"needs the right to make control groups: {error}")
+        if root.version != 2:
+            pytest.skip("needs control groups of version 2")
+        self.root = root.folders[""]
+        (self.root / "cgroup.subtree_control").write_text("+cpu +memory")
+        self.hierarchy = Hierarchy(2, {"": self.root})
+        self._names: list[str] = []
+
+    def start(self, name: str, script: str) -> "subprocess.Popen[bytes]":
+        folder = self.root / name
+        folder.mkdir()
+        group = LimitedGroup(2, {"": folder})
+        self._stack.callback(group.remove)
+        child = subprocess.Popen(
+            [sys.executable, "-S", "-c", script], preexec_fn=lambda: group.add(os.getpid())
+        )
+        self._stack.callback(child.wait)
+        self._stack.callback(child.kill)
+        self._names.append(name)
+        return child
+
+    def find(self) -> list[Container]:
+        return [Container(f"/{name}") for name in self._names if (self.root / name).is_dir()]
+
+    def read(self, name: str, file: str) -> str:
+        return Path(self.root / name / file).read_text().strip()
+
+    def events(self, name: str) -> dict[str, int]:
+        words = self.read(name, "memory.events").split()
+        return {key: int(value) for key, value in zip(words[::2], words[1::2], strict=True)}
+
+
+@pytest.fixture
+def place() -> Iterator[Place]:
+    with ExitStack() as stack:
+        yield Place(stack)
+
+
+def _pool(memory: float = 256.0 * MIB, withheld: float = 0.2) -> Pool:
+    return Pool("shop", 1.5, memory, (Selector("/*"),), withheld=withheld)
+
+
+@contextmanager
+def _sized(place: Place, pool: Pool) -> Iterator[list[Grant]]:
+    grants = list[Grant]()
+    agent = Agent([pool], place.hierarchy, place.find, notice=grants.append)
+    thread = threading.Thread(target=agent.run)
+    thread.start()
+    try:
+        yield grants
+    finally:
+        agent.stop()
+        thread.join()
+
+
+def test_limits_follow_use_and_everything_is_put_back(place: Place) -> None:
+    place.start("busy", SPIN)
+    place.start("idle", IDLE)
+    seen = []
+    with _sized(place, _pool()):
+        for _ in range(100):
+            limits = [place.read(name, "cpu.max").split()[0] for name in ("busy", "idle")]
+            if "max" not in limits:
+                seen.append([int(limit) / 100_000 for limit in limits])
+            time.sleep(0.02)
+    late = seen[len(seen) // 2 :]
+    assert max(idle for _, idle in late) < 0.1
+    assert max(busy for busy, _ in late) > 0.2
+    assert all(sum(both) <= 1.5 + 1e-6 for both in seen)
+    for name in ("busy", "idle"):
+        assert place.read(name, "cpu.max").startswith("max")
+        assert place.read(name, "cpu.max.burst") == "0"
+        assert place.read(name, "memory.max") == "max"
+        assert place.read(name, "memory.high") == "max"
+
+
+def test_who_runs_out_of_memory_gets_more_and_lives(place: Place) -> None:
+    child = place.start("grows", GROW.format(most=160))
+    with _sized(place, _pool(withheld=0.8)) as grants:
+        assert child.wait(30) == 0
+    assert grants
+    assert all(grant.after > grant.before for grant in grants)
+    assert place.events("grows")["oom_kill"] == 0
+
+
+def test_an_empty_pool_takes_from_those_with_room_before_anyone_dies(place: Place) -> None:
+    place.start("rich", IDLE)
+    time.sleep(0.3)
+    child = place.start("grows", GROW.format(most=140))
+    with _sized(place, _pool(withheld=0.0)) as grants:
+        assert child.wait(30) == 0
+    assert grants
+    assert place.events("grows")["oom_kill"] == 0
+
+
+def test_where_nothing_can_be_given_the_kernel_kills_as_usual(place: Place) -> None:
+    child = place.start("grows", GROW.format(most=400))
+    with _sized(place, _pool(memory=128.0 * MIB)) as grants:
+        assert child.wait(30) == -9
+    assert place.events("grows")["oom_kill"] >= 1
+    assert any(grant.after <= grant.before for grant in grants)
