@@ -22,12 +22,13 @@ import numpy as np
 from trimtab.bench.options import BenchOptions
 from trimtab.core import TrimtabError
 from trimtab.kernel import Hierarchy, LimitedGroup, NoGroupError
-from trimtab.resize import Agent, Container, Controller, Grant, MemorySettings, Node, Pool, Selector
+from trimtab.resize import Agent, Container, Controller, Grant, Limits, MemorySettings, Node, Pool, Selector
 
 MIB = 2**20
 _BYSTANDERS = 50  # containers beside those that run out of memory
 _TOP = 256 * MIB  # how far those grow before they give everything back
 _STEP = 32 * 4096  # bytes between two looks at the clock
+_LIMIT = 0.1  # CPUs of each whose use is only looked at
 _STIRRED = 0.05  # s until everyone has run
 _TAKEN_BACK = 0.5  # s between two rounds of taking back, ten times as often as usual: more traps in less time
 _PATIENCE = 300.0  # s
@@ -134,17 +135,20 @@ class Place:
 
 
 def sample_figures(options: BenchOptions) -> dict[str, float]:
-    """CPU time of looking at everyone once, by container: of those that ran since the last look, and idle."""
+    """CPU time of looking at everyone once, by container: of those that ran since the last look, and idle;
+    and of the glances between two looks."""
     count, rounds = (50, 10) if options.quick else (300, 100)
-    active, idle, ran = list[float](), list[float](), list[float]()
+    active, idle, ran, glanced = list[float](), list[float](), list[float](), list[float]()
     with Place() as place:
         place.crowd(count)
         controller = Controller([_pool("crowd", 2.0)])
         node = Node(controller, place.hierarchy, lambda: place.containers)
         try:
             node.rescan()
+            node.set_cpus(Limits(controller.slots, np.full(count, _LIMIT)))
             for _ in range(rounds):
                 place.stir()
+                glanced.append(_cpu_time(lambda: node.glance(time.monotonic())) / count)
                 active.append(_cpu_time(lambda: node.sample(0.1)) / count)
                 ran.append(float((controller.column("used") > 0).mean()))
                 idle.append(_cpu_time(lambda: node.sample(0.1)) / count)
@@ -156,6 +160,7 @@ def sample_figures(options: BenchOptions) -> dict[str, float]:
         "sample_worst_us": max(active) * 1e6,
         "sample_ran": float(np.mean(ran)),
         "sample_idle_us": float(np.median(idle)) * 1e6,
+        "glance_us": float(np.median(glanced)) * 1e6,
         "sample_containers": count,
         "sample_rounds": rounds,
         "sample_reopened_us": float(np.median(reopened)) * 1e6,

@@ -10,7 +10,6 @@ _MARGIN = 0.2  # of the mean use, above it, that a quota has
 _HALF_LIFE = 0.5  # s in which the mean forgets half
 _HOLD = 2  # looks for which who was held back has all of its limit as quota
 _NEARLY = 0.8  # of its quota: less than that left, and it is about to be held back
-_LEAST = 0.02  # CPUs
 _WORTH = 0.05  # relative change of a quota that is worth a write
 PERIOD = 0.1  # s between two looks
 GLANCES = 4  # in a period
@@ -37,6 +36,7 @@ class Member:
     refusals: int = 0  # times there was nothing to give
     most_cpus: float = math.inf  # that groups above were found to allow; looked at anew from time to time
     saves: bool = False
+    floor: float = 0.02  # CPUs, of its quota
     cpus: float = 0.0  # limit
     _mean: float = 0.0  # CPUs
     _held: int = _HOLD  # looks; nothing is known at first
@@ -104,7 +104,7 @@ class Member:
     def _quota(self, cpus: float) -> float:
         if not self.saves or self._held:
             return cpus
-        return min(cpus, max(self._mean * (1 + _MARGIN), _LEAST))
+        return min(cpus, max(self._mean * (1 + _MARGIN), self.floor))
 
     def limit_memory(self, value: float | None) -> None:
         """Set the limit, and in version 2 where slowing down begins; in the order that is safe."""

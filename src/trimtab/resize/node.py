@@ -213,7 +213,8 @@ class Node:
             slot = self._controller.join(number, memory_used=used)
         else:
             slot = self._controller.join(number, safe.cpus or 0.0, safe.memory or 0.0, used)
-        return Member(container, group, slot, number, safe, counters, saves=self._controller.saves(number))
+        saves = self._controller.saves(number)
+        return Member(container, group, slot, number, safe, counters, saves=saves, floor=pool.cpu_floor)
 
     def _leave(self, member: Member) -> None:
         """Safe limits first, so that nobody is killed for one that is too small, then the kernel's killer."""
