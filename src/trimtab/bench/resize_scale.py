@@ -117,7 +117,7 @@ class _Load:
 def _spread(name: str, figures: Figures) -> str:
     texts = {
         "allocator_ms_100k": "worst {allocator_worst_ms:.3g} of {allocator_steps} steps",
-        "sample_us": "worst {sample_worst_us:.3g} of {sample_rounds} rounds; idle {sample_idle_us:.3g}; glance {glance_us:.3g}",
+        "sample_us": "worst {sample_worst_us:.3g}; if idle {sample_idle_us:.3g}; a glance {glance_us:.3g}",
         "oom_grant_p99_ms": "median {oom_grant_p50_ms:.3g}, worst {oom_grant_worst_ms:.3g} of {oom_traps}",
         "missed_periods": "answers p99 {answer_p99_ms:.0f}, worst {answer_worst_ms:.0f} ms of {answers}",
     }
