@@ -180,6 +180,7 @@ def top(
 
 
 def _table(status: Any) -> Any:
+    from rich import box
     from rich.markup import escape
     from rich.table import Table
 
@@ -191,9 +192,11 @@ def _table(status: Any) -> Any:
         caps.append(f"{escape(name)}: {cpus:.2f} of {cpu:g} CPUs, {_of(given, memory)}")
     if status.hidden:
         caps.append(f"{status.hidden} more containers use less")
-    table = Table("container", "pool", caption="; ".join(caps))
+    table = Table(caption="; ".join(caps), box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("container", overflow="fold", ratio=1, min_width=16)
+    table.add_column("pool")
     for name in ("CPUs", "used", "slack", "memory", "used", "throttles", "traps", "kills"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     for row in sorted(status.rows, key=lambda row: -row.used_cpus):
         table.add_row(
             escape(row.path),
