@@ -193,7 +193,7 @@ def _table(status: Any) -> Any:
     if status.hidden:
         caps.append(f"{status.hidden} more containers use less")
     table = Table(caption="; ".join(caps), box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("container", overflow="fold", ratio=1, min_width=16)
+    table.add_column("container", overflow="fold", ratio=1, min_width=10)
     table.add_column("pool")
     for name in ("CPUs", "used", "slack", "memory", "used", "throttles", "traps", "kills"):
         table.add_column(name, justify="right", no_wrap=True)
