@@ -5,14 +5,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
-from trimtab.kernel import Hierarchy, LimitedGroup, NoGroupError
+from trimtab.kernel import ContainerGroup, GroupBusyError, Hierarchy, LimitedGroup, NoGroupError, SafeLimits
 from trimtab.resize import Agent, Container, Grant, Pool, Selector
+from trimtab.resize.member import Member
 
 MIB = 2**20
 SPIN = "while True: sum(range(10000))"
@@ -23,6 +24,7 @@ kept = []
 for _ in range({most}):
     kept.append(bytes(1 << 20).replace(b"\\0", b"1", 1))
 """
+HOLD = GROW.format(most=200) + "time.sleep(60)"
 
 
 class Place:
@@ -134,3 +136,35 @@ def test_where_nothing_can_be_given_the_kernel_kills_as_usual(place: Place) -> N
         assert child.wait(30) == -9
     assert place.events("grows")["oom_kill"] >= 1
     assert any(grant.after <= grant.before for grant in grants)
+
+
+def test_who_does_not_run_out_is_given_nothing(place: Place) -> None:
+    place.start("idle", IDLE)
+    with _sized(place, _pool()) as grants:
+        time.sleep(1)
+        assert place.read("idle", "memory.high") != "max"
+    assert not grants
+
+
+def test_what_is_taken_leaves_room_above_use_or_is_refused(place: Place) -> None:
+    child = place.start("holds", HOLD)
+    with ContainerGroup(place.hierarchy, "/holds") as group:
+        member = Member(Container("/holds"), group, 0, 0, SafeLimits("/holds", None, None), group.cpu())
+        _until(lambda: group.memory() > 200 * MIB)
+        member.limit_memory(300.0 * MIB)
+        high = place.read("holds", "memory.high")
+        with pytest.raises(GroupBusyError):
+            member.limit_memory(150.0 * MIB)
+        assert (place.read("holds", "memory.high"), group.memory_limit()) == (high, 300.0 * MIB)
+        meant = group.memory() + 4.0 * MIB
+        member.limit_memory(member.left_with(meant))
+        assert int(place.read("holds", "memory.high")) >= meant - 8192  # whole pages
+        assert meant < (group.memory_limit() or 0) < 300.0 * MIB
+        member.limit_memory(None)
+    assert child.poll() is None
+
+
+def _until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not holds() and time.monotonic() < deadline:
+        time.sleep(0.05)

@@ -16,7 +16,7 @@ from trimtab.kernel.group_tree import GroupTree
 from trimtab.kernel.hierarchy import Hierarchy, find_hierarchy, mounted
 from trimtab.kernel.limited_group import LimitedGroup
 from trimtab.kernel.limits import cpu_limit, memory_limit
-from trimtab.kernel.memory_trap import MemoryTraps, limit_high, untrap
+from trimtab.kernel.memory_trap import MemoryTraps, least_limit, limit_high, untrap
 from trimtab.kernel.owner import Owner
 from trimtab.kernel.process import (
     Process,
@@ -55,6 +55,7 @@ __all__ = [
     "environment",
     "find_hierarchy",
     "keep_watch",
+    "least_limit",
     "limit_high",
     "memory_limit",
     "mounted",

@@ -195,10 +195,14 @@ class ContainerGroup:
         if self.version == 1:
             self._limit_memory_v1(number)
         else:
-            if count is not None and self.memory() > count:
-                raise GroupBusyError(f"{self.path} uses more than {count:.0f} bytes; its limit stays")
+            self.must_fit(count)
             self.write_text("memory.max", "max" if count is None else str(number))
         self.memory_set, self._bytes_set = count, number
+
+    def must_fit(self, count: float | None) -> None:
+        """Raises `GroupBusyError` where more than so many bytes are in use."""
+        if count is not None and self.memory() > count:
+            raise GroupBusyError(f"{self.path} uses more than {count:.0f} bytes; its limit stays")
 
     def cpu_limit_stands(self) -> bool:
         """Whether nobody else has changed the limit of CPU since it was set here."""

@@ -37,9 +37,7 @@ class MemoryTraps:
     def add(self, container: ContainerGroup) -> None:
         """From now on the container stands still when it runs out."""
         if container.version == 2:
-            file = self._opened(container, "memory.events.local")
-            self._watch(container, (file,), select.EPOLLPRI)
-            limit_high(container, container.memory_limit())
+            self._add_v2(container)
             return
         event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         try:
@@ -51,6 +49,17 @@ class MemoryTraps:
         try:
             container.write_text("cgroup.event_control", f"{event} {control}", "memory")
             container.write_text("memory.oom_control", "1")
+        except TrimtabError:
+            self._forget(container)
+            raise
+
+    def _add_v2(self, container: ContainerGroup) -> None:
+        """A file that was never read counts as changed, so it is read once: only what happens now tells."""
+        file = self._opened(container, "memory.events.local")
+        self._watch(container, (file,), select.EPOLLPRI)
+        try:
+            _read_events(file)
+            limit_high(container, container.memory_limit())
         except TrimtabError:
             self._forget(container)
             raise
@@ -69,8 +78,13 @@ class MemoryTraps:
             container = self._by_file.get(file)
             if container is None:
                 continue
-            with contextlib.suppress(OSError):
-                os.read(file, 8) if container.version == 1 else os.pread(file, 512, 0)
+            if container.version == 2:
+                _read_events(file)
+                if not _is_short(container):
+                    continue
+            else:
+                with contextlib.suppress(OSError):
+                    os.read(file, 8)
             found.append(container)
         return found
 
@@ -107,7 +121,30 @@ def untrap(container: ContainerGroup) -> None:
         container.write_text("memory.oom_control", "0")
 
 
+def least_limit(slowed: float) -> float:
+    """In version 2, the limit of a trapped container that is slowed down from so many bytes on."""
+    return max(slowed + _LEAST_GAP, slowed / (1 - _GAP))
+
+
 def limit_high(container: ContainerGroup, limit: float | None) -> None:
     """In version 2, where a trapped container with that limit is slowed down."""
-    gap = 0.0 if limit is None else max(_LEAST_GAP, _GAP * limit)
-    container.write_text("memory.high", "max" if limit is None else str(max(0, int(limit - gap))))
+    text = "max" if limit is None else str(max(0, int(limit - _gap(limit))))
+    container.write_text("memory.high", text)
+
+
+def _gap(limit: float) -> float:
+    return max(_LEAST_GAP, _GAP * limit)
+
+
+def _is_short(container: ContainerGroup) -> bool:
+    """Whether it still is about to be slowed down: the kernel may tell late, when it has more already."""
+    try:
+        limit = container.memory_limit()
+        return limit is not None and container.memory() > limit - 2 * _gap(limit)
+    except TrimtabError:
+        return False  # it is gone
+
+
+def _read_events(file: int) -> None:
+    with contextlib.suppress(OSError):  # the group may be gone
+        os.pread(file, 512, 0)

@@ -3,7 +3,15 @@
 import math
 from dataclasses import dataclass, field, replace
 
-from trimtab.kernel import ContainerGroup, CpuCounters, CpuRefusedError, SafeLimits, limit_high
+from trimtab.kernel import (
+    ContainerGroup,
+    CpuCounters,
+    CpuRefusedError,
+    GroupBusyError,
+    SafeLimits,
+    least_limit,
+    limit_high,
+)
 from trimtab.resize.pool import Container
 
 _MARGIN = 0.2  # of the mean use, above it, that a quota has
@@ -107,7 +115,10 @@ class Member:
         return min(cpus, max(self._mean * (1 + _MARGIN), self.floor))
 
     def limit_memory(self, value: float | None) -> None:
-        """Set the limit, and in version 2 where slowing down begins; in the order that is safe."""
+        """Set the limit, and in version 2 where slowing down begins; in the order that is safe.
+
+        If that is less than it uses, both stay.
+        """
         count = value if value is None else math.floor(value)
         if self.group.version == 1:
             self.group.limit_memory(count)
@@ -115,10 +126,23 @@ class Member:
         before = self.group.memory_limit()
         raising = value is None or (before is not None and value > before)
         if not raising:
+            self.group.must_fit(count)  # or the kernel would take from it first
             limit_high(self.group, value)
-        self.group.limit_memory(count)
+        try:
+            self.group.limit_memory(count)
+        except GroupBusyError:  # it has just grown
+            limit_high(self.group, before)
+            raise
         if raising:
             limit_high(self.group, value)
+
+    def left_with(self, memory: float) -> float:
+        """The limit to set where it is to have so much: what is taken in version 2 leaves, above that, the
+        room between slowing down and the limit, or who has all it needs would be slowed down at once."""
+        now = self.group.memory_set
+        if self.group.version == 1 or now is None or memory >= now:
+            return memory
+        return min(now, least_limit(memory))
 
     def heed_others(self) -> None:
         """A limit that somebody else has set is the one it is left with; for now it has ours again."""

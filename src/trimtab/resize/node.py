@@ -22,6 +22,7 @@ from trimtab.kernel import (
     MemoryTraps,
     SafeLimits,
     allow_many_files,
+    untrap,
 )
 from trimtab.resize.above import GroupsAbove
 from trimtab.resize.controller import Controller, Limits
@@ -223,6 +224,8 @@ class Node:
         if self._controller.traps(member.pool):
             with contextlib.suppress(TrimtabError):
                 member.limit_memory(member.safe.memory)
+            with contextlib.suppress(TrimtabError):
+                untrap(member.group)  # one at the kernel's mercy, too
         self.forget(member)
 
     def _set_traps_again(self) -> None:
@@ -274,6 +277,7 @@ class Node:
         return value
 
     def _limit_memory(self, member: Member, value: float) -> float:
+        value = member.left_with(value)
         member.limit_memory(value)
         return value
 
