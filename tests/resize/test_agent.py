@@ -26,6 +26,17 @@ time.sleep({then})
 """
 
 
+# Nothing is asked of the machine before there is a limit to run into.
+ONCE_LIMITED = """
+import os, time
+where = [line.split(":", 2)[2].strip() for line in open("/proc/self/cgroup") if ":memory:" in line][0]
+limit = "{root}/" + os.path.basename(where) + "/memory.limit_in_bytes"
+deadline = time.monotonic() + 15
+while int(open(limit).read()) >= 1 << 60 and time.monotonic() < deadline:
+    time.sleep(0.01)
+"""
+
+
 class Place:
     """Groups of our own that play containers, found by their path."""
 
@@ -105,7 +116,8 @@ def test_limits_follow_use_and_everything_is_put_back(place: Place) -> None:
 
 
 def test_who_runs_out_of_memory_gets_more_and_lives(place: Place) -> None:
-    child = place.start("grows", GROW.format(most=120, then=0))
+    wait = ONCE_LIMITED.format(root=place.hierarchy.folders["memory"])
+    child = place.start("grows", wait + GROW.format(most=120, then=0))
     grants = list[Grant]()
     agent = _agent(place, _pool(withheld=0.9), notice=grants.append)
     thread = threading.Thread(target=agent.run)
