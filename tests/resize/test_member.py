@@ -38,7 +38,7 @@ def make(own: LimitedGroup) -> Iterator[Make]:
 
 def _used(member: Member, cpus: float, held_back: bool = False, looks: int = 100) -> None:
     for _ in range(looks):
-        member.saw(cpus, 0.1, held_back)
+        member.saw(cpus, held_back, 0.87)
 
 
 def test_a_quota_is_a_little_above_the_mean_and_the_rest_may_be_saved_up(make: Make) -> None:
@@ -65,7 +65,7 @@ def test_who_was_held_back_has_all_of_its_limit(make: Make) -> None:
     member = make()
     _used(member, 0.1)
     member.limit_cpus(0.6)
-    member.saw(0.2, 0.1, held_back=True)
+    member.saw(0.2, held_back=True, stays=0.87)
     member.trim()
     assert member.group.cpu_limit() == pytest.approx(0.6)
     assert member.group.saved_limit() == 0

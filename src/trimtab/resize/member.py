@@ -23,6 +23,11 @@ PERIOD = 0.1  # s between two looks
 GLANCES = 4  # in a period
 
 
+def mean_that_stays(seconds: float) -> float:
+    """The part of a mean that is left after so many seconds."""
+    return float(0.5 ** (seconds / _HALF_LIFE))
+
+
 @dataclass(slots=True, eq=False)
 class Member:
     """`safe` are the limits it is left with at the end.
@@ -57,10 +62,14 @@ class Member:
         """CPUs that it could use in one period, with all that it may have saved up."""
         return (self.group.cpus_set or 0.0) + self.group.saved_set
 
-    def saw(self, used: float, seconds: float, held_back: bool) -> None:
-        """CPUs it used in the last so many seconds, and whether its limit held it back."""
-        self._mean = used + 0.5 ** (seconds / _HALF_LIFE) * (self._mean - used)
-        self._held = _HOLD if held_back else max(0, self._held - 1)
+    def saw(self, used: float, held_back: bool, stays: float) -> None:
+        """CPUs it used since the last look, whether its limit held it back, and the part of the mean before
+        that stays."""
+        self._mean = used + stays * (self._mean - used)
+        if held_back:
+            self._held = _HOLD
+        elif self._held:
+            self._held -= 1
 
     def limit_cpus(self, cpus: float) -> None:
         """Set the most it may use in one period."""

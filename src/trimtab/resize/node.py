@@ -26,7 +26,7 @@ from trimtab.kernel import (
 )
 from trimtab.resize.above import GroupsAbove
 from trimtab.resize.controller import Controller, Limits
-from trimtab.resize.member import Member
+from trimtab.resize.member import Member, mean_that_stays
 from trimtab.resize.pool import Container, Pool, owner
 
 log = logging.getLogger(__name__)
@@ -74,6 +74,7 @@ class Node:
         self._set_traps_again()
         self._heed_others()
         slots, used, throttled = list[int](), list[float](), list[bool]()
+        stays = mean_that_stays(seconds)
         for member in list(self.members.values()):
             try:
                 now = member.group.cpu()
@@ -81,10 +82,11 @@ class Node:
                 self.forget(member)
                 continue
             before, member.counters = member.counters, now
-            held_back = now.throttled > before.throttled
-            member.throttles += now.throttled - before.throttled
-            cpus = max(0.0, now.used - before.used) / seconds
-            member.saw(cpus, seconds, held_back)
+            cpus, held_back = 0.0, False
+            if now is not before:  # it ran
+                cpus, held_back = max(0.0, now.used - before.used) / seconds, now.throttled > before.throttled
+                member.throttles += now.throttled - before.throttled
+            member.saw(cpus, held_back, stays)
             slots.append(member.slot)
             used.append(cpus)
             throttled.append(held_back)
