@@ -136,13 +136,13 @@ def parent_group(hierarchy: Hierarchy, name: str) -> Iterator[None]:
     try:
         yield
     finally:
-        for folder in folders:
-            _remove(folder)
+        for root in _roots(hierarchy):
+            _remove(root / name)
 
 
 def sweep(hierarchy: Hierarchy) -> None:
     """Remove what a killed bench left behind: its groups, with whatever still runs in them."""
-    for root in hierarchy.folders.values():
+    for root in _roots(hierarchy):
         for folder in root.glob("trimtab-*"):
             owner = Owner.of(folder.name)
             if owner is None or not owner.is_gone():
@@ -152,6 +152,14 @@ def sweep(hierarchy: Hierarchy) -> None:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(int(pid), signal.SIGKILL)
             _remove(folder)
+
+
+def _roots(hierarchy: Hierarchy) -> list[Path]:
+    """Where groups of containers are: in version 1 runc makes one below every controller there is."""
+    roots = list(hierarchy.folders.values())
+    if hierarchy.version == 1:
+        roots += [folder for folder in roots[0].parent.iterdir() if folder.is_dir()]
+    return list(dict.fromkeys(root.resolve() for root in roots))
 
 
 def _remove(folder: Path) -> None:
