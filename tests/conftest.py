@@ -1,7 +1,8 @@
 """What more than one package's tests need: a home of their own, profiles of real models, offers."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from trimtab.bench import BUNDLED_STEPS
 from trimtab.core import Host, Offer, Profile, Series, Steps, Workload
+from trimtab.kernel import Hierarchy, LimitedGroup, NoGroupError
 from trimtab.predict import MeasuredStep, read_measurements
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -21,6 +23,23 @@ def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRIMTAB_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("TRIMTAB_STORE", raising=False)
     monkeypatch.setenv("COLUMNS", "120")
+
+
+@pytest.fixture
+def new_group() -> Iterator[Callable[..., LimitedGroup]]:
+    """Control groups of our own, for tests that need them of a certain version; removed at the end."""
+    with ExitStack() as stack:
+
+        def make(version: int | None = None, below: Hierarchy | None = None) -> LimitedGroup:
+            try:
+                group = stack.enter_context(LimitedGroup.create(below))
+            except NoGroupError as error:
+                pytest.skip(f"needs the right to make control groups: {error}")
+            if version not in (None, group.version):
+                pytest.skip(f"needs control groups of version {version}")
+            return group
+
+        yield make
 
 
 @pytest.fixture(scope="session")

@@ -5,42 +5,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from trimtab.kernel import LimitedGroup, NoGroupError, mounted
-
 TRIMTAB = str(Path(sys.executable).parent / "trimtab")
-GROW = """
-import time
-kept = []
-for _ in range(200):
-    kept.append(bytes(1 << 20).replace(b"\\0", b"1", 1))
-    time.sleep(0.05)
-time.sleep(60)
-"""
 
 
 @pytest.fixture
-def container() -> Iterator[str]:
-    """The path of a control group in which something grows."""
-    with ExitStack() as stack:
-        hierarchy = mounted()
-        if hierarchy is None or hierarchy.version == 2:
-            pytest.skip("this story is told with version 1")
-        try:
-            group = stack.enter_context(LimitedGroup.create(hierarchy))
-        except NoGroupError as error:
-            pytest.skip(f"needs the right to make control groups: {error}")
-        child = subprocess.Popen(
-            [sys.executable, "-S", "-c", GROW], preexec_fn=lambda: group.add(os.getpid())
-        )
-        stack.callback(child.wait)
-        stack.callback(child.kill)
-        yield f"/{group._folders['cpu'].relative_to(hierarchy.folders['cpu'])}"
+def container(growing: Callable[[float], str]) -> str:
+    return growing(0.05)
 
 
 def _run(home: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":

@@ -6,45 +6,20 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
 
-from trimtab.kernel import LimitedGroup, NoGroupError, mounted
-
 TRIMTAB = str(Path(sys.executable).parent / "trimtab")
-GROW = """
-import time
-kept = []
-for _ in range(200):
-    kept.append(bytes(1 << 20).replace(b"\\0", b"1", 1))
-    time.sleep(0.1)
-time.sleep(100)
-"""
 
 
 @pytest.fixture
 def stack() -> Iterator[ExitStack]:
     with ExitStack() as made:
         yield made
-
-
-def _container(stack: ExitStack) -> str:
-    """The path of a control group in which something grows."""
-    hierarchy = mounted()
-    if hierarchy is None or hierarchy.version == 2:
-        pytest.skip("this story is told with version 1")
-    try:
-        group = stack.enter_context(LimitedGroup.create(hierarchy))
-    except NoGroupError as error:
-        pytest.skip(f"needs the right to make control groups: {error}")
-    child = subprocess.Popen([sys.executable, "-S", "-c", GROW], preexec_fn=lambda: group.add(os.getpid()))
-    stack.callback(child.wait)
-    stack.callback(child.kill)
-    return f"/{group.folders['cpu'].relative_to(hierarchy.folders['cpu'])}"
 
 
 def _environment(home: Path) -> dict[str, str]:
@@ -80,9 +55,9 @@ def _until_shown(home: Path, text: str, *arguments: str) -> str:
 
 
 def test_a_node_joins_is_sized_and_shown_and_its_grants_are_in_the_controllers_ledger(
-    stack: ExitStack, tmp_path: Path
+    stack: ExitStack, growing: Callable[[float], str], tmp_path: Path
 ) -> None:
-    container, metrics = _container(stack), _port()
+    container, metrics = growing(0.1), _port()
     here, there = tmp_path / "controller", tmp_path / "node"
     (tmp_path / "pools.yaml").write_text(
         f"pools: [{{name: shop, cpu: 1, memory: 256MiB, withheld: 0.9, select: [{{cgroup: {container}}}]}}]"

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from trimtab.kernel import Hierarchy, LimitedGroup, NoGroupError
+from trimtab.kernel import Hierarchy, LimitedGroup
 from trimtab.resize import Agent, Container, Grant, MemorySettings, Pool, Selector
 
 MIB = 2**20
@@ -40,19 +40,10 @@ while int(open(limit).read()) >= 1 << 60 and time.monotonic() < deadline:
 class Place:
     """Groups of our own that play containers, found by their path."""
 
-    def __init__(self, stack: ExitStack) -> None:
+    def __init__(self, stack: ExitStack, root: LimitedGroup) -> None:
         self._stack = stack
         self.groups: dict[str, LimitedGroup] = {}
-        self._add_root()
-
-    def _add_root(self) -> None:
-        try:
-            self._root = self._stack.enter_context(LimitedGroup.create())
-        except NoGroupError as error:
-            pytest.skip(f"needs the right to make control groups: {error}")
-        if self._root.version == 2:
-            pytest.skip("these stories are told with version 1")
-        self.hierarchy = Hierarchy(1, self._root._folders)
+        self.hierarchy = Hierarchy(1, root.folders)
 
     def start(self, name: str, script: str) -> "subprocess.Popen[bytes]":
         """A container with a Python script in it."""
@@ -83,9 +74,9 @@ class Place:
 
 
 @pytest.fixture
-def place() -> Iterator[Place]:
+def place(new_group: Callable[..., LimitedGroup]) -> Iterator[Place]:
     with ExitStack() as stack:
-        yield Place(stack)
+        yield Place(stack, new_group(version=1))
 
 
 def _pool(**more: float) -> Pool:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from trimtab.kernel import ContainerGroup, Hierarchy, LimitedGroup, NoGroupError, SafeLimits
+from trimtab.kernel import ContainerGroup, Hierarchy, LimitedGroup, SafeLimits
 from trimtab.resize import Container
 from trimtab.resize.member import Member
 
@@ -15,12 +15,8 @@ Make = Callable[..., Member]
 
 
 @pytest.fixture
-def own() -> Iterator[LimitedGroup]:
-    try:
-        with LimitedGroup.create() as group:
-            yield group
-    except NoGroupError as error:
-        pytest.skip(f"needs the right to make control groups: {error}")
+def own(new_group: Callable[..., LimitedGroup]) -> LimitedGroup:
+    return new_group()
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from trimtab.kernel import ContainerGroup, GroupBusyError, Hierarchy, LimitedGroup, NoGroupError, SafeLimits
+from trimtab.kernel import ContainerGroup, GroupBusyError, Hierarchy, LimitedGroup, SafeLimits
 from trimtab.resize import Agent, Container, Grant, Pool, Selector
 from trimtab.resize.member import Member
 
@@ -30,14 +30,8 @@ HOLD = GROW.format(most=200) + "time.sleep(60)"
 class Place:
     """A group of our own that passes its controllers down, and containers in it."""
 
-    def __init__(self, stack: ExitStack) -> None:
+    def __init__(self, stack: ExitStack, root: LimitedGroup) -> None:
         self._stack = stack
-        try:
-            root = stack.enter_context(LimitedGroup.create())
-        except NoGroupError as error:
-            pytest.skip(f"needs the right to make control groups: {error}")
-        if root.version != 2:
-            pytest.skip("needs control groups of version 2")
         self.root = root.folders[""]
         (self.root / "cgroup.subtree_control").write_text("+cpu +memory")
         self.hierarchy = Hierarchy(2, {"": self.root})
@@ -68,9 +62,9 @@ class Place:
 
 
 @pytest.fixture
-def place() -> Iterator[Place]:
+def place(new_group: Callable[..., LimitedGroup]) -> Iterator[Place]:
     with ExitStack() as stack:
-        yield Place(stack)
+        yield Place(stack, new_group(version=2))
 
 
 def _pool(memory: float = 256.0 * MIB, withheld: float = 0.2) -> Pool:

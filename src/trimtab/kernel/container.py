@@ -115,9 +115,6 @@ class ContainerGroup:
         except OSError as error:
             raise self.said(error, "read") from None
 
-    def _seconds(self, usage: bytes) -> float:
-        return int(usage) / 1e9 if self.version == 1 else int(usage.split(None, 2)[1]) / 1e6
-
     def memory(self) -> int:
         """Bytes charged to it now."""
         try:
@@ -162,25 +159,6 @@ class ContainerGroup:
         self._set_quota(cpus, quota)
         if burst > self._burst_set:
             self._set_burst(burst)
-
-    def _set_burst(self, microseconds: int) -> None:
-        try:
-            os.pwrite(self._burst, f"{microseconds}\n".encode(), 0)
-        except OSError as error:
-            raise self.said(error, "written") from None
-        self._burst_set, self.saved_set = microseconds, microseconds / self._period
-
-    def _set_quota(self, cpus: float | None, quota: int) -> None:
-        text = f"{quota}" if self.version == 1 else f"{'max' if quota < 0 else quota} {self._period}"
-        try:
-            os.pwrite(self._quota, f"{text}\n".encode(), 0)
-        except OSError as error:
-            if error.errno == errno.EINVAL:
-                raise CpuRefusedError(
-                    f"{self.path} cannot have {cpus} CPUs: a group above allows less, or one below has more"
-                ) from None
-            raise self.said(error, "written") from None
-        self.cpus_set, self._quota_set = cpus, quota
 
     def limit_memory(self, count: float | None) -> None:
         """At most so many bytes; None for no limit. Raises `GroupBusyError` where more is in use.
@@ -257,6 +235,28 @@ class ContainerGroup:
             why = f"{error.strerror}; that takes root, and control groups mounted for writing"
             return GroupRefusedError(f"control groups cannot be {what}: {why}")
         return TrimtabError(f"the group {self.path} cannot be {what}: {error.strerror}")
+
+    def _seconds(self, usage: bytes) -> float:
+        return int(usage) / 1e9 if self.version == 1 else int(usage.split(None, 2)[1]) / 1e6
+
+    def _set_burst(self, microseconds: int) -> None:
+        try:
+            os.pwrite(self._burst, f"{microseconds}\n".encode(), 0)
+        except OSError as error:
+            raise self.said(error, "written") from None
+        self._burst_set, self.saved_set = microseconds, microseconds / self._period
+
+    def _set_quota(self, cpus: float | None, quota: int) -> None:
+        text = f"{quota}" if self.version == 1 else f"{'max' if quota < 0 else quota} {self._period}"
+        try:
+            os.pwrite(self._quota, f"{text}\n".encode(), 0)
+        except OSError as error:
+            if error.errno == errno.EINVAL:
+                raise CpuRefusedError(
+                    f"{self.path} cannot have {cpus} CPUs: a group above allows less, or one below has more"
+                ) from None
+            raise self.said(error, "written") from None
+        self.cpus_set, self._quota_set = cpus, quota
 
     def _open(self, name: str, flags: int = os.O_RDONLY) -> int:
         """A file of the group; `_MISSING` where the kernel has none such."""

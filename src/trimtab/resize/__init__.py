@@ -6,10 +6,10 @@ from trimtab.resize.discovery import Discovery, containers
 from trimtab.resize.journal import Journal
 from trimtab.resize.kubelet import KubeletGroup, kubelet_group
 from trimtab.resize.kubernetes import KubernetesError, PodWatch, core_api, kubernetes_find
-from trimtab.resize.member import PERIOD
 from trimtab.resize.memory import MemorySettings, granted, reclaimed, urgently_reclaimed
 from trimtab.resize.metrics import exposition, metrics_server
 from trimtab.resize.node import Node
+from trimtab.resize.period import PERIOD
 from trimtab.resize.pod_resize import ContainerSize, Resized, resize_pod
 from trimtab.resize.policies import (
     POLICIES,

@@ -12,8 +12,9 @@ from trimtab.core import Clock, RealClock
 from trimtab.kernel import Hierarchy
 from trimtab.resize.controller import Controller
 from trimtab.resize.keeper import Find, Keeper
-from trimtab.resize.member import PERIOD, Member
+from trimtab.resize.member import Member
 from trimtab.resize.memory import MemorySettings
+from trimtab.resize.period import PERIOD
 from trimtab.resize.policies import CpuPolicy
 from trimtab.resize.pool import Pool
 

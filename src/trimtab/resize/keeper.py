@@ -13,8 +13,9 @@ from trimtab.core import Clock, TrimtabError
 from trimtab.kernel import DeadManSwitch, Hierarchy, SafeLimits, mounted
 from trimtab.resize.controller import Controller, Limits
 from trimtab.resize.discovery import Discovery
-from trimtab.resize.member import GLANCES, PERIOD, Member
+from trimtab.resize.member import Member
 from trimtab.resize.node import Node
+from trimtab.resize.period import GLANCES, PERIOD
 from trimtab.resize.pool import Container, Pool
 from trimtab.resize.sharing import Indices
 

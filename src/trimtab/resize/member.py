@@ -12,20 +12,19 @@ from trimtab.kernel import (
     least_limit,
     limit_high,
 )
+from trimtab.resize.period import GLANCES, PERIOD
+from trimtab.resize.policies import TrackingSettings
 from trimtab.resize.pool import Container
 
-_MARGIN = 0.2  # of the mean use, above it, that a quota has
-_HALF_LIFE = 0.5  # s in which the mean forgets half
+_USUAL = TrackingSettings()  # a quota is what that rule says is needed
 _HOLD = 2  # looks for which who was held back has all of its limit as quota
 _NEARLY = 0.8  # of its quota: less than that left, and it is about to be held back
 _WORTH = 0.05  # relative change of a quota that is worth a write
-PERIOD = 0.1  # s between two looks
-GLANCES = 4  # in a period
 
 
 def mean_that_stays(seconds: float) -> float:
     """The part of a mean that is left after so many seconds."""
-    return float(0.5 ** (seconds / _HALF_LIFE))
+    return float(0.5 ** (seconds / _USUAL.mean_half_life))
 
 
 @dataclass(slots=True, eq=False)
@@ -121,7 +120,7 @@ class Member:
     def _quota(self, cpus: float) -> float:
         if not self.saves or self._held:
             return cpus
-        return min(cpus, max(self._mean * (1 + _MARGIN), self.floor))
+        return min(cpus, max(self._mean * (1 + _USUAL.margin), self.floor))
 
     def limit_memory(self, value: float | None) -> None:
         """Set the limit, and in version 2 where slowing down begins; in the order that is safe.

@@ -1,11 +1,11 @@
 """An agent's containers as Prometheus reads them: a page of text behind a small server of its own."""
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
-from trimtab.core import BadInputError, StorageError
+from trimtab.core import StorageError
+from trimtab.resize.address import HttpServer, running, split_address
 from trimtab.resize.status import Row, Status
 
 _TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -48,9 +48,7 @@ def exposition(status: Status) -> str:
 @contextlib.contextmanager
 def metrics_server(address: str, look: Callable[[], Status]) -> Iterator[int]:
     """Serve `/metrics` at "HOST:PORT" while the context lasts; the port, where 0 stands for any."""
-    host, colon, port = address.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > 65535:
-        raise BadInputError(f'"{address}" is not an address to serve metrics at, such as 127.0.0.1:9464')
+    host, port = split_address(f"127.0.0.1{address}" if address.startswith(":") else address)
 
     class Handler(BaseHTTPRequestHandler):
         """`/metrics`, and nothing else."""
@@ -71,17 +69,11 @@ def metrics_server(address: str, look: Callable[[], Status]) -> Iterator[int]:
             """Say nothing."""
 
     try:
-        server = ThreadingHTTPServer((host or "127.0.0.1", int(port)), Handler)
+        server = HttpServer(host, port, Handler)
     except OSError as error:
         raise StorageError(f"metrics cannot be served at {address}: {error.strerror}") from None
-    thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
-    thread.start()
-    try:
-        yield int(server.server_address[1])
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with running(server, "metrics") as found:
+        yield found
 
 
 def _escaped(label: str) -> str:

@@ -5,7 +5,6 @@ observed run that gives everyone a history, then all contestants one after the o
 Machines with many cores do several parts at once, each on cores of its own; finished parts are kept.
 """
 
-import hashlib
 import json
 import multiprocessing
 import os
@@ -17,14 +16,13 @@ from typing import Any
 
 import numpy as np
 
+from trimtab.bench.kept import Kept
 from trimtab.bench.options import BenchOptions
 from trimtab.bench.resize.bundle import Limit
 from trimtab.bench.resize.contestants import CONTESTANTS, contestant
 from trimtab.bench.resize.load import LOADS, ServiceLoad, arrivals
 from trimtab.bench.resize.trial import Observed, Setting, observe
 from trimtab.bench.result import BenchResult, Table
-from trimtab.core import home
-from trimtab.kernel import write_whole
 
 MIB = 2**20
 SETTING = Setting(
@@ -49,7 +47,7 @@ class Part:
     seconds: float
     data: Path | None
     contestants: tuple[str, ...]
-    kept: Path
+    kept: Kept
 
 
 def run(options: BenchOptions) -> BenchResult:
@@ -80,7 +78,7 @@ def _parts(options: BenchOptions) -> list[Part]:
     if options.quick:
         loads, names = ["bursty"], ("trimtab", "vpa", "static_1.5")
     seconds = 3.0 if options.quick else 16.0
-    kept = home() / "bench" / "resize" / _digest(options)
+    kept = Kept.of("resize", _made_from(options))
     return [Part(load, seed, seconds, options.data, names, kept) for seed in seeds for load in loads]
 
 
@@ -112,9 +110,10 @@ def _part_and_scores(part: Part) -> tuple[Part, dict[str, dict[str, float]]]:
 
 def _done(part: Part) -> dict[str, dict[str, float]]:
     """The part's scores by contestant: kept ones, or measured now."""
-    kept = part.kept / f"{part.load}-{part.seed}.json"
-    if kept.exists():
-        scores: dict[str, dict[str, float]] = json.loads(kept.read_text())
+    name = f"{part.load}-{part.seed}.json"
+    known = part.kept.load(name)
+    if known is not None:
+        scores: dict[str, dict[str, float]] = json.loads(known)
         return scores
     services, seconds = SETTING.services, part.seconds
     earlier = arrivals(part.load, services, seconds, part.seed + _EARLIER, part.data)
@@ -124,7 +123,7 @@ def _done(part: Part) -> dict[str, dict[str, float]]:
     for name in part.contestants:
         who = contestant(name, SETTING, history)
         scores[name] = _score(observe(SETTING, requests, seconds, who.start, who.policy, who.again))
-    write_whole(kept, json.dumps(scores))
+    part.kept.save(name, json.dumps(scores).encode())
     return scores
 
 
@@ -198,11 +197,10 @@ def _table(load: str, by_policy: dict[str, dict[str, Any]]) -> Table:
     return Table(f"{load} load: ms, answers per second, unused CPUs of a container", columns, rows)
 
 
-def _digest(options: BenchOptions) -> str:
-    """Of the code that is measured, of how, and of what was asked for."""
-    digest = hashlib.sha256(repr((options.quick, str(options.data), asdict(SETTING))).encode())
+def _made_from(options: BenchOptions) -> Iterator[bytes]:
+    """What was asked for, and the code that is measured and measures."""
+    yield repr((options.quick, str(options.data), asdict(SETTING))).encode()
     here = Path(__file__).resolve().parent
     for folder in (here, here.parent.parent / "resize", here.parent.parent / "kernel"):
         for path in sorted(folder.rglob("*.py")):
-            digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]
+            yield path.read_bytes()

@@ -6,7 +6,7 @@ from trimtab.resize.link.fleet import PATIENCE, Fleet
 from trimtab.resize.link.joining import Membership, issue, join, join_server
 from trimtab.resize.link.remote import REPORT_AFTER, RemoteAgent
 from trimtab.resize.link.roster import Seat
-from trimtab.resize.link.server import Server
+from trimtab.resize.link.server import METHOD, Server
 from trimtab.resize.link.serving import LISTEN, Serving, new_token, serve
 from trimtab.resize.link.token import LIFETIME, Token, Tokens
 from trimtab.resize.link.wire import (
@@ -29,6 +29,7 @@ __all__ = [
     "LIFETIME",
     "LIMIT",
     "LISTEN",
+    "METHOD",
     "PATIENCE",
     "REPORT_AFTER",
     "ROW",

@@ -12,7 +12,7 @@ from trimtab.core import TrimtabError
 from trimtab.resize.link.certificates import CONTROLLER
 from trimtab.resize.link.joining import Membership
 from trimtab.resize.link.rpc import grpc
-from trimtab.resize.link.server import METHOD, SERVICE
+from trimtab.resize.link.server import METHOD
 from trimtab.resize.link.wire import MOST_BYTES, Hello, Message, Post, Welcome, WireError
 
 _GREETING = 5.0  # s in which the controller has to answer
@@ -39,7 +39,7 @@ class Line:
             membership.authority, membership.key, membership.certificate
         )
         self._channel = grpc.aio.secure_channel(membership.address, credentials, options=_OPTIONS)
-        self._call: Any = self._channel.stream_stream(f"/{SERVICE}/{METHOD}")()
+        self._call: Any = self._channel.stream_stream(METHOD)()
         self._sending = asyncio.Lock()
         self._sent: deque[tuple[int, float]] = deque()
 

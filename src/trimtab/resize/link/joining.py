@@ -9,17 +9,17 @@ import contextlib
 import http.client
 import json
 import logging
-import socket
 import ssl
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 from trimtab.core import BadInputError, Clock, NotFoundError, RealClock, StorageError, TrimtabError
 from trimtab.kernel import write_whole
+from trimtab.resize.address import HttpServer, running, split_address
 from trimtab.resize.link.certificates import (
     CONTROLLER,
     Authority,
@@ -27,7 +27,7 @@ from trimtab.resize.link.certificates import (
     request_certificate,
     write_secret,
 )
-from trimtab.resize.link.token import Token, Tokens, split_address
+from trimtab.resize.link.token import Token, Tokens
 
 _MOST = 16_384  # bytes of a request or an answer
 _WAIT = 5.0  # s for the other side to speak
@@ -193,26 +193,18 @@ def join_server(
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*authority.server_files)
-    server = _Server(host, wanted, Handler, context)
-    thread = threading.Thread(target=server.serve_forever, args=(0.1,), name="join", daemon=True)
-    thread.start()
-    try:
-        yield int(server.server_address[1])
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with running(_Server(host, wanted, Handler, context), "join") as found:
+        yield found
 
 
-class _Server(ThreadingHTTPServer):
+class _Server(HttpServer):
     """Every connection shakes hands in a thread of its own, so that nobody holds up the others."""
 
     def __init__(
         self, host: str, port: int, handler: type[BaseHTTPRequestHandler], context: ssl.SSLContext
     ) -> None:
-        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
-            super().__init__((host, port), handler)
+            super().__init__(host, port, handler)
         except OSError as error:
             raise StorageError(f"nodes cannot join at {host}:{port}: {error.strerror}") from None
         self.socket = context.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)

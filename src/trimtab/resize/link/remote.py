@@ -25,7 +25,8 @@ from trimtab.resize.link.client import Line
 from trimtab.resize.link.joining import Membership
 from trimtab.resize.link.told import Told
 from trimtab.resize.link.wire import Ask, Confirm, Orders, Relief, Welcome, WireError, limits
-from trimtab.resize.member import PERIOD, Member
+from trimtab.resize.member import Member
+from trimtab.resize.period import PERIOD
 from trimtab.resize.sharing import Array
 
 REPORT_AFTER = 0.4 * PERIOD  # s after orders: late enough to see what they did, early enough for the next

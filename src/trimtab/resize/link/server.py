@@ -11,16 +11,16 @@ import threading
 from typing import Any
 
 from trimtab.core import Clock, RealClock, StorageError
+from trimtab.resize.address import split_address
 from trimtab.resize.link.certificates import Authority
 from trimtab.resize.link.fleet import Fleet
 from trimtab.resize.link.roster import Seat
 from trimtab.resize.link.rpc import grpc
-from trimtab.resize.link.token import split_address
 from trimtab.resize.link.wire import MOST_BYTES, Ask, Confirm, Hello, Message, Post, Report, WireError
-from trimtab.resize.member import PERIOD
+from trimtab.resize.period import PERIOD
 
-SERVICE = "trimtab.Resize"
-METHOD = "Attend"
+_SERVICE, _NAME = "trimtab.Resize", "Attend"
+METHOD = f"/{_SERVICE}/{_NAME}"  # as a client calls it
 _MOST_SAID = 10_000  # sentences in the log, whatever is sent
 _GREETING = 5.0  # s in which a new stream has to say hello
 _OPTIONS = (
@@ -50,7 +50,7 @@ class Server:
         handler = grpc.stream_stream_rpc_method_handler(self._attend)
         self._server = grpc.aio.server(options=_OPTIONS)
         self._server.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),)
+            (grpc.method_handlers_generic_handler(_SERVICE, {_NAME: handler}),)
         )
         keys = [(self._authority.server_key, self._authority.server_certificate)]
         credentials = grpc.ssl_server_credentials(keys, self._authority.certificate, require_client_auth=True)

@@ -14,12 +14,13 @@ from pathlib import Path
 
 from trimtab.core import NotFoundError, StorageError, TrimtabError, home
 from trimtab.kernel import write_whole
+from trimtab.resize.address import split_address
 from trimtab.resize.agent import Notice
 from trimtab.resize.link.certificates import Authority
 from trimtab.resize.link.fleet import PATIENCE, Fleet
 from trimtab.resize.link.joining import join_server
 from trimtab.resize.link.server import Server
-from trimtab.resize.link.token import LIFETIME, Token, Tokens, split_address
+from trimtab.resize.link.token import LIFETIME, Token, Tokens
 from trimtab.resize.link.view import fleet_status
 from trimtab.resize.memory import MemorySettings
 from trimtab.resize.pool import Pool

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trimtab.core import BadInputError, StorageError
+from trimtab.resize.address import split_address
 from trimtab.resize.link.certificates import write_secret
 
 LIFETIME = 3600.0  # s
@@ -102,19 +103,6 @@ class Tokens:
             yield
         finally:
             os.close(lock)
-
-
-def split_address(address: str) -> tuple[str, int]:
-    """Host and port of "host:port"; a host with colons stands in brackets."""
-    host, colon, port = address.rpartition(":")
-    plain = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    if not colon or not re.fullmatch(r"[\w.:-]+", plain) or not port.isdecimal() or int(port) > 65535:
-        raise BadInputError(f'"{address:.80}" is not an address such as 127.0.0.1:7433')
-    if ":" in plain and plain == host:
-        raise BadInputError(
-            f'"{address:.80}" is not an address; put a host with colons in brackets, [::1]:7433'
-        )
-    return plain, int(port)
 
 
 def _hash(secret: str) -> str:

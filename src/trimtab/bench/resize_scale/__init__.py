@@ -12,8 +12,8 @@ from collections.abc import Callable
 import numpy as np
 
 from trimtab.bench.options import BenchOptions
-from trimtab.bench.resize_agents import link_figures
-from trimtab.bench.resize_node import grant_figures, sample_figures
+from trimtab.bench.resize_scale.agents import link_figures
+from trimtab.bench.resize_scale.node import grant_figures, sample_figures
 from trimtab.bench.result import BenchResult, Table
 from trimtab.kernel import NoGroupError, sweep_groups
 from trimtab.resize import Controller, Pool, Selector

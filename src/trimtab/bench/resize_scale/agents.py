@@ -24,12 +24,13 @@ from typing import Any
 
 import numpy as np
 
-from trimtab.bench.light_stream import LightStream
 from trimtab.bench.options import BenchOptions
+from trimtab.bench.resize_scale.light_stream import LightStream
 from trimtab.core import TrimtabError
 from trimtab.kernel import LimitedGroup, NoGroupError
 from trimtab.resize import PERIOD, Pool, Selector
 from trimtab.resize.link import (
+    METHOD,
     ROW,
     Authority,
     Hello,
@@ -44,7 +45,6 @@ from trimtab.resize.link import (
 )
 
 _POOL_SIZE = 100  # containers, on as many nodes
-_METHOD = "/trimtab.Resize/Attend"
 _PRECEDENCE = 100 * 1024  # shares of a CPU, where others have 1024
 _MEMORY = 64.0 * 2**20  # bytes in use by each
 
@@ -184,7 +184,7 @@ class _Node:
         self._answers: list[tuple[float, float]] = []  # when said, and s to the answer
         self._post = Post()
         self.phase = PERIOD * number / plan.agents  # s
-        self.stream = LightStream(plan.memberships[number], folder / str(number), _METHOD)
+        self.stream = LightStream(plan.memberships[number], folder / str(number), METHOD)
         self.stream.say(self._post.pack(Hello()))
         while not self._post.heard:
             for message in self.stream.hear():
@@ -225,7 +225,7 @@ def _process(function: str, *arguments: str) -> Iterator["subprocess.Popen[bytes
 
     It has precedence over what else runs on its core, where a control group can be made to say so.
     """
-    call = f"from trimtab.bench.resize_agents import {function}; {function}(*{arguments!r})"
+    call = f"from trimtab.bench.resize_scale.agents import {function}; {function}(*{arguments!r})"
     with contextlib.ExitStack() as stack:
         group = None
         with contextlib.suppress(NoGroupError):

@@ -1,0 +1,37 @@
+"""Parts of a long bench that are done, kept on disk until code, data or options change."""
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from trimtab.core import home
+from trimtab.kernel import write_whole
+
+_CHECKSUM = hashlib.sha256().digest_size  # bytes at the end of a file
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A folder with a file per finished part, named by what it came from."""
+
+    folder: Path
+
+    @classmethod
+    def of(cls, bench: str, made_from: Iterable[bytes]) -> "Kept":
+        """Where a bench keeps what is done: `made_from` is all that its parts depend on."""
+        digest = hashlib.sha256()
+        for piece in made_from:
+            digest.update(piece)
+        return cls(home() / "bench" / bench / digest.hexdigest()[:16])
+
+    def load(self, name: str) -> bytes | None:
+        """A part; None if it has to be done, or what was kept is damaged."""
+        path = self.folder / name
+        whole = path.read_bytes() if path.exists() else b""
+        content, checksum = whole[:-_CHECKSUM], whole[-_CHECKSUM:]
+        return content if hashlib.sha256(content).digest() == checksum else None
+
+    def save(self, name: str, content: bytes) -> None:
+        """Keep a part."""
+        write_whole(self.folder / name, content + hashlib.sha256(content).digest())
