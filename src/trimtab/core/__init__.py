@@ -2,6 +2,7 @@
 
 from trimtab.core.clock import Clock, RealClock, SimulatedClock
 from trimtab.core.decision import Answer, Contribution, Decision, Outcome, Scalar
+from trimtab.core.engine import Engine, EngineEvent, Launch, Node
 from trimtab.core.errors import (
     BadInputError,
     MissingDependencyError,
@@ -13,7 +14,7 @@ from trimtab.core.estimate import Estimate
 from trimtab.core.home import home
 from trimtab.core.offer import Configuration, Offer
 from trimtab.core.plain import from_plain, to_plain
-from trimtab.core.policy import Engine, EngineEvent, Policy
+from trimtab.core.policy import Policy
 from trimtab.core.profile import PROFILE_VERSION, Host, Layer, Model, Operators, Profile, Series, Steps
 from trimtab.core.told import did_you_mean, one_line, quoted, refuse_unknown
 from trimtab.core.workload import Kind, Workload
@@ -31,9 +32,11 @@ __all__ = [
     "Estimate",
     "Host",
     "Kind",
+    "Launch",
     "Layer",
     "MissingDependencyError",
     "Model",
+    "Node",
     "NotFoundError",
     "Offer",
     "Operators",

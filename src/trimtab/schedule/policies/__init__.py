@@ -1,0 +1,1 @@
+"""Policies by name. One more is one module with a class, and one line here."""
