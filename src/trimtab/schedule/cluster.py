@@ -22,7 +22,7 @@ class Market(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Nodes that are alike, in one zone and one market. Of each: accelerators, CPUs, bytes, dollars per second.
+    """Nodes that are alike, in one zone and market. Each has accelerators, CPUs, bytes, dollars per second.
 
     `nodes` is how many are usable now. `reclaims` is how often per second a spot node is taken away.
     """
@@ -77,7 +77,7 @@ class Cluster:
 
 
 def usual_shapes(groups: Sequence[Group], most: int | None = None) -> tuple[Shape, ...]:
-    """Powers of two within a node and whole nodes beyond: workers of one accelerator pack so without holes."""
+    """Powers of two within a node and whole nodes beyond: workers of one accelerator pack without holes."""
     shapes = []
     for index, group in enumerate(groups):
         size = max(1, group.gpus)
