@@ -118,8 +118,8 @@ class Floor:
         demand = jobs.demand
         shape = allocation.shape
         different = np.flatnonzero(shape != previous.shape)
-        for row in different:
-            self.release(keys[row])
+        for each in different:
+            self.release(keys[int(each)])
         released = different[(shape[different] == WAITING) & (previous.shape[different] != WAITING)]
         changed = different[shape[different] != WAITING]
         placed: dict[int, Placement] = {}
