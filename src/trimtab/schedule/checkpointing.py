@@ -1,0 +1,146 @@
+"""How often to save work on machines that can be lost, what that costs, and when spot is no longer safe.
+
+Young (1974) and Daly (2006): a gang loses its unsaved work whenever any of its nodes goes, so saving more
+often loses less and costs more. With M seconds between interruptions, C to save, R to restart and an interval
+of tau useful seconds, Daly's complete model says that each interval takes M e^(R/M) (e^((tau+C)/M) - 1).
+Interruptions come at a constant rate, unannounced; they may also hit a save or a restart.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from trimtab.schedule.cluster import Floats, Group, Market
+from trimtab.schedule.job import Checkpoint
+
+NODE_LOSSES = 1.0 / (90 * 86_400)
+"""How often per second a node is lost for reasons of its own where nobody measured it: once in 90 days."""
+
+
+def gang_rate(nodes: ArrayLike, reclaims: ArrayLike = 0.0, losses: ArrayLike = NODE_LOSSES) -> Floats:
+    """Interruptions per second of a gang: it stops with any of its nodes, so their rates add."""
+    each = np.asarray(reclaims, dtype=float) + np.asarray(losses, dtype=float)
+    return np.asarray(nodes, dtype=float) * each
+
+
+def young_interval(saving: ArrayLike, rate: ArrayLike) -> Floats:
+    """Useful seconds between saves, to first order: sqrt(2 C M); infinite where nothing interrupts."""
+    hazard = np.asarray(rate, dtype=float)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(hazard > 0.0, np.sqrt(2.0 * np.asarray(saving, dtype=float) / hazard), np.inf)
+
+
+def daly_interval(saving: ArrayLike, rate: ArrayLike) -> Floats:
+    """The same to higher order, good also where saving takes a large part of the time between losses."""
+    cost, hazard = np.asarray(saving, dtype=float), np.asarray(rate, dtype=float)
+    half = cost * hazard / 2.0
+    better = young_interval(cost, hazard) * (1.0 + np.sqrt(half) / 3.0 + half / 9.0) - cost
+    with np.errstate(divide="ignore"):
+        return np.where(half < 1.0, better, 1.0 / hazard)
+
+
+def efficiency(interval: ArrayLike, saving: ArrayLike, restart: ArrayLike, rate: ArrayLike) -> Floats:
+    """Useful over paid time, from 0 to 1, of a long job that saves every `interval` useful seconds."""
+    useful = np.asarray(interval, dtype=float)
+    hazard = np.asarray(rate, dtype=float)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        paid = np.exp(hazard * restart) * np.expm1(hazard * (useful + saving)) / hazard
+        safe = np.where(np.isinf(useful), 1.0, useful / (useful + saving))
+        share = np.where(np.isinf(paid), 0.0, useful / paid)
+        return np.where(hazard > 0.0, share, safe)
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What a job comes to on average: seconds and dollars, when it saves every `interval` useful seconds."""
+
+    seconds: float
+    dollars: float
+    interval: float
+    efficiency: float
+
+
+def expected(
+    useful: float, group: Group, nodes: int, checkpoint: Checkpoint, losses: float = NODE_LOSSES
+) -> Expected:
+    """A job of so many useful seconds on nodes of a group; without an interval of its own it takes Daly's.
+
+    The first start counts. A group that is not spot is not reclaimed.
+    """
+    reclaims = group.reclaims if group.market is Market.SPOT else 0.0
+    rate = float(gang_rate(nodes, reclaims, losses))
+    interval = checkpoint.interval or float(daly_interval(checkpoint.seconds, rate))
+    interval = min(interval, useful) or 1.0
+    share = float(efficiency(interval, checkpoint.seconds, checkpoint.restart, rate))
+    seconds = checkpoint.restart + useful / share if share else math.inf
+    return Expected(seconds, seconds * nodes * group.price, interval, share)
+
+
+@dataclass(frozen=True, slots=True)
+class Refuge:
+    """Finishing on on-demand nodes: seconds until they are there, and how sure the deadline shall be.
+
+    `rate` is how often per second the gang is interrupted there; the deadline is to hold in a share
+    `confidence` of cases.
+    """
+
+    provisioning: float = 120.0
+    rate: float = NODE_LOSSES
+    confidence: float = 0.99
+
+    def smooth(self, useful: float, checkpoint: Checkpoint) -> float:
+        """Seconds until so many useful ones are done there if nothing interrupts."""
+        saves = useful / self._interval(useful, checkpoint) * checkpoint.seconds
+        return self.provisioning + checkpoint.restart + useful + saves
+
+    def seconds(self, useful: float, checkpoint: Checkpoint) -> float:
+        """Seconds within which they are done as often as `confidence` says.
+
+        Every interruption is charged the most it can cost: an interval, a save and a restart.
+        """
+        smooth = self.smooth(useful, checkpoint)
+        each = self._interval(useful, checkpoint) + checkpoint.seconds + checkpoint.restart
+        for interruptions in range(_HOPELESS):
+            seconds = smooth + interruptions * each
+            if _more_than(interruptions, self.rate * seconds) <= 1.0 - self.confidence:
+                return seconds
+        return math.inf
+
+    def _interval(self, useful: float, checkpoint: Checkpoint) -> float:
+        interval = checkpoint.interval or float(daly_interval(checkpoint.seconds, self.rate))
+        return min(interval, useful) or 1.0
+
+
+def latest_switch(deadline: float, left: float, refuge: Refuge, checkpoint: Checkpoint) -> float:
+    """The last moment at which leaving spot still meets the deadline.
+
+    `left` is in useful seconds on on-demand nodes, counted from the last save, because that is where a
+    reclaimed job starts again: every save moves the moment.
+    """
+    return deadline - refuge.seconds(left, checkpoint)
+
+
+def must_leave_spot(
+    now: float, next_look: float, deadline: float, left: float, refuge: Refuge, checkpoint: Checkpoint
+) -> bool:
+    """Whether to leave now because at the next look, at `next_look`, it would be too late.
+
+    A deadline that on-demand nodes cannot meet any more is no reason to pay for them.
+    """
+    if now + refuge.smooth(left, checkpoint) > deadline:
+        return False
+    return latest_switch(deadline, left, refuge, checkpoint) < next_look
+
+
+_HOPELESS = 200  # interruptions on on-demand nodes: who expects so many has no deadline to keep
+
+
+def _more_than(count: int, mean: float) -> float:
+    """The probability that a Poisson variable of this mean exceeds `count`."""
+    term = total = math.exp(-mean)
+    for k in range(1, count + 1):
+        term *= mean / k
+        total += term
+    return max(0.0, 1.0 - total)
