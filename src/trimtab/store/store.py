@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Self
 if TYPE_CHECKING:
     from trimtab.store.database import Database
     from trimtab.store.events import Events
+    from trimtab.store.jobs import Jobs
     from trimtab.store.ledger import Ledger
     from trimtab.store.profiles import Profiles
+    from trimtab.store.tenants import Tenants
 
 
 class Store:
@@ -18,12 +20,20 @@ class Store:
     """
 
     def __init__(
-        self, database: "Database", ledger: "Ledger", profiles: "Profiles", events: "Events"
+        self,
+        database: "Database",
+        ledger: "Ledger",
+        profiles: "Profiles",
+        events: "Events",
+        jobs: "Jobs",
+        tenants: "Tenants",
     ) -> None:
         self._database = database
         self.ledger = ledger
         self.profiles = profiles
         self.events = events
+        self.jobs = jobs
+        self.tenants = tenants
 
     @property
     def name(self) -> str:
@@ -56,9 +66,11 @@ def open_store(url: str | None = None) -> Store:
     from trimtab.store.address import resolve
     from trimtab.store.database import Database
     from trimtab.store.events import Events
+    from trimtab.store.jobs import Jobs
     from trimtab.store.ledger import Ledger
     from trimtab.store.profiles import Profiles
     from trimtab.store.schema import bring_up_to_date
+    from trimtab.store.tenants import Tenants
 
     database = Database(resolve(url))
     try:
@@ -66,4 +78,11 @@ def open_store(url: str | None = None) -> Store:
     except BaseException:
         database.close()
         raise
-    return Store(database, Ledger(database), Profiles(database), Events(database))
+    return Store(
+        database,
+        Ledger(database),
+        Profiles(database),
+        Events(database),
+        Jobs(database),
+        Tenants(database),
+    )

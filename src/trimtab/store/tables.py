@@ -69,3 +69,33 @@ events = Table(
     Index("events_kind", "kind", "id"),
     Index("events_subject", "subject", "id"),
 )
+
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("sequence", _SERIAL, primary_key=True),
+    Column("id", _ID, nullable=False, unique=True),
+    Column("created", Double, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("tenant", Text, nullable=False),
+    Column("application", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("done", Double, nullable=False),
+    Column("body", JSON, nullable=False),
+    Column("run", JSON, nullable=False),
+    Column("outlook", JSON, nullable=False),
+    Index("jobs_created", "created", "sequence"),
+    Index("jobs_state", "state", "created", "sequence"),
+    Index("jobs_tenant", "tenant", "created", "sequence"),
+)
+
+tenants = Table(
+    "tenants",
+    metadata,
+    Column("name", _ID, primary_key=True),
+    Column("parent", _ID, nullable=True),
+    Column("guarantee", Double, nullable=False),
+    Column("weight", Double, nullable=False),
+    Column("limit", Double, nullable=True),
+)
