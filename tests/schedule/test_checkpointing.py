@@ -15,7 +15,7 @@ from trimtab.schedule import (
     Refuge,
     daly_interval,
     efficiency,
-    expected,
+    expected_run,
     gang_rate,
     latest_switch,
     must_leave_spot,
@@ -91,9 +91,9 @@ def test_columns_are_answered_as_columns() -> None:
 
 def test_spot_is_cheaper_until_it_is_taken_away_too_often() -> None:
     own = Group("o", "A100", 8, 8, 96.0, 1e12, price=0.009)
-    safe = expected(10 * HOUR, own, 4, Checkpoint(seconds=60, restart=120))
-    seldom = expected(10 * HOUR, spot(1 / (12 * HOUR)), 4, Checkpoint(seconds=60, restart=120))
-    often = expected(10 * HOUR, spot(1 / 600), 4, Checkpoint(seconds=60, restart=120))
+    safe = expected_run(10 * HOUR, own, 4, Checkpoint(seconds=60, restart=120))
+    seldom = expected_run(10 * HOUR, spot(1 / (12 * HOUR)), 4, Checkpoint(seconds=60, restart=120))
+    often = expected_run(10 * HOUR, spot(1 / 600), 4, Checkpoint(seconds=60, restart=120))
     assert seldom.seconds > safe.seconds
     assert seldom.dollars < 0.5 * safe.dollars
     assert often.dollars > safe.dollars
@@ -101,7 +101,7 @@ def test_spot_is_cheaper_until_it_is_taken_away_too_often() -> None:
 
 
 def test_an_interval_of_ones_own_is_kept() -> None:
-    assert expected(HOUR, spot(1e-5), 1, Checkpoint(interval=100.0)).interval == 100.0
+    assert expected_run(HOUR, spot(1e-5), 1, Checkpoint(interval=100.0)).interval == 100.0
 
 
 def test_the_latest_switch_leaves_time_for_what_on_demand_takes() -> None:
