@@ -21,8 +21,8 @@ NODE_LOSSES = 1.0 / (90 * 86_400)
 
 def gang_rate(nodes: ArrayLike, reclaims: ArrayLike = 0.0, losses: ArrayLike = NODE_LOSSES) -> Floats:
     """Interruptions per second of a gang: it stops with any of its nodes, so their rates add."""
-    each = np.asarray(reclaims, dtype=float) + np.asarray(losses, dtype=float)
-    return np.asarray(nodes, dtype=float) * each
+    each: Floats = np.add(reclaims, losses, dtype=float)
+    return np.multiply(nodes, each, dtype=float)
 
 
 def young_interval(saving: ArrayLike, rate: ArrayLike) -> Floats:
@@ -53,7 +53,7 @@ def efficiency(interval: ArrayLike, saving: ArrayLike, restart: ArrayLike, rate:
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class ExpectedRun:
     """What a job comes to on average: seconds and dollars, when it saves every `interval` useful seconds."""
 
     seconds: float
@@ -62,9 +62,9 @@ class Expected:
     efficiency: float
 
 
-def expected(
+def expected_run(
     useful: float, group: Group, nodes: int, checkpoint: Checkpoint, losses: float = NODE_LOSSES
-) -> Expected:
+) -> ExpectedRun:
     """A job of so many useful seconds on nodes of a group; without an interval of its own it takes Daly's.
 
     The first start counts. A group that is not spot is not reclaimed.
@@ -75,7 +75,7 @@ def expected(
     interval = min(interval, useful) or 1.0
     share = float(efficiency(interval, checkpoint.seconds, checkpoint.restart, rate))
     seconds = checkpoint.restart + useful / share if share else math.inf
-    return Expected(seconds, seconds * nodes * group.price, interval, share)
+    return ExpectedRun(seconds, seconds * nodes * group.price, interval, share)
 
 
 @dataclass(frozen=True, slots=True)
