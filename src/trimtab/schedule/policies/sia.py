@@ -1,0 +1,70 @@
+"""Sia, from its description (SOSP 2023): fair goodput by an integer program over jobs and configurations.
+
+A job's goodput G in each configuration is relative to its smallest. Changing the configuration costs the
+factor (age − restarts · S) / (age + S), where S is the seconds of a restart. Chosen is what minimizes the
+sum of G^p, p = −0.5, with a job that waits counting as much as 1.1.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from trimtab.core import Clock
+from trimtab.schedule.allocation import WAITING, Allocation
+from trimtab.schedule.assignment import Choices, assign
+from trimtab.schedule.cluster import Cluster, Floats
+from trimtab.schedule.jobs import Jobs
+
+_PINNED = 1e3
+
+
+@dataclass(frozen=True, slots=True)
+class SiaSettings:
+    """The constants of its evaluation."""
+
+    power: float = -0.5
+    """The fairness power p; below zero, who has little gains most."""
+    waiting: float = 1.1
+    """What it costs that a job waits."""
+    seconds: float = 5.0
+    """The most the solver may take."""
+
+
+class SiaPolicy:
+    """Elastic jobs on mixed accelerators, without knowing what is left of them."""
+
+    def __init__(self, settings: SiaSettings | None = None) -> None:
+        self._settings = settings or SiaSettings()
+
+    def allocate(self, jobs: Jobs, cluster: Cluster, previous: Allocation, clock: Clock) -> Allocation:
+        goodput = relative_goodput(jobs, cluster)
+        rows = np.flatnonzero(previous.shape != WAITING)
+        held = previous.shape[rows]
+        keep = goodput[rows, held].copy()
+        goodput[rows] *= _restart_factor(jobs, clock.now())[rows, None]
+        goodput[rows, held] = keep
+        with np.errstate(divide="ignore"):
+            worth = np.where(
+                goodput > 0, self._settings.waiting - np.round(goodput**self._settings.power, 2), 0.0
+            )
+        settling = rows[jobs.settling[rows]]
+        worth[settling] = 0.0
+        worth[settling, previous.shape[settling]] = _PINNED
+        choices = Choices.of(worth, cluster, jobs.demand)
+        shape = assign(choices, previous.shape, self._settings.seconds)
+        return Allocation(shape, np.arange(len(jobs)))
+
+
+def relative_goodput(jobs: Jobs, cluster: Cluster) -> Floats:
+    """Each row over its smallest; a job that never ran is equally good with one worker anywhere."""
+    speed = jobs.speed.copy()
+    fresh = jobs.done == 0
+    speed[fresh] = np.where((speed[fresh] > 0) & (cluster.shape_workers == 1), 1.0, 0.0)
+    smallest = np.where(speed > 0, speed, np.inf).min(axis=1)
+    return speed / np.where(np.isfinite(smallest), smallest, 1.0)[:, None]
+
+
+def _restart_factor(jobs: Jobs, now: float) -> Floats:
+    age = now - jobs.submitted
+    factor = np.maximum(age - jobs.restarts * jobs.restart_seconds, 0.0) / (age + jobs.restart_seconds)
+    return np.where(age < jobs.restart_seconds, 1.0, factor)
