@@ -10,12 +10,13 @@ def test_local_is_this_machine() -> None:
     assert isinstance(engine("local://"), LocalEngine)
 
 
-@pytest.mark.parametrize("url", ["", "local", "ray://head:10001", "://", "LOCAL://"])
+@pytest.mark.parametrize("url", ["", "local", "cloud://head:10001", "://", "LOCAL://"])
 def test_others_are_refused_by_naming_what_there_is(url: str) -> None:
     with pytest.raises(NotFoundError, match=f'no engine is called "{url}"; there are local://'):
         engine(url)
 
 
-def test_nothing_comes_after_local() -> None:
-    with pytest.raises(BadInputError, match='nothing comes after local://, so "somewhere" must go'):
+def test_what_comes_after_the_name_is_the_engines_own() -> None:
+    assert [node.name for node in engine("local://?nodes=2").nodes()] == ["local-1", "local-2"]
+    with pytest.raises(BadInputError, match='after local:// comes nothing, or .* not "somewhere"'):
         engine("local://somewhere")

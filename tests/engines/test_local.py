@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from trimtab.core import BadInputError, Configuration, EngineEvent, NotFoundError, Workload, home
-from trimtab.engines import LocalEngine
+from trimtab.core import BadInputError, Configuration, EngineEvent, Launch, NotFoundError, Workload, home
+from trimtab.engines import LocalEngine, launch_of
 from trimtab.kernel import LimitedGroup, NoGroupError, mounted, read_process
 from trimtab.resize import Agent, Pool, Selector
 
@@ -31,7 +31,7 @@ class Here:
 
     def __init__(self, configuration: Callable[..., Configuration]) -> None:
         self._configuration = configuration("cpu")
-        self.engine = LocalEngine(grace=0.5)
+        self.engine = LocalEngine()
         self.runs = list[str]()
         self.seen = list[EngineEvent]()
 
@@ -40,8 +40,17 @@ class Here:
         return replace(self._configuration, offer=offer)
 
     def launch(self, *command: str, **offer: float) -> str:
-        self.runs.append(self.engine.launch(Workload("test", command=command), self.offer(**offer)))
+        key = f"launch {len(self.runs)}"
+        return self.begin(launch_of(key, Workload("test", command=command), self.offer(**offer)))
+
+    def begin(self, launch: Launch) -> str:
+        self.runs.append(self.engine.launch(launch))
         return self.runs[-1]
+
+    def gang(self, *command: str, workers: int = 2, key: str = "gang", **more: float) -> str:
+        parts = ((self.engine.nodes()[0].name, workers),)
+        each = {"cpus": 0.2, "memory": 64.0 * MIB, **more}
+        return self.begin(Launch(key, Workload("test", command=command), parts, **each))
 
     def python(self, script: str, **offer: float) -> str:
         return self.launch(sys.executable, "-S", "-c", script, **offer)
@@ -50,7 +59,7 @@ class Here:
         return home() / "engines" / "local" / run_id
 
     def read(self, run_id: str, name: str) -> str:
-        folders = json.loads((self.folder(run_id) / "launch.json").read_text())["folders"]
+        folders = json.loads((self.folder(run_id) / "ground.json").read_text())["folders"]
         return (Path(folders[name.partition(".")[0]]) / name).read_text().strip()
 
     def events(self, run_id: str, until: str) -> list[EngineEvent]:
@@ -76,7 +85,7 @@ def here(configuration: Callable[..., Configuration]) -> Iterator[Here]:
     place = Here(configuration)
     yield place
     for run_id in place.runs:
-        place.engine.stop(run_id)
+        place.engine.stop(run_id, 0.5)
     assert not _run_groups() & {f"trimtab-run-{run_id}" for run_id in place.runs}
 
 
@@ -110,7 +119,7 @@ def test_a_command_runs_with_its_environment_and_its_end_is_told_once(
     assert events[1].detail == "status 0"
     assert here.engine.log(run_id).read_text() == "hello from outside\ntrouble\n"
     assert list(here.engine.watch()) == []
-    assert here.engine.running() == []
+    assert here.engine.running() == {}
 
 
 def test_limits_are_the_offers_as_far_as_the_machine_has_them(here: Here) -> None:
@@ -160,10 +169,10 @@ def test_a_kill_for_want_of_memory_is_told_as_such(here: Here) -> None:
 def test_stopping_ends_everything_even_what_left_the_session_or_ignores_the_signal(here: Here) -> None:
     run_id = here.launch("sh", "-c", f'setsid "{sys.executable}" -S -c "{STUBBORN}" & exec sleep 60')
     _until(lambda: "ready" in here.engine.log(run_id).read_text())
-    folders = json.loads((here.folder(run_id) / "launch.json").read_text())["folders"]
+    folders = json.loads((here.folder(run_id) / "ground.json").read_text())["folders"]
     pids = [int(pid) for pid in (Path(folders["memory"]) / "cgroup.procs").read_text().split()]
     assert len(pids) == 2
-    here.engine.stop(run_id)
+    here.engine.stop(run_id, 0.5)
     assert all(_gone(pid) for pid in pids)
     assert not any(Path(folder).exists() for folder in folders.values())
     here.engine.stop(run_id)
@@ -183,13 +192,13 @@ def test_a_restarted_trimtab_knows_its_runs(here: Here) -> None:
     script = """
 import sys
 from trimtab.core import Configuration, Offer, Workload
-from trimtab.engines import engine
+from trimtab.engines import engine, launch_of
 from datetime import date
 offer = Offer("here", "r", "i", 0.5, 2.0**28, None, 0, 0.0, None, 0.0, date(2026, 1, 1))
 here = engine("local://")
 for command in ("exec sleep 60", "exit 5", "exec sleep 61"):
     workload = Workload("w", command=("sh", "-c", command))
-    print(here.launch(workload, Configuration(offer, 1, 1, False)), flush=True)
+    print(here.launch(launch_of(command, workload, Configuration(offer, 1, 1, False))), flush=True)
 sys.stdin.read()
 """
     with subprocess.Popen(
@@ -201,17 +210,17 @@ sys.stdin.read()
     lives, ended, vanishes = here.runs
     start = json.loads((here.folder(vanishes) / "start.json").read_text())
     os.kill(start["keeper"], signal.SIGKILL)
-    os.kill(start["pid"], signal.SIGKILL)
+    os.kill(start["pids"][0], signal.SIGKILL)
     assert [event.what for event in here.events(vanishes, "lost")] == ["started", "lost"]
     assert [event.detail for event in here.events(ended, "failed")][1:] == ["status 5"]
-    assert here.engine.running() == [lives]
-    here.engine = LocalEngine(grace=0.5)
+    assert here.engine.running() == {lives: "exec sleep 60"}
+    here.engine = LocalEngine()
     assert list(here.engine.watch()) == []
     here.engine.resize(lives, 0.75, None)
     assert here.read(lives, "cpu.cfs_quota_us") == "75000"
     here.engine.stop(lives)
     assert here.events(lives, "ended")[-1].detail == "stopped, status 143"
-    assert here.engine.running() == []
+    assert here.engine.running() == {}
 
 
 def test_a_run_whose_keeper_died_can_still_be_stopped(here: Here) -> None:
@@ -219,9 +228,9 @@ def test_a_run_whose_keeper_died_can_still_be_stopped(here: Here) -> None:
     start = json.loads((here.folder(run_id) / "start.json").read_text())
     os.kill(start["keeper"], signal.SIGKILL)
     _until(lambda: _gone(start["keeper"]))
-    assert here.engine.running() == [run_id]
+    assert here.engine.running() == {run_id: "launch 0"}
     here.engine.stop(run_id)
-    assert _gone(start["pid"])
+    assert _gone(start["pids"][0])
     assert here.events(run_id, "lost")
 
 
@@ -280,15 +289,17 @@ def test_what_cannot_be_started_is_refused_and_leaves_nothing(
     with pytest.raises(BadInputError, match=sentence):
         here.launch(*command)
     assert _run_groups() <= before
-    assert not home().exists() or not list((home() / "engines" / "local").iterdir())
+    assert not home().exists() or not [
+        path for path in (home() / "engines" / "local").iterdir() if path.is_dir()
+    ]
 
 
 def test_more_than_one_machine_and_offers_of_nothing_are_refused(here: Here) -> None:
     workload = Workload("test", command=SLEEP)
     with pytest.raises(BadInputError, match="one machine; 2 nodes need"):
-        here.engine.launch(workload, replace(here.offer(), nodes=2))
+        launch_of("key", workload, replace(here.offer(), nodes=2))
     with pytest.raises(BadInputError, match="has no CPUs or no memory"):
-        here.engine.launch(workload, here.offer(memory=0.0))
+        launch_of("key", workload, here.offer(memory=0.0))
 
 
 @pytest.mark.parametrize("run_id", ["", "0123456789ab", "../../etc", "x\0y"])

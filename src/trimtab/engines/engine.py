@@ -2,18 +2,19 @@
 
 from collections.abc import Callable, Mapping
 
-from trimtab.core import BadInputError, Engine, NotFoundError
+from trimtab.core import Engine, NotFoundError
 from trimtab.engines.local import LocalEngine
 
-ENGINES: Mapping[str, Callable[[], Engine]] = {"local": LocalEngine}
+ENGINES: Mapping[str, Callable[[str], Engine]] = {
+    "local": LocalEngine,
+}
+"""Each is made from what comes after `://` in its address."""
 
 
 def engine(url: str) -> Engine:
     """The engine an address such as `local://` names."""
     scheme, separator, rest = url.partition("://")
-    there = ", ".join(f"{name}://" for name in ENGINES)
     if not separator or scheme not in ENGINES:
+        there = ", ".join(f"{name}://" for name in ENGINES)
         raise NotFoundError(f'no engine is called "{url}"; there are {there}')
-    if rest:
-        raise BadInputError(f'nothing comes after {scheme}://, so "{rest}" must go')
-    return ENGINES[scheme]()
+    return ENGINES[scheme](rest)

@@ -1,26 +1,28 @@
-"""The process beside a run: starts the command in its control group, waits, and writes down how it ended.
+"""The process beside a run: starts its workers in their control group, waits, and writes down how they ended.
 
 It outlives the Trimtab that launched the run, so that a restarted one still learns the exit status. What the
-command leaves running when it ends, ends with it. It is told `{"folder": …, "command": […]}` on its standard
-input, where no other user can read it, and answers with `{"refused": …}`: a sentence, or null once it runs.
-Its standard error is the run's log.
+workers leave running when they end, ends with them. It is told `{"folder": …, "command": […], "environments":
+[…], "lock": …}` on its standard input, where no other user can read it, and answers with `{"refused": …}`: a
+sentence, or null once they run. Its standard error is the run's log. As long as the file descriptor `lock`
+is open, nobody else launches: until it is written down which processes these are.
 """
 
 import contextlib
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
-from trimtab.core import TrimtabError
-from trimtab.engines.kept_run import End, KeptRun, Start
-from trimtab.kernel import LimitedGroup, read_process
+from trimtab.core import StorageError, TrimtabError
+from trimtab.engines.kept_run import KeptRun
+from trimtab.engines.local_gang import Gang
+from trimtab.engines.local_run import End, Start, group_of
+from trimtab.kernel import read_process
 
 _UNHEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_CANNOT_RUN = 127  # as a shell says it
 
 
 def keep() -> None:
@@ -29,46 +31,27 @@ def keep() -> None:
     if told is None:  # whoever launched it died in the middle
         return
     run = KeptRun(Path(told["folder"]))
-    group = run.group()
+    group = group_of(run)
+    os.set_inheritable(told["lock"], False)
     for number in _UNHEARD:
         signal.signal(number, signal.SIG_IGN)
     try:
-        child = _start(told["command"], group)
+        gang = Gang(told["command"], [{**os.environ, **more} for more in told["environments"]], group)
         me = read_process(os.getpid())
-        run.keep(Start(time.time(), child.pid, os.getpid(), me.started if me else 0))
+        run.keep(Start(time.time(), gang.pids, os.getpid(), me.started if me else 0))
+        gang.go()
     except TrimtabError as error:
         group.remove()
+        with contextlib.suppress(StorageError):
+            run.keep(End(time.time(), _CANNOT_RUN, 0))
         _answer(str(error))
         return
+    os.close(told["lock"])
     _answer(None)
-    status = child.wait()
+    status = gang.wait(on_purpose=lambda: run.stopping)
     kills = group.out_of_memory_kills()
     group.remove()
-    run.keep(End(time.time(), 128 - status if status < 0 else status, kills))
-
-
-def _start(command: Sequence[str], group: LimitedGroup) -> "subprocess.Popen[bytes]":
-    def prepare() -> None:
-        """In the child, before the command."""
-        for number in _UNHEARD:
-            signal.signal(number, signal.SIG_DFL)
-        group.add(os.getpid())
-
-    try:
-        return subprocess.Popen(
-            list(command),
-            stdin=subprocess.DEVNULL,
-            stdout=sys.stderr.fileno(),
-            preexec_fn=prepare,
-            start_new_session=True,
-        )
-    except FileNotFoundError:
-        raise TrimtabError(f'there is no command "{command[0]}"; check its name and your PATH') from None
-    except PermissionError:
-        raise TrimtabError(f'"{command[0]}" is not executable; make it so or name its interpreter') from None
-    except (OSError, ValueError, subprocess.SubprocessError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        raise TrimtabError(f'"{command[0]}" cannot be run: {why.lower()}') from None
+    run.keep(End(time.time(), status, kills))
 
 
 def _answer(refused: str | None) -> None:

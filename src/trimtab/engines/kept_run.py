@@ -1,56 +1,61 @@
-"""What is kept of a run on this machine: files in a folder, by which a restarted Trimtab knows it again."""
+"""What engines keep of their runs: a folder of files each, by which a restarted Trimtab knows them again.
 
+Neither commands nor environments are among them, because people put secrets into them.
+"""
+
+import contextlib
+import fcntl
+import hashlib
 import json
 import os
-from collections.abc import Mapping
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from trimtab.core import BadInputError, from_plain, to_plain
-from trimtab.kernel import LimitedGroup, read_process, write_whole
+from trimtab.core import (
+    BadInputError,
+    EngineEvent,
+    NotFoundError,
+    StorageError,
+    TrimtabError,
+    from_plain,
+    to_plain,
+)
+from trimtab.kernel import write_whole
 
 T = TypeVar("T")
 
+FINAL = frozenset({"ended", "failed", "lost"})
+"""Events after which nothing more happens to a run."""
+
+_LAUNCHES_WITHIN = 60.0  # s; how long one launch waits for another
+_RUN_ID = re.compile(r"[0-9a-f]{12}")
+
 
 @dataclass(frozen=True, slots=True)
-class Launch:
-    """When it was launched (seconds since the epoch), and where its control group is."""
+class Intent:
+    """What is about to be launched: written down before anything is done. `time` is since the epoch."""
 
+    key: str
     name: str
     time: float
-    version: int
-    folders: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """The command's process, and the one beside it by pid and start time (clock ticks since boot)."""
-
-    time: float
-    pid: int
-    keeper: int
-    keeper_started: int
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """How it ended: the exit status as a shell gives it (128 + signal), and out-of-memory kills."""
-
-    time: float
-    status: int
-    kills: int
+    workers: int
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """Events of it that have been handed on."""
+    """Events of a run that have been handed on."""
 
     events: tuple[str, ...] = ()
 
 
 class KeptRun:
-    """The files of one run; its id is the folder's name. Neither command nor environment is among them."""
+    """The files of one run; its id is the folder's name."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -62,41 +67,43 @@ class KeptRun:
 
     @property
     def log(self) -> Path:
-        """What the command writes to its standard output and error."""
+        """What the run writes to its standard output and error."""
         return self.folder / "output.log"
 
-    def launch(self) -> Launch | None:
-        """None where there is no such run."""
-        return self._read("launch.json", Launch)
+    def make(self, intent: Intent) -> None:
+        """Its folder, for its owner's eyes only, and what is about to happen."""
+        try:
+            self.folder.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise StorageError(f"runs cannot be kept in {self.folder.parent}: {error.strerror}") from None
+        self.keep(intent)
 
-    def start(self) -> Start | None:
-        """None before its process has begun."""
-        return self._read("start.json", Start)
+    def forget(self) -> None:
+        """As if it had never been."""
+        shutil.rmtree(self.folder, ignore_errors=True)
 
-    def end(self) -> End | None:
-        """None while it runs, or where nobody was there to see it end."""
-        return self._read("end.json", End)
+    def keep(self, what: Any) -> None:
+        """Write a record down, whole or not at all; one of each kind is kept."""
+        write_whole(self._file(type(what)), json.dumps(to_plain(what)))
 
-    def told(self) -> Told:
-        """Nothing at first."""
-        return self._read("told.json", Told) or Told()
+    def read(self, kind: type[T]) -> T | None:
+        """The record of that kind; None where there is none."""
+        try:
+            return from_plain(kind, json.loads(self._file(kind).read_text(encoding="utf-8")))
+        except (OSError, ValueError, BadInputError):
+            return None
 
-    def keep(self, what: Launch | Start | End | Told) -> None:
-        """Write it down, whole or not at all."""
-        write_whole(self.folder / f"{type(what).__name__.lower()}.json", json.dumps(to_plain(what)))
+    @property
+    def told(self) -> tuple[str, ...]:
+        """Events that have been handed on."""
+        told = self.read(Told)
+        return told.events if told else ()
 
-    def group(self) -> LimitedGroup:
-        """Its control group, which may be gone."""
-        launch = self.launch()
-        folders = launch.folders if launch else {}
-        version = launch.version if launch else 2
-        return LimitedGroup(version, {name: Path(folder) for name, folder in folders.items()})
-
-    def kept(self) -> bool:
-        """Whether the process is there that will write down how it ends."""
-        start = self.start()
-        keeper = read_process(start.keeper) if start else None
-        return bool(start and keeper and keeper.started == start.keeper_started and not keeper.zombie)
+    def tell(self, events: Iterator[EngineEvent]) -> Iterator[EngineEvent]:
+        """Hand events on; each counts as told once the next one is asked for."""
+        for event in events:
+            yield event
+            self.keep(Told((*self.told, event.what)))
 
     @property
     def stopping(self) -> bool:
@@ -107,15 +114,92 @@ class KeptRun:
         """Its end, when it comes, was asked for."""
         write_whole(self.folder / "stopping", "")
 
-    def _read(self, name: str, kind: type[T]) -> T | None:
+    def _file(self, kind: type) -> Path:
+        return self.folder / f"{kind.__name__.lower()}.json"
+
+
+class KeptRuns:
+    """All runs an engine keeps in one place. The same key is always the same run."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self._finished = set[str]()
+
+    def of_key(self, key: str) -> KeptRun:
+        """The run of that key, launched or not. The same key in another place is another run."""
+        text = f"{self._identity()} {key}"
+        return KeptRun(self.place / hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12])
+
+    def named(self, run_id: str) -> KeptRun:
+        """The run with that id."""
+        run = KeptRun(self.place / run_id)
+        if not _RUN_ID.fullmatch(run_id) or run.read(Intent) is None:
+            raise NotFoundError(f'no run here is called "{run_id}"')
+        return run
+
+    def unfinished(self) -> list[tuple[KeptRun, Intent]]:
+        """Those whose end has not been told, oldest first."""
+        names = [name for name in _listed(self.place) if _RUN_ID.fullmatch(name)]
+        runs = [KeptRun(self.place / name) for name in names if name not in self._finished]
+        self._finished.update(run.id for run in runs if FINAL & set(run.told))
+        known = [(run, intent) for run in runs if (intent := run.read(Intent)) is not None]
+        return sorted((each for each in known if each[0].id not in self._finished), key=lambda e: e[1].time)
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[int]:
+        """Nobody else, in this process or another, is launching meanwhile.
+
+        The file descriptor that says so: a child process that inherits it goes on keeping the others out.
+        """
+        handle = self._open_lock()
         try:
-            return from_plain(kind, json.loads((self.folder / name).read_text(encoding="utf-8")))
-        except (OSError, ValueError, BadInputError):
-            return None
+            if not within(_LAUNCHES_WITHIN, lambda: _locked(handle)):
+                raise TrimtabError(f"another launch in {self.place} does not come to an end; try again")
+            yield handle
+        finally:
+            os.close(handle)
+
+    def _open_lock(self) -> int:
+        try:
+            self.place.mkdir(parents=True, exist_ok=True)
+            return os.open(self.place / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StorageError(f"runs cannot be kept in {self.place}: {error.strerror}") from None
+
+    def _identity(self) -> str:
+        """A random name of this place, made once: of several who make one, all take the first."""
+        path = self.place / "identity"
+        if not path.exists():
+            mine = self.place / f"identity-{secrets.token_hex(8)}"
+            write_whole(mine, secrets.token_hex(16))
+            with contextlib.suppress(FileExistsError):
+                os.link(mine, path)
+            mine.unlink()
+        return path.read_text(encoding="utf-8")
 
 
-def make_folder(place: Path, run_id: str) -> KeptRun:
-    """A new run's folder, for its owner's eyes only."""
-    place.mkdir(parents=True, exist_ok=True)
-    os.mkdir(place / run_id, 0o700)
-    return KeptRun(place / run_id)
+def within(seconds: float, holds: Callable[[], bool], every: float = 0.02) -> bool:
+    """Whether it came true in that time."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(every)
+    return True
+
+
+def _locked(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _listed(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise StorageError(f"{folder} cannot be read: {error.strerror}") from None

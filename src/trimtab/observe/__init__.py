@@ -6,6 +6,7 @@ And what would functions do: `collect_functions` makes some up and measures them
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from trimtab.observe.gpu import Gpus
 from trimtab.observe.interrupts import Interrupts
 from trimtab.observe.profile_file import load_profile, save_profile
 from trimtab.observe.profiler import Progress, Settings, name_of, profile
@@ -20,6 +21,7 @@ __all__ = [
     "Collection",
     "CommandError",
     "Effort",
+    "Gpus",
     "Interrupts",
     "Progress",
     "Settings",

@@ -1,0 +1,45 @@
+"""Launches that can be: made from a configuration, and checked before an engine acts on them."""
+
+import math
+import signal
+from collections.abc import Collection
+
+from trimtab.core import BadInputError, Configuration, Launch, NotFoundError, Workload, did_you_mean
+
+
+def launch_of(key: str, workload: Workload, configuration: Configuration, node: str = "local") -> Launch:
+    """One worker with the offer's CPUs and memory. Accelerators are not given out: it sees all there are."""
+    offer = configuration.offer
+    if configuration.nodes != 1:
+        raise BadInputError(f"this is one machine; {configuration.nodes} nodes need an engine for many")
+    if not (offer.vcpus > 0 and offer.memory > 0):
+        raise BadInputError(f"the offer {offer.key} has no CPUs or no memory; nothing runs on it")
+    return Launch(key, workload, ((node, 1),), offer.vcpus, offer.memory)
+
+
+def check_launch(launch: Launch, nodes: Collection[str]) -> None:
+    """Whether it makes sense on these nodes; raises with a sentence where it does not."""
+    name = launch.workload.name
+    if not launch.key:
+        raise BadInputError(f'the launch of "{name}" has no key; without, it could start twice')
+    if not launch.workload.command or not launch.workload.command[0]:
+        raise BadInputError(f'the workload "{name}" has no command; there is nothing to start')
+    for what, value in (("CPUs", launch.cpus), ("bytes of memory", launch.memory), ("GPUs", launch.gpus)):
+        if not 0 <= value < math.inf:
+            raise BadInputError(f'{value:g} {what} for each worker of "{name}" cannot be given')
+    if not launch.parts or any(count < 1 for _, count in launch.parts):
+        raise BadInputError(f'the launch of "{name}" has a node without a worker, or none at all')
+    for node, _ in launch.parts:
+        if node not in nodes:
+            shown = ", ".join(sorted(nodes)[:5]) + (", …" if len(nodes) > 5 else "")
+            hint = did_you_mean(node, nodes)
+            raise NotFoundError(f'there is no node "{node}" here{hint}; there are {shown or "none"}')
+
+
+def signal_number(name: str) -> int:
+    """The number of a signal such as "USR1" or "SIGUSR1"."""
+    full = name if name.startswith("SIG") else f"SIG{name}"
+    try:
+        return signal.Signals[full].value
+    except KeyError:
+        raise BadInputError(f'"{name}" is not a signal; say USR1, USR2, TERM, INT or HUP') from None
