@@ -15,6 +15,7 @@ from trimtab.schedule.checkpointing import (
 )
 from trimtab.schedule.cluster import Cluster, Group, Market, Shape, usual_shapes
 from trimtab.schedule.job import Checkpoint, DataSet, Job, Priority, Worker
+from trimtab.schedule.job_file import parse_jobs, read_job_file
 from trimtab.schedule.jobs import Jobs
 from trimtab.schedule.locality import DISTANCES, Distance, Fetch, Tier, fetch, tier_between
 from trimtab.schedule.overcommit import (
@@ -28,6 +29,7 @@ from trimtab.schedule.overcommit import (
     promisable,
     reclaim,
 )
+from trimtab.schedule.submission import Submission, submission_of
 
 __all__ = [
     "CPU_OVERCOMMIT",
@@ -53,6 +55,7 @@ __all__ = [
     "Refuge",
     "SchedulingPolicy",
     "Shape",
+    "Submission",
     "Tier",
     "Worker",
     "common_peak",
@@ -64,8 +67,11 @@ __all__ = [
     "gang_rate",
     "latest_switch",
     "must_leave_spot",
+    "parse_jobs",
     "promisable",
+    "read_job_file",
     "reclaim",
+    "submission_of",
     "tier_between",
     "usual_shapes",
     "young_interval",

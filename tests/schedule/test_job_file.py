@@ -1,0 +1,219 @@
+"""Job files: what can be written, and one sentence about what cannot."""
+
+from pathlib import Path
+
+import pytest
+
+from trimtab.core import BadInputError, Kind, Workload
+from trimtab.schedule import Checkpoint, DataSet, Job, Priority, Submission, Worker, parse_jobs, read_job_file
+
+FULL = """
+name: resnet50
+tenant: vision
+kind: training
+command: python train.py --name 'two words'
+resources: {gpus: 2..16, accelerators: [NVIDIA A100, t4], cpus: 4, memory: 16GiB}
+priority: high
+deadline: {by: 6h, hard: true}
+checkpoint: {signal: sigusr2, interval: 10m, seconds: 20, restart: 45s}
+data: {zone: us-east-1a, size: 2TB, nodes: [n1, n2]}
+budget: $20
+application: resnet
+work: 90000
+speeds: {a100: 12.5, T4: 3}
+environment: {EPOCHS: 90, FAST: true}
+pass: [WANDB_API_KEY]
+retries: 2
+"""
+SHORT = "name: a\ncommand: 'true'\n"
+
+
+def job(text: str) -> Job:
+    (found,) = parse_jobs(SHORT + text, "job.yaml")
+    return found.job
+
+
+def test_everything_that_can_be_said_about_a_job() -> None:
+    assert parse_jobs(FULL, "job.yaml") == (
+        Submission(
+            job=Job(
+                id="",
+                workload=Workload(
+                    name="resnet50",
+                    kind=Kind.TRAINING,
+                    tenant="vision",
+                    priority=Priority.HIGH,
+                    deadline=21600.0,
+                    command=("python", "train.py", "--name", "two words"),
+                ),
+                submitted=0.0,
+                worker=Worker(1.0, 4.0, 16 * 2.0**30, ("a100", "t4")),
+                least=2,
+                most=16,
+                hard=True,
+                checkpoint=Checkpoint("USR2", (), 600.0, 20.0, 45.0),
+                data=DataSet("us-east-1a", 2e12, ("n1", "n2")),
+                budget=20.0,
+                application="resnet",
+                work=90000.0,
+                speeds={"a100": 12.5, "t4": 3.0},
+            ),
+            environment={"EPOCHS": "90", "FAST": "true"},
+            passed=("WANDB_API_KEY",),
+            retries=2,
+        ),
+    )
+
+
+def test_a_name_and_a_command_are_enough() -> None:
+    short = job("")
+    assert (short.worker, short.least, short.most) == (Worker(gpus=0.0), 1, 1)
+    assert short.checkpoint is None
+    assert short.application == "a"
+
+
+@pytest.mark.parametrize(
+    ("resources", "gpus", "least", "most"),
+    [
+        ("resources: {gpus: 8}", 1.0, 8, 8),
+        ("resources: {gpus: 2..16}", 1.0, 2, 16),
+        ("resources: {gpus: 0}", 0.0, 1, 1),
+        ("resources: {gpus: 0.25}", 0.25, 1, 1),
+        ("resources: {share: 0.25}\nworkers: 4", 0.25, 4, 4),
+        ("resources: {gpus: 8}\nworkers: 2", 4.0, 2, 2),
+        ("resources: {gpus: 8..16}\nworkers: 2..4", 4.0, 2, 4),
+        ("resources: {accelerators: a100}", 1.0, 1, 1),
+        ("resources: {accelerators: 'a100:8'}", 1.0, 8, 8),
+        ("resources: {accelerators: ['a100:8', 't4:8']}", 1.0, 8, 8),
+        ("resources: {cpus: 2}\nworkers: 3..5", 0.0, 3, 5),
+    ],
+)
+def test_gangs(resources: str, gpus: float, least: int, most: int) -> None:
+    asked = job(resources)
+    assert (asked.worker.gpus, asked.least, asked.most) == (gpus, least, most)
+
+
+def test_short_forms() -> None:
+    assert job("deadline: 90m").workload.deadline == 5400.0
+    assert not job("deadline: 90m").hard
+    assert job("checkpoint: USR1").checkpoint == Checkpoint()
+    assert job("checkpoint: false").checkpoint is None
+    assert job("checkpoint: {command: save --now}").checkpoint == Checkpoint(None, ("save", "--now"))
+    assert job("budget: null").budget is None
+
+
+def test_several_documents_and_settings_on_the_command_line(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.yaml"
+    path.write_text(f"{SHORT}resources: {{cpus: 2}}\n---\n---\nname: b\ncommand: [echo, 1]\nfolder: sub\n")
+    first, second = read_job_file(path, ["resources.gpus=4", "tenant=audio"])
+    assert (first.job.least, first.job.worker.cpus, second.job.least) == (4, 2.0, 4)
+    assert {first.job.workload.tenant, second.job.workload.tenant} == {"audio"}
+    assert (first.folder, second.folder) == (str(tmp_path), str(tmp_path / "sub"))
+    assert second.job.workload.command == ("echo", "1")
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("nam: a", r'job.yaml: there is no "nam" here \(did you mean name\?\)'),
+        ("resources: {gpu: 1}", r'job.yaml: resources: there is no "gpu" here \(did you mean gpus'),
+        ("resources: 8", "job.yaml: resources is 8; it should be names and values, such as gpus: 8"),
+        (
+            "resources: {gpus: eight}",
+            "resources.gpus is 'eight'; it should be a whole number such as 8, or a range",
+        ),
+        ("resources: {gpus: 16..2}", r"resources.gpus is '16..2'; it should be .* a range such as 2..16"),
+        ("resources: {gpus: -1}", "resources.gpus is -1; it should be"),
+        ("resources: {gpus: true}", "resources.gpus is True; it should be"),
+        ("resources: {gpus: 1.5}", "resources.gpus is 1.5; it should be a number above 0 and at most 1"),
+        ("resources: {share: 0}", "resources.share is 0; it should be a number above 0 and at most 1"),
+        ("resources: {gpus: 2, share: 0.5}", "resources.gpus is 2; share says how many as well"),
+        ("resources: {gpus: 2, accelerators: 'a100:4'}", "accelerators says how many as well"),
+        ("resources: {accelerators: ['a100:4', t4]}", "the count should be the same for every kind"),
+        ("resources: {accelerators: {a100: 4}}", "resources.accelerators is .* a list such as"),
+        ("resources: {gpus: 0, accelerators: a100}", "accelerators names kinds, so at least 1"),
+        ("resources: {gpus: 7}\nworkers: 2", "workers is 2; 7 accelerators cannot be dealt out evenly"),
+        ("resources: {memory: lots}", "resources.memory is 'lots'; it should be an amount such as"),
+        ("resources: {cpus: .inf}", "resources.cpus is inf; it should be a number above 0"),
+        ("resources: {cpus: .nan}", "resources.cpus is nan; it should be a number above 0"),
+        ("workers: 0", "workers is 0; it should be a whole number"),
+        (
+            "priority: hgih",
+            r"priority is 'hgih'; it should be one of low, normal, high, urgent \(did you mean high",
+        ),
+        ("priority: 7", "priority is 7; it should be one of"),
+        ("kind: game", "kind is 'game'; it should be one of training"),
+        ("deadline: soon", "deadline is 'soon'; it should be a duration such as 90s"),
+        ("deadline: -5", "deadline is -5; it should be a duration"),
+        ("deadline: {hard: true}", "deadline.by is missing; give a duration"),
+        ("deadline: {by: 6h, hard: maybe}", "deadline.hard is 'maybe'; it should be true or false"),
+        ("checkpoint: KILL", "checkpoint is 'KILL'; it should be one of USR1"),
+        (
+            "checkpoint: {signal: USR1, command: save}",
+            "checkpoint.signal is 'USR1'; a command is given as well",
+        ),
+        ("checkpoint: {seconds: 0}", "checkpoint.seconds is 0; it should be a duration"),
+        ("checkpoint: {evry: 3}", 'checkpoint: there is no "evry" here'),
+        ("data: {zone: a}", "data.size is missing; say how much"),
+        ("data: {size: 1TB, nodes: 7}", "data.nodes is 7; it should be a list of names"),
+        ("budget: a lot", r"budget is 'a lot'; it should be an amount such as \$20"),
+        ("work: 0", "work is 0; it should be a number above 0"),
+        ("speeds: {a100: fast}", "speeds.a100 is 'fast'; it should be a number above 0"),
+        ("speeds: [1]", r"speeds is \[1\]; it should be names with a value each"),
+        ("environment: {A: [1]}", r"environment.A is \[1\]; it should be text"),
+        ("environment: {a-b: 1}", "environment has 'a-b', which is not the name of a variable"),
+        ("environment: {WANDB_API_KEY: x}", r"looks like a secret, .* write pass: \[WANDB_API_KEY\]"),
+        ("pass: [1]", r"pass is \[1\]; it should be a list of names"),
+        ("retries: many", "retries is 'many'; it should be a whole number from 0"),
+        ("tenant: 'a b'", "tenant is 'a b'; it should be a name"),
+        ("folder: 7", "folder is 7; it should be a path"),
+        ("command: 'echo \"'", 'command is .echo ".; its quotes do not close'),
+        ("command: []", r"command is \[\]; it should be a command"),
+        ("command: [[a]]", "command is .*; it should be a command"),
+        ("command: null", "command is missing; give what is to be run"),
+        ("name: 7", "name is 7; it should be a name"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence_with_its_path(text: str, sentence: str) -> None:
+    name = text.partition(":")[0]
+    rest = "".join(line for line in SHORT.splitlines(True) if not line.startswith(f"{name}:"))
+    with pytest.raises(BadInputError, match=sentence) as raised:
+        parse_jobs(rest + text, "job.yaml")
+    assert str(raised.value).startswith("job.yaml")
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("", "job.yaml has no job; it needs at least name: resnet50"),
+        ("---\n---\n", "has no job"),
+        ("a: [", "job.yaml cannot be read as YAML: "),
+        ("- a\n- b", "job.yaml is .*; it should be names and values, such as name: resnet50"),
+        ("7", "job.yaml is 7; it should be names and values"),
+        (f"{SHORT}---\nname: b", "job.yaml, job 2: command is missing"),
+        ("command: 'true'", "job.yaml: name is missing"),
+        ("!!python/object:os.system {}", "cannot be read as YAML"),
+        ("a: &a [x, x]\nb: &b [*a, *a]\nname: [*b, *b, *b]", 'there is no "a" here'),
+    ],
+)
+def test_files_without_a_usable_job(content: str, sentence: str) -> None:
+    with pytest.raises(BadInputError, match=sentence) as raised:
+        parse_jobs(content, "job.yaml")
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("setting", ["gpus", "=4", "resources.gpus=[", " = 3"])
+def test_settings_that_set_nothing(setting: str) -> None:
+    with pytest.raises(BadInputError, match=r"sets nothing|not YAML"):
+        parse_jobs(SHORT, "job.yaml", [setting])
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(BadInputError, match="there is no file"):
+        read_job_file(tmp_path / "none.yaml")
+    with pytest.raises(BadInputError, match="is a folder; name a YAML file"):
+        read_job_file(tmp_path)
+    (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(BadInputError, match="cannot be read"):
+        read_job_file(tmp_path / "bytes.yaml")
