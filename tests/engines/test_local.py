@@ -2,6 +2,7 @@
 
 import json
 import math
+import multiprocessing
 import os
 import signal
 import stat
@@ -314,3 +315,177 @@ def test_a_run_that_has_ended_cannot_be_resized(here: Here) -> None:
     here.events(run_id, "ended")
     with pytest.raises(NotFoundError, match="has ended"):
         here.engine.resize(run_id, 0.5, None)
+
+
+def test_workers_of_a_gang_know_their_places_and_share_the_limits(here: Here) -> None:
+    script = 'echo "$RANK/$WORLD_SIZE on $LOCAL_RANK by $MASTER_ADDR:$MASTER_PORT, $NOTE"; exec sleep 60'
+    launch = Launch(
+        "gang",
+        Workload("w", command=("sh", "-c", script)),
+        (("local", 3),),
+        0.2,
+        64.0 * MIB,
+        0.0,
+        {"NOTE": "x"},
+    )
+    run_id = here.begin(launch)
+    _until(lambda: len(here.engine.log(run_id).read_text().splitlines()) == 3)
+    said = sorted(here.engine.log(run_id).read_text().splitlines())
+    assert [line.partition(" by ")[0] for line in said] == ["0/3 on 0", "1/3 on 1", "2/3 on 2"]
+    (place,) = {line.partition(" by ")[2] for line in said}
+    assert place.startswith("127.0.0.1:")
+    assert place.endswith(", x")
+    assert here.read(run_id, "cpu.cfs_quota_us") == "60000"
+    assert here.read(run_id, "memory.limit_in_bytes") == str(3 * 64 * MIB)
+    here.engine.resize(run_id, 0.1, 128.0 * MIB)
+    assert here.read(run_id, "cpu.cfs_quota_us") == "30000"
+    assert here.read(run_id, "memory.limit_in_bytes") == str(3 * 128 * MIB)
+
+
+def test_when_one_worker_fails_the_others_are_ended_and_its_status_is_the_runs(here: Here) -> None:
+    run_id = here.gang("sh", "-c", '[ "$RANK" = 1 ] && exit 3; exec sleep 60', workers=3)
+    assert here.events(run_id, "failed")[-1].detail == "status 3"
+    assert all(_gone(pid) for pid in _start(here, run_id)["pids"])
+
+
+def test_a_gang_ends_when_its_last_worker_does(here: Here) -> None:
+    run_id = here.gang("sh", "-c", '[ "$RANK" = 0 ] && exit 0; sleep 0.3; echo last')
+    assert here.events(run_id, "ended")[-1].detail == "status 0"
+    assert here.engine.log(run_id).read_text().endswith("last\n")
+
+
+def test_workers_have_the_time_they_need_when_they_are_asked_to_end(here: Here) -> None:
+    """One ends at once, the other saves its work first; who stops them waits, and so does the keeper."""
+    slow = "trap 'sleep 1; echo saved; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
+    run_id = here.gang("sh", "-c", f'echo ready; [ "$RANK" = 0 ] && exec sleep 60; {slow}')
+    _until(lambda: here.engine.log(run_id).read_text().count("ready") == 3)
+    here.engine.stop(run_id, 10.0)
+    assert "saved" in here.engine.log(run_id).read_text()
+    assert here.events(run_id, "ended")[-1].detail == "stopped, status 143"
+
+
+def test_a_signal_reaches_the_workers_and_they_go_on(here: Here) -> None:
+    script = "import signal, time; signal.signal(signal.SIGUSR1, lambda *_: print('heard', flush=True))\n"
+    script += "print('ready', flush=True)\nwhile True: time.sleep(0.05)"
+    run_id = here.gang(sys.executable, "-S", "-c", script)
+    _until(lambda: here.engine.log(run_id).read_text().count("ready") == 2)
+    here.engine.signal(run_id, "USR1")
+    _until(lambda: here.engine.log(run_id).read_text().count("heard") == 2)
+    assert run_id in here.engine.running()
+    with pytest.raises(BadInputError, match='"USR9" is not a signal'):
+        here.engine.signal(run_id, "USR9")
+    here.engine.stop(run_id, 0.5)
+    with pytest.raises(NotFoundError, match="has ended; nobody is there to hear USR1"):
+        here.engine.signal(run_id, "USR1")
+
+
+def test_a_key_starts_once_whoever_launches_it_and_however_it_ended(here: Here, tmp_path: Path) -> None:
+    command = ("sh", "-c", f"echo begun >> {tmp_path}/begun")
+    first = here.gang(*command, workers=1)
+    assert here.gang(*command, workers=1) == first
+    here.events(first, "ended")
+    here.engine = LocalEngine()
+    assert here.gang(*command, workers=1) == first
+    assert (tmp_path / "begun").read_text() == "begun\n"
+    assert here.gang(*command, workers=1, key="another") != first
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.02, 0.1, 0.2, 0.3, 0.4, 0.5])
+def test_a_launch_killed_at_any_moment_starts_once(here: Here, tmp_path: Path, delay: float) -> None:
+    launch = Launch(
+        "key",
+        Workload("w", command=("sh", "-c", f"echo begun >> {tmp_path}/begun")),
+        (("local", 2),),
+        0.2,
+        2.0**26,
+    )
+    first = multiprocessing.get_context("fork").Process(target=here.engine.launch, args=(launch,))
+    first.start()
+    time.sleep(delay)
+    first.kill()
+    first.join()
+    before = here.engine.running()
+    run_id = here.begin(launch)
+    assert set(before) <= {run_id}
+    assert here.events(run_id, "ended")[-1].detail == "status 0"
+    assert (tmp_path / "begun").read_text() == "begun\n" * 2
+    assert here.engine.running() == {}
+
+
+def test_a_launch_broken_off_before_anything_ran_leaves_nothing(here: Here) -> None:
+    """Its folder and group are there, its keeper never came."""
+    run_id = here.launch(*SLEEP)
+    here.engine.stop(run_id)
+    for name in ("start.json", "end.json", "told.json", "stopping"):
+        (here.folder(run_id) / name).unlink(missing_ok=True)
+    here.runs.clear()
+    group = LimitedGroup.create(mounted(), f"trimtab-run-{run_id}")
+    assert list(here.engine.watch()) == []
+    assert here.engine.running() == {}
+    assert not here.folder(run_id).exists()
+    assert not any(folder.exists() for folder in group.folders.values())
+
+
+def test_a_node_that_is_not_there_and_a_gang_of_nobody_are_refused(here: Here) -> None:
+    workload = Workload("w", command=SLEEP)
+    with pytest.raises(NotFoundError, match=r'there is no node "locla" here \(did you mean local\?\)'):
+        here.begin(Launch("k", workload, (("locla", 1),), 1.0, 0.0))
+    with pytest.raises(BadInputError, match="has a node without a worker, or none at all"):
+        here.begin(Launch("k", workload, (), 1.0, 0.0))
+    with pytest.raises(BadInputError, match="nan CPUs for each worker"):
+        here.begin(Launch("k", workload, (("local", 1),), math.nan, 0.0))
+    with pytest.raises(BadInputError, match="has no key"):
+        here.begin(Launch("", workload, (("local", 1),), 1.0, 0.0))
+
+
+def test_accelerators_are_given_out_and_come_back(here: Here) -> None:
+    here.engine = LocalEngine("?nodes=2&gpus=2&accelerator=t4")
+    show = ("sh", "-c", 'echo "$CUDA_VISIBLE_DEVICES"; exec sleep 60')
+    both = here.gang(*show, gpus=1, key="both")
+    _until(lambda: here.engine.log(both).read_text() == "0,1\n0,1\n")
+    with pytest.raises(BadInputError, match=r"local-1 has no room for 0.5 accelerators .* 0 are free"):
+        here.gang(*show, gpus=0.5, key="late")
+    here.engine.stop(both)
+    shares = here.gang(*show, workers=3, gpus=0.5, key="late")
+    _until(lambda: sorted(here.engine.log(shares).read_text().split()) == ["0", "0", "1"])
+
+
+_COUNT = """
+import json, os, sys, time
+folder, steps = sys.argv[1], 40
+state = {"step": 0, "sum": 0}
+if os.path.exists(f"{folder}/checkpoint"):
+    state = json.load(open(f"{folder}/checkpoint"))
+    print("resumed at", state["step"], flush=True)
+while state["step"] < steps:
+    state = {"step": state["step"] + 1, "sum": (state["sum"] * 31 + state["step"]) % 1000003}
+    json.dump(state, open(f"{folder}/new", "w"))
+    os.replace(f"{folder}/new", f"{folder}/checkpoint")
+    time.sleep(0.02)
+json.dump(state, open(f"{folder}/result", "w"))
+"""
+
+
+def test_a_killed_job_resumes_from_its_checkpoint_and_ends_with_the_same_result(
+    here: Here, tmp_path: Path
+) -> None:
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    whole.mkdir()
+    broken.mkdir()
+    command = (sys.executable, "-S", "-c", _COUNT)
+    undisturbed = here.gang(*command, str(whole), workers=1, key="whole")
+    first = here.gang(*command, str(broken), workers=1, key="broken, attempt 1")
+    _until(lambda: (broken / "checkpoint").exists())
+    os.kill(_start(here, first)["pids"][0], signal.SIGKILL)
+    assert here.events(first, "failed")[-1].detail == "status 137"
+    assert not (broken / "result").exists()
+    second = here.gang(*command, str(broken), workers=1, key="broken, attempt 2")
+    assert here.events(second, "ended")
+    assert here.events(undisturbed, "ended")
+    assert here.engine.log(second).read_text().startswith("resumed at ")
+    assert (broken / "result").read_text() == (whole / "result").read_text()
+
+
+def _start(here: Here, run_id: str) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = json.loads((here.folder(run_id) / "start.json").read_text())
+    return found

@@ -6,7 +6,6 @@ Whoever makes them may die at any moment. Before it has let them go, they end wi
 import contextlib
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -18,6 +17,8 @@ GRACE = 5.0
 
 # What Python or the process beside the run ignores, and a command should not.
 _HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ)
+
+_INPUT, _OUTPUT, _ERRORS = 0, 1, 2
 
 
 class Gang:
@@ -75,8 +76,8 @@ class Gang:
     def _become_worker(self) -> None:
         os.setsid()
         self._group.add(os.getpid())
-        os.dup2(os.open(os.devnull, os.O_RDONLY), sys.stdin.fileno())
-        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_RDONLY), _INPUT)
+        os.dup2(_ERRORS, _OUTPUT)
         for number in _HEARD:
             signal.signal(number, signal.SIG_DFL)
 

@@ -1,0 +1,51 @@
+"""Workers that begin together, or not at all."""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from trimtab.core import TrimtabError
+from trimtab.engines.local_gang import Gang
+from trimtab.kernel import LimitedGroup
+
+
+def test_workers_run_nothing_before_they_are_let_go(
+    new_group: Callable[..., LimitedGroup], tmp_path: Path
+) -> None:
+    """Whoever made them dies first, as by kill -9."""
+    group = new_group()
+    maker = os.fork()
+    if maker == 0:
+        Gang(["touch", str(tmp_path / "ran")], [dict(os.environ)] * 2, group)
+        os._exit(0)
+    os.waitpid(maker, 0)
+    deadline = time.monotonic() + 10
+    while group.pids():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_who_ignores_being_asked_is_left_to_the_group(
+    new_group: Callable[..., LimitedGroup], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trimtab.engines.local_gang.GRACE", 0.2)
+    group = new_group()
+    script = 'trap "" TERM; [ "$RANK" = 0 ] && { sleep 0.2; exit 4; }; while :; do sleep 0.1; done'
+    gang = Gang(["sh", "-c", script], [{**os.environ, "RANK": str(rank)} for rank in (0, 1)], group)
+    gang.go()
+    assert gang.wait(on_purpose=lambda: False) == 4
+    assert group.pids()
+    group.remove()
+    os.waitpid(gang.pids[1], 0)
+
+
+def test_a_command_that_cannot_be_run_is_told_once_for_all(new_group: Callable[..., LimitedGroup]) -> None:
+    gang = Gang(["no-such-command"], [{"PATH": "/nowhere"}] * 3, new_group())
+    with pytest.raises(TrimtabError, match=r'^there is no command "no-such-command"; check'):
+        gang.go()
+    for pid in gang.pids:
+        os.waitpid(pid, 0)
