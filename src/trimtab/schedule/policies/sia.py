@@ -11,7 +11,7 @@ import numpy as np
 
 from trimtab.core import Clock
 from trimtab.schedule.allocation import WAITING, Allocation
-from trimtab.schedule.assignment import Choices, assign
+from trimtab.schedule.assignment import Problem, assign
 from trimtab.schedule.cluster import Cluster, Floats
 from trimtab.schedule.jobs import Jobs
 
@@ -50,9 +50,9 @@ class SiaPolicy:
         settling = rows[jobs.settling[rows]]
         worth[settling] = 0.0
         worth[settling, previous.shape[settling]] = _PINNED
-        choices = Choices.of(worth, cluster, jobs.demand)
-        shape = assign(choices, previous.shape, self._settings.seconds)
-        return Allocation(shape, np.arange(len(jobs)))
+        problem = Problem.of(worth, cluster, jobs.demand)
+        answer = assign(problem, previous.shape, self._settings.seconds)
+        return Allocation(answer.shape, np.arange(len(jobs)))
 
 
 def relative_goodput(jobs: Jobs, cluster: Cluster) -> Floats:

@@ -49,28 +49,34 @@ def fit(seen: dict[tuple[int, int, int], tuple[float, float]]) -> StepModel:
     What was not tried is believed to be free, so that it will be: with one worker only, more of them look
     perfect.
     """
-    keys = np.array(list(seen), dtype=float)
+    nodes, workers, batch = np.array(list(seen), dtype=float).T
     step, sync = np.array(list(seen.values())).T
-    nodes, workers, batch = keys.T
-    computing = np.maximum(step - sync, _TINY)
-    compute, per_sample = _line(batch, computing)
-    believed = compute + per_sample * batch
-    best: tuple[float, StepModel] | None = None
+    compute, per_sample = _line(batch, np.maximum(step - sync, _TINY))
+    computing = compute + per_sample * batch
     spread = workers > 1
-    for overlap in _OVERLAPS if spread.any() else _OVERLAPS[:1]:
-        network = np.maximum(step**overlap - believed**overlap, _TINY) ** (1.0 / overlap)
-        inside, outside = spread & (nodes == 1), nodes > 1
-        within = _network(workers[inside], network[inside])
-        across = _network(workers[outside], network[outside])
-        if not outside.any():
-            across = (within[0] * _ACROSS, within[1] * _ACROSS)
-        model = StepModel(compute, per_sample, *within, *across, float(overlap))
-        error = np.log(model.times(nodes, workers, batch)[1] / step)
-        loss = float(np.sqrt(np.mean(error**2))) + _SIMPLE * (overlap - 1.0) ** 2
-        if best is None or loss < best[0]:
-            best = (loss, model)
-    assert best is not None
-    return best[1]
+    inside, outside = spread & (nodes == 1), nodes > 1
+    overlap = (_OVERLAPS if spread.any() else _OVERLAPS[:1])[:, None]
+    network = np.maximum(step**overlap - computing**overlap, _TINY) ** (1.0 / overlap)
+    within, within_more = _network(workers[inside], network[:, inside])
+    across, across_more = _network(workers[outside], network[:, outside])
+    if not outside.any():
+        across, across_more = within * _ACROSS, within_more * _ACROSS
+    more = np.maximum(workers - 2.0, _TINY)
+    believed = np.where(
+        outside, across + across_more * more, np.where(spread, within + within_more * more, _TINY)
+    )
+    error = np.log((computing**overlap + believed**overlap) ** (1.0 / overlap) / step)
+    loss = np.sqrt((error**2).mean(axis=1)) + _SIMPLE * (overlap[:, 0] - 1.0) ** 2
+    best = int(np.argmin(loss))
+    return StepModel(
+        compute,
+        per_sample,
+        within=float(within[best, 0]),
+        within_more=float(within_more[best, 0]),
+        across=float(across[best, 0]),
+        across_more=float(across_more[best, 0]),
+        overlap=float(overlap[best, 0]),
+    )
 
 
 def _line(batch: Floats, seconds: Floats) -> tuple[float, float]:
@@ -78,31 +84,40 @@ def _line(batch: Floats, seconds: Floats) -> tuple[float, float]:
 
     Half and half where only one batch was seen.
     """
-    if np.ptp(batch) == 0:
-        half = float(np.mean(seconds)) / 2
+    if (batch == batch[0]).all():
+        half = float(seconds.sum()) / len(seconds) / 2
         return half, half / float(batch[0])
-    weights = 1.0 / seconds
-    rows = np.column_stack((weights, batch * weights))
-    (constant, slope), *_ = np.linalg.lstsq(rows, np.ones(len(batch)), rcond=None)
+    constant, slope = _weighted(batch, seconds)
+    relative = batch / seconds
     if constant < _TINY:
-        return _TINY, float(np.sum(batch * weights) / np.sum((batch * weights) ** 2))
+        return _TINY, float(relative.sum() / (relative**2).sum())
     if slope < _TINY:
-        return float(np.sum(weights) / np.sum(weights**2)), _TINY
+        return float((1 / seconds).sum() / (1 / seconds**2).sum()), _TINY
     return float(constant), float(slope)
 
 
-def _network(workers: Floats, seconds: Floats) -> tuple[float, float]:
-    """Constant and growth per worker beyond two, the growth held small where little was seen."""
+def _network(workers: Floats, seconds: Floats) -> tuple[Floats, Floats]:
+    """Constant and growth per worker beyond two, one pair per row of `seconds`; no growth where unseen."""
+    rows = len(seconds)
+    nothing = np.full((rows, 1), _TINY)
     if not len(workers):
-        return _TINY, _TINY
+        return nothing, nothing
     more = np.maximum(workers - 2.0, 0.0)
-    if not more.any() or np.ptp(more) == 0:
-        return float(np.mean(seconds)), _TINY
-    weights = 1.0 / np.maximum(seconds, _TINY)
-    rows = np.column_stack((weights, more * weights))
-    (constant, growth), *_ = np.linalg.lstsq(rows, np.ones(len(workers)), rcond=None)
-    if growth < _TINY:
-        return float(np.mean(seconds)), _TINY
-    if constant < _TINY:
-        return _TINY, float(np.mean(seconds / np.maximum(more, 1.0)))
-    return float(constant), float(growth)
+    mean = seconds.mean(axis=1, keepdims=True)
+    if (more == more[0]).all():
+        return mean, nothing
+    constant, growth = _weighted(more, seconds)
+    steep = (seconds / np.maximum(more, 1.0)).mean(axis=1)
+    flat, through = growth < _TINY, constant < _TINY
+    constant = np.where(flat, mean[:, 0], np.where(through, _TINY, constant))
+    growth = np.where(flat, _TINY, np.where(through, steep, growth))
+    return constant[:, None], growth[:, None]
+
+
+def _weighted(x: Floats, y: Floats) -> tuple[Floats, Floats]:
+    """Constant and slope of the line with the least squares of relative error, for each row of y."""
+    weight = 1.0 / np.maximum(y, _TINY) ** 2
+    s0, s1, s2 = weight.sum(axis=-1), (weight * x).sum(axis=-1), (weight * x * x).sum(axis=-1)
+    t0, t1 = (weight * y).sum(axis=-1), (weight * x * y).sum(axis=-1)
+    determinant = np.maximum(s0 * s2 - s1 * s1, 1e-300)
+    return (s2 * t0 - s1 * t1) / determinant, (s0 * t1 - s1 * t0) / determinant

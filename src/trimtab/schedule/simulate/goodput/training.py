@@ -65,6 +65,7 @@ class Surroundings:
     cluster: Cluster
     columns: dict[str, Ints] = field(init=False)
     _ways: dict[object, Batches] = field(default_factory=dict)
+    _models: dict[object, StepModel] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         groups = self.cluster.groups
@@ -84,6 +85,13 @@ class Surroundings:
             smallest, largest = self.application.kinds[on].batches
             self._ways[key] = ways(self.application, smallest, largest, nodes, workers)
         return self._ways[key]
+
+    def model(self, kind: str, seen: dict[tuple[int, int, int], tuple[float, float]]) -> StepModel:
+        """The model of a job that has seen this; jobs that have seen the same have the same one."""
+        key = (kind, frozenset(seen))
+        if key not in self._models:
+            self._models[key] = fit(seen)
+        return self._models[key]
 
     def form(self, kind: str, form: tuple[int, ...]) -> Batches:
         """The ways with so many workers on each node."""
@@ -173,7 +181,7 @@ class Training:
         key = (len(self.form), workers, self.local)
         if key not in seen:
             seen[key] = (step, sync)
-            self._models[self.kind] = fit(seen)
+            self._models[self.kind] = self.surroundings.model(self.kind, seen)
             self.tried = max(self.tried, workers)
             self._speed = None
 
