@@ -30,8 +30,10 @@ from trimtab.schedule.overcommit import (
     reclaim,
 )
 from trimtab.schedule.submission import Submission, submission_of
+from trimtab.schedule.traces import ANY_KIND, Trace, read_trace, read_traces
 
 __all__ = [
+    "ANY_KIND",
     "CPU_OVERCOMMIT",
     "DISTANCES",
     "MEMORY_OVERCOMMIT",
@@ -57,6 +59,7 @@ __all__ = [
     "Shape",
     "Submission",
     "Tier",
+    "Trace",
     "Worker",
     "common_peak",
     "daly_interval",
@@ -70,6 +73,8 @@ __all__ = [
     "parse_jobs",
     "promisable",
     "read_job_file",
+    "read_trace",
+    "read_traces",
     "reclaim",
     "submission_of",
     "tier_between",

@@ -1,0 +1,117 @@
+"""Which reader a file is for, by its columns, and which of the traces in it."""
+
+import gc
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol, cast
+
+from trimtab.core import BadInputError, NotFoundError, did_you_mean
+from trimtab.schedule.traces import alibaba, gavel, goodput, own, philly
+from trimtab.schedule.traces.table import Table, read_table
+from trimtab.schedule.traces.trace import Trace
+
+
+class Reader(Protocol):
+    """A module that reads one format: the columns it needs, the one that names traces in a file, if any."""
+
+    COLUMNS: Sequence[str]
+    PARTS: str | None
+
+    def read(self, table: Table, name: str) -> Trace: ...
+
+
+READERS: Mapping[str, Reader] = {
+    name: cast(Reader, module)
+    for name, module in {
+        "goodput": goodput,
+        "philly": philly,
+        "gavel": gavel,
+        "alibaba": alibaba,
+        "own": own,
+    }.items()
+}
+
+_NAMED = 12  # parts of a file that a sentence lists
+
+
+def read_trace(path: Path | str, part: str | None = None) -> Trace:
+    """The trace in a file, or the one called `part` where there are several."""
+    with _no_collecting():
+        return _read(path, part)
+
+
+def _read(path: Path | str, part: str | None) -> Trace:
+    table, reader = _open(path)
+    if reader.PARTS is None or reader.PARTS not in table.columns:
+        if part is not None:
+            raise BadInputError(f'{path} holds a single trace, none called "{part}"; leave the name out')
+        return reader.read(table, _stem(table.path))
+    rows = _parts(table, reader.PARTS)
+    name = part if part is not None else next(iter(rows))
+    if name not in rows and (name := _short(name)) not in rows:
+        raise NotFoundError(
+            f'{path}: no trace is called "{part}"{did_you_mean(name, rows)}; {_listed(list(rows))}'
+        )
+    if part is None and len(rows) > 1:
+        raise BadInputError(f"{path} holds {len(rows)} traces: say which; {_listed(list(rows))}")
+    return reader.read(table.rows(rows[name]), name)
+
+
+def read_traces(path: Path | str) -> dict[str, Trace]:
+    """Every trace in a file, by name."""
+    with _no_collecting():
+        table, reader = _open(path)
+        if reader.PARTS is None or reader.PARTS not in table.columns:
+            trace = reader.read(table, _stem(table.path))
+            return {trace.name: trace}
+        parts = _parts(table, reader.PARTS)
+        return {name: reader.read(table.rows(rows), name) for name, rows in parts.items()}
+
+
+@contextmanager
+def _no_collecting() -> Iterator[None]:
+    """Python looks for garbage while objects are made: hundreds of thousands of jobs, none of it garbage."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _open(path: Path | str) -> tuple[Table, Reader]:
+    table = read_table(Path(path))
+    reader = next((r for r in READERS.values() if all(name in table.columns for name in r.COLUMNS)), None)
+    if reader is None:
+        raise BadInputError(
+            f"{path}: these are the columns of no trace: {', '.join(list(table.columns)[:_NAMED])}; one of "
+            f"your own needs {' and '.join(own.COLUMNS)}, and may have {', '.join(own.OTHER_COLUMNS)}"
+        )
+    if not len(table):
+        raise BadInputError(f"{path} holds no job; there must be a row for each below the names")
+    return table, reader
+
+
+def _parts(table: Table, column: str) -> dict[str, list[int]]:
+    """Rows of each trace, by short name."""
+    names = {cell: _short(cell) for cell in dict.fromkeys(table.text(column))}
+    rows: dict[str, list[int]] = {short: [] for short in names.values()}
+    for row, cell in enumerate(table.columns[column]):
+        rows[names[cell]].append(row)
+    return rows
+
+
+def _short(name: str) -> str:
+    """ "saturn-1" for "saturn/workload-1", and no ".trace" at the end."""
+    return name.replace("/workload-", "-").removesuffix(".trace")
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"there are {', '.join(names[:_NAMED])}{more}"
+
+
+def _stem(path: Path) -> str:
+    return path.name.removesuffix(".gz").removesuffix(".csv")

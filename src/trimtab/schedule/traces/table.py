@@ -1,0 +1,152 @@
+"""CSV files as columns of text, and complaints that name the file and the line."""
+
+import csv
+import gzip
+import io
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+
+from trimtab.core import BadInputError, NotFoundError, one_line
+from trimtab.schedule.cluster import Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Table:
+    """Columns of a file, by name, and the line each row is on."""
+
+    path: Path
+    columns: Mapping[str, Sequence[str]]
+    lines: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def rows(self, chosen: Sequence[int]) -> "Table":
+        """Some of the rows, in this order."""
+        pick = itemgetter(*chosen) if len(chosen) > 1 else lambda cells: tuple(cells[row] for row in chosen)
+        columns = {name: pick(cells) for name, cells in self.columns.items()}
+        return Table(self.path, columns, pick(self.lines))
+
+    def refuse(self, row: int, sentence: str) -> NoReturn:
+        """Say what is wrong in a row, and where."""
+        raise BadInputError(f"{self.path}:{self.lines[row]}: {sentence}")
+
+    def text(self, name: str) -> Sequence[str]:
+        """A column in which every row must say something."""
+        cells = self.columns[name]
+        if "" in cells:
+            self.refuse(cells.index(""), f"{name} is empty; every row needs one")
+        return cells
+
+    def numbers(
+        self, name: str, least: float = 0.0, above: float | None = None, hole: float | None = None
+    ) -> Floats:
+        """A column of finite numbers, at least `least` or greater than `above`; an empty cell is `hole`."""
+        cells = self.columns[name]
+        empty = np.zeros(len(cells), dtype=bool)
+        if hole is not None and "" in cells:
+            empty = np.array([cell == "" for cell in cells])
+            cells = [cell or "0" for cell in cells]
+        values = self._parsed(name, cells)
+        low = values < least if above is None else values <= above
+        bad = np.flatnonzero((low | ~np.isfinite(values)) & ~empty)
+        if bad.size:
+            limit = f"of at least {least:g}" if above is None else f"greater than {above:g}"
+            cell = one_line(self.columns[name][bad[0]])
+            self.refuse(int(bad[0]), f"{name} is {cell}; it must be a number {limit}")
+        return np.where(empty, np.nan if hole is None else hole, values)
+
+    def whole_numbers(self, name: str, least: int = 0) -> list[int]:
+        """A column of integers."""
+        values = self.numbers(name, least)
+        broken = np.flatnonzero(values != np.floor(values))
+        if broken.size:
+            self.refuse(int(broken[0]), f"{name} is {values[broken[0]]:g}; it must be a whole number")
+        return [int(value) for value in values.tolist()]
+
+    def ascending(self, name: str, values: Floats) -> None:
+        """Refuse a column that goes back."""
+        back = np.flatnonzero(np.diff(values) < 0)
+        if back.size:
+            row = int(back[0]) + 1
+            self.refuse(
+                row,
+                f"{name} goes back from {values[row - 1]:g} to {values[row]:g}; rows must be in its order",
+            )
+
+    def unique(self, name: str) -> Sequence[str]:
+        """A column in which nothing comes twice."""
+        cells = self.text(name)
+        seen: set[str] = set()
+        if len(set(cells)) < len(cells):
+            for row, cell in enumerate(cells):
+                if cell in seen:
+                    self.refuse(row, f'{name} "{one_line(cell)}" is there twice; every row needs its own')
+                seen.add(cell)
+        return cells
+
+    def _parsed(self, name: str, cells: Sequence[str]) -> Floats:
+        try:
+            return np.array(list(map(float, cells)))
+        except ValueError:
+            for row, cell in enumerate(cells):
+                if not _is_number(cell):
+                    told = f'"{one_line(cell)}"' if cell else "empty"
+                    self.refuse(row, f"{name} is {told}; it must be a number")
+            raise
+
+
+def read_table(path: Path) -> Table:
+    """A CSV file with a line of names, compressed by gzip or not."""
+    reader = csv.reader(io.StringIO(_text(path), newline=""), skipinitialspace=True)
+    rows, lines = [], []
+    try:
+        for row in reader:
+            if row:
+                rows.append(row)
+                lines.append(reader.line_num)
+    except csv.Error as error:
+        raise BadInputError(f"{path}:{reader.line_num}: this is not CSV: {error}") from None
+    if not rows:
+        raise BadInputError(f"{path} is empty; the first line must name the columns")
+    header = [name.strip() for name in rows[0]]
+    twice = next((name for name in header if header.count(name) > 1), None)
+    if twice is not None:
+        raise BadInputError(f'{path}:{lines[0]}: column "{one_line(twice)}" is there twice')
+    ragged = next((i for i, row in enumerate(rows) if len(row) != len(header)), None)
+    if ragged is not None:
+        raise BadInputError(
+            f"{path}:{lines[ragged]}: {len(rows[ragged])} cells in a table of {len(header)} columns"
+        )
+    columns = list(zip(*rows[1:], strict=True)) or [() for _ in header]
+    return Table(path, dict(zip(header, columns, strict=True)), lines[1:])
+
+
+def _text(path: Path) -> str:
+    try:
+        content = path.read_bytes()
+        if content[:2] == b"\x1f\x8b":
+            content = gzip.decompress(content)
+        return content.decode("utf-8-sig")
+    except FileNotFoundError:
+        raise NotFoundError(f"{path}: there is no such file") from None
+    except OSError as error:
+        raise BadInputError(f"{path} cannot be read: {error.strerror or error}") from None
+    except (EOFError, zlib.error):
+        raise BadInputError(f"{path} is damaged: the compressed content breaks off or is garbled") from None
+    except UnicodeDecodeError:
+        raise BadInputError(f"{path} is not text; a trace is CSV in UTF-8, compressed or not") from None
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
