@@ -40,7 +40,13 @@ def test_a_change_keeps_the_run_and_the_ledgers_entries_with_it(
 ) -> None:
     store.jobs.submit([job("a")])
     run = JobRun(
-        1, (Part("node-1", 2), Part("node-2", 1)), "t4", "run", 5.0, {"t4": 12.5}, then=JobState.CANCELLED
+        attempt=1,
+        parts=(Part("node-1", 2), Part("node-2", 1)),
+        group="t4",
+        run_id="run",
+        since=5.0,
+        held={"t4": 12.5},
+        then=JobState.CANCELLED,
     )
     before = store.jobs.get("a")
     running = store.jobs.change(before, JobState.RUNNING, run, decision=make_decision("d1"))

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from trimtab.store.events import Events
     from trimtab.store.jobs import Jobs
     from trimtab.store.ledger import Ledger
+    from trimtab.store.notes import Notes
     from trimtab.store.profiles import Profiles
     from trimtab.store.tenants import Tenants
 
@@ -27,6 +28,7 @@ class Store:
         events: "Events",
         jobs: "Jobs",
         tenants: "Tenants",
+        notes: "Notes",
     ) -> None:
         self._database = database
         self.ledger = ledger
@@ -34,6 +36,7 @@ class Store:
         self.events = events
         self.jobs = jobs
         self.tenants = tenants
+        self.notes = notes
 
     @property
     def name(self) -> str:
@@ -68,6 +71,7 @@ def open_store(url: str | None = None) -> Store:
     from trimtab.store.events import Events
     from trimtab.store.jobs import Jobs
     from trimtab.store.ledger import Ledger
+    from trimtab.store.notes import Notes
     from trimtab.store.profiles import Profiles
     from trimtab.store.schema import bring_up_to_date
     from trimtab.store.tenants import Tenants
@@ -85,4 +89,5 @@ def open_store(url: str | None = None) -> Store:
         Events(database),
         Jobs(database),
         Tenants(database),
+        Notes(database),
     )

@@ -99,3 +99,11 @@ tenants = Table(
     Column("weight", Double, nullable=False),
     Column("limit", Double, nullable=True),
 )
+
+notes = Table(
+    "notes",
+    metadata,
+    Column("name", _ID, primary_key=True),
+    Column("time", Double, nullable=False),
+    Column("body", JSON, nullable=False),
+)

@@ -1,4 +1,4 @@
-"""Jobs and tenants."""
+"""Jobs, tenants and notes."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -36,4 +36,10 @@ def upgrade() -> None:
         sa.Column("guarantee", sa.Double, nullable=False),
         sa.Column("weight", sa.Double, nullable=False),
         sa.Column("limit", sa.Double, nullable=True),
+    )
+    op.create_table(
+        "notes",
+        sa.Column("name", ID, primary_key=True),
+        sa.Column("time", sa.Double, nullable=False),
+        sa.Column("body", sa.JSON, nullable=False),
     )
