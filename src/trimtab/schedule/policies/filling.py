@@ -1,0 +1,233 @@
+"""Greedy filling: jobs in an order, each with the fastest shape that fits into what is left of its group."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from trimtab.schedule.allocation import WAITING, Allocation
+from trimtab.schedule.cluster import Cluster, Floats, Ints
+from trimtab.schedule.jobs import Bools, Jobs
+
+SLACK = 1e-9
+"""The part of a capacity by which a sum of shares may exceed it: such sums are not exact."""
+
+_THRIFT = 0.5  # of a worker's speed in the smallest gang of a group, below which more workers are wasted
+
+
+def most_workers(jobs: Jobs, cluster: Cluster, rows: Ints) -> Floats:
+    """How many workers of each of these jobs every group could hold if it were empty; (rows, groups)."""
+    demand = jobs.demand[rows]
+    most = np.full((len(rows), len(cluster.groups)), np.inf)
+    for index, group in enumerate(cluster.groups):
+        for column, room in enumerate((group.gpus, group.cpus, group.memory)):
+            need = demand[:, column]
+            if need.any():
+                with np.errstate(divide="ignore"):
+                    np.minimum(most[:, index], np.floor(room / need + SLACK), out=most[:, index])
+        most[:, index] *= group.nodes
+    shared = np.flatnonzero((demand[:, 0] > 0) & (demand[:, 0] < 1))
+    if len(shared):
+        whole = np.array([group.nodes * group.gpus for group in cluster.groups])
+        each = np.floor(1 / demand[shared, :1] + SLACK)
+        most[shared] = np.minimum(most[shared], each * whole)
+    return most
+
+
+def usable_shapes(jobs: Jobs, cluster: Cluster, rows: Ints) -> Bools:
+    """The shapes each of these jobs may be given; (rows, shapes).
+
+    It can run so, an empty group holds it, and none of an elastic job's workers is mostly wasted.
+    """
+    most = np.minimum(jobs.most[rows, None], most_workers(jobs, cluster, rows))
+    speed, least = jobs.speed[rows], jobs.least[rows]
+    usable = speed != 0
+    usable &= cluster.shape_workers >= least[:, None]
+    usable &= cluster.shape_workers <= most[:, cluster.shape_group]
+    elastic = np.flatnonzero(jobs.most[rows] > least)
+    if len(elastic):
+        usable[elastic] &= ~_wasteful(speed[elastic], usable[elastic], cluster)
+    return np.asarray(usable)
+
+
+def _wasteful(speed: Floats, usable: Bools, cluster: Cluster) -> Bools:
+    """Shapes in which a worker does much less than in the smallest gang of the same group."""
+    wasteful = np.zeros(usable.shape, dtype=bool)
+    each = speed / cluster.shape_workers
+    for index in range(len(cluster.groups)):
+        columns = np.flatnonzero(cluster.shape_group == index)
+        if len(columns):
+            size = np.where(usable[:, columns], cluster.shape_workers[columns], np.inf)
+            smallest = np.take_along_axis(each[:, columns], size.argmin(axis=1)[:, None], axis=1)
+            wasteful[:, columns] = each[:, columns] < _THRIFT * smallest
+    return wasteful
+
+
+@dataclass(slots=True, eq=False)
+class Filling:
+    """One round: the shapes given so far, and what is left of each group (accelerators, CPUs, bytes)."""
+
+    jobs: Jobs
+    cluster: Cluster
+    previous: Allocation
+    own: Ints = field(init=False)
+    """The shape in which each job runs, WAITING where it does not run or cannot go on so."""
+    shape: Ints = field(init=False)
+    """The shape each job is given in this round."""
+    free: list[list[float]] = field(init=False)
+    """What is left of each group."""
+    demand: Floats = field(init=False)
+    """Accelerators, CPUs and bytes of a worker of each job."""
+    _usable: Bools = field(init=False)
+    _known: Bools = field(init=False)
+
+    def __post_init__(self) -> None:
+        jobs, cluster = self.jobs, self.cluster
+        self.demand = jobs.demand
+        self.shape = np.full(len(jobs), WAITING, dtype=np.int64)
+        self.free = (cluster.capacity * (1 + SLACK)).tolist()
+        self._usable = np.zeros(jobs.speed.shape, dtype=bool)
+        self._known = np.zeros(len(jobs), dtype=bool)
+        self.own = self._kept()
+        self._learn(np.flatnonzero(self.own == WAITING))
+
+    def _kept(self) -> Ints:
+        """Shapes that may be kept: the job still can run so, and the group is still large enough."""
+        own = np.array(self.previous.shape, dtype=np.int64)
+        rows = np.flatnonzero(own != WAITING)
+        shape = own[rows]
+        workers, group = self.cluster.shape_workers[shape], self.cluster.shape_group[shape]
+        held = most_workers(self.jobs, self.cluster, rows)[np.arange(len(rows)), group]
+        well = (workers >= self.jobs.least[rows]) & (workers <= np.minimum(self.jobs.most[rows], held))
+        own[rows[~(well & (self.jobs.speed[rows, shape] != 0))]] = WAITING
+        return own
+
+    def _learn(self, rows: Ints) -> None:
+        self._usable[rows] = usable_shapes(self.jobs, self.cluster, rows)
+        self._known[rows] = True
+
+    @property
+    def running(self) -> Bools:
+        """Jobs that run in a shape they may keep."""
+        return np.asarray(self.own != WAITING)
+
+    @property
+    def usable(self) -> Bools:
+        """The shapes each job may be given; (jobs, shapes)."""
+        if not self._known.all():
+            self._learn(np.flatnonzero(~self._known))
+        return self._usable
+
+    @property
+    def possible(self) -> Bools:
+        """Jobs that some group could hold if it were empty."""
+        return np.asarray(self.running | self._usable.any(axis=1))
+
+    def best_speed(self) -> Floats:
+        """Units per second of each job in its fastest shape; NaN where none is known."""
+        best = np.where(self.usable, np.nan_to_num(self.jobs.speed), 0.0).max(axis=1, initial=0.0)
+        return np.where(best > 0, best, np.nan)
+
+    def refuse(self, row: int) -> None:
+        """This job gets nothing."""
+        self._usable[row], self._known[row], self.own[row] = False, True, WAITING
+
+    def need(self, row: int, shape: int) -> list[float]:
+        """What this job takes in this shape."""
+        workers = float(self.cluster.shape_workers[shape])
+        return [workers * each for each in self.demand[row].tolist()]
+
+    def fitting(self, row: int) -> list[int]:
+        """The usable shapes that what is left would hold, the fastest first."""
+        if not self._known[row]:
+            self._learn(np.flatnonzero(~self._known))
+        gpus, cpus, memory = self.demand[row].tolist()
+        shapes = np.flatnonzero(self._usable[row])
+        found = []
+        for shape, workers, group, speed in zip(
+            shapes.tolist(),
+            self.cluster.shape_workers[shapes].tolist(),
+            self.cluster.shape_group[shapes].tolist(),
+            self.jobs.speed[row, shapes].tolist(),
+            strict=True,
+        ):
+            left = self.free[group]
+            if workers * gpus <= left[0] and workers * cpus <= left[1] and workers * memory <= left[2]:
+                found.append((-speed if speed == speed else 0.0, shape))
+        return [shape for _, shape in sorted(found)]
+
+    def give(self, row: int, shape: int) -> None:
+        """This job gets this shape, which must fit."""
+        self.shape[row] = shape
+        left = self.free[self.cluster.shape_group[shape]]
+        for resource, taken in enumerate(self.need(row, shape)):
+            left[resource] -= taken
+
+    def start(self, row: int) -> bool:
+        """Give a job the fastest shape that fits; False where none does."""
+        shapes = self.fitting(row)
+        if shapes:
+            self.give(row, shapes[0])
+        return bool(shapes)
+
+    def fill(self, order: Ints) -> None:
+        """Give shapes in this order. Who runs keeps its shape where that still fits, or takes another."""
+        need = np.where(self.running, self.cluster.shape_workers[self.own], 0)[:, None] * self.demand
+        least = self._least(order)
+        settled = self._settled(order, need, least)
+        keeping = order[:settled][self.running[order[:settled]]]
+        self.shape[keeping] = self.own[keeping]
+        group = self.cluster.shape_group[self.own[keeping]]
+        for index, left in enumerate(self.free):
+            taken = need[keeping[group == index]].sum(axis=0)
+            left[:] = [each - gone for each, gone in zip(left, taken.tolist(), strict=True)]
+        self._one_by_one(order[settled:], need, least[settled:])
+
+    def _least(self, rows: Ints) -> Floats:
+        """The fewest workers each waiting job could have in each group, infinite where it cannot be there."""
+        least = np.full((len(rows), len(self.cluster.groups)), np.inf)
+        waiting = np.flatnonzero(self.own[rows] == WAITING)
+        usable = self._usable[rows[waiting]]
+        for index in range(len(self.cluster.groups)):
+            columns = np.flatnonzero(self.cluster.shape_group == index)
+            if len(columns):
+                sizes = np.where(usable[:, columns], self.cluster.shape_workers[columns], np.inf)
+                least[waiting, index] = sizes.min(axis=1)
+        return least
+
+    def _settled(self, order: Ints, need: Floats, least: Floats) -> int:
+        """How many of the first stay as they are: who runs still fits, and who waits does not."""
+        own = self.own[order]
+        group = self.cluster.shape_group[own]
+        changes = np.zeros(len(order), dtype=bool)
+        waiting = np.flatnonzero(own == WAITING)
+        room = np.zeros(len(waiting), dtype=bool)
+        for index, free in enumerate(self.free):
+            here = (own != WAITING) & (group == index)
+            left = free - np.cumsum(np.where(here[:, None], need[order], 0.0), axis=0)
+            changes |= here & (left < 0).any(axis=1)
+            fewest = least[waiting, index]
+            able = np.flatnonzero(np.isfinite(fewest))
+            smallest = fewest[able, None] * self.demand[order[waiting[able]]]
+            room[able] |= (smallest <= left[waiting[able]]).all(axis=1)
+        changes[waiting] = room
+        return int(changes.argmax()) if changes.any() else len(order)
+
+    def _one_by_one(self, rows: Ints, need: Floats, least: Floats) -> None:
+        """The same for those whose turn depends on what others before them get."""
+        own = self.own[rows].tolist()
+        group = self.cluster.shape_group.tolist()
+        taken = need[rows].tolist()
+        fewest = (least * np.maximum(self.demand[rows, :1], SLACK)).tolist()
+        for index, row in enumerate(rows.tolist()):
+            if own[index] != WAITING:
+                left, (gpus, cpus, memory) = self.free[group[own[index]]], taken[index]
+                if gpus <= left[0] and cpus <= left[1] and memory <= left[2]:
+                    self.shape[row] = own[index]
+                    left[0], left[1], left[2] = left[0] - gpus, left[1] - cpus, left[2] - memory
+                else:
+                    self.start(row)
+                continue
+            for gpus, left in zip(fewest[index], self.free, strict=True):
+                if gpus <= left[0]:
+                    self.start(row)
+                    break

@@ -1,0 +1,128 @@
+"""Heterogeneity-aware shares of time: Gavel (OSDI 2020), a linear program over X[job, group].
+
+X[j, g] is the part of the time job j spends on group g. Each job's parts add up to at most 1, and the groups
+hold what runs on them on average. Objectives (sections 3.1 and 4): `maxmin` raises the smallest throughput,
+each compared with what the job would have if every group were split evenly, times its number of workers;
+`throughput` raises the sum of throughputs; `fifo` gives jobs their fastest free group in order of arrival.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from trimtab.core import BadInputError, Clock
+from trimtab.schedule.allocation import Allocation
+from trimtab.schedule.cluster import Cluster, Floats, Ints
+from trimtab.schedule.jobs import Jobs
+from trimtab.schedule.policies.time_shares import Choices, RoundSettings, TimeShares
+
+_OBJECTIVES = ("maxmin", "throughput", "fifo")
+_TINY = 1e-5  # shares below this are noise of the solver
+
+
+@dataclass(frozen=True, slots=True)
+class GavelSettings:
+    """What shares are for, and how they become rounds."""
+
+    objective: str = "maxmin"  # "maxmin", "throughput" or "fifo"
+    round_seconds: float = 360.0  # every job counts as having had half of this on each group to begin with
+    renew_after: float = 1000.0  # shares are computed anew when jobs come or go, and this long has passed
+    one_queue: bool = False  # whether groups are filled together by priority, instead of fastest first
+
+
+@dataclass(slots=True)
+class Gavel:
+    """Jobs go mostly where they gain most, and nobody gets less than by an even split."""
+
+    settings: GavelSettings = field(default_factory=GavelSettings)
+    _rounds: TimeShares = field(init=False, repr=False)
+    _groups: dict[str, int] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        s = self.settings
+        if s.objective not in _OBJECTIVES:
+            raise BadInputError(f'policy gavel: objective is {", ".join(_OBJECTIVES)}, not "{s.objective}"')
+        rounds = RoundSettings(s.round_seconds, s.renew_after, s.one_queue, only_owed=s.objective == "fifo")
+        self._rounds = TimeShares(rounds)
+
+    def allocate(self, jobs: Jobs, cluster: Cluster, previous: Allocation, clock: Clock) -> Allocation:
+        return self._rounds.allocate(
+            jobs, cluster, previous, clock.now(), self._shares, _fastest_first(jobs, cluster)
+        )
+
+    def _shares(self, jobs: Jobs, cluster: Cluster, choices: Choices) -> Floats:
+        if self.settings.objective == "fifo":
+            return self._by_arrival(jobs, cluster, choices)
+        if self.settings.objective == "throughput":
+            return _solved(jobs, cluster, choices, choices.speed, 0.0)
+        accelerators = cluster.capacity[:, 0]
+        even = choices.speed @ (accelerators / max(accelerators.sum(), 1.0))
+        gain = choices.workers * choices.speed / np.where(even > 0, even, 1.0)[:, None]
+        return _solved(jobs, cluster, choices, gain, 1.0)
+
+    def _by_arrival(self, jobs: Jobs, cluster: Cluster, choices: Choices) -> Floats:
+        """All the time on one group for those who come first; nobody passes the first who must wait."""
+        free, demand = cluster.capacity.copy(), jobs.demand
+        share = np.zeros(choices.speed.shape)
+        kept = {row: self._groups[job] for row, job in enumerate(jobs.ids) if job in self._groups}
+        for row, group in kept.items():
+            free[group] -= choices.workers[row, group] * demand[row]
+            share[row, group] = 1.0
+        for row in np.flatnonzero(choices.possible.any(axis=1)).tolist():
+            if row in kept:
+                continue
+            fits = (choices.workers[row][:, None] * demand[row] <= free).all(axis=1) & choices.possible[row]
+            if not fits.any():
+                break
+            group = int(np.where(fits, choices.speed[row], -1.0).argmax())
+            free[group] -= choices.workers[row, group] * demand[row]
+            share[row, group] = 1.0
+        self._groups = {jobs.ids[row]: int(group) for row, group in zip(*np.nonzero(share), strict=True)}
+        return share
+
+
+def _fastest_first(jobs: Jobs, cluster: Cluster) -> Ints:
+    """Groups by how much jobs like them, on average: the speed of one worker against its best group."""
+    speeds = np.zeros((len(jobs), len(cluster.groups)))
+    each = np.nan_to_num(jobs.speed) / cluster.shape_workers
+    for group in range(len(cluster.groups)):
+        columns = np.flatnonzero(cluster.shape_group == group)
+        if len(columns):
+            speeds[:, group] = each[:, columns].max(axis=1)
+    best = speeds.max(axis=1, initial=0.0)
+    return np.argsort(-(speeds / np.where(best > 0, best, 1.0)[:, None]).sum(axis=0), kind="stable")
+
+
+def _solved(jobs: Jobs, cluster: Cluster, choices: Choices, gain: Floats, fair: float) -> Floats:
+    """X that maximises the smallest gain (`fair` is 1) or the sum of all gains (0)."""
+    from scipy.optimize import linprog
+    from scipy.sparse import coo_matrix, vstack
+
+    share = np.zeros(gain.shape)
+    rows, groups = np.nonzero(choices.possible & (gain > 0))
+    if not len(rows):
+        return share
+    count, pairs = len(jobs), len(rows)
+    value = gain[rows, groups]
+    column = np.arange(pairs)
+    once = coo_matrix((np.ones(pairs), (rows, column)), (count, pairs + 1))
+    need = choices.workers[rows, groups, None] * jobs.demand[rows]
+    room = vstack(
+        [coo_matrix((need[:, d], (groups, column)), (len(cluster.groups), pairs + 1)) for d in range(3)]
+    )
+    limits = [np.ones(count), cluster.capacity.T.ravel()]
+    matrices = [once, room]
+    goal = np.concatenate((-value, [0.0]))
+    if fair:
+        able = np.unique(rows)
+        at_least = coo_matrix((-value, (rows, column)), (count, pairs + 1)).tolil()
+        at_least[able, pairs] = 1.0
+        matrices.append(at_least)
+        limits.append(np.zeros(count))
+        goal = np.concatenate((-value * 1e-6 / pairs, [-1.0]))
+    solution = linprog(goal, vstack(matrices).tocsr(), np.concatenate(limits), method="highs")
+    if solution.x is None:
+        return share
+    found = np.clip(solution.x[:pairs], 0.0, 1.0)
+    share[rows, groups] = np.where(found < _TINY, 0.0, found)
+    return share
