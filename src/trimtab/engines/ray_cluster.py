@@ -43,7 +43,10 @@ class RayNode:
 
 @dataclass(frozen=True, slots=True)
 class RayJob:
-    """A job as Ray sees it. Times in seconds; `exit_code` is the driver's, None where nobody saw it."""
+    """A job as Ray sees it. Times in seconds; `exit_code` is the driver's, None where nobody saw it.
+
+    `node` is the id of the driver's node, and `package` what it has as its folder there.
+    """
 
     id: str
     status: str
@@ -52,6 +55,7 @@ class RayJob:
     end: float | None
     exit_code: int | None
     node: str | None
+    package: str
 
     @property
     def over(self) -> bool:
@@ -201,6 +205,7 @@ def _job(told: Mapping[str, Any]) -> RayJob:
         end / 1000 if end else None,
         told.get("driver_exit_code"),
         told.get("driver_node_id"),
+        (told.get("runtime_env") or {}).get("working_dir", ""),
     )
 
 

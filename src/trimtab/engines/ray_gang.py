@@ -30,6 +30,7 @@ _LOOK = 0.3  # s until a worker that has nothing to say answers
 _GRACE = 5.0  # s the others get to end when one has failed
 _STRANGERS_GRACE = 10.0  # s the workers get where somebody stops the job by Ray's own means
 _PIECE = 65536  # bytes after which a line is passed on in parts
+_DEVICES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 _KILLED, _TERMINATED, _NOT_STARTED = 137, 143, 127
 
 
@@ -42,11 +43,13 @@ class Worker:
         self._written, self._ended = b"", False
         self._holder: subprocess.Popen[bytes] | None = None
 
-    def address(self) -> tuple[str, int]:
-        """Where the first worker can be reached: its node, and a port that is free now."""
+    def place(self) -> dict[str, Any]:
+        """Its node's address, a port that is free there now, and the devices Ray has given it."""
         with socket.socket() as probe:
             probe.bind(("", 0))
-            return str(ray.util.get_node_ip_address()), int(probe.getsockname()[1])
+            port = int(probe.getsockname()[1])
+        devices = {name: os.environ[name] for name in _DEVICES if name in os.environ}
+        return {"address": ray.util.get_node_ip_address(), "port": port, "devices": devices}
 
     def start(self, command: Sequence[str], environment: Mapping[str, str], folder: str) -> None:
         """Start the command; from now on somebody must look within every `lease` seconds."""
@@ -147,16 +150,14 @@ class Gang:
                     str(_HERE), told["lease"]
                 )
             )
-        first = self._workers[0].address.remote()
-        if not self._came([first], places):
+        asked = [worker.place.remote() for worker in self._workers]
+        if not self._came(asked, places):
             return
-        address, port = ray.get(first)
-        shared = {"WORLD_SIZE": str(len(places)), "MASTER_ADDR": address, "MASTER_PORT": str(port)}
-        starts = []
-        for rank, worker in enumerate(self._workers):
-            own = {"RANK": str(rank), "LOCAL_RANK": str(places[:rank].count(places[rank]))}
-            environment = {**told["environment"], **shared, **own}
-            starts.append(worker.start.remote(told["command"], environment, told["folder"]))
+        variables = environments(places, ray.get(asked), whole_devices=told["gpus"] >= 1)
+        starts = [
+            worker.start.remote(told["command"], {**told["environment"], **own}, told["folder"])
+            for worker, own in zip(self._workers, variables, strict=True)
+        ]
         if self._came(starts, places):
             ray.get(starts)
             note(told["secret"], {"what": "started", "detail": f"{len(places)} workers"})
@@ -224,6 +225,26 @@ class Gang:
                 self._signal(order["signal"])
         if self._interrupted.is_set():
             self._break("failed", "somebody else stopped it in Ray", _TERMINATED, _STRANGERS_GRACE)
+
+
+def environments(
+    nodes: Sequence[str], given: Sequence[Mapping[str, Any]], whole_devices: bool
+) -> list[dict[str, str]]:
+    """The variables of each worker, by rank.
+
+    Whole devices of a run on a node are seen by all its workers there, in order of their local ranks, because
+    programs choose theirs by local rank; of a shared one, only that one is seen.
+    """
+    first = given[0]
+    shared = {"MASTER_ADDR": str(first["address"]), "MASTER_PORT": str(first["port"])}
+    found = []
+    for rank, node in enumerate(nodes):
+        own = {"RANK": str(rank), "WORLD_SIZE": str(len(nodes)), "LOCAL_RANK": str(nodes[:rank].count(node))}
+        beside = [each["devices"] for each, other in zip(given, nodes, strict=True) if other == node]
+        if whole_devices:
+            own |= {name: ",".join(each[name] for each in beside) for name in given[rank]["devices"]}
+        found.append({**shared, **own})
+    return found
 
 
 def note(secret: str, what: Mapping[str, Any]) -> None:
