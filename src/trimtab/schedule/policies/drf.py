@@ -34,6 +34,7 @@ class Drf:
         share = self._share_before(filling)
         order = np.lexsort((jobs.submitted, ~filling.running, np.round(share, 9)))
         filling.fill(order)
+        filling.improve(order)
         return Allocation(
             filling.shape, order, Reasons(filling.shape, order, filling.possible, "tenants' dominant shares")
         )

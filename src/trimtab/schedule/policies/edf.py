@@ -37,6 +37,7 @@ class Edf:
         rank = np.where(np.isfinite(jobs.deadline), np.where(late, 1, 0), 2)
         order = np.lexsort((jobs.submitted, ~filling.running, np.nan_to_num(jobs.deadline, nan=np.inf), rank))
         filling.fill(order)
+        filling.improve(order)
         why = Reasons(filling.shape, order, filling.possible, "deadline", refused)
         return Allocation(filling.shape, order, why, tuple(refused))
 

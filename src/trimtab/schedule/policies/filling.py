@@ -11,6 +11,8 @@ from trimtab.schedule.jobs import Bools, Jobs
 SLACK = 1e-9
 """The part of a capacity by which a sum of shares may exceed it: such sums are not exact."""
 
+_FASTER = 1.5  # how much faster a free shape must be for a running job to move there
+_SHARE = 0.01  # the least part of an accelerator worth looking at
 _THRIFT = 0.5  # of a worker's speed in the smallest gang of a group, below which more workers are wasted
 
 
@@ -162,6 +164,16 @@ class Filling:
         for resource, taken in enumerate(self.need(row, shape)):
             left[resource] -= taken
 
+    def take(self, row: int) -> None:
+        """What a job was given is free again."""
+        self._return(row, int(self.shape[row]))
+        self.shape[row] = WAITING
+
+    def _return(self, row: int, shape: int) -> None:
+        left = self.free[self.cluster.shape_group[shape]]
+        for resource, back in enumerate(self.need(row, shape)):
+            left[resource] += back
+
     def start(self, row: int) -> bool:
         """Give a job the fastest shape that fits; False where none does."""
         shapes = self.fitting(row)
@@ -181,6 +193,25 @@ class Filling:
             taken = need[keeping[group == index]].sum(axis=0)
             left[:] = [each - gone for each, gone in zip(left, taken.tolist(), strict=True)]
         self._one_by_one(order[settled:], need, least[settled:])
+
+    def improve(self, order: Ints) -> None:
+        """In this order, let jobs that kept their shape move to a much faster one that nobody took."""
+        kept = order[(self.shape[order] != WAITING) & (self.shape[order] == self.own[order])]
+        groups = zip(self.cluster.groups, self.free, strict=True)
+        unfilled = np.array([not group.gpus or left[0] >= _SHARE for group, left in groups], dtype=bool)
+        shapes = np.flatnonzero(unfilled[self.cluster.shape_group])
+        if not len(kept) or not len(shapes):
+            return
+        least = _FASTER * self.jobs.speed[kept, self.own[kept]]
+        for row in kept[self.jobs.speed[np.ix_(kept, shapes)].max(axis=1) >= least].tolist():
+            before = int(self.own[row])
+            better = [shape for shape in self.fitting(row) if self._faster(row, shape, before)]
+            if better:
+                self.give(row, better[0])
+                self._return(row, before)
+
+    def _faster(self, row: int, shape: int, than: int) -> bool:
+        return bool(self.jobs.speed[row, shape] >= _FASTER * self.jobs.speed[row, than])
 
     def _least(self, rows: Ints) -> Floats:
         """The fewest workers each waiting job could have in each group, infinite where it cannot be there."""

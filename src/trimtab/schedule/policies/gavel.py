@@ -120,7 +120,7 @@ def _solved(jobs: Jobs, cluster: Cluster, choices: Choices, gain: Floats, fair: 
         matrices.append(at_least)
         limits.append(np.zeros(count))
         goal = np.concatenate((-value * 1e-6 / pairs, [-1.0]))
-    solution = linprog(goal, vstack(matrices).tocsr(), np.concatenate(limits), method="highs")
+    solution = linprog(goal, vstack(matrices).tocsr(), np.concatenate(limits), method="highs-ipm")
     if solution.x is None:
         return share
     found = np.clip(solution.x[:pairs], 0.0, 1.0)

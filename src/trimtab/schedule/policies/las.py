@@ -40,6 +40,7 @@ class Las:
         queue = self._queue(jobs, previous, clock.now())
         order = np.lexsort((jobs.submitted, queue))
         filling.fill(order)
+        filling.improve(order)
         return Allocation(
             filling.shape, order, Reasons(filling.shape, order, filling.possible, "attained service")
         )

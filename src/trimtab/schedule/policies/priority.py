@@ -39,6 +39,7 @@ class PriorityQueues:
         level = self._level(jobs, previous, clock.now())
         order = np.lexsort((jobs.submitted, ~filling.running, -level))
         filling.fill(order)
+        filling.improve(order)
         return Allocation(filling.shape, order, Reasons(filling.shape, order, filling.possible, "priority"))
 
     def _level(self, jobs: Jobs, previous: Allocation, now: float) -> Floats:

@@ -31,6 +31,7 @@ class Srtf:
         left = np.where(filling.running, self.settings.keep * left, left)
         order = np.argsort(left, kind="stable")
         filling.fill(order)
+        filling.improve(order)
         return Allocation(
             filling.shape, order, Reasons(filling.shape, order, filling.possible, "remaining time")
         )

@@ -82,7 +82,7 @@ class TimeShares:
     def _follow(
         self, jobs: Jobs, cluster: Cluster, previous: Allocation, now: float
     ) -> tuple[Floats, Floats, Floats]:
-        """Shares, seconds received since they were computed, seconds owed from before; (jobs, groups) each."""
+        """Shares, seconds received since they were computed, seconds owed from before; (jobs, groups)."""
         count = len(cluster.groups)
         if self._known is None:
             self._known = Remembered(3 * count)
