@@ -1,0 +1,170 @@
+"""Where jobs stand, written down: each change of state is one transaction with its entries in the ledger."""
+
+import logging
+from dataclasses import replace
+
+from trimtab.core import Decision, Estimate, Outcome, Scalar
+from trimtab.schedule.cluster import Group
+from trimtab.schedule.loop.accounting import accelerators, closed, done, told_progress
+from trimtab.schedule.loop.entries import decision, outcome
+from trimtab.schedule.loop.fleet import Fleet
+from trimtab.schedule.loop.history import History
+from trimtab.schedule.loop.places import JobFiles
+from trimtab.schedule.loop.speeds import speeds_of
+from trimtab.schedule.submission import Submission, submission_of
+from trimtab.store import JobRecord, JobRun, JobState, Part, Store
+
+log = logging.getLogger(__name__)
+
+
+class Book:
+    """Writes what happens to jobs; `changes` counts. Raises OutdatedError where somebody else was quicker."""
+
+    def __init__(self, store: Store, policy: str) -> None:
+        self._store = store
+        self._policy = policy
+        self._submissions: dict[str, Submission] = {}
+        self.changes = 0
+        self.history = History(store.jobs.ended())
+        self.fleet = Fleet()
+
+    def submission(self, record: JobRecord) -> Submission:
+        """What was handed in."""
+        if record.id not in self._submissions:
+            self._submissions[record.id] = submission_of(record)
+        return self._submissions[record.id]
+
+    def group(self, record: JobRecord) -> Group | None:
+        """The group its run is in; None where there is none any more."""
+        return next((group for group in self.fleet.groups if group.name == record.run.group), None)
+
+    def intend_start(
+        self,
+        record: JobRecord,
+        group: Group,
+        parts: tuple[Part, ...],
+        reason: str,
+        now: float,
+        estimates: dict[str, Estimate],
+    ) -> JobRecord:
+        """It is going to be launched there: what an engine does after this can be found again by its key."""
+        attempt = record.run.attempt + 1
+        action: dict[str, Scalar] = {
+            "do": "start",
+            "group": group.name,
+            "workers": sum(part.workers for part in parts),
+            "nodes": " ".join(part.node for part in parts),
+            "attempt": attempt,
+        }
+        entry = decision(record, self._policy, action, reason, now, estimates)
+        begun = record.done if self.submission(record).job.checkpoint is not None else 0.0
+        run = replace(
+            record.run,
+            attempt=attempt,
+            parts=parts,
+            group=group.name,
+            run_id="",
+            since=None,
+            began=begun,
+            decision=entry.id,
+            reason=reason,
+        )
+        after = self._change(replace(record, done=begun), JobState.STARTING, run, decision=entry)
+        log.info("%s starts on %s: %s", _named(record), action["nodes"], reason)
+        return after
+
+    def launched(self, record: JobRecord, run_id: str, now: float) -> JobRecord:
+        """An engine has it."""
+        return self._change(record, JobState.STARTING, replace(record.run, run_id=run_id, since=now))
+
+    def started(self, record: JobRecord, at: float) -> JobRecord:
+        """Its workers run."""
+        return self._change(record, JobState.RUNNING, replace(record.run, since=at))
+
+    def intend_stop(self, record: JobRecord, then: JobState, what: str, reason: str, now: float) -> JobRecord:
+        """Its run is going to be ended; `then` it waits again, or is over."""
+        entry = decision(record, self._policy, {"do": what, "group": record.run.group}, reason, now)
+        run = replace(record.run, then=then, reason=reason)
+        after = self._change(record, JobState.STOPPING, run, decision=entry)
+        log.info("%s is stopped (%s): %s", _named(record), what, reason)
+        return after
+
+    def refuse(self, record: JobRecord, reason: str, now: float) -> None:
+        """It will never be run."""
+        entry = decision(record, self._policy, {"do": "refuse"}, reason, now)
+        self._finish(record, JobState.REFUSED, reason, now, entry)
+
+    def ended(self, record: JobRecord, at: float, detail: str) -> None:
+        """Its work is done."""
+        self._finish(record, JobState.ENDED, detail, at)
+
+    def failed(self, record: JobRecord, at: float, detail: str) -> None:
+        """It failed; it is tried again as often as was asked for."""
+        failures = record.run.failures + 1
+        run = replace(record.run, failures=failures)
+        retries = self.submission(record).retries
+        if failures > retries:
+            self._finish(replace(record, run=run), JobState.FAILED, detail, at)
+        else:
+            why = f"failed ({detail}) and is tried again, {failures} of {retries}"
+            self._again(replace(record, run=run), at, why)
+
+    def lost(self, record: JobRecord, at: float, detail: str) -> None:
+        """Nobody knows how it ended: it is run again."""
+        self._again(record, at, f"was lost ({detail}) and is run again")
+
+    def not_launched(self, record: JobRecord, now: float, why: str) -> None:
+        """The place it was to start in is gone: it waits for another."""
+        run = replace(record.run, parts=(), run_id="", since=None, reason=why)
+        self._change(record, JobState.WAITING, run)
+
+    def stopped(self, record: JobRecord, at: float, said: str) -> None:
+        """The run that was to be ended has."""
+        reason = f"{record.run.reason}; {said}" if said else record.run.reason
+        if record.run.then is JobState.WAITING:
+            self._again(record, at, reason)
+        else:
+            self._finish(record, record.run.then, reason, at)
+
+    def _change(
+        self,
+        record: JobRecord,
+        state: JobState,
+        run: JobRun,
+        decision: Decision | None = None,
+        outcome: Outcome | None = None,
+    ) -> JobRecord:
+        after = self._store.jobs.change(record, state, run, decision, outcome)
+        self.changes += 1
+        return after
+
+    def _again(self, record: JobRecord, at: float, why: str) -> None:
+        after, entry = self._close(record, at, why)
+        run = replace(after.run, restarts=after.run.restarts + 1, reason=why, parts=(), then=JobState.WAITING)
+        self._change(after, JobState.WAITING, run, outcome=entry)
+        log.info("%s waits again: %s", _named(record), why)
+
+    def _finish(
+        self, record: JobRecord, state: JobState, why: str, at: float, entry: Decision | None = None
+    ) -> None:
+        after, came = self._close(record, at, why)
+        run = replace(after.run, reason=why, ended=at)
+        after = self._change(after, state, run, decision=entry, outcome=came)
+        if state is JobState.ENDED:
+            self.history.learn(after)
+        self._submissions.pop(record.id, None)
+        log.info("%s %s: %s", _named(record), state.value, why)
+
+    def _close(self, record: JobRecord, at: float, why: str) -> tuple[JobRecord, Outcome | None]:
+        """What its run used and did is added up; and what came of the decision to start it."""
+        job, group = self.submission(record).job, self.group(record)
+        told = told_progress(JobFiles.of(record.id).progress)
+        speeds = speeds_of(job, {**self.history.rates(record.application), **record.run.rates})
+        work = done(record, speeds, group.accelerator if group else "", at, told)
+        price = group.price / max(1, group.gpus) * accelerators(job, record.run) if group else 0.0
+        came = outcome(record, at, price, why)
+        return replace(record, done=work, run=closed(job, record, at, group, told)), came
+
+
+def _named(record: JobRecord) -> str:
+    return f"job {record.id} ({record.name})"
