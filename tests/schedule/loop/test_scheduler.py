@@ -1,0 +1,302 @@
+"""The loop with an engine in memory: who starts, ends, waits, is stopped; and a crash at every step."""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from trimtab.core import BadInputError, Launch, Node, StorageError
+from trimtab.schedule import Submission
+from trimtab.schedule.loop import JobFiles, Scheduler
+from trimtab.schedule.policies import policy
+from trimtab.store import JobState, Store
+
+Submit = Callable[..., Submission]
+MakeEngine = Callable[..., Any]
+MakeScheduler = Callable[..., Scheduler]
+
+
+def states(store: Store) -> dict[str, str]:
+    return {record.id: record.state.value for record in store.jobs.list()}
+
+
+def until(holds: Callable[[], object], act: Callable[[], object] = lambda: None) -> None:
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline
+        act()
+        time.sleep(0.01)
+
+
+def test_jobs_start_where_there_is_room_and_others_follow(
+    store: Store, submit: Submit, memory_engine: MakeEngine, scheduler: MakeScheduler
+) -> None:
+    engine = memory_engine()
+    loop = scheduler(engine)
+    submit("a", "resources: {gpus: 2, cpus: 2, memory: 1GiB}\nenvironment: {A: b}")
+    submit("b", "resources: {gpus: 2}")
+    submit("c", "resources: {gpus: 1}")
+    loop.step()
+    loop.step()
+    assert states(store) == {"a": "running", "b": "running", "c": "waiting"}
+    first = engine.launches[0]
+    assert (first.key, first.workers, first.gpus, first.cpus, first.memory) == ("a-1", 2, 1.0, 2.0, 2.0**30)
+    assert {"A": "b", "TRIMTAB_JOB": "a", "TRIMTAB_ATTEMPT": "1"}.items() <= first.environment.items()
+    assert {len(launch.parts) for launch in engine.launches} == {1}
+    assert engine.launches[0].parts != engine.launches[1].parts
+    assert store.jobs.get("c").outlook.why
+    engine.end("run-a-1")
+    loop.step()
+    loop.step()
+    assert states(store) == {"a": "ended", "b": "running", "c": "running"}
+    (start,) = [d for d in store.ledger.list(kind="schedule") if d.subject == "a (a)"]
+    assert start.action["do"] == "start"
+    assert start.action["workers"] == 2
+    assert [o.note for o in store.ledger.outcomes(start.id)] == ["status 0"]
+
+
+def test_a_failed_job_is_tried_again_as_often_as_asked_and_a_lost_one_always(
+    store: Store, submit: Submit, memory_engine: MakeEngine, scheduler: MakeScheduler
+) -> None:
+    engine = memory_engine()
+    loop = scheduler(engine)
+    submit("a", "retries: 1")
+    submit("b")
+    for attempt, what in ((1, "lost"), (2, "failed"), (3, "lost"), (4, "failed")):
+        loop.step()
+        engine.end(f"run-a-{attempt}", what, "status 3")
+        if attempt == 1:
+            engine.end("run-b-1", "failed", "status 7")
+        loop.step()
+    assert states(store) == {"a": "failed", "b": "failed"}
+    assert store.jobs.get("a").run.reason == "status 3"
+    assert engine.keys() == ["a-1", "b-1", "a-2", "a-3", "a-4"]
+
+
+def test_what_cannot_be_started_fails_with_the_engines_sentence_and_no_node_is_no_failure(
+    store: Store, submit: Submit, memory_engine: MakeEngine, scheduler: MakeScheduler
+) -> None:
+    engine = memory_engine()
+    submit("a", "pass: [NO_SUCH_VARIABLE_HERE]")
+    scheduler(engine).step()
+    assert store.jobs.get("a").state is JobState.FAILED
+    assert "NO_SUCH_VARIABLE_HERE is to be passed on" in store.jobs.get("a").run.reason
+
+    def refuse(launch: Launch) -> str:
+        raise BadInputError("there is no command")
+
+    submit("b")
+    engine.launch = refuse
+    scheduler(engine).step()
+    assert store.jobs.get("b").run.reason == "it cannot be started: there is no command"
+
+
+def test_an_engine_that_disappears_leaves_everything_as_it_is(
+    store: Store,
+    submit: Submit,
+    memory_engine: MakeEngine,
+    scheduler: MakeScheduler,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    engine = memory_engine()
+    submit("a")
+    end = threading.Event()
+    thread = threading.Thread(target=scheduler(engine).run, args=(end,))
+    thread.start()
+    try:
+        until(lambda: states(store) == {"a": "running"})
+        engine.away = True
+        submit("b")
+        until(lambda: "nothing is decided for now: the engine does not answer" in caplog.text)
+        time.sleep(0.5)
+        assert states(store) == {"a": "running", "b": "waiting"}
+        assert caplog.text.count("does not answer") == 1
+        engine.end("run-a-1")
+        engine.away = False
+        until(lambda: states(store) == {"a": "ended", "b": "running"})
+        assert "decisions go on" in caplog.text
+    finally:
+        end.set()
+        thread.join()
+
+
+def test_a_run_the_engine_has_forgotten_is_run_again(
+    store: Store, submit: Submit, memory_engine: MakeEngine, scheduler: MakeScheduler
+) -> None:
+    engine = memory_engine()
+    loop = scheduler(engine)
+    submit("a")
+    loop.step()
+    engine.over.add("run-a-1")
+    for _ in range(5):
+        loop.step()
+    assert engine.keys() == ["a-1", "a-2"]
+
+
+def test_a_cancelled_job_stops_and_is_not_asked_to_save(
+    store: Store, submit: Submit, memory_engine: MakeEngine, scheduler: MakeScheduler
+) -> None:
+    engine = memory_engine()
+    loop = scheduler(engine)
+    submit("a", "checkpoint: USR1")
+    loop.step()
+    loop.step()
+    running = store.jobs.get("a")
+    store.jobs.change(running, JobState.STOPPING, replace(running.run, then=JobState.CANCELLED))
+    until(lambda: states(store) == {"a": "cancelled"}, loop.step)
+    assert engine.signals == []
+    assert engine.running() == {}
+
+
+def test_a_job_of_higher_class_takes_the_place_of_one_that_saves_and_goes_on_later(
+    store: Store, submit: Submit, memory_engine: MakeEngine, scheduler: MakeScheduler
+) -> None:
+    engine = memory_engine(Node("n", 8.0, 2.0**34, "T4", 1))
+    loop = scheduler(engine, "priority")
+    submit("low", "priority: low\nresources: {gpus: 1}\ncheckpoint: {signal: USR2, seconds: 20}")
+    loop.step()
+    loop.step()
+    submit("high", "priority: urgent\nresources: {gpus: 1}")
+    until(lambda: engine.signals == [("run-low-1", "USR2")], loop.step)
+    assert states(store) == {"low": "stopping", "high": "waiting"}
+    assert engine.keys() == ["low-1"]
+    JobFiles.of("low").saved.touch()
+    until(lambda: states(store) == {"low": "waiting", "high": "running"}, loop.step)
+    engine.end("run-high-1")
+    until(lambda: states(store) == {"low": "running", "high": "ended"}, loop.step)
+    assert engine.keys() == ["low-1", "high-1", "low-2"]
+    assert store.jobs.get("low").run.restarts == 1
+    assert [d.action["do"] for d in store.ledger.list() if d.subject == "low (low)"] == [
+        "start",
+        "preempt",
+        "start",
+    ]
+
+
+def test_a_job_that_ends_by_itself_while_it_is_to_be_stopped_has_ended(
+    store: Store, submit: Submit, memory_engine: MakeEngine, scheduler: MakeScheduler
+) -> None:
+    engine = memory_engine(Node("n", 8.0, 2.0**34, "T4", 1))
+    loop = scheduler(engine, "priority")
+    submit("low", "priority: low\nresources: {gpus: 1}\ncheckpoint: {seconds: 20}")
+    loop.step()
+    loop.step()
+    submit("high", "priority: urgent\nresources: {gpus: 1}")
+    until(lambda: engine.signals, loop.step)
+    engine.end("run-low-1")
+    until(lambda: states(store) == {"low": "ended", "high": "running"}, loop.step)
+
+
+def test_a_job_that_ignores_its_signal_is_stopped_after_the_bound_and_said_so(
+    store: Store, submit: Submit, memory_engine: MakeEngine, scheduler: MakeScheduler
+) -> None:
+    engine = memory_engine(Node("n", 8.0, 2.0**34, "T4", 1))
+    loop = scheduler(engine, "priority")
+    submit("low", "priority: low\nresources: {gpus: 1}\ncheckpoint: {seconds: 0.1}")
+    loop.step()
+    loop.step()
+    submit("high", "priority: urgent\nresources: {gpus: 1}")
+    until(lambda: states(store)["high"] == "running", loop.step)
+    assert "did not say within 200 ms of USR1 that it had saved" in store.jobs.get("low").run.reason
+
+
+def test_a_budget_that_is_spent_ends_a_job(store: Store, submit: Submit, memory_engine: MakeEngine) -> None:
+    engine = memory_engine()
+    loop = Scheduler(store, engine, policy("fifo"), "fifo", prices={"t4": 1e6})
+    submit("a", "resources: {gpus: 1}\nbudget: $0.01")
+    until(lambda: states(store) == {"a": "failed"}, loop.step)
+    record = store.jobs.get("a")
+    assert "its budget of $0.0100 is spent" in record.run.reason
+    assert record.run.spent > 0.01
+
+
+class Crash(BaseException):
+    """The plug is pulled."""
+
+
+class Crashing:
+    """Counts calls of what changes the world or the store, and pulls the plug before or after one of them."""
+
+    def __init__(self, at: int, after: bool) -> None:
+        self.left, self.after, self.happened = at, after, False
+
+    def around(self, act: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*given: Any, **named: Any) -> Any:
+            self.left -= 1
+            if self.left == 0 and not self.after:
+                self.happened = True
+                raise Crash
+            answer = act(*given, **named)
+            if self.left == 0:
+                self.happened = True
+                raise Crash
+            return answer
+
+        return call
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_crash_at_any_step_loses_no_job_and_runs_none_twice(
+    store: Store,
+    submit: Submit,
+    memory_engine: MakeEngine,
+    scheduler: MakeScheduler,
+    monkeypatch: pytest.MonkeyPatch,
+    after: bool,
+) -> None:
+    at, happened = 0, True
+    while happened:
+        at += 1
+        names = [f"{'b' if after else 'a'}{at}x{n}" for n in range(3)]
+        for name in names:
+            submit(name, "resources: {gpus: 2}\nretries: 1")
+        engine, crashing = memory_engine(), Crashing(at, after)
+        with monkeypatch.context() as patch:
+            patch.setattr(store.jobs, "change", crashing.around(store.jobs.change))
+            patch.setattr(engine, "launch", crashing.around(engine.launch))
+            patch.setattr(engine, "watch", crashing.around(engine.watch))
+            loop = scheduler(engine)
+            for _ in range(40):
+                try:
+                    loop.step()
+                except Crash:
+                    loop = scheduler(engine)
+                for run_id, key in engine.running().items():
+                    failed = key == f"{names[0]}-1"
+                    engine.end(run_id, "failed" if failed else "ended", "status 1" if failed else "status 0")
+                if not store.jobs.active() and not engine.untold:
+                    break
+        assert {states(store)[name] for name in names} == {"ended"}
+        assert sorted(engine.keys()) == sorted([f"{names[0]}-2", *(f"{name}-1" for name in names)])
+        happened = crashing.happened
+    assert at > 15
+
+
+def test_a_store_that_fails_in_the_middle_of_a_launch_is_asked_again(
+    store: Store,
+    submit: Submit,
+    memory_engine: MakeEngine,
+    scheduler: MakeScheduler,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine = memory_engine()
+    loop = scheduler(engine)
+    submit("a")
+    change, calls = store.jobs.change, list[int]()
+
+    def fail_once(*given: Any, **named: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 2:
+            raise StorageError("the disk is full")
+        return change(*given, **named)
+
+    monkeypatch.setattr(store.jobs, "change", fail_once)
+    loop.step()
+    engine.end("run-a-1")
+    assert store.jobs.get("a").run.run_id == ""
+    loop.step()
+    assert states(store) == {"a": "ended"}
+    assert engine.keys() == ["a-1"]
