@@ -24,9 +24,9 @@ def most_workers(jobs: Jobs, cluster: Cluster, rows: Ints) -> Floats:
         for column, room in enumerate((group.gpus, group.cpus, group.memory)):
             need = demand[:, column]
             if need.any():
-                with np.errstate(divide="ignore"):
-                    np.minimum(most[:, index], np.floor(room / need + SLACK), out=most[:, index])
-        most[:, index] *= group.nodes
+                each = np.divide(room, need, out=np.full(len(rows), np.inf), where=need > 0)
+                np.minimum(most[:, index], np.floor(each + SLACK), out=most[:, index])
+        most[:, index] = most[:, index] * group.nodes if group.nodes else 0.0
     shared = np.flatnonzero((demand[:, 0] > 0) & (demand[:, 0] < 1))
     if len(shared):
         whole = np.array([group.nodes * group.gpus for group in cluster.groups])
@@ -248,7 +248,7 @@ class Filling:
         own = self.own[rows].tolist()
         group = self.cluster.shape_group.tolist()
         taken = need[rows].tolist()
-        fewest = (least * np.maximum(self.demand[rows, :1], SLACK)).tolist()
+        fewest = (np.where(np.isfinite(least), self.demand[rows, :1], 1.0) * least).tolist()
         for index, row in enumerate(rows.tolist()):
             if own[index] != WAITING:
                 left, (gpus, cpus, memory) = self.free[group[own[index]]], taken[index]
