@@ -119,6 +119,8 @@ class RayEngine:
         jobs = self._cluster.jobs() if runs else {}
         for run, _ in runs:
             yield from run.tell(self._news(run, jobs.get(_job_id(run))))
+            if FINAL & set(run.told):
+                self._forget_orders(run, jobs)
 
     def running(self) -> Mapping[str, str]:
         """Ids of the runs that have not ended, with their keys; also those of an earlier Trimtab."""
@@ -170,7 +172,12 @@ class RayEngine:
         if not self._over_within(messenger, _ORDER_WITHIN):
             self._cluster.stop(messenger)
             raise TrimtabError(f"the run {run.id} cannot be reached on its node now; try again")
-        self._cluster.forget(messenger)
+
+    def _forget_orders(self, run: KeptRun, jobs: Mapping[str, RayJob]) -> None:
+        for each in jobs.values():
+            if each.over and each.id.startswith(f"{_job_id(run)}-order-"):
+                with contextlib.suppress(RayError):  # it stays on a list in a dashboard, no more
+                    self._cluster.forget(each.id)
 
     def _over_within(self, job_id: str, seconds: float) -> bool:
         until = self._clock.monotonic() + seconds
@@ -200,9 +207,9 @@ class RayEngine:
         elif end is not None:
             yield EngineEvent(run.id, end["time"], end["what"], one_line(end["detail"]))
         elif (job.exit_code is None and job.error in _DIED) or (job.exit_code or 0) < 0:
-            yield from self._unless_patient(run, one_line(job.message)[:300] or "its driver died")
+            yield from self._unless_patient(run, _first_sentence(job.message) or "its driver died")
         else:
-            why = one_line(job.message)[:300] or f"its driver ended with status {job.exit_code}"
+            why = _first_sentence(job.message) or f"its driver ended with status {job.exit_code}"
             yield EngineEvent(run.id, job.end or self._clock.now(), "failed", why)
 
     def _unless_patient(self, run: KeptRun, why: str) -> Iterator[EngineEvent]:
@@ -219,6 +226,10 @@ class RayEngine:
         output, notes = split_notes(self._cluster.output(_job_id(run)), secret.word if secret else "")
         write_whole(run.log, output)
         return notes
+
+
+def _first_sentence(text: str) -> str:
+    return one_line(text).split(". ")[0][:300]
 
 
 def _job_id(run: KeptRun) -> str:
