@@ -12,10 +12,13 @@ from trimtab.cli.calibrate import calibrate
 from trimtab.cli.catalog import catalog_app
 from trimtab.cli.collect import collect_app
 from trimtab.cli.decisions import decisions, outcome
+from trimtab.cli.jobs import cancel, jobs, logs, queue
 from trimtab.cli.models import models_app
 from trimtab.cli.predict import predict
 from trimtab.cli.profile import profile
 from trimtab.cli.recommend import recommend
+from trimtab.cli.submit import submit
+from trimtab.cli.tenants import tenants_app
 from trimtab.cli.up import token, up
 from trimtab.cli.warning import warn
 from trimtab.core import TrimtabError
@@ -51,6 +54,12 @@ app.command()(recommend)
 app.command()(predict)
 app.command()(decisions)
 app.command()(outcome)
+app.command()(submit)
+app.command()(jobs)
+app.command()(queue)
+app.command()(logs)
+app.command()(cancel)
+app.add_typer(tenants_app, name="tenants")
 app.add_typer(agent_app, name="agent")
 app.command()(up)
 app.command()(token)

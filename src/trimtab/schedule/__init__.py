@@ -1,6 +1,7 @@
 """Who runs next, and where? Policies, the queue, and a simulator to try them in."""
 
 from trimtab.schedule.allocation import WAITING, Allocation, SchedulingPolicy
+from trimtab.schedule.borrowing import WithQuotas
 from trimtab.schedule.checkpointing import (
     NODE_LOSSES,
     ExpectedRun,
@@ -14,10 +15,26 @@ from trimtab.schedule.checkpointing import (
     young_interval,
 )
 from trimtab.schedule.cluster import Cluster, Group, Market, Shape, usual_shapes
+from trimtab.schedule.fields import require_name
 from trimtab.schedule.job import Checkpoint, DataSet, Job, Priority, Worker
 from trimtab.schedule.job_file import parse_jobs, read_job_file
 from trimtab.schedule.jobs import Jobs
+from trimtab.schedule.kinds import kind_of
 from trimtab.schedule.locality import DISTANCES, Distance, Fetch, Tier, fetch, tier_between
+from trimtab.schedule.loop import (
+    NOTE,
+    Fleet,
+    JobFiles,
+    LoopSettings,
+    Running,
+    Scheduler,
+    cancel_job,
+    hand_in,
+    impossible,
+    only_scheduler,
+    refuse_impossible,
+    running_scheduler,
+)
 from trimtab.schedule.overcommit import (
     CPU_OVERCOMMIT,
     MEMORY_OVERCOMMIT,
@@ -29,6 +46,8 @@ from trimtab.schedule.overcommit import (
     promisable,
     reclaim,
 )
+from trimtab.schedule.policies import POLICIES, policy
+from trimtab.schedule.quota import Quotas
 from trimtab.schedule.submission import Submission, submission_of
 from trimtab.schedule.traces import ANY_KIND, Trace, read_trace, read_traces
 
@@ -38,6 +57,8 @@ __all__ = [
     "DISTANCES",
     "MEMORY_OVERCOMMIT",
     "NODE_LOSSES",
+    "NOTE",
+    "POLICIES",
     "WAITING",
     "Allocation",
     "Checkpoint",
@@ -46,21 +67,29 @@ __all__ = [
     "Distance",
     "ExpectedRun",
     "Fetch",
+    "Fleet",
     "Group",
     "Job",
+    "JobFiles",
     "Jobs",
+    "LoopSettings",
     "Market",
     "Occupant",
     "Overcommit",
     "Priority",
+    "Quotas",
     "Reclaimed",
     "Refuge",
+    "Running",
+    "Scheduler",
     "SchedulingPolicy",
     "Shape",
     "Submission",
     "Tier",
     "Trace",
+    "WithQuotas",
     "Worker",
+    "cancel_job",
     "common_peak",
     "daly_interval",
     "efficiency",
@@ -68,14 +97,22 @@ __all__ = [
     "expected_run",
     "fetch",
     "gang_rate",
+    "hand_in",
+    "impossible",
+    "kind_of",
     "latest_switch",
     "must_leave_spot",
+    "only_scheduler",
     "parse_jobs",
+    "policy",
     "promisable",
     "read_job_file",
     "read_trace",
     "read_traces",
     "reclaim",
+    "refuse_impossible",
+    "require_name",
+    "running_scheduler",
     "submission_of",
     "tier_between",
     "usual_shapes",

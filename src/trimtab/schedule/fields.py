@@ -153,6 +153,15 @@ class Fields:
         return amount
 
 
+def require_name(name: str, whose: str) -> str:
+    """The name, which must be one that a job file could hold."""
+    if not _NAME.fullmatch(name):
+        raise BadInputError(
+            f'"{one_line(name):.60}" cannot be the name of {whose}; use letters, digits, dots and hyphens'
+        )
+    return name
+
+
 def positive(where: str, value: Any) -> float:
     """A number above zero."""
     amount = math.nan if _flag(value) else _plain(str(value))

@@ -2,10 +2,12 @@
 
 from trimtab.schedule.loop.fleet import Fleet
 from trimtab.schedule.loop.history import Asked, History, Left
+from trimtab.schedule.loop.only import only_scheduler
 from trimtab.schedule.loop.places import JobFiles
 from trimtab.schedule.loop.possible import impossible, refuse_impossible
 from trimtab.schedule.loop.scheduler import NOTE, Scheduler
 from trimtab.schedule.loop.settings import LoopSettings
+from trimtab.schedule.loop.wishes import Running, cancel_job, hand_in, running_scheduler
 
 __all__ = [
     "NOTE",
@@ -15,7 +17,12 @@ __all__ = [
     "JobFiles",
     "Left",
     "LoopSettings",
+    "Running",
     "Scheduler",
+    "cancel_job",
+    "hand_in",
     "impossible",
+    "only_scheduler",
     "refuse_impossible",
+    "running_scheduler",
 ]

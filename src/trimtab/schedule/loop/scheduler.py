@@ -20,6 +20,7 @@ from trimtab.core import (
 )
 from trimtab.core.units import format_money
 from trimtab.schedule.allocation import SchedulingPolicy
+from trimtab.schedule.borrowing import WithQuotas
 from trimtab.schedule.loop.accounting import spent, told_progress
 from trimtab.schedule.loop.acting import Plan, plan_of
 from trimtab.schedule.loop.book import Book
@@ -31,6 +32,7 @@ from trimtab.schedule.loop.places import JobFiles
 from trimtab.schedule.loop.settings import LoopSettings
 from trimtab.schedule.loop.stopping import Stops
 from trimtab.schedule.loop.view import View, is_placed, row_of, view_of
+from trimtab.schedule.quota import Quotas
 from trimtab.store import JobRecord, JobState, OutdatedError, Store
 
 NOTE = "scheduler"
@@ -120,11 +122,17 @@ class Scheduler:
         self._close_stops(over)
         self._check()
         view = self._view(now)
-        allocation = self._policy.allocate(view.jobs, view.cluster, view.previous, self._clock)
+        policy = self._with_quotas()
+        allocation = policy.allocate(view.jobs, view.cluster, view.previous, self._clock)
         plan = plan_of(view, allocation, self._book.fleet, self._jobs, self._book.submission)
         self._act(view, plan, now)
         self._store.jobs.note(*outlooks(view, allocation, plan, now))
         self._stopping = sum(record.state is JobState.STOPPING for record in self._current())
+
+    def _with_quotas(self) -> SchedulingPolicy:
+        """The policy, within what tenants are guaranteed and limited to now."""
+        tenants = self._store.tenants.list()
+        return WithQuotas(self._policy, Quotas(tenants)) if tenants else self._policy
 
     def _reread(self) -> None:
         self._seen = self._book.changes

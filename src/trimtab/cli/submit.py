@@ -1,0 +1,49 @@
+"""`trimtab submit`: hand in jobs."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def submit(
+    file: Annotated[Path, typer.Argument(help="A YAML file with one or more jobs.", show_default=False)],
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Instead of what the file says: resources.gpus=4."),
+    ] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option("--engine", help="Check against this engine's nodes, not those the scheduler last saw."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the jobs, and submit none.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the jobs as JSON.")] = False,
+) -> None:
+    """Submit the jobs of a file; `trimtab up` runs them.
+
+    A job needs a `name` and a `command`. It may say how many accelerators of which kinds it wants
+    (`resources: {gpus: 2..16, accelerators: [a100, t4]}`), its tenant, priority, deadline, how it saves its
+    work, and more: see docs/schedule.md. What no node could ever run is refused, with what would be possible.
+    """
+    from trimtab.core import RealClock, to_plain
+    from trimtab.engines import engine as open_engine
+    from trimtab.schedule import Fleet, hand_in, read_job_file, running_scheduler
+    from trimtab.store import open_store
+
+    clock = RealClock()
+    jobs = read_job_file(file, settings or ())
+    with open_store() as store:
+        scheduler = running_scheduler(store, clock)
+        groups = Fleet.of(open_engine(engine).nodes()).groups if engine else scheduler.groups
+        records = hand_in(store, jobs, groups, clock, keep=not dry_run)
+    if as_json:
+        print(json.dumps([to_plain(record) for record in records]))
+        return
+    for record in records:
+        if dry_run:
+            typer.echo(f"{record.name} could be submitted")
+        else:
+            typer.echo(f"job {record.id} ({record.name}) waits; trimtab queue {record.id}")
+    if not scheduler.there and not dry_run:
+        typer.echo("no scheduler is running on this store; start one with trimtab up", err=True)

@@ -1,0 +1,66 @@
+"""What people ask of the scheduler through the store: run this, end that."""
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from trimtab.core import BadInputError, Clock, from_plain
+from trimtab.schedule.cluster import Group
+from trimtab.schedule.loop.possible import refuse_impossible
+from trimtab.schedule.loop.scheduler import NOTE
+from trimtab.schedule.submission import Submission
+from trimtab.store import JobRecord, JobState, OutdatedError, Store
+
+_SILENCE = 60.0  # s without a round after which a scheduler counts as gone
+_TRIES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What a scheduler last said about itself; `there` says that it was a moment ago."""
+
+    engine: str = ""
+    policy: str = ""
+    groups: tuple[Group, ...] = ()
+    there: bool = False
+
+
+def running_scheduler(store: Store, clock: Clock) -> Running:
+    """The scheduler of this store, as far as anybody knows."""
+    note = store.notes.get(NOTE)
+    if note is None:
+        return Running()
+    groups = tuple(from_plain(Group, each, "the scheduler's group") for each in note.body.get("groups", ()))
+    engine, policy = (str(note.body.get(name, "")) for name in ("engine", "policy"))
+    return Running(engine, policy, groups, clock.now() - note.time < _SILENCE)
+
+
+def hand_in(
+    store: Store, submissions: Sequence[Submission], groups: Sequence[Group], clock: Clock, keep: bool = True
+) -> tuple[JobRecord, ...]:
+    """Submit jobs: all, or none where one is impossible on these groups. `keep` False only checks."""
+    if groups:
+        for submission in submissions:
+            refuse_impossible(submission.job, groups)
+    now = clock.now()
+    records = tuple(each.named(secrets.token_hex(4), now).record() for each in submissions)
+    if keep:
+        store.jobs.submit(records)
+    return records
+
+
+def cancel_job(store: Store, id: str, clock: Clock) -> JobRecord:
+    """Ask for a job's end: at once where it waits, by the scheduler where it runs; the job as it is then."""
+    for _ in range(_TRIES):
+        record = store.jobs.get(id)
+        if record.state.final:
+            raise BadInputError(f"job {record.id} ({record.name}) is over already: {record.state.value}")
+        try:
+            if record.state is JobState.WAITING:
+                run = replace(record.run, ended=clock.now(), reason="cancelled before it was started")
+                return store.jobs.change(record, JobState.CANCELLED, run)
+            run = replace(record.run, then=JobState.CANCELLED, reason="cancelled")
+            return store.jobs.change(record, JobState.STOPPING, run)
+        except OutdatedError:
+            continue
+    raise OutdatedError(f"job {id} changes all the time; try again")
