@@ -15,8 +15,9 @@ import pytest
 import yaml
 
 from trimtab.core import BadInputError, MissingDependencyError
+from trimtab.engines import KubernetesError, core_api
 from trimtab.kernel import Hierarchy, LimitedGroup
-from trimtab.resize import Agent, KubernetesError, PodWatch, Pool, Selector, core_api, kubernetes_find
+from trimtab.resize import Agent, PodWatch, Pool, Selector, kubernetes_find
 
 MIB = 2**20
 UID = "8dbc56b6-a1f5-4a0d-b2e1-0c3d9f6f2c11"

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trimtab.core import BadInputError, NotFoundError, SimulatedClock, TrimtabError
-from trimtab.resize import ContainerSize, KubernetesError, resize_pod
+from trimtab.engines import KubernetesError
+from trimtab.resize import ContainerSize, resize_pod
 
 MIB = 2**20
 SIZE = ContainerSize(cpu_request=0.1, cpu_limit=0.25, memory_limit=64.0 * MIB)

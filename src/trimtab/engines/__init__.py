@@ -2,7 +2,22 @@
 
 from trimtab.engines.engine import ENGINES, engine
 from trimtab.engines.jobfiles import job_file, targets
+from trimtab.engines.kubernetes_api import KubernetesError, called, core_api
+from trimtab.engines.kubernetes_watch import ObjectWatch
 from trimtab.engines.launch import launch_of
 from trimtab.engines.local import LocalEngine
+from trimtab.engines.ray import RayEngine
 
-__all__ = ["ENGINES", "LocalEngine", "engine", "job_file", "launch_of", "targets"]
+__all__ = [
+    "ENGINES",
+    "KubernetesError",
+    "LocalEngine",
+    "ObjectWatch",
+    "RayEngine",
+    "called",
+    "core_api",
+    "engine",
+    "job_file",
+    "launch_of",
+    "targets",
+]

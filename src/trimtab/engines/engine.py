@@ -4,9 +4,11 @@ from collections.abc import Callable, Mapping
 
 from trimtab.core import Engine, NotFoundError
 from trimtab.engines.local import LocalEngine
+from trimtab.engines.ray import RayEngine
 
 ENGINES: Mapping[str, Callable[[str], Engine]] = {
     "local": LocalEngine,
+    "ray": RayEngine,
 }
 """Each is made from what comes after `://` in its address."""
 

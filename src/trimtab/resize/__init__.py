@@ -5,7 +5,7 @@ from trimtab.resize.controller import Controller, Limits
 from trimtab.resize.discovery import Discovery, containers
 from trimtab.resize.journal import Journal
 from trimtab.resize.kubelet import KubeletGroup, kubelet_group
-from trimtab.resize.kubernetes import KubernetesError, PodWatch, core_api, kubernetes_find
+from trimtab.resize.kubernetes import PodWatch, kubernetes_find
 from trimtab.resize.memory import MemorySettings, granted, reclaimed, urgently_reclaimed
 from trimtab.resize.metrics import exposition, metrics_server
 from trimtab.resize.node import Node
@@ -46,7 +46,6 @@ __all__ = [
     "Grant",
     "Journal",
     "KubeletGroup",
-    "KubernetesError",
     "Limits",
     "MemorySettings",
     "Node",
@@ -61,7 +60,6 @@ __all__ = [
     "VpaSettings",
     "Wishes",
     "containers",
-    "core_api",
     "exposition",
     "fair_limits",
     "floors_within",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trimtab.core import BadInputError, Clock, NotFoundError, RealClock, TrimtabError
-from trimtab.resize.kubernetes import KubernetesError, called, core_api
+from trimtab.engines import KubernetesError, called, core_api
 
 _PATCH = "application/strategic-merge-patch+json"  # merges the list of containers by their names
 _FIRST_PAUSE, _LAST_PAUSE = 0.1, 1.0  # s before the next try, doubled each time
