@@ -47,7 +47,7 @@ from trimtab.schedule.overcommit import (
     reclaim,
 )
 from trimtab.schedule.policies import POLICIES, policy
-from trimtab.schedule.quota import Quotas
+from trimtab.schedule.quota import Quotas, jain_index
 from trimtab.schedule.submission import Submission, submission_of
 from trimtab.schedule.traces import ANY_KIND, Trace, read_trace, read_traces
 
@@ -99,6 +99,7 @@ __all__ = [
     "gang_rate",
     "hand_in",
     "impossible",
+    "jain_index",
     "kind_of",
     "latest_switch",
     "must_leave_spot",

@@ -47,12 +47,12 @@ class Edf:
         hard = jobs.hard & np.isfinite(jobs.deadline)
         promised = hard & self._begun(jobs, filling.previous)
         plan = _Plan(filling, due, self.settings.margin)
-        missed = plan.missed(promised)
+        new = np.flatnonzero(hard & ~promised & filling.possible).tolist()
+        missed: set[int] = plan.missed(promised) if new else set()
         refused = {}
-        for row in np.flatnonzero(hard & ~promised & filling.possible).tolist():
-            promised[row] = True
-            now_missed = plan.missed(promised)
-            if now_missed <= missed:
+        for row in new:
+            promised[row] = plan.seconds_alone(row) <= due[row]
+            if promised[row] and plan.missed(promised) <= missed:
                 continue
             promised[row] = False
             refused[row] = plan.sentence(row)
@@ -96,6 +96,10 @@ class _Plan:
         free[group].sort()
         return bool(end <= self._due[row])
 
+    def seconds_alone(self, row: int) -> float:
+        """How long a job takes at least; nothing where that is not known."""
+        return min((seconds for _, _, seconds in self._ways_of(row)), default=0.0)
+
     def _ways_of(self, row: int) -> list[tuple[int, int, float]]:
         if row not in self._ways:
             self._ways[row] = self._find_ways(row)
@@ -119,7 +123,7 @@ class _Plan:
 
     def sentence(self, row: int) -> str:
         """Why a job cannot be promised its deadline."""
-        alone = min((seconds for _, _, seconds in self._ways_of(row)), default=np.inf)
+        alone = self.seconds_alone(row)
         if alone > self._due[row]:
             return f"refused: it takes at least {alone:.0f} s and its deadline is in {self._due[row]:.0f} s"
         return f"refused: with jobs promised before, its deadline in {self._due[row]:.0f} s cannot be met"

@@ -17,6 +17,7 @@ from trimtab.schedule.jobs import Jobs
 from trimtab.schedule.policies.time_shares import Choices, RoundSettings, TimeShares
 
 _OBJECTIVES = ("maxmin", "throughput", "fifo")
+_LITTLE = 1e-6  # how much the mean gain counts beside the smallest
 _TINY = 1e-5  # shares below this are noise of the solver
 
 
@@ -28,6 +29,7 @@ class GavelSettings:
     round_seconds: float = 360.0  # every job counts as having had half of this on each group to begin with
     renew_after: float = 1000.0  # shares are computed anew when jobs come or go, and this long has passed
     one_queue: bool = False  # whether groups are filled together by priority, instead of fastest first
+    anew: bool = True  # whether what was received before counts no more once shares are computed anew
 
 
 @dataclass(slots=True)
@@ -42,7 +44,8 @@ class Gavel:
         s = self.settings
         if s.objective not in _OBJECTIVES:
             raise BadInputError(f'policy gavel: objective is {", ".join(_OBJECTIVES)}, not "{s.objective}"')
-        rounds = RoundSettings(s.round_seconds, s.renew_after, s.one_queue, only_owed=s.objective == "fifo")
+        only_owed = s.objective == "fifo"
+        rounds = RoundSettings(s.round_seconds, s.renew_after, s.one_queue, s.anew, only_owed)
         self._rounds = TimeShares(rounds)
 
     def allocate(self, jobs: Jobs, cluster: Cluster, previous: Allocation, clock: Clock) -> Allocation:
@@ -54,11 +57,11 @@ class Gavel:
         if self.settings.objective == "fifo":
             return self._by_arrival(jobs, cluster, choices)
         if self.settings.objective == "throughput":
-            return _solved(jobs, cluster, choices, choices.speed, 0.0)
+            return _solved(jobs, cluster, choices, choices.speed, fair=False)
         accelerators = cluster.capacity[:, 0]
         even = choices.speed @ (accelerators / max(accelerators.sum(), 1.0))
         gain = choices.workers * choices.speed / np.where(even > 0, even, 1.0)[:, None]
-        return _solved(jobs, cluster, choices, gain, 1.0)
+        return _solved(jobs, cluster, choices, gain, fair=True)
 
     def _by_arrival(self, jobs: Jobs, cluster: Cluster, choices: Choices) -> Floats:
         """All the time on one group for those who come first; nobody passes the first who must wait."""
@@ -93,36 +96,41 @@ def _fastest_first(jobs: Jobs, cluster: Cluster) -> Ints:
     return np.argsort(-(speeds / np.where(best > 0, best, 1.0)[:, None]).sum(axis=0), kind="stable")
 
 
-def _solved(jobs: Jobs, cluster: Cluster, choices: Choices, gain: Floats, fair: float) -> Floats:
-    """X that maximises the smallest gain (`fair` is 1) or the sum of all gains (0)."""
+def _solved(jobs: Jobs, cluster: Cluster, choices: Choices, gain: Floats, fair: bool) -> Floats:
+    """X that maximises the smallest gain (`fair`), or the sum of gains. Jobs that are alike share alike."""
+    facts = np.hstack((np.where(choices.possible, gain, 0.0), choices.workers, jobs.demand))
+    _, first, kind, alike = np.unique(
+        np.round(facts, 9), axis=0, return_index=True, return_inverse=True, return_counts=True
+    )
+    need = choices.workers[first, :, None] * jobs.demand[first, None, :]
+    return _program(facts[first, : gain.shape[1]], need, alike, cluster.capacity, fair)[kind.ravel()]
+
+
+def _program(gain: Floats, need: Floats, alike: Ints, capacity: Floats, fair: bool) -> Floats:
+    """The program over (kinds of jobs, groups). `need` is (kinds, groups, 3); `alike` are of each kind."""
     from scipy.optimize import linprog
-    from scipy.sparse import coo_matrix, vstack
+    from scipy.sparse import coo_matrix, hstack, vstack
 
     share = np.zeros(gain.shape)
-    rows, groups = np.nonzero(choices.possible & (gain > 0))
-    if not len(rows):
+    kinds, groups = np.nonzero(gain > 0)
+    if not len(kinds):
         return share
-    count, pairs = len(jobs), len(rows)
-    value = gain[rows, groups]
-    column = np.arange(pairs)
-    once = coo_matrix((np.ones(pairs), (rows, column)), (count, pairs + 1))
-    need = choices.workers[rows, groups, None] * jobs.demand[rows]
-    room = vstack(
-        [coo_matrix((need[:, d], (groups, column)), (len(cluster.groups), pairs + 1)) for d in range(3)]
-    )
-    limits = [np.ones(count), cluster.capacity.T.ravel()]
-    matrices = [once, room]
-    goal = np.concatenate((-value, [0.0]))
+    value, column, count = gain[kinds, groups], np.arange(len(kinds)), len(gain)
+    taken = alike[kinds, None] * need[kinds, groups]
+    time = coo_matrix((np.ones(len(kinds)), (kinds, column)), (count, len(kinds)))
+    room = [coo_matrix((taken[:, d], (groups, column)), (len(capacity), len(kinds))) for d in range(3)]
+    rows, limits = vstack((time, *room)), np.concatenate((np.ones(count), *capacity.T))
+    goal = -value * alike[kinds]
     if fair:
-        able = np.unique(rows)
-        at_least = coo_matrix((-value, (rows, column)), (count, pairs + 1)).tolil()
-        at_least[able, pairs] = 1.0
-        matrices.append(at_least)
-        limits.append(np.zeros(count))
-        goal = np.concatenate((-value * 1e-6 / pairs, [-1.0]))
-    solution = linprog(goal, vstack(matrices).tocsr(), np.concatenate(limits), method="highs-ipm")
+        # The smallest gain is one more unknown: no kind's own gain is below it. A little is for the sum.
+        able = np.isin(np.arange(count), kinds).astype(float)[:, None]
+        rows = hstack((rows, coo_matrix((len(limits), 1))))
+        rows = vstack((rows, hstack((coo_matrix((-value, (kinds, column)), (count, len(kinds))), able))))
+        limits = np.concatenate((limits, np.zeros(count)))
+        goal = np.concatenate((goal * _LITTLE / alike.sum(), [-1.0]))
+    solution = linprog(goal, rows.tocsr(), limits, method="highs-ipm")
     if solution.x is None:
         return share
-    found = np.clip(solution.x[:pairs], 0.0, 1.0)
-    share[rows, groups] = np.where(found < _TINY, 0.0, found)
+    found = np.clip(solution.x[: len(kinds)], 0.0, 1.0)
+    share[kinds, groups] = np.where(found < _TINY, 0.0, found)
     return share

@@ -25,6 +25,7 @@ class RoundSettings:
     round_seconds: float = 360.0  # every job counts as having had half of this on each group to begin with
     renew_after: float = 1000.0  # shares are computed anew when jobs come or go, and this long has passed
     one_queue: bool = False  # whether groups are filled together by priority, instead of one after the other
+    anew: bool = True  # whether what was received before counts no more once shares are computed anew
     only_owed: bool = False  # whether jobs without a share of a group are kept off it, though it be idle
 
 
@@ -67,8 +68,9 @@ class TimeShares:
         possible = np.asarray(choices.possible.any(axis=1))
         share, received, deficit = self._follow(jobs, cluster, previous, now)
         if self._due(jobs.ids, now):
-            deficit += share * (now - (self._renewed or 0.0)) - received
-            received[:] = 0.0
+            if self.settings.anew:
+                deficit += share * (now - (self._renewed or 0.0)) - received
+                received[:] = 0.0
             share[:] = shares(jobs, cluster, choices)
             self._ids, self._renewed = frozenset(jobs.ids), now
         priority = _priority(share, received + self.settings.round_seconds / 2)
