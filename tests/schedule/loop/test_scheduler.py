@@ -6,12 +6,21 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from trimtab.core import BadInputError, Launch, Node, StorageError
-from trimtab.schedule import Submission
-from trimtab.schedule.loop import JobFiles, Scheduler
-from trimtab.schedule.policies import policy
+from trimtab.core import BadInputError, Clock, Launch, Node, StorageError
+from trimtab.schedule import (
+    WAITING,
+    Allocation,
+    Cluster,
+    JobFiles,
+    Jobs,
+    Scheduler,
+    Shape,
+    Submission,
+    policy,
+)
 from trimtab.store import JobState, Store
 
 Submit = Callable[..., Submission]
@@ -201,6 +210,37 @@ def test_a_job_that_ignores_its_signal_is_stopped_after_the_bound_and_said_so(
     submit("high", "priority: urgent\nresources: {gpus: 1}")
     until(lambda: states(store)["high"] == "running", loop.step)
     assert "did not say within 200 ms of USR1 that it had saved" in store.jobs.get("low").run.reason
+
+
+class Chosen:
+    """Gives the first job as many workers as it is told, and the others nothing."""
+
+    workers = 1
+
+    def allocate(self, jobs: Jobs, cluster: Cluster, previous: Allocation, clock: Clock) -> Allocation:
+        shape = np.full(len(jobs), WAITING, dtype=np.int64)
+        shape[:1] = [cluster.shapes.index(Shape(0, self.workers))] if self.workers else WAITING
+        return Allocation(shape, np.arange(len(jobs)), {0: f"{self.workers} are best"})
+
+
+def test_an_elastic_job_saves_and_goes_on_with_more_or_fewer_workers(
+    store: Store, submit: Submit, memory_engine: MakeEngine
+) -> None:
+    engine, chosen = memory_engine(), Chosen()
+    loop = Scheduler(store, engine, chosen, "chosen")
+    submit("wide", "resources: {gpus: 1..4}\ncheckpoint: USR1")
+    seen = []
+    for workers in (1, 4, 2):
+        chosen.workers = workers
+        until(lambda: store.jobs.get("wide").state is JobState.STOPPING or not engine.runs, loop.step)
+        JobFiles.of("wide").make()
+        JobFiles.of("wide").saved.touch()
+        until(lambda: store.jobs.get("wide").state is JobState.RUNNING, loop.step)
+        seen.append([(part.node, part.workers) for part in store.jobs.get("wide").run.parts])
+    assert seen == [[("n1", 1)], [("n1", 2), ("n2", 2)], [("n1", 2)]]
+    done = [entry.action["do"] for entry in reversed(store.ledger.list())]
+    assert done == ["start", "grow", "start", "shrink", "start"]
+    assert store.ledger.list(1)[0].reason == "2 are best"
 
 
 def test_a_budget_that_is_spent_ends_a_job(store: Store, submit: Submit, memory_engine: MakeEngine) -> None:

@@ -33,7 +33,7 @@ def impossible(job: Job, groups: Sequence[Group]) -> str | None:
     }
     if asked.gpus == 0:
         most = max(best.values())
-        words = f"{job.least} workers with {_rest(asked)} each asked"
+        words = f"{_many(job.least, 'worker')} with {_rest(asked)} each asked"
         return f"{words}; the largest this fleet can give is {most}" if most else _too_large(asked, groups)
     wanted = " or ".join(asked.accelerators) or "accelerators"
     given = {kind: count * asked.gpus for kind, count in best.items() if kind and count}
@@ -69,14 +69,18 @@ def _on_one_node(worker: Worker, group: Group) -> int:
 
 def _too_large(worker: Worker, groups: Sequence[Group]) -> str:
     largest = ", or ".join(
-        f"{f'{group.gpus} {group.accelerator}, ' if group.gpus else ''}{group.cpus:g} CPUs and"
+        f"{f'{group.gpus} {group.accelerator}, ' if group.gpus else ''}{_many(group.cpus, 'CPU')} and"
         f" {format_bytes(group.memory)}"
         for group in groups
     )
-    gpus = f"{worker.gpus:g} accelerators, " if worker.gpus else ""
+    gpus = f"{_many(worker.gpus, 'accelerator')}, " if worker.gpus else ""
     return f"a worker with {gpus}{_rest(worker)} asked; a node here has {largest}"
 
 
 def _rest(worker: Worker) -> str:
     memory = f" and {format_bytes(worker.memory)}" if worker.memory else ""
-    return f"{worker.cpus:g} CPUs{memory}"
+    return f"{_many(worker.cpus, 'CPU')}{memory}"
+
+
+def _many(count: float, what: str) -> str:
+    return f"{count:g} {what}{'' if count == 1 else 's'}"
