@@ -20,6 +20,7 @@ BENCHES = {
     "fewshot": ("fewshot", "An unseen application's run time from one to three known runs."),
     "profile-overhead": ("profile_overhead", "What `trimtab profile` adds to the step time of a script."),
     "live": ("live", "Profile on the CPU, estimate elsewhere, run there and compare."),
+    "durations": ("durations", "What jobs have left, learned from those that ended: rule, model and guard."),
     "search": ("search", "Time of a recommendation over 20,000 configurations and of a catalog query."),
     "resize": ("resize", "Containers under load: latency and slack of Trimtab's limits and of others'."),
     "resize-scale": (

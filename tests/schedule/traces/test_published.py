@@ -10,7 +10,7 @@ from trimtab.core import BadInputError, NotFoundError
 from trimtab.schedule import Priority
 from trimtab.schedule.traces import read_trace, read_traces
 
-DATA = Path(os.environ.get("TRIMTAB_DATA", Path(__file__).resolve().parents[4] / "shared" / "data"))
+DATA = Path(os.environ.get("TRIMTAB_DATA") or Path(__file__).parents[4] / "shared" / "data")
 
 needs_data = pytest.mark.skipif(
     not (DATA / "goodput").is_dir(),
