@@ -75,9 +75,11 @@ def _replay(jobs: Jobs, cluster: Cluster, allocation: Allocation, left: Floats) 
 def _smallest(jobs: Jobs, cluster: Cluster, row: int) -> list[int]:
     """In each group, the smallest shape a job can run in."""
     best: dict[int, int] = {}
-    for shape in np.flatnonzero(jobs.speed[row] > 0).tolist():
+    workers = cluster.shape_workers
+    allowed = (jobs.speed[row] > 0) & (workers >= jobs.least[row]) & (workers <= jobs.most[row])
+    for shape in np.flatnonzero(allowed).tolist():
         group = cluster.shapes[shape].group
-        if group not in best or cluster.shapes[shape].workers < cluster.shapes[best[group]].workers:
+        if group not in best or workers[shape] < workers[best[group]]:
             best[group] = shape
     return list(best.values())
 
