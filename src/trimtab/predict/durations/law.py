@@ -72,10 +72,12 @@ class Laws:
         Past them all, as much again as was done, and less where all were alike.
         """
         left = np.maximum(0.0, self.at(law, (1.0 + self.below(law, done)) / 2.0) - done)
-        for row in np.flatnonzero(self.past(law, done)):
-            start, end = self._by_value.start[law[row]], self._by_value.end[law[row]]
-            spread = max(float(np.log(self._values[start:end]).std()), 1e-3)
-            left[row] = done[row] * math.expm1(min(math.log(2.0), spread))
+        past = self.past(law, done)
+        for each in np.unique(law[past]):
+            values = self._values[self._by_value.start[each] : self._by_value.end[each]]
+            spread = max(float(np.log(values).std()), 1e-3)
+            rows = past & (law == each)
+            left[rows] = done[rows] * math.expm1(min(math.log(2.0), spread))
         return left
 
 
