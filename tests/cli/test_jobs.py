@@ -1,0 +1,187 @@
+"""`trimtab submit`, `jobs`, `queue`, `logs`, `cancel` and `up` as a user runs them, on this machine."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trimtab.engines import LocalEngine
+from trimtab.kernel import LimitedGroup, NoGroupError
+
+TRIMTAB = str(Path(sys.executable).parent / "trimtab")
+Trimtab = Callable[..., Any]
+JOB = """
+name: hello
+command: sh -c 'echo from $PWD as $GREETING with $MY_TOKEN; echo 3 > $TRIMTAB_PROGRESS'
+environment: {GREETING: hi}
+resources: {memory: 64MiB}
+"""
+
+
+@pytest.fixture
+def job_file(tmp_path: Path) -> Path:
+    path = tmp_path / "job.yaml"
+    path.write_text(JOB)
+    return path
+
+
+@pytest.fixture
+def up(tmp_path: Path) -> Iterator[Callable[..., "subprocess.Popen[str]"]]:
+    """Start `trimtab up`; its runs are gone at the end."""
+    try:
+        LimitedGroup.create().remove()
+    except NoGroupError as error:
+        pytest.skip(f"needs the right to make control groups: {error}")
+    with ExitStack() as stack:
+
+        def start(*options: str) -> "subprocess.Popen[str]":
+            child = subprocess.Popen(
+                [TRIMTAB, "up", "--round", "0.3", *options], stderr=subprocess.PIPE, text=True
+            )
+            stack.callback(child.communicate)
+            stack.callback(child.kill)
+            assert child.stderr is not None
+            assert "scheduling" in child.stderr.readline()
+            return child
+
+        yield start
+    engine = LocalEngine()
+    for run_id in engine.running():
+        engine.stop(run_id, grace=0.2)
+
+
+def submitted(trimtab: Trimtab, *arguments: str) -> list[str]:
+    called = trimtab("submit", *arguments, "--json")
+    assert called.status == 0, called.error
+    return [job["id"] for job in json.loads(called.out)]
+
+
+def until(trimtab: Trimtab, id: str, state: str) -> dict[str, Any]:
+    deadline = time.monotonic() + 30
+    while True:
+        (job,) = [job for job in json.loads(trimtab("jobs", "--json").out) if job["id"] == id]
+        if job["state"] == state:
+            return dict(job)
+        assert time.monotonic() < deadline, job
+        time.sleep(0.1)
+
+
+def test_a_job_is_submitted_run_shown_and_its_output_read(
+    trimtab: Trimtab,
+    up: Callable[..., "subprocess.Popen[str]"],
+    job_file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("MY_TOKEN", "s3cr3t")
+    told = trimtab("submit", str(job_file), "--dry-run")
+    assert told.out == "hello could be submitted\n"
+    assert "no jobs; trimtab submit FILE" in trimtab("jobs").out
+    (id,) = submitted(trimtab, str(job_file), "--set", "tenant=vision", "--set", "pass=[MY_TOKEN]")
+    waiting = trimtab("queue", id[:5])
+    assert f"job {id} (hello) waits: the scheduler has not looked at it yet" in waiting.out
+    assert "no scheduler is running on this store" in waiting.error
+    assert "has written nothing: waiting" in trimtab("logs", id, "--engine", "local://").error
+    child = up()
+    ended = until(trimtab, id, "ended")
+    assert (ended["tenant"], ended["done"]) == ("vision", 3.0)
+    written = f"from {job_file.parent} as hi with s3cr3t\n"
+    assert trimtab("logs", id).out == trimtab("logs", id, "-f").out == written
+    kept = list(Path(os.environ["TRIMTAB_HOME"]).glob("trimtab.sqlite*"))
+    assert kept
+    assert not any(b"s3cr3t" in path.read_bytes() for path in kept)
+    assert id in trimtab("jobs", "--tenant", "vision", "--state", "ended").out
+    assert id not in trimtab("jobs", "--state", "failed").out
+    assert "does not wait, it is ended: status 0" in trimtab("queue", id).out
+    (decision,) = json.loads(trimtab("decisions", "--json").out)
+    assert (decision["kind"], decision["subject"]) == ("schedule", f"hello ({id})")
+    refused = trimtab("submit", str(job_file), "--set", "resources.cpus=4096")
+    assert refused.status == 2
+    assert "impossible here: a worker with 4096 CPUs" in refused.error
+    second = trimtab("up")
+    assert second.status == 2
+    assert "a scheduler runs already on the store" in second.error
+    child.send_signal(signal.SIGINT)
+    _, said = child.communicate(timeout=20)
+    assert child.returncode == 0
+    assert "its jobs run on" in " ".join(said.split())
+
+
+def test_ctrl_c_leaves_jobs_running_and_a_cancelled_one_stops_after_the_restart(
+    trimtab: Trimtab, up: Callable[..., "subprocess.Popen[str]"], job_file: Path
+) -> None:
+    (id,) = submitted(trimtab, str(job_file), "--set", "command=sleep 60")
+    first = up("--policy", "las")
+    until(trimtab, id, "running")
+    first.send_signal(signal.SIGTERM)
+    first.communicate(timeout=20)
+    assert list(LocalEngine().running().values()) == [f"{id}-1"]
+    assert f"job {id} (hello) runs; " in trimtab("cancel", id).out
+    up()
+    until(trimtab, id, "cancelled")
+    assert LocalEngine().running() == {}
+    over = trimtab("cancel", id)
+    assert over.status == 2
+    assert f"job {id} (hello) is over already: cancelled" in over.error
+
+
+def test_a_waiting_job_is_cancelled_at_once_and_says_so(trimtab: Trimtab, job_file: Path) -> None:
+    first, second = submitted(trimtab, str(job_file)), submitted(trimtab, str(job_file))
+    assert f"job {first[0]} (hello) is cancelled" in trimtab("cancel", *first, *second).out
+    assert trimtab("queue").out == "no job waits\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("submit", "none.yaml"), "there is no file none.yaml"),
+        (("submit", "FILE", "--set", "gpus"), '"gpus" sets nothing'),
+        (
+            ("submit", "FILE", "--set", "resources.gpu=1"),
+            'resources: there is no "gpu" here (did you mean gpus',
+        ),
+        (("submit", "FILE", "--engine", "lokal://"), 'no engine is called "lokal://"'),
+        (
+            (
+                "submit",
+                "FILE",
+                "--engine",
+                "local://?nodes=2&gpus=4&cpus=8&accelerator=t4",
+                "--set",
+                "resources.gpus=64",
+            ),
+            "64 accelerators asked; the largest this fleet can give is 8 t4",
+        ),
+        (("jobs", "--state", "runing"), '"runing" is not a state (did you mean running'),
+        (("cancel", "abc"), 'there is no job "abc"'),
+        (("queue", "abc"), 'there is no job "abc"'),
+        (("logs", "abc"), 'there is no job "abc"'),
+        (("up", "--policy", "fi"), 'no policy is called "fi"'),
+        (("up", "--engine", "nowhere"), 'no engine is called "nowhere"'),
+        (("up", "--price", "a100"), '"a100" is not a price of a kind; write it like a100=$3.20/h'),
+        (("up", "--metrics", "127.0.0.1:0"), "--metrics are those of pools"),
+        (("tenants", "set", "a b"), '"a b" cannot be the name of a tenant'),
+        (("tenants", "remove", "ghost"), 'there is no tenant "ghost"'),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(
+    trimtab: Trimtab, job_file: Path, arguments: tuple[str, ...], sentence: str
+) -> None:
+    called = trimtab(*(str(job_file) if each == "FILE" else each for each in arguments))
+    assert called.status == 2
+    assert sentence in called.error
+    assert called.error.startswith("trimtab: ")
+    assert len(called.error.splitlines()) == 1
+
+
+def test_nothing_is_submitted_where_one_job_of_a_file_is_wrong(trimtab: Trimtab, job_file: Path) -> None:
+    job_file.write_text(f"{JOB}---\nname: second\n")
+    assert "job 2: command is missing" in trimtab("submit", str(job_file)).error
+    assert json.loads(trimtab("jobs", "--json").out) == []

@@ -1,0 +1,102 @@
+"""What a policy is shown of a round."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trimtab.core import Node
+from trimtab.schedule import WAITING, Fleet, parse_jobs
+from trimtab.schedule.loop import History
+from trimtab.schedule.loop.speeds import DOUBLING, speeds_of
+from trimtab.schedule.loop.view import Row, View, row_of, view_of
+from trimtab.store import JobRun, JobState, Part
+
+FLEET = Fleet.of(
+    [Node(f"a{n}", 64.0, 2.0**39, "A100", 8) for n in range(2)]
+    + [Node(f"t{n}", 16.0, 2.0**36, "T4", 4) for n in range(2)],
+    {"a100": 2.0, "t4": 0.5},
+)
+A100, T4 = 0, 1
+
+
+def row(text: str, told: float | None = None, state: JobState = JobState.WAITING, **run: Any) -> Row:
+    (job,) = parse_jobs(f"name: a\ncommand: 'true'\n{text}", "job.yaml")
+    record = job.named("a", 100.0).record()
+    record = replace(record, state=state, run=JobRun(**run))
+    return row_of(record, job.named("a", 100.0), FLEET, History(), 200.0, told)
+
+
+def view(*rows: Row) -> View:
+    return view_of(rows, FLEET, History().left, 200.0)
+
+
+def speed(seen: View, group: int, workers: int) -> float:
+    shape = [(s.group, s.workers) for s in seen.cluster.shapes].index((group, workers))
+    return float(seen.jobs.speed[0, shape])
+
+
+def test_groups_are_those_of_the_fleet() -> None:
+    assert [group.accelerator for group in FLEET.groups] == ["a100", "t4"]
+
+
+def test_speeds_that_are_told_are_taken_and_others_follow_the_peak_rates() -> None:
+    seen = view(row("resources: {gpus: 1..8}\nspeeds: {t4: 10}\nwork: 500"))
+    assert speed(seen, T4, 1) == 10.0
+    assert speed(seen, T4, 2) == pytest.approx(20 * DOUBLING)
+    assert speed(seen, A100, 1) == pytest.approx(10 * 312 / 65)
+    assert seen.jobs.remaining.tolist() == [500.0]
+
+
+def test_work_in_units_nobody_has_timed_says_nothing_about_what_is_left() -> None:
+    seen = view(row("resources: {gpus: 1}\nwork: 500"))
+    assert math.isnan(seen.jobs.remaining[0])
+    assert speed(seen, A100, 1) / speed(seen, T4, 1) == pytest.approx(312 / 65)
+
+
+def test_a_job_that_tells_its_progress_has_its_speed_measured() -> None:
+    running = {"parts": (Part("t0", 2),), "group": "4xt4", "since": 150.0, "run_id": "r"}
+    seen = view(row("resources: {gpus: 2}\nwork: 500", told=100.0, state=JobState.RUNNING, **running))
+    assert speed(seen, T4, 2) == pytest.approx(2.0)
+    assert seen.jobs.remaining.tolist() == [400.0]
+    assert seen.jobs.held[0].tolist() == [0.0, 100.0]
+    assert seen.jobs.attained.tolist() == [100.0]
+    assert seen.jobs.spent.tolist() == [50.0]
+    chosen = seen.cluster.shapes[int(seen.previous.shape[0])]
+    assert (chosen.group, chosen.workers) == (T4, 2)
+
+
+def test_only_shapes_the_job_can_run_in_have_a_speed() -> None:
+    seen = view(row("resources: {gpus: 3..5, accelerators: a100, cpus: 16}"))
+    ways = [seen.cluster.shapes[shape] for shape in np.flatnonzero(seen.jobs.speed[0])]
+    assert {(way.group, way.workers) for way in ways} == {(A100, 3), (A100, 4), (A100, 5)}
+
+
+def test_stopping_a_job_that_cannot_save_costs_all_it_has_done() -> None:
+    running = {"parts": (Part("t0", 1),), "group": "4xt4", "since": 100.0, "run_id": "r"}
+    bare = row("resources: {gpus: 1}", state=JobState.RUNNING, **running)
+    saving = row(
+        "resources: {gpus: 1}\ncheckpoint: {seconds: 5, restart: 7}", state=JobState.RUNNING, **running
+    )
+    seen = view(bare, saving)
+    assert seen.jobs.restart_seconds.tolist() == [130.0, 12.0]
+    assert not seen.jobs.settling.any()
+
+
+def test_a_job_on_its_way_out_has_nothing() -> None:
+    stopping = {"parts": (Part("t0", 1),), "group": "4xt4", "since": 100.0, "run_id": "r"}
+    seen = view(row("resources: {gpus: 1}", state=JobState.STOPPING, **stopping))
+    assert seen.previous.shape.tolist() == [WAITING]
+
+
+@given(st.integers(1, 512), st.integers(1, 512))
+def test_more_workers_are_faster_together_and_slower_each(few: int, many: int) -> None:
+    few, many = sorted((few, many))
+    (job,) = parse_jobs("name: a\ncommand: 'true'", "job.yaml")
+    speeds = speeds_of(job.job, {"t4": 3.0})
+    assert speeds.of("t4", few) <= speeds.of("t4", many)
+    assert speeds.of("t4", few) / few >= speeds.of("t4", many) / many
