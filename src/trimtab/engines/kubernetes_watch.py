@@ -22,7 +22,7 @@ _GONE = 410  # the version to go on from is too old
 
 
 class ObjectWatch(Generic[T]):
-    """What a function of the client lists, with these arguments; `read` makes of an object what is kept of it.
+    """What a function of the client lists, with these arguments; `read` says what is kept of an object.
 
     `meanwhile` ends the sentence that is logged when the server goes away.
     """

@@ -28,10 +28,10 @@ from trimtab.core import (
     home,
     one_line,
 )
-from trimtab.core.units import format_bytes
+from trimtab.engines.capacity import check_capacity
 from trimtab.engines.kept_run import FINAL, Intent, KeptRun, KeptRuns
 from trimtab.engines.launch import check_launch, signal_number
-from trimtab.engines.ray_cluster import RayCluster, RayError, RayJob, RayNode
+from trimtab.engines.ray_cluster import RayCluster, RayError, RayJob
 from trimtab.kernel import write_whole
 
 PATIENCE = 30.0
@@ -155,12 +155,11 @@ class RayEngine:
         there = {each.node.name: each for each in self._cluster.nodes()}
         check_launch(launch, there)
         if launch.gpus > 1 and launch.gpus % 1:
-            raise BadInputError(f"Ray gives a worker a share of one GPU or whole ones, not {launch.gpus:g}")
-        places = []
-        for name, count in launch.parts:
-            _refuse_too_much(there[name], count, launch)
-            places.append((there[name].id, count))
-        return places
+            raise BadInputError(
+                f"Ray gives a worker a share of one accelerator or whole ones, not {launch.gpus:g}"
+            )
+        check_capacity(launch, {name: each.node for name, each in there.items()})
+        return [(there[name].id, count) for name, count in launch.parts]
 
     def _order(self, run: KeptRun, job: RayJob, order: Mapping[str, Any]) -> None:
         """Leave an order in the driver's folder, by a job of its own on the driver's node."""
@@ -265,18 +264,3 @@ def split_notes(text: str, secret: str) -> tuple[str, list[dict[str, Any]]]:
         notes.append(json.loads(line))
         output += rest
     return (output if parts else first), notes
-
-
-def _refuse_too_much(place: RayNode, count: int, launch: Launch) -> None:
-    node = place.node
-    for what, each, most in (
-        ("CPUs", launch.cpus, node.cpus),
-        ("GPUs", launch.gpus, node.gpus),
-        ("bytes of memory", launch.memory, node.memory),
-    ):
-        if each * count > most:
-            shown = format_bytes(most) if "memory" in what else f"{most:g} {what}"
-            raise BadInputError(
-                f"{count} workers with {each:g} {what} each do not fit on the node {node.name}, "
-                f"which has {shown}"
-            )

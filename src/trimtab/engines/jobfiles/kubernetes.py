@@ -93,7 +93,7 @@ def _container(job: Job) -> dict[str, Any]:
     offer = job.configuration.offer
     container: dict[str, Any] = {"name": "main", "image": _image(job), "command": ["bash", "-c"]}
     rendezvous = Rendezvous(rank='"$JOB_COMPLETION_INDEX"', address='"$MASTER_ADDR"', port='"$MASTER_PORT"')
-    container["args"] = [_unexpanded(node_script(job, rendezvous))]
+    container["args"] = [unexpanded(node_script(job, rendezvous))]
     if job.configuration.nodes > 1:
         # Pod 0 of an Indexed Job has the Job's name and -0 as its host name, within the Service's domain.
         container["env"] = [
@@ -161,6 +161,6 @@ def _mebibytes(count: int) -> str:
     return f"{count // 2**20}Mi"
 
 
-def _unexpanded(text: str) -> str:
+def unexpanded(text: str) -> str:
     """Kubernetes replaces $(NAME) and $$ in arguments before the shell sees them; doubling keeps them."""
     return re.sub(r"\$(?=[$(])", "$$", text)

@@ -1,0 +1,22 @@
+"""Whether a launch could ever fit on the nodes it names."""
+
+from collections.abc import Mapping
+
+from trimtab.core import BadInputError, Launch, Node
+from trimtab.core.units import format_bytes
+
+
+def check_capacity(launch: Launch, nodes: Mapping[str, Node]) -> None:
+    """Refuse with a sentence what a node could not hold if it held nothing else."""
+    for name, count in launch.parts:
+        node = nodes[name]
+        for what, each, most in (
+            ("CPUs", launch.cpus, node.cpus),
+            ("accelerators", launch.gpus, node.gpus),
+            ("bytes of memory", launch.memory, node.memory),
+        ):
+            if each * count > most:
+                shown = format_bytes(most) if "memory" in what else f"{most:g} {what}"
+                raise BadInputError(
+                    f"{count} workers with {each:g} {what} each do not fit on the node {name}; it has {shown}"
+                )

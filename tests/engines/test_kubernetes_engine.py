@@ -1,0 +1,489 @@
+"""Runs as Jobs: the official client against a small server that speaks the API's JSON. No cluster is near."""
+
+import base64
+import hashlib
+import json
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+import yaml
+
+from trimtab.core import BadInputError, EngineEvent, Launch, Node, NotFoundError, TrimtabError, Workload
+from trimtab.engines import KubernetesEngine, engine
+from trimtab.engines.kubernetes_pods import merged
+
+GIB = 2**30
+INDEX = "batch.kubernetes.io/job-completion-index"
+_PATH = re.compile(r"/(?:api|apis/batch)/v1(?:/namespaces/([^/]+))?/(\w+)(?:/([^/]+))?(?:/(\w+))?")
+_KINDS = {"jobs": "Job", "pods": "Pod", "services": "Service", "secrets": "Secret", "nodes": "Node"}
+
+
+class Server:
+    """Objects by kind and name, in one namespace. Tests play the controllers."""
+
+    def __init__(self) -> None:
+        self.objects: dict[tuple[str, str], dict[str, Any]] = {}
+        self.events: list[tuple[int, str, str, dict[str, Any]]] = []
+        self.version = 10
+        self.changed = threading.Condition()
+        self.asked: list[str] = []
+        self.bodies: list[dict[str, Any]] = []
+        self.logs: dict[str, str] = {}
+        self.executed: list[tuple[str, list[str]]] = []
+        self.refuse: tuple[int, str] | None = None
+        self.on_created: Callable[[str], None] = lambda kind: None
+        server = self
+
+        class Handler(_Handler):
+            there = server
+
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._http.daemon_threads = True
+        self.address = f"http://127.0.0.1:{self._http.server_port}"
+        threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True).start()
+
+    def put(self, kind: str, told: dict[str, Any], event: str = "MODIFIED") -> None:
+        with self.changed:
+            self.version += 1
+            name = told["metadata"]["name"]
+            told["metadata"]["resourceVersion"] = str(self.version)
+            told["metadata"].setdefault("uid", f"uid-{self.version}")
+            if event == "DELETED":
+                del self.objects[kind, name]
+            else:
+                self.objects[kind, name] = told
+            self.events.append((self.version, event, kind, json.loads(json.dumps(told))))
+            self.changed.notify_all()
+
+    def node(self, name: str, **more: Any) -> None:
+        allocatable = {"cpu": "7900m", "memory": f"{16 * 2**20}Ki", **more.get("devices", {})}
+        ready = {"type": "Ready", "status": more.get("ready", "True")}
+        labels = {"kubernetes.io/hostname": f"{name}.here", "topology.kubernetes.io/zone": "a"}
+        metadata = {"name": name, "labels": {**labels, **more.get("labels", {})}}
+        status = {"conditions": [ready], "allocatable": allocatable}
+        self.put("nodes", {"metadata": metadata, "spec": {}, "status": status}, "ADDED")
+
+    def job(self) -> dict[str, Any]:
+        (found,) = (each for (kind, _), each in self.objects.items() if kind == "jobs")
+        return found
+
+    def begin(self, *ranks: int) -> None:
+        """The pods of these ranks run."""
+        name = self.job()["metadata"]["name"]
+        for rank in ranks:
+            state = {"running": {"startedAt": f"2026-08-22T10:00:0{rank}Z"}}
+            metadata = {
+                "name": f"{name}-{rank}-x",
+                "labels": {"batch.kubernetes.io/job-name": name},
+                "annotations": {INDEX: str(rank)},
+            }
+            status = {"phase": "Running", "containerStatuses": [{"name": "main", "state": state}]}
+            self.put("pods", {"metadata": metadata, "spec": {"containers": []}, "status": status}, "ADDED")
+
+    def end(self, codes: dict[int, int], condition: str, **more: Any) -> None:
+        """Pods end with these exit codes, one after the other, and the Job with a condition."""
+        name = self.job()["metadata"]["name"]
+        for second, (rank, code) in enumerate(codes.items()):
+            pod = self.objects["pods", f"{name}-{rank}-x"]
+            pod["status"]["phase"] = "Failed" if code else "Succeeded"
+            times = {"startedAt": "2026-08-22T10:00:00Z", "finishedAt": f"2026-08-22T10:01:0{second}Z"}
+            reason = {"reason": more["reason"]} if "reason" in more else {}
+            state = {"terminated": {"exitCode": code, **times, **reason}}
+            pod["status"]["containerStatuses"][0]["state"] = state
+            pod["status"]["conditions"] = more.get("pod_conditions", [])
+            self.put("pods", pod)
+        ended = {"type": condition, "status": "True", "lastTransitionTime": "2026-08-22T10:02:00Z"}
+        job = self.job()
+        job["status"] = {"conditions": [{**ended, "message": more.get("message", "")}]}
+        self.put("jobs", job)
+
+    def later_than(self, version: int) -> list[tuple[int, str, str, dict[str, Any]]]:
+        """What has changed since, as soon as something has; nothing after a while."""
+        with self.changed:
+            self.changed.wait_for(lambda: self.version > version, timeout=30)
+            return [event for event in self.events if event[0] > version]
+
+    def close(self) -> None:
+        self._http.shutdown()
+        self._http.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    there: Server
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *arguments: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        kind, name, part, query = self._asked()
+        if kind == "":
+            return
+        if part == "exec":
+            self._execute(name, query["command"])
+        elif part == "log":
+            self._answer(200, self.there.logs.get(name, "").encode())
+        elif name:
+            found = self.there.objects.get((kind, name))
+            self._tell(200, found) if found else self._refuse(404, f'{kind} "{name}" not found')
+        elif query.get("watch"):
+            self._stream(kind, int(query["resourceVersion"][0]))
+        else:
+            wanted = dict(each.split("=") for each in query.get("labelSelector", [""])[0].split(",") if each)
+            items = [
+                each
+                for (other, _), each in self.there.objects.items()
+                if other == kind and wanted.items() <= (each["metadata"].get("labels") or {}).items()
+            ]
+            version = {"resourceVersion": str(self.there.version)}
+            self._tell(200, {"kind": f"{_KINDS[kind]}List", "metadata": version, "items": items})
+
+    def do_POST(self) -> None:
+        told = self._body()
+        kind, *_ = self._asked()
+        if kind == "":
+            return
+        name = told["metadata"]["name"]
+        if (kind, name) in self.there.objects:
+            self._refuse(409, f'{kind} "{name}" already exists')
+            return
+        self.there.put(kind, told, "ADDED")
+        self.there.on_created(kind)
+        self._tell(201, told)
+
+    def do_DELETE(self) -> None:
+        body = self._body()
+        kind, name, _, _ = self._asked()
+        found = self.there.objects.get((kind, name))
+        if found is None:
+            self._refuse(404, f'{kind} "{name}" not found')
+            return
+        self.there.bodies.append({"deleted": kind, **body})
+        self.there.put(kind, found, "DELETED")
+        self._tell(200, {"kind": "Status", "status": "Success"})
+
+    def do_PATCH(self) -> None:
+        self.there.bodies.append(self._body())
+        _, name, part, _ = self._asked()
+        assert part == "resize"
+        self._tell(200, self.there.objects["pods", name])
+
+    def _body(self) -> dict[str, Any]:
+        text = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        told: dict[str, Any] = json.loads(text or "{}")
+        return told
+
+    def _asked(self) -> tuple[str, str, str, dict[str, list[str]]]:
+        self.there.asked.append(f"{self.command} {self.path}")
+        parts = urlsplit(self.path)
+        found = _PATH.fullmatch(parts.path)
+        if self.there.refuse or found is None or found[1] not in (None, "training"):
+            self._refuse(*(self.there.refuse or (404, "the server could not find the requested resource")))
+            return "", "", "", {}
+        return found[2], found[3] or "", found[4] or "", parse_qs(parts.query)
+
+    def _stream(self, kind: str, version: int) -> None:
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        self.close_connection = True
+        try:
+            while True:
+                new = self.there.later_than(version)
+                if not new:
+                    return
+                version = new[-1][0]
+                for _, event, other, told in new:
+                    if other == kind:
+                        line = json.dumps({"type": event, "object": told}).encode() + b"\n"
+                        self.wfile.write(f"{len(line):x}\r\n".encode() + line + b"\r\n")
+                        self.wfile.flush()
+        except OSError:
+            pass  # they have hung up
+
+    def _execute(self, pod: str, command: list[str]) -> None:
+        """A web socket with one frame on channel 3, where a command's end is told."""
+        self.there.executed.append((pod, command))
+        magic = self.headers["Sec-WebSocket-Key"] + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+        self.send_response(101)
+        self.send_header("Upgrade", "websocket")
+        self.send_header("Connection", "Upgrade")
+        self.send_header("Sec-WebSocket-Protocol", "v4.channel.k8s.io")
+        self.send_header(
+            "Sec-WebSocket-Accept", base64.b64encode(hashlib.sha1(magic.encode()).digest()).decode()
+        )
+        self.end_headers()
+        end = b"\x03" + json.dumps({"metadata": {}, "status": "Success"}).encode()
+        self.wfile.write(bytes([0x82, len(end)]) + end + b"\x88\x00")
+        self.close_connection = True
+
+    def _refuse(self, status: int, message: str) -> None:
+        self._tell(status, {"kind": "Status", "code": status, "message": message})
+
+    def _tell(self, status: int, told: Any) -> None:
+        self._answer(status, json.dumps(told).encode())
+
+    def _answer(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    pytest.importorskip("kubernetes", reason="needs kubernetes==37.0.2")
+    there = Server()
+    for name in ("left", "right"):
+        there.node(name, devices={"nvidia.com/gpu": "4"}, labels={"accelerator": "t4"})
+    cluster = {"name": "c", "cluster": {"server": there.address}}
+    context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
+    told = {"clusters": [cluster], "contexts": [context], "users": [{"name": "u", "user": {}}]}
+    config = tmp_path / "config"
+    config.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "Config", "current-context": "c", **told}))
+    monkeypatch.setenv("KUBECONFIG", str(config))
+    monkeypatch.setenv("TRIMTAB_HOME", str(tmp_path / "home"))
+    yield there
+    there.close()
+
+
+@pytest.fixture
+def there(server: Server) -> KubernetesEngine:
+    return KubernetesEngine("training")
+
+
+def launch(*parts: tuple[str, int], **more: Any) -> Launch:
+    command = ("python", "train.py", "$(HOME)")
+    wanted = {"cpus": 1.5, "memory": 2.0 * GIB, "gpus": 1.0, "environment": {"WORD": "it's"}, **more}
+    return Launch("job-1", Workload("train", command=command), parts or (("left", 2), ("right", 1)), **wanted)
+
+
+def told(there: KubernetesEngine, until: str) -> list[EngineEvent]:
+    """What is told up to an event, which a watch hears of a moment later."""
+    found = list[EngineEvent]()
+    deadline = time.monotonic() + 20
+    while until not in [event.what for event in found]:
+        assert time.monotonic() < deadline, found
+        found.extend(there.watch())
+        time.sleep(0.02)
+    return found
+
+
+def test_nodes_are_those_that_take_pods(server: Server, there: KubernetesEngine) -> None:
+    server.node("broken", ready="False")
+    server.node("plain", labels={"accelerator": "none to speak of"})
+    assert list(there.nodes()) == [
+        Node("left", 7.9, 16 * GIB, "t4", 4, "a"),
+        Node("right", 7.9, 16 * GIB, "t4", 4, "a"),
+        Node("plain", 7.9, 16 * GIB, "", 0, "a"),
+    ]
+
+
+@pytest.mark.parametrize("version", ["1.31", "1.37"])
+@pytest.mark.parametrize("more", [{}, {"gpus": 0.0, "environment": {}}, {"memory": 0.0, "cpus": 0.0}])
+def test_the_schema_accepts_every_object(
+    server: Server, there: KubernetesEngine, more: dict[str, Any], version: str
+) -> None:
+    schema = pytest.importorskip("kubernetes_validate", reason="needs kubernetes-validate==1.37.0")
+    there.launch(launch(**more))
+    made = [each for (kind, _), each in server.objects.items() if kind != "nodes"]
+    kinds = ["Job", "Service"] if more.get("environment") == {} else ["Job", "Service", "Secret"]
+    assert [each["kind"] for each in made] == kinds
+    for each in made:
+        schema.validate(each, version, strict=True)
+
+
+def test_a_gang_is_one_job_on_the_nodes_named(server: Server, there: KubernetesEngine) -> None:
+    run_id = there.launch(launch())
+    spec, name = server.job()["spec"], f"trimtab-{run_id}"
+    assert (spec["completionMode"], spec["parallelism"], spec["backoffLimit"]) == ("Indexed", 3, 0)
+    pod = spec["template"]["spec"]
+    (term,) = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
+        "nodeSelectorTerms"
+    ]
+    assert term["matchExpressions"][0]["values"] == ["left.here", "right.here"]
+    (spread,) = pod["topologySpreadConstraints"]
+    assert (spread["maxSkew"], spread["whenUnsatisfiable"]) == (1, "DoNotSchedule")
+    (container,) = pod["containers"]
+    assert container["resources"]["limits"] == {"cpu": "1500m", "memory": str(2 * GIB), "nvidia.com/gpu": "1"}
+    assert container["command"] == ["python", "train.py", "$$(HOME)"], "nothing is expanded on the way"
+    variables = {each["name"]: each.get("value") for each in container["env"]}
+    assert variables["MASTER_ADDR"] == f"{name}-0.{name}"
+    assert "it's" not in json.dumps(server.job()), "the environment is in a Secret"
+    assert server.objects["secrets", name]["stringData"] == {"WORD": "it's"}
+    owner = server.objects["services", name]["metadata"]["ownerReferences"][0]
+    assert (owner["kind"], owner["uid"]) == ("Job", server.job()["metadata"]["uid"])
+
+
+def test_an_image_comes_from_the_address_or_the_run(server: Server) -> None:
+    there = engine("kubernetes://training?image=registry/train:3")
+    there.launch(launch())
+    assert server.job()["spec"]["template"]["spec"]["containers"][0]["image"] == "registry/train:3"
+    server.put("jobs", server.job(), "DELETED")
+    there.launch(Launch("job-2", Workload("w", command=("x",)), (("left", 1),), 1.0, 0.0,
+                        environment={"TRIMTAB_IMAGE": "mine:1"}))  # fmt: skip
+    assert server.job()["spec"]["template"]["spec"]["containers"][0]["image"] == "mine:1"
+
+
+def test_a_run_begins_and_ends_and_its_log_is_in_order_of_time(
+    server: Server, there: KubernetesEngine
+) -> None:
+    run_id = there.launch(launch())
+    name = f"trimtab-{run_id}"
+    server.begin(0, 1)
+    assert list(there.watch()) == [], "a gang has begun when all have"
+    server.begin(2)
+    (start,) = told(there, "started")
+    assert (start.run_id, start.time, start.detail) == (run_id, 1787392802.0, "3 workers")
+    assert there.running() == {run_id: "job-1"}
+    server.logs = {f"{name}-0-x": "2026-08-22T10:00:00.1Z a\n2026-08-22T10:00:00.3Z c\n",
+                   f"{name}-1-x": "2026-08-22T10:00:00.2Z b\n"}  # fmt: skip
+    assert there.log(run_id).read_text() == "a\nb\nc\n"
+    server.end({0: 0, 1: 0, 2: 0}, "Complete")
+    (end,) = told(there, "ended")
+    assert (end.time, end.detail) == (1787392920.0, "status 0")
+    assert there.running() == {}
+    assert list(there.watch()) == [], "told once"
+
+
+@pytest.mark.parametrize(
+    ("more", "what", "detail"),
+    [
+        ({}, "failed", "status 3 of worker 1"),
+        ({"reason": "OOMKilled"}, "failed", "status 3 of worker 1, out of memory"),
+        (
+            {
+                "pod_conditions": [
+                    {"type": "DisruptionTarget", "status": "True", "message": "node is drained"}
+                ]
+            },
+            "lost",
+            "worker 1 was taken from its node: node is drained",
+        ),
+    ],
+)
+def test_of_a_gang_that_breaks_the_first_to_fail_is_named(
+    server: Server, there: KubernetesEngine, more: dict[str, Any], what: str, detail: str
+) -> None:
+    there.launch(launch())
+    server.begin(0, 1, 2)
+    server.end({1: 3, 0: 143, 2: 143}, "Failed", **more)
+    assert [(event.what, event.detail) for event in told(there, what)] == [
+        ("started", "3 workers"),
+        (what, detail),
+    ]
+
+
+def test_a_job_without_pods_says_what_kubernetes_says(server: Server, there: KubernetesEngine) -> None:
+    there.launch(launch())
+    server.end({}, "Failed", message="quota exceeded")
+    assert [(event.what, event.detail) for event in told(there, "failed")] == [("failed", "quota exceeded")]
+
+
+def test_the_same_key_is_the_same_run_also_after_a_kill_in_the_middle(server: Server) -> None:
+    source = (
+        "from trimtab.core import Launch, Workload; from trimtab.engines import engine;"
+        "engine('kubernetes://training').launch(Launch('job-1', Workload('train', command=('x',)),"
+        "(('left', 1),), 1.0, 0.0, environment={'WORD': 'x'}))"
+    )
+    child = subprocess.Popen([sys.executable, "-c", source])
+    server.on_created = lambda kind: child.kill()  # after the Job, before anything else
+    assert child.wait(60) == -9
+    server.on_created = lambda kind: None
+    assert [kind for kind, _ in server.objects if kind != "nodes"] == ["jobs"]
+    there = KubernetesEngine("training")
+    run_id = there.launch(launch(("left", 1)))
+    assert [kind for kind, _ in server.objects if kind != "nodes"] == ["jobs", "services", "secrets"]
+    assert (there.launch(launch(("left", 1))), there.running()) == (run_id, {run_id: "job-1"})
+
+
+def test_stopping_deletes_the_job_with_its_pods_and_keeps_the_log(
+    server: Server, there: KubernetesEngine
+) -> None:
+    run_id = there.launch(launch(("left", 1)))
+    server.begin(0)
+    told(there, "started")
+    server.logs[f"trimtab-{run_id}-0-x"] = "2026-08-22T10:00:00Z so far\n"
+    assert there.log(run_id).read_text() == "so far\n"
+    there.stop(run_id, grace=2.5)
+    assert server.bodies == [
+        {"deleted": "jobs", "propagationPolicy": "Foreground"},
+        {"deleted": "pods", "gracePeriodSeconds": 3},
+    ]
+    assert [event.detail for event in told(there, "ended")] == ["stopped"]
+    assert there.log(run_id).read_text() == "so far\n"
+    there.stop(run_id)
+
+
+def test_a_job_somebody_deleted_is_lost(server: Server, there: KubernetesEngine) -> None:
+    there.launch(launch(("left", 1)))
+    list(there.watch())
+    server.put("jobs", server.job(), "DELETED")
+    (event,) = told(there, "lost")
+    assert event.detail == "its Job is gone; how it ended is not known"
+
+
+def test_signals_and_sizes_reach_every_pod(server: Server, there: KubernetesEngine) -> None:
+    run_id = there.launch(launch(("left", 2)))
+    with pytest.raises(NotFoundError, match="has no worker that runs"):
+        there.signal(run_id, "USR1")
+    server.begin(0, 1)
+    there.signal(run_id, "SIGUSR1")
+    pods = [f"trimtab-{run_id}-{rank}-x" for rank in (0, 1)]
+    assert server.executed == [(pod, ["sh", "-c", "kill -s USR1 1"]) for pod in pods]
+    there.resize(run_id, 0.5, None)
+    half = {"name": "main", "resources": {"requests": {"cpu": "500m"}, "limits": {"cpu": "500m"}}}
+    assert server.bodies == [{"spec": {"containers": [half]}}] * 2
+    with pytest.raises(BadInputError, match="above zero"):
+        there.resize(run_id, -1.0, None)
+
+
+def test_a_server_that_is_away_has_lost_nothing(server: Server, there: KubernetesEngine) -> None:
+    run_id = there.launch(launch(("left", 1)))
+    server.refuse = (503, "etcd is away")
+    for question in (lambda: list(there.watch()), there.running, there.nodes, lambda: there.stop(run_id)):
+        with pytest.raises(TrimtabError, match="the Kubernetes API answers 503: etcd is away"):
+            question()
+    server.refuse = None
+    server.begin(0)
+    assert [event.what for event in told(there, "started")] == ["started"]
+
+
+@pytest.mark.parametrize(
+    ("refused", "error", "words"),
+    [
+        (launch(("middle", 1)), NotFoundError, 'no node "middle" here.*there are left, right'),
+        (
+            launch(("left", 5)),
+            BadInputError,
+            "5 workers with 1 accelerators each do not fit on the node left",
+        ),
+        (launch(("left", 1), gpus=0.5), BadInputError, "whole accelerators to a worker, not 0.5"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_a_sentence(
+    there: KubernetesEngine, refused: Launch, error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        there.launch(refused)
+    assert there.running() == {}
+
+
+@pytest.mark.parametrize("address", ["UPPER", "a/b", "ns?picture=x", "-"])
+def test_an_address_is_a_namespace_and_an_image(address: str) -> None:
+    with pytest.raises(BadInputError, match=r"one is kubernetes://NAMESPACE\?image=IMAGE"):
+        KubernetesEngine(address)
+
+
+def test_lines_of_one_pod_stay_in_their_order() -> None:
+    assert merged(["1 a\n1 b\n2 c\n", "1 x\n3 y"]) == "a\nb\nx\nc\ny"
