@@ -12,7 +12,6 @@ SLACK = 1e-9
 """The part of a capacity by which a sum of shares may exceed it: such sums are not exact."""
 
 _FASTER = 1.5  # how much faster a free shape must be for a running job to move there
-_SHARE = 0.01  # the least part of an accelerator worth looking at
 _THRIFT = 0.5  # of a worker's speed in the smallest gang of a group, below which more workers are wasted
 
 
@@ -79,6 +78,8 @@ class Filling:
     """What is left of each group."""
     demand: Floats = field(init=False)
     """Accelerators, CPUs and bytes of a worker of each job."""
+    _workers: list[int] = field(init=False)
+    _group: list[int] = field(init=False)
     _usable: Bools = field(init=False)
     _known: Bools = field(init=False)
 
@@ -87,6 +88,7 @@ class Filling:
         self.demand = jobs.demand
         self.shape = np.full(len(jobs), WAITING, dtype=np.int64)
         self.free = (cluster.capacity * (1 + SLACK)).tolist()
+        self._workers, self._group = cluster.shape_workers.tolist(), cluster.shape_group.tolist()
         self._usable = np.zeros(jobs.speed.shape, dtype=bool)
         self._known = np.zeros(len(jobs), dtype=bool)
         self.own = self._kept()
@@ -135,7 +137,7 @@ class Filling:
 
     def need(self, row: int, shape: int) -> list[float]:
         """What this job takes in this shape."""
-        workers = float(self.cluster.shape_workers[shape])
+        workers = self._workers[shape]
         return [workers * each for each in self.demand[row].tolist()]
 
     def fitting(self, row: int) -> list[int]:
@@ -143,24 +145,18 @@ class Filling:
         if not self._known[row]:
             self._learn(np.flatnonzero(~self._known))
         gpus, cpus, memory = self.demand[row].tolist()
-        shapes = np.flatnonzero(self._usable[row])
+        speed = self.jobs.speed[row].tolist()
         found = []
-        for shape, workers, group, speed in zip(
-            shapes.tolist(),
-            self.cluster.shape_workers[shapes].tolist(),
-            self.cluster.shape_group[shapes].tolist(),
-            self.jobs.speed[row, shapes].tolist(),
-            strict=True,
-        ):
-            left = self.free[group]
+        for shape in self._usable[row].nonzero()[0].tolist():
+            workers, left = self._workers[shape], self.free[self._group[shape]]
             if workers * gpus <= left[0] and workers * cpus <= left[1] and workers * memory <= left[2]:
-                found.append((-speed if speed == speed else 0.0, shape))
+                found.append((-speed[shape] if speed[shape] == speed[shape] else 0.0, shape))
         return [shape for _, shape in sorted(found)]
 
     def give(self, row: int, shape: int) -> None:
         """This job gets this shape, which must fit."""
         self.shape[row] = shape
-        left = self.free[self.cluster.shape_group[shape]]
+        left = self.free[self._group[shape]]
         for resource, taken in enumerate(self.need(row, shape)):
             left[resource] -= taken
 
@@ -170,7 +166,7 @@ class Filling:
         self.shape[row] = WAITING
 
     def _return(self, row: int, shape: int) -> None:
-        left = self.free[self.cluster.shape_group[shape]]
+        left = self.free[self._group[shape]]
         for resource, back in enumerate(self.need(row, shape)):
             left[resource] += back
 
@@ -197,25 +193,34 @@ class Filling:
     def improve(self, order: Ints) -> None:
         """In this order, let jobs that kept their shape move to a much faster one that nobody took."""
         kept = order[(self.shape[order] != WAITING) & (self.shape[order] == self.own[order])]
-        groups = zip(self.cluster.groups, self.free, strict=True)
-        unfilled = np.array([not group.gpus or left[0] >= _SHARE for group, left in groups], dtype=bool)
-        shapes = np.flatnonzero(unfilled[self.cluster.shape_group])
-        if not len(kept) or not len(shapes):
+        room = np.array([left[0] for left in self.free])[self.cluster.shape_group]
+        shapes = np.flatnonzero(self.cluster.shape_workers * self.jobs.gpus[kept].min(initial=np.inf) <= room)
+        if not len(shapes):
             return
+        size = self.cluster.shape_workers[shapes] * self.jobs.gpus[kept, None]
         least = _FASTER * self.jobs.speed[kept, self.own[kept]]
-        for row in kept[self.jobs.speed[np.ix_(kept, shapes)].max(axis=1) >= least].tolist():
-            before = int(self.own[row])
-            better = [shape for shape in self.fitting(row) if self._faster(row, shape, before)]
-            if better:
-                self.give(row, better[0])
-                self._return(row, before)
+        better = (self.jobs.speed[np.ix_(kept, shapes)] >= least[:, None]) & (size <= room[shapes])
+        for index in np.flatnonzero(better.any(axis=1)).tolist():
+            row = int(kept[index])
+            fitting = [shape for shape in shapes[better[index]].tolist() if self._fits(row, shape)]
+            if fitting:
+                self.give(row, max(fitting, key=self.jobs.speed[row].tolist().__getitem__))
+                self._return(row, int(self.own[row]))
 
-    def _faster(self, row: int, shape: int, than: int) -> bool:
-        return bool(self.jobs.speed[row, shape] >= _FASTER * self.jobs.speed[row, than])
+    def _fits(self, row: int, shape: int) -> bool:
+        """Whether a job may be given this shape, and what is left would hold it."""
+        if not self._known[row]:
+            self._learn(np.flatnonzero(~self._known))
+        left = self.free[self._group[shape]]
+        need = self.need(row, shape)
+        return all(n <= room for n, room in zip(need, left, strict=True)) and bool(self._usable[row, shape])
 
     def _least(self, rows: Ints) -> Floats:
-        """The fewest workers each waiting job could have in each group, infinite where it cannot be there."""
-        least = np.full((len(rows), len(self.cluster.groups)), np.inf)
+        """The fewest workers each job could have in each group, infinite where it cannot be there.
+
+        Of running jobs, which hardly ever need another shape, no more than what they asked for is known.
+        """
+        least = np.repeat(self.jobs.least[rows, None].astype(float), len(self.cluster.groups), axis=1)
         waiting = np.flatnonzero(self.own[rows] == WAITING)
         usable = self._usable[rows[waiting]]
         for index in range(len(self.cluster.groups)):
@@ -223,6 +228,8 @@ class Filling:
             if len(columns):
                 sizes = np.where(usable[:, columns], self.cluster.shape_workers[columns], np.inf)
                 least[waiting, index] = sizes.min(axis=1)
+            else:
+                least[waiting, index] = np.inf
         return least
 
     def _settled(self, order: Ints, need: Floats, least: Floats) -> int:
@@ -246,18 +253,15 @@ class Filling:
     def _one_by_one(self, rows: Ints, need: Floats, least: Floats) -> None:
         """The same for those whose turn depends on what others before them get."""
         own = self.own[rows].tolist()
-        group = self.cluster.shape_group.tolist()
         taken = need[rows].tolist()
         fewest = (np.where(np.isfinite(least), self.demand[rows, :1], 1.0) * least).tolist()
         for index, row in enumerate(rows.tolist()):
             if own[index] != WAITING:
-                left, (gpus, cpus, memory) = self.free[group[own[index]]], taken[index]
+                left, (gpus, cpus, memory) = self.free[self._group[own[index]]], taken[index]
                 if gpus <= left[0] and cpus <= left[1] and memory <= left[2]:
                     self.shape[row] = own[index]
                     left[0], left[1], left[2] = left[0] - gpus, left[1] - cpus, left[2] - memory
-                else:
-                    self.start(row)
-                continue
+                    continue
             for gpus, left in zip(fewest[index], self.free, strict=True):
                 if gpus <= left[0]:
                     self.start(row)
