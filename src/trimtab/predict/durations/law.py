@@ -14,6 +14,7 @@ Flags = NDArray[np.bool_]
 
 _STRENGTH = 5.0  # jobs that weigh as much as all coarser levels together
 _ATOMS = 256  # values that stand for all ended jobs of an application in a mixture
+_GROWTH = 1.1  # factor by which a window has grown when those who look seldom look again
 _WIDEST = 60.0  # logarithm of the most and the least work that is told apart
 
 
@@ -82,12 +83,19 @@ class Laws:
 
 
 class Window:
-    """The most recent of some numbers, in ascending order."""
+    """The most recent of some numbers, in ascending order.
+
+    `steady` is how they were when last a tenth more had come than the time before, for those who need not
+    hear of every single one; `changes` counts these times.
+    """
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.added = 0
+        self.changes = 0
         self.sorted: Floats = np.empty(0)
+        self.steady: Floats = self.sorted
+        self._next_change = 1.0
         self._order: deque[float] = deque()
         self._law: Law | None = None
 
@@ -99,10 +107,15 @@ class Window:
         self.added += 1
         self._law = None
         self._order.append(number)
-        self.sorted = np.insert(self.sorted, self.sorted.searchsorted(number), number)
+        place = int(self.sorted.searchsorted(number))
+        self.sorted = np.concatenate((self.sorted[:place], (number,), self.sorted[place:]))
         if len(self._order) > self.size:
-            oldest = self._order.popleft()
-            self.sorted = np.delete(self.sorted, self.sorted.searchsorted(oldest))
+            place = int(self.sorted.searchsorted(self._order.popleft()))
+            self.sorted = np.concatenate((self.sorted[:place], self.sorted[place + 1 :]))
+        if self.added >= self._next_change:
+            self.steady = self.sorted
+            self.changes += 1
+            self._next_change = min(_GROWTH * self.added, self.added + _GROWTH * self.size - self.size)
 
     def law(self) -> Law:
         """All of them alike."""
@@ -111,20 +124,18 @@ class Window:
         return self._law
 
 
-def mixed(everyone: Window, levels: Sequence[Window]) -> Law:
-    """A mixture of everyone and of ever narrower levels, each with a share by how many it has."""
-    values, weights, rest = [], [], 1.0
-    for level in reversed(levels):
+def mixed(levels: Sequence[Floats]) -> Law:
+    """A mixture of levels from everyone to the few, each with a share by how many it has."""
+    everyone = levels[0]
+    if len(everyone) > _ATOMS:
+        everyone = everyone[np.linspace(0, len(everyone) - 1, _ATOMS).astype(int)]
+    weights, rest = [], 1.0
+    for level in reversed(levels[1:]):
         share = rest * len(level) / (len(level) + _STRENGTH)
-        values.append(level.sorted)
         weights.append(np.full(len(level), share / len(level)))
         rest -= share
-    thin = everyone.sorted
-    if len(thin) > _ATOMS:
-        thin = thin[np.linspace(0, len(thin) - 1, _ATOMS).astype(int)]
-    values.append(thin)
-    weights.append(np.full(len(thin), rest / len(thin)))
-    together, weight = np.concatenate(values), np.concatenate(weights)
+    weights.append(np.full(len(everyone), rest / len(everyone)))
+    together, weight = np.concatenate((*reversed(levels[1:]), everyone)), np.concatenate(weights)
     order = np.argsort(together, kind="stable")
     shares = np.cumsum(weight[order])
     return Law.of(together[order], shares / shares[-1])

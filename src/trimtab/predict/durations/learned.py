@@ -24,7 +24,6 @@ _ALL = 4096  # jobs of an application that count
 _RECENT = 50  # jobs of a level that do
 _TRIED = 20  # ended jobs both must have been tried on before the model may answer
 _WIDER = 4.0  # how much wider the model's range may be than the rule's, as logarithms
-_GROWTH = 1.1  # factor by which a level has grown when mixtures with it are made anew
 _LIKE = 2.0  # factor beyond the smallest and largest gangs that ended
 
 
@@ -81,20 +80,15 @@ class _Application:
     laws: dict[JobFeatures, tuple[tuple[int, ...], Law]] = field(default_factory=dict)
 
     def law(self, features: JobFeatures) -> Law:
-        """What the model expects of such a job; kept until those most like it change, or many others."""
-        windows = [self.by_level[level] for level in features.levels if level in self.by_level]
-        counts = (self.ended.added, *(window.added for window in windows))
+        """What the model expects of such a job: at once when one of its own kind ends, else now and then."""
+        known = [self.by_level[level] for level in features.levels if level in self.by_level]
+        *coarse, finest = self.ended, *known
+        state = (*(window.changes for window in coarse), finest.added)
         then, law = self.laws.get(features, ((), None))
-        if law is None or _outdated(then, counts):
-            law = mixed(self.ended, windows)
-            self.laws[features] = (counts, law)
+        if law is None or then != state:
+            law = mixed([*(window.steady for window in coarse), finest.sorted])
+            self.laws[features] = (state, law)
         return law
-
-
-def _outdated(then: tuple[int, ...], now: tuple[int, ...]) -> bool:
-    if len(then) != len(now) or then[-1] != now[-1]:
-        return True
-    return any(after > before * _GROWTH for before, after in zip(then, now, strict=True))
 
 
 class Durations:
