@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trimtab.predict import Durations, JobFeatures
@@ -142,6 +142,7 @@ def test_nobody_is_answered_with_nothing() -> None:
     assert len(two_tenants(jobs=30).left_many([], []).value) == 0
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.lists(WORK, min_size=1, max_size=60), st.floats(0, 1e13))
 def test_any_history_gives_a_sound_estimate(works: list[float], done: float) -> None:
     left = taught(works).left(BERT, done)
@@ -149,6 +150,7 @@ def test_any_history_gives_a_sound_estimate(works: list[float], done: float) -> 
     assert 0.0 <= left.low <= left.value <= left.high < np.inf
 
 
+@settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 4), WORK), min_size=1, max_size=40))
 def test_the_same_history_gives_the_same_answer_however_often_it_was_asked(
     history: list[tuple[str, int, float]],
