@@ -22,8 +22,8 @@ def test_everything_that_can_be_told(tmp_path: Path) -> None:
     path = write(
         tmp_path,
         "job,submit_s,tenant,application,priority,min_gpus,max_gpus,worker_gpus,accelerators,cpus,memory,work,"
-        "speed,speed_a100,deadline_s,hard,budget,data_zone,data_bytes,checkpoint_s,restart_s,interval_s\n"
-        "a,10,ads,bert,high,2,8,2,a100|v100,4,16GiB,1e6,5,20,3600,yes,$12.50,aws/us-east-1/a,1TB,20,40,600\n",
+        "speed,speed_A100-40GB,deadline_s,hard,budget,data_zone,data_bytes,checkpoint_s,restart_s,interval_s\n"
+        "a,10,ads,bert,high,2,8,2,A100|v100,4,16GiB,1e6,5,20,3600,yes,$12.50,aws/us-east-1/a,1TB,20,40,600\n",
     )
     trace = read_trace(path)
     (job,) = trace.jobs

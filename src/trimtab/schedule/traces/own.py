@@ -10,6 +10,7 @@ from trimtab.core import BadInputError, Workload, did_you_mean, one_line
 from trimtab.core.units import parse_bytes, parse_money
 from trimtab.schedule.cluster import Floats
 from trimtab.schedule.job import Checkpoint, DataSet, Job, Priority, Worker
+from trimtab.schedule.kinds import kind_of
 from trimtab.schedule.traces.table import Table
 from trimtab.schedule.traces.trace import ANY_KIND, SECONDS_ANYWHERE, Trace
 
@@ -138,7 +139,9 @@ def _workers(table: Table, gpus: Floats, each: Floats) -> list[int]:
 def _work(table: Table, least: Sequence[int]) -> tuple[list[float | None], list[dict[str, float]]]:
     """How much there is to do, and units per second of one worker by kind of accelerator."""
     kinds = {ANY_KIND: "speed"} if "speed" in table.columns else {}
-    kinds |= {name.removeprefix(SPEED_ON): name for name in table.columns if name.startswith(SPEED_ON)}
+    kinds |= {
+        kind_of(name.removeprefix(SPEED_ON)): name for name in table.columns if name.startswith(SPEED_ON)
+    }
     if "duration_s" in table.columns:
         if kinds or "work" in table.columns:
             raise BadInputError(f"{table.path}: give either duration_s, or work with speed columns")
@@ -226,7 +229,7 @@ def _flag(cell: str) -> bool:
 
 
 def _kinds(cell: str) -> tuple[str, ...]:
-    return tuple(kind.strip() for kind in cell.split("|") if kind.strip())
+    return tuple(kind_of(kind) for kind in cell.split("|") if kind.strip())
 
 
 def _budget(cell: str) -> float | None:
