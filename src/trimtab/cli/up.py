@@ -111,7 +111,8 @@ def _scheduler(store: "Store", url: str, name: str, round_seconds: float, prices
         if not equals:
             raise BadInputError(f'"{each}" is not a price of a kind; write it like a100=$3.20/h')
         cost[kind_of(kind)] = parse_price(price)
-    settings = LoopSettings(round=round_seconds, look=min(0.5, round_seconds))
+    look = 0.5 if url.startswith("local:") else 2.0  # other engines are asked over a network
+    settings = LoopSettings(round=round_seconds, look=min(look, round_seconds))
     return Scheduler(store, engine(url), policy(name), name, settings, prices=cost, about={"engine": url})
 
 

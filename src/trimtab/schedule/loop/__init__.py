@@ -1,7 +1,7 @@
 """The scheduler at work: jobs from the store, a policy's decisions, an engine that carries them out."""
 
 from trimtab.schedule.loop.fleet import Fleet
-from trimtab.schedule.loop.history import Asked, History, Left
+from trimtab.schedule.loop.history import History, Left
 from trimtab.schedule.loop.only import only_scheduler
 from trimtab.schedule.loop.places import JobFiles
 from trimtab.schedule.loop.possible import impossible, refuse_impossible
@@ -11,7 +11,6 @@ from trimtab.schedule.loop.wishes import Running, cancel_job, hand_in, running_s
 
 __all__ = [
     "NOTE",
-    "Asked",
     "Fleet",
     "History",
     "JobFiles",

@@ -1,9 +1,10 @@
 """Where jobs stand, written down: each change of state is one transaction with its entries in the ledger."""
 
+import contextlib
 import logging
 from dataclasses import replace
 
-from trimtab.core import Decision, Estimate, Outcome, Scalar
+from trimtab.core import BadInputError, Decision, Estimate, Outcome, Scalar
 from trimtab.schedule.cluster import Group
 from trimtab.schedule.loop.accounting import accelerators, closed, done, told_progress
 from trimtab.schedule.loop.entries import decision, outcome
@@ -25,8 +26,11 @@ class Book:
         self._policy = policy
         self._submissions: dict[str, Submission] = {}
         self.changes = 0
-        self.history = History(store.jobs.ended())
+        self.history = History()
         self.fleet = Fleet()
+        for record in reversed(store.jobs.ended()):
+            with contextlib.suppress(BadInputError):  # what another version has written teaches nothing
+                self.history.learn(record, submission_of(record).job)
 
     def submission(self, record: JobRecord) -> Submission:
         """What was handed in."""
@@ -151,7 +155,7 @@ class Book:
         run = replace(after.run, reason=why, ended=at)
         after = self._change(after, state, run, decision=entry, outcome=came)
         if state is JobState.ENDED:
-            self.history.learn(after)
+            self.history.learn(after, self.submission(after).job)
         self._submissions.pop(record.id, None)
         log.info("%s %s: %s", _named(record), state.value, why)
 

@@ -2,57 +2,43 @@
 
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 
-from trimtab.core import Estimate
+from trimtab.predict import Durations, JobFeatures, WorkLeft
+from trimtab.schedule.job import Job
 from trimtab.store import JobRecord
 
-_FEWEST = 3  # ended jobs of an application from which something is learned
-_SPREAD = 0.1  # of the ended jobs lie below the range, and as many above
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A job about whose end somebody asks: units done so far, and what it is."""
-
-    application: str
-    tenant: str
-    accelerators: float
-    done: float
-
-
-Left = Callable[[Asked], Estimate | None]
-"""How many units a job has left, where that can be said."""
+Left = Callable[[Sequence[JobFeatures], Sequence[float]], WorkLeft]
+"""How many units jobs have left that have done so many."""
 
 
 class History:
-    """Total work and measured rates of ended jobs, by application."""
+    """Measured rates of ended jobs by application, and what is learned from how much work they were."""
 
-    def __init__(self, ended: Iterable[JobRecord] = ()) -> None:
-        self._work: dict[str, list[float]] = defaultdict(list)
+    def __init__(self) -> None:
+        self._durations = Durations()
         self._rates: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-        for record in ended:
-            self.learn(record)
+        self._medians: dict[str, Mapping[str, float]] = {}
 
-    def learn(self, record: JobRecord) -> None:
+    def learn(self, record: JobRecord, job: Job) -> None:
         """One more has ended."""
-        if record.done > 0:
-            self._work[record.application].append(record.done)
+        self._durations.ended(features(job), record.done)
+        self._medians.pop(record.application, None)
         for kind, rate in record.run.rates.items():
             self._rates[record.application][kind].append(rate)
 
     def rates(self, application: str) -> Mapping[str, float]:
         """Units per second of one worker on each kind of accelerator: medians of those that have ended."""
-        known = self._rates.get(application, {})
-        return {kind: statistics.median(rates) for kind, rates in known.items()}
+        if application not in self._medians:
+            known = self._rates.get(application, {})
+            self._medians[application] = {kind: statistics.median(rates) for kind, rates in known.items()}
+        return self._medians[application]
 
-    def left(self, asked: Asked) -> Estimate | None:
-        """The median of what those did that went on for longer, less what is done."""
-        longer = sorted(work for work in self._work.get(asked.application, ()) if work > asked.done)
-        if len(longer) < _FEWEST:
-            return None
-        low, high = (longer[round(share * (len(longer) - 1))] for share in (_SPREAD, 1 - _SPREAD))
-        middle = statistics.median(longer)
-        done = asked.done
-        return Estimate(middle - done, low - done, high - done, 1 - 2 * _SPREAD, "units")
+    def left(self, jobs: Sequence[JobFeatures], done: Sequence[float]) -> WorkLeft:
+        """What jobs have left, as those that have ended teach; NaN where none of their application has."""
+        return self._durations.left_many(jobs, done)
+
+
+def features(job: Job) -> JobFeatures:
+    """What ended jobs are compared by."""
+    return JobFeatures(job.application, job.workload.tenant, job.least * (job.worker.gpus or 1.0))

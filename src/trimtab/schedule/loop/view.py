@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trimtab.core import Estimate
 from trimtab.schedule.allocation import WAITING, Allocation
 from trimtab.schedule.cluster import Cluster, Floats, Group, Ints, Shape, usual_shapes
 from trimtab.schedule.job import Job
@@ -14,7 +13,7 @@ from trimtab.schedule.jobs import Jobs
 from trimtab.schedule.locality import fetch
 from trimtab.schedule.loop.accounting import done, held, seconds_of, spent, workers_of
 from trimtab.schedule.loop.fleet import Fleet
-from trimtab.schedule.loop.history import Asked, History, Left
+from trimtab.schedule.loop.history import History, Left, features
 from trimtab.schedule.loop.possible import largest_gang
 from trimtab.schedule.loop.speeds import Speeds, speeds_of, together
 from trimtab.schedule.submission import Submission
@@ -68,7 +67,7 @@ def view_of(rows: Sequence[Row], fleet: Fleet, left: Left, now: float) -> View:
     cluster = Cluster(fleet.groups, _shapes(rows, most, fleet))
     tenants = tuple(dict.fromkeys(row.job.workload.tenant for row in rows))
     number = {name: index for index, name in enumerate(tenants)}
-    remaining = [_remaining(row, left) for row in rows]
+    remaining, low, high = _remaining(rows, left)
     near = fetch([row.job.data for row in rows], fleet.groups, {n: g for n, (g, _) in fleet.places.items()})
     given = _held(rows, fleet, now)
     jobs = Jobs(
@@ -85,9 +84,9 @@ def view_of(rows: Sequence[Row], fleet: Fleet, left: Left, now: float) -> View:
         cpus=_floats(row.job.worker.cpus for row in rows),
         memory=_floats(row.job.worker.memory for row in rows),
         done=_floats(row.done for row in rows),
-        remaining=_floats(each.value if each else math.nan for each in remaining),
-        remaining_low=_floats(each.low if each else math.nan for each in remaining),
-        remaining_high=_floats(each.high if each else math.nan for each in remaining),
+        remaining=remaining,
+        remaining_low=low,
+        remaining_high=high,
         speed=_speed(rows, most, cluster),
         held=given,
         attained=given.sum(axis=1),
@@ -159,15 +158,15 @@ def _speed(rows: Sequence[Row], most: Ints, cluster: Cluster) -> Floats:
     return np.where(fits, rate[:, group] * np.array([together(int(each)) for each in workers]), 0.0)
 
 
-def _remaining(row: Row, left: Left) -> Estimate | None:
-    work = row.job.work
-    if work is not None:
-        if not row.speeds.own:
-            return None
-        rest = max(0.0, work - row.done)
-        return Estimate(rest, rest, rest, 1.0, "units")
-    asked = Asked(row.job.application, row.job.workload.tenant, row.job.least * row.job.worker.gpus, row.done)
-    return left(asked)
+def _remaining(rows: Sequence[Row], left: Left) -> tuple[Floats, Floats, Floats]:
+    """What is left of each, low and high: as told where its speed is in the same units, else as learned."""
+    learned = left([features(row.job) for row in rows], [row.done for row in rows])
+    value, low, high = learned.value.copy(), learned.low.copy(), learned.high.copy()
+    for index, row in enumerate(rows):
+        if row.job.work is not None:
+            known = max(0.0, row.job.work - row.done) if row.speeds.own else math.nan
+            value[index] = low[index] = high[index] = known
+    return value, low, high
 
 
 def _held(rows: Sequence[Row], fleet: Fleet, now: float) -> Floats:
