@@ -2,18 +2,22 @@
 
 from trimtab.engines.engine import ENGINES, engine
 from trimtab.engines.jobfiles import job_file, targets
+from trimtab.engines.kubernetes import KubernetesEngine
 from trimtab.engines.kubernetes_api import KubernetesError, called, core_api
 from trimtab.engines.kubernetes_watch import ObjectWatch
 from trimtab.engines.launch import launch_of
 from trimtab.engines.local import LocalEngine
 from trimtab.engines.ray import RayEngine
+from trimtab.engines.slurm import SlurmEngine
 
 __all__ = [
     "ENGINES",
+    "KubernetesEngine",
     "KubernetesError",
     "LocalEngine",
     "ObjectWatch",
     "RayEngine",
+    "SlurmEngine",
     "called",
     "core_api",
     "engine",

@@ -3,12 +3,16 @@
 from collections.abc import Callable, Mapping
 
 from trimtab.core import Engine, NotFoundError
+from trimtab.engines.kubernetes import KubernetesEngine
 from trimtab.engines.local import LocalEngine
 from trimtab.engines.ray import RayEngine
+from trimtab.engines.slurm import SlurmEngine
 
 ENGINES: Mapping[str, Callable[[str], Engine]] = {
     "local": LocalEngine,
+    "kubernetes": KubernetesEngine,
     "ray": RayEngine,
+    "slurm": SlurmEngine,
 }
 """Each is made from what comes after `://` in its address."""
 

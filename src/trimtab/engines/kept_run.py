@@ -33,6 +33,9 @@ T = TypeVar("T")
 FINAL = frozenset({"ended", "failed", "lost"})
 """Events after which nothing more happens to a run."""
 
+STOPPING = "stopping"
+"""The file that says that somebody asked for a run's end."""
+
 _LAUNCHES_WITHIN = 60.0  # s; how long one launch waits for another
 _RUN_ID = re.compile(r"[0-9a-f]{12}")
 
@@ -108,11 +111,11 @@ class KeptRun:
     @property
     def stopping(self) -> bool:
         """Whether somebody asked for its end."""
-        return (self.folder / "stopping").exists()
+        return (self.folder / STOPPING).exists()
 
     def mark_stopping(self) -> None:
         """Its end, when it comes, was asked for."""
-        write_whole(self.folder / "stopping", "")
+        write_whole(self.folder / STOPPING, "")
 
     def _file(self, kind: type) -> Path:
         return self.folder / f"{kind.__name__.lower()}.json"

@@ -1,0 +1,440 @@
+"""Runs on a real Slurm of three nodes on this machine: gangs, signals, kills, a controller that goes away."""
+
+import json
+import multiprocessing
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import psutil
+import pytest
+
+from trimtab.core import (
+    BadInputError,
+    EngineEvent,
+    Launch,
+    MissingDependencyError,
+    Node,
+    NotFoundError,
+    TrimtabError,
+    Workload,
+)
+from trimtab.engines import SlurmEngine, engine
+
+MIB = 2**20
+SLEEP = ("sleep", "100")
+
+_CONFIGURATION = """\
+ClusterName=trimtab
+SlurmctldHost=localhost(127.0.0.1)
+SlurmUser=root
+SlurmctldPort={ports[0]}
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge/socket
+CryptoType=crypto/munge
+CommunicationParameters=NoInAddrAny
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU_Memory
+SlurmdParameters=config_overrides
+SchedulerParameters=batch_sched_delay=0,sched_min_interval=100000
+GresTypes=gpu
+MpiDefault=none
+ReturnToService=2
+KillWait=1
+MessageTimeout=3
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool-%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd-%n.log
+NodeName=DEFAULT CPUs=4 RealMemory=1024 State=UNKNOWN
+NodeName=n1 NodeHostname=localhost NodeAddr=127.0.0.1 Port={ports[1]} Gres=gpu:t4:2 Feature=fast,zone-a
+NodeName=n2 NodeHostname=localhost NodeAddr=127.0.0.1 Port={ports[2]} Gres=gpu:2 Feature=zone-b,v100
+NodeName=n3 NodeHostname=localhost NodeAddr=127.0.0.1 Port={ports[3]} CPUs=2 RealMemory=512
+PartitionName=all Nodes=ALL Default=YES State=UP
+PartitionName=small Nodes=n3 State=UP
+"""
+_DEVICES = """\
+NodeName=n1 Name=gpu Type=t4 File={folder}/gpu[0-1]
+NodeName=n2 Name=gpu File={folder}/gpu[0-1]
+"""
+
+
+class Cluster:
+    """munged, slurmctld and three slurmd of one's own, on loopback, in a folder of their own."""
+
+    def __init__(self, folder: Path, free_port: Callable[[], int]) -> None:
+        self.folder = folder
+        self.configuration = folder / "slurm.conf"
+        self.environment = {**os.environ, "SLURM_CONF": str(self.configuration)}
+        for part in ("munge", "state"):
+            (folder / part).mkdir(parents=True)
+        for number, minor in ((0, 3), (1, 5)):  # as /dev/null and /dev/zero: Slurm wants devices
+            os.mknod(folder / f"gpu{number}", 0o20666, os.makedev(1, minor))
+        key = folder / "munge" / "key"
+        key.write_bytes(os.urandom(128))
+        key.chmod(0o400)
+        ports = [free_port() for _ in range(4)]
+        self.configuration.write_text(_CONFIGURATION.format(folder=folder, ports=ports))
+        (folder / "gres.conf").write_text(_DEVICES.format(folder=folder))
+        self.daemons: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, name: str, *arguments: str) -> None:
+        with open(self.folder / f"{name}.out", "ab") as out:
+            self.daemons[name] = subprocess.Popen(
+                [_program(name.partition("-")[0]), *arguments], env=self.environment, stdout=out, stderr=out
+            )
+
+    def start_all(self) -> None:
+        munge = self.folder / "munge"
+        files = [f"--{what}-file={munge}/{what}" for what in ("key", "pid", "seed", "log")]
+        self.start("munged", "--foreground", "--force", f"--socket={munge}/socket", *files)
+        _until((munge / "socket").exists)
+        self.start("slurmctld", "-D", "-i")
+        for node in ("n1", "n2", "n3"):
+            self.start(f"slurmd-{node}", "-D", "-N", node)
+        _until(lambda: self.ask("sinfo", "-h", "-N", "-p", "all", "-o", "%T").split() == ["idle"] * 3, 60)
+
+    def ask(self, *command: str) -> str:
+        return subprocess.run(
+            command, env=self.environment, capture_output=True, text=True, timeout=60
+        ).stdout
+
+    def stop(self, name: str) -> None:
+        daemon = self.daemons.pop(name)
+        daemon.terminate()
+        try:
+            daemon.wait(20)
+        finally:
+            daemon.kill()
+
+    def stop_all(self) -> None:
+        with ExitStack() as stack:
+            stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
+            stack.callback(self._end_what_is_left)
+            for name in self.daemons:
+                stack.callback(self.stop, name)
+
+    def _end_what_is_left(self) -> None:
+        """Whatever was born of the daemons still knows their configuration."""
+        for process in psutil.process_iter(["environ"]):
+            if (process.info["environ"] or {}).get("SLURM_CONF") == str(self.configuration):
+                process.kill()
+
+
+@pytest.fixture(scope="module")
+def cluster(free_port: Callable[[], int]) -> Iterator[Cluster]:
+    missing = [name for name in ("munged", "slurmctld", "slurmd", "sbatch") if not _program(name)]
+    if missing or os.geteuid() != 0:
+        pytest.skip(
+            f"needs root and packages slurmctld, slurmd, slurm-client, munge ({missing or 'not root'})"
+        )
+    # Munge trusts no socket below a folder that everyone can write to, such as /tmp.
+    made = Cluster(Path("/run") / f"trimtab-test-slurm-engine-{os.getpid()}", free_port)
+    try:
+        made.start_all()
+        yield made
+    finally:
+        made.stop_all()
+
+
+class There:
+    """An engine on the cluster, and what it has told."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.engine = SlurmEngine()
+        self.seen: list[EngineEvent] = []
+
+    def launch(self, *command: str, key: str = "key", cpus: float = 1.0, **parts: int) -> str:
+        return self.begin(Launch(key, Workload("w", command=command), tuple(parts.items()), cpus, 64.0 * MIB))
+
+    def begin(self, launch: Launch) -> str:
+        return self.engine.launch(launch)
+
+    def python(self, text: str, *arguments: str, key: str = "key", **parts: int) -> str:
+        return self.launch(sys.executable, "-S", "-c", text, *arguments, key=key, **parts)
+
+    def said(self, run_id: str) -> str:
+        return self.engine.log(run_id).read_text()
+
+    def events(self, run_id: str, until: str) -> list[EngineEvent]:
+        def told() -> list[EngineEvent]:
+            self.seen.extend(self.engine.watch())
+            return [event for event in self.seen if event.run_id == run_id]
+
+        _until(lambda: any(event.what == until for event in told()), 40)
+        return told()
+
+
+@pytest.fixture
+def there(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[There]:
+    monkeypatch.setenv("SLURM_CONF", str(cluster.configuration))
+    place = There(cluster)
+    yield place
+    for run_id in place.engine.running():
+        place.engine.stop(run_id, 0.0)
+
+
+def _program(name: str) -> str:
+    return shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin") or ""
+
+
+def _until(holds: Callable[[], bool], seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_nodes_have_their_accelerators_from_slurm(there: There) -> None:
+    assert there.engine.nodes() == [
+        Node("n1", 4.0, 1024.0 * MIB, "t4", 2, "zone-a"),
+        Node("n2", 4.0, 1024.0 * MIB, "v100", 2, "zone-b"),
+        Node("n3", 2.0, 512.0 * MIB),
+    ]
+    there.cluster.ask("scontrol", "update", "nodename=n3", "state=drain", "reason=test")
+    try:
+        assert [node.name for node in there.engine.nodes()] == ["n1", "n2"]
+        assert engine("slurm://small").nodes() == []
+    finally:
+        there.cluster.ask("scontrol", "update", "nodename=n3", "state=resume")
+
+
+def test_a_gang_over_two_nodes_meets_at_its_first_worker(there: There) -> None:
+    script = """
+import os, socket
+rank, place = int(os.environ["RANK"]), (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+names = ("WORLD_SIZE", "LOCAL_RANK", "CUDA_VISIBLE_DEVICES", "NOTE")
+print(rank, *(os.environ[name] for name in names), flush=True)
+if rank == 0:
+    server = socket.create_server(place)
+    others = [server.accept()[0].recv(9) for _ in range(3)]
+    print(sorted(others), flush=True)
+else:
+    for _ in range(100):
+        try:
+            socket.create_connection(place).send(b"%d" % rank)
+            break
+        except ConnectionError:
+            __import__("time").sleep(0.1)
+"""
+    command = (sys.executable, "-S", "-c", script)
+    parts = (("n1", 2), ("n2", 2))
+    note = {"NOTE": "it's"}
+    run_id = there.begin(Launch("k", Workload("w", command=command), parts, 1.0, 64.0 * MIB, 1.0, note))
+    assert there.engine.running() == {run_id: "k"}
+    events = there.events(run_id, "ended")
+    assert [event.what for event in events] == ["started", "ended"]
+    assert events[0].detail.endswith("on n[1-2]")
+    assert abs(events[1].time - time.time()) < 60
+    assert events[1].detail == "status 0"
+    assert sorted(there.said(run_id).splitlines()) == [
+        "0 4 0 0,1 it's",
+        "1 4 1 0,1 it's",
+        "2 4 0 0,1 it's",
+        "3 4 1 0,1 it's",
+        "[b'1', b'2', b'3']",
+    ]
+    assert there.engine.running() == {}
+    assert list(there.engine.watch()) == []
+
+
+def test_when_one_worker_fails_the_others_are_ended_and_its_status_is_the_runs(there: There) -> None:
+    run_id = there.launch("sh", "-c", '[ "$RANK" = 1 ] && exit 3; exec sleep 100', n1=1, n3=2)
+    assert there.events(run_id, "failed")[-1].detail == "status 3"
+
+
+def test_signals_reach_the_workers_and_who_ignores_its_end_is_killed(there: There) -> None:
+    script = """
+import signal, time
+signal.signal(signal.SIGUSR1, lambda *_: print("heard", flush=True))
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("ready", flush=True)
+while True: time.sleep(0.05)
+"""
+    run_id = there.python(script, n1=1, n2=1)
+    _until(lambda: there.said(run_id).count("ready") == 2)
+    there.engine.signal(run_id, "USR1")
+    _until(lambda: there.said(run_id).count("heard") == 2)
+    with pytest.raises(BadInputError, match="Slurm does not change what a job has"):
+        there.engine.resize(run_id, 1.0, None)
+    there.engine.stop(run_id, 0.5)
+    assert there.engine.running() == {}
+    assert there.events(run_id, "ended")[-1].detail == "stopped, status 137"
+    with pytest.raises(NotFoundError, match="has ended; nobody is there to hear USR1"):
+        there.engine.signal(run_id, "USR1")
+
+
+def test_workers_have_the_time_they_need_when_they_are_asked_to_end(there: There) -> None:
+    """One ends at once, the other saves its work first, longer than Slurm itself would wait."""
+    script = """
+import os, signal, sys, time
+def save(*_):
+    print("saves", flush=True)
+    time.sleep(3)
+    print("saved", flush=True)
+    sys.exit(0)
+if os.environ["RANK"] == "1":
+    signal.signal(signal.SIGTERM, save)
+print("ready", flush=True)
+while True: time.sleep(0.05)
+"""
+    run_id = there.python(script, n1=1, n2=1)
+    _until(lambda: there.said(run_id).count("ready") == 2)
+    there.engine.stop(run_id, 20.0)
+    assert there.said(run_id).count("saves") == there.said(run_id).count("saved") == 1
+    assert there.events(run_id, "ended")[-1].detail == "stopped, status 143"
+
+
+def test_a_run_that_waits_is_running_and_leaves_the_queue_when_stopped(there: There) -> None:
+    first = there.launch(*SLEEP, key="first", cpus=2.0, n3=1)
+    second = there.launch(*SLEEP, key="second", n3=1)
+    there.events(first, "started")
+    assert there.engine.running() == {first: "first", second: "second"}
+    there.engine.stop(second)
+    assert [event.detail for event in there.events(second, "ended")] == ["stopped, status 0"]
+    assert there.said(second) == ""
+
+
+def test_a_job_ended_by_somebody_else_has_failed(there: There) -> None:
+    run_id = there.launch(*SLEEP, n3=1)
+    there.events(run_id, "started")
+    there.cluster.ask("scancel", f"--name=trimtab-{run_id}")
+    assert there.events(run_id, "failed")[-1].detail == "cancelled in Slurm, not by Trimtab"
+
+
+def test_a_launch_killed_at_any_moment_starts_once(there: There, tmp_path: Path) -> None:
+    def launch(key: str) -> Launch:
+        command = ("sh", "-c", f"echo begun >> '{tmp_path}/{key}'")
+        return Launch(key, Workload("w", command=command), (("n1", 1),), 1.0, 64.0 * MIB)
+
+    keys = [f"key-{number}" for number in range(6)]
+    for number, key in enumerate(keys):
+        first = multiprocessing.get_context("fork").Process(target=there.begin, args=(launch(key),))
+        first.start()
+        time.sleep(0.01 * number)
+        first.kill()
+        first.join()
+    before = there.engine.running()
+    runs = [there.begin(launch(key)) for key in keys]
+    assert set(before.items()) <= set(zip(runs, keys, strict=True))
+    for run_id, key in zip(runs, keys, strict=True):
+        there.events(run_id, "ended")
+        assert (tmp_path / key).read_text() == "begun\n"
+
+
+def test_a_job_whose_submission_was_not_noted_down_is_found_again(there: There) -> None:
+    run_id = there.launch(*SLEEP, n1=1)
+    (there.engine.log(run_id).parent / "submission.json").unlink()
+    there.engine = SlurmEngine()
+    assert there.engine.running() == {run_id: "key"}
+    assert there.launch(*SLEEP, n1=1) == run_id
+    assert len(there.cluster.ask("squeue", "-h", f"--name=trimtab-{run_id}", "-o", "%A").split()) == 1
+
+
+def test_a_controller_that_goes_away_and_comes_back_loses_nothing(there: There, tmp_path: Path) -> None:
+    script = "import pathlib, sys, time\nwhile not pathlib.Path(sys.argv[1]).exists(): time.sleep(0.05)"
+    run_id = there.python(script, f"{tmp_path}/go", n1=1)
+    there.events(run_id, "started")
+    there.cluster.stop("slurmctld")
+    try:
+        with pytest.raises(TrimtabError, match=r"^Slurm does not answer \(.*; what runs goes on, try again"):
+            list(there.engine.watch())
+        with pytest.raises(TrimtabError, match="Slurm does not answer"):
+            there.launch("true", key="late", n1=1)
+        (tmp_path / "go").touch()
+    finally:
+        there.cluster.start("slurmctld", "-D")
+    _until(lambda: "UP" in there.cluster.ask("scontrol", "ping"))
+    late = there.launch("true", key="late", n1=1)
+    assert there.events(run_id, "ended")[-1].detail == "status 0"
+    assert there.events(late, "ended")[-1].detail == "status 0"
+
+
+def test_what_slurm_has_forgotten_is_told_from_the_runs_own_note_or_is_lost(there: There) -> None:
+    noted, unnoted = there.launch("true", key="noted", n1=1), there.launch("true", key="unnoted", n1=1)
+    folders = [there.engine.log(run_id).parent for run_id in (noted, unnoted)]
+    _until(lambda: all((folder / "status").exists() for folder in folders))
+    (folders[1] / "status").unlink()
+    there.cluster.stop("slurmctld")
+    there.cluster.start("slurmctld", "-D", "-c")
+    _until(lambda: len(there.engine.nodes()) == 3)
+    assert there.events(noted, "ended")[-1].detail == "status 0"
+    assert "forgotten" in there.events(unnoted, "lost")[-1].detail
+    assert there.launch("true", key="noted", n1=1) == noted
+
+
+@pytest.mark.parametrize(
+    ("launch", "sentence"),
+    [
+        (Launch("k", Workload("w", command=SLEEP), (("n9", 1),), 1.0, 0.0), 'no node "n9" here'),
+        (
+            Launch("k", Workload("w", command=SLEEP), (("n3", 1),), 1.0, 2.0**40),
+            "Slurm refuses: .*not available",
+        ),
+        (Launch("k", Workload("w", command=SLEEP), (("n1", 1),), 1.0, 0.0, 9.0), "Slurm refuses: "),
+        (Launch("k", Workload("w", command=SLEEP), (("n1", 1),), 1.0, 0.0, 0.5), "gives whole accelerators"),
+        (Launch("k", Workload("w"), (("n1", 1),), 1.0, 0.0), "has no command"),
+    ],
+    ids=["node", "memory", "accelerators", "a share", "command"],
+)
+def test_what_cannot_be_is_refused_and_leaves_nothing(there: There, launch: Launch, sentence: str) -> None:
+    with pytest.raises(TrimtabError, match=sentence):
+        there.engine.launch(launch)
+    assert there.engine.running() == {}
+    assert there.cluster.ask("squeue", "-h") == ""
+
+
+_COUNT = """
+import json, os, sys, time
+folder, steps = sys.argv[1], 40
+state = {"step": 0, "sum": 0}
+if os.path.exists(f"{folder}/checkpoint"):
+    state = json.load(open(f"{folder}/checkpoint"))
+    print("resumed at", state["step"], flush=True)
+while state["step"] < steps:
+    state = {"step": state["step"] + 1, "sum": (state["sum"] * 31 + state["step"]) % 1000003}
+    json.dump({**state, "pid": os.getpid()}, open(f"{folder}/new", "w"))
+    os.replace(f"{folder}/new", f"{folder}/checkpoint")
+    time.sleep(0.02)
+print(state["step"], state["sum"], flush=True)
+"""
+
+
+def test_a_killed_job_resumes_from_its_checkpoint_and_ends_with_the_same_result(
+    there: There, tmp_path: Path
+) -> None:
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    whole.mkdir()
+    broken.mkdir()
+    undisturbed = there.python(_COUNT, str(whole), key="whole", n1=1)
+    first = there.python(_COUNT, str(broken), key="broken, attempt 1", n2=1)
+    _until((broken / "checkpoint").exists)
+    os.kill(json.loads((broken / "checkpoint").read_text())["pid"], 9)
+    assert there.events(first, "failed")[-1].detail == "status 137"
+    second = there.python(_COUNT, str(broken), key="broken, attempt 2", n2=1)
+    there.events(second, "ended")
+    there.events(undisturbed, "ended")
+    resumed, result = there.said(second).splitlines()
+    assert resumed.startswith("resumed at ")
+    assert result == there.said(undisturbed).strip()
+
+
+def test_without_slurms_commands_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(MissingDependencyError, match='no command "sinfo" here; install Slurm\'s client'):
+        engine("slurm://").nodes()
+
+
+def test_after_the_name_comes_a_partition() -> None:
+    with pytest.raises(BadInputError, match='the name of a partition, or nothing, not "a b"'):
+        engine("slurm://a b")
