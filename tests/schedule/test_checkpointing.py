@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import lambertw
 
@@ -67,6 +67,7 @@ def test_where_saving_outlasts_the_machine_the_interval_is_the_time_between_loss
     assert daly_interval(400.0, 1 / 100.0) == 100.0
 
 
+@settings(deadline=None)
 @given(st.floats(1.0, 300.0), st.floats(600.0, 1e6))
 def test_daly_is_as_good_as_the_exact_optimum(saving: float, between: float) -> None:
     exact = between * (1 + lambertw(-math.exp(-1 - saving / between)).real)
@@ -116,6 +117,7 @@ def test_a_lost_deadline_is_no_reason_to_pay() -> None:
     assert not must_leave_spot(9000.0, 9300.0, 10_000.0, 3000.0, Refuge(), Checkpoint())
 
 
+@settings(deadline=None)
 @given(st.floats(600.0, 1e6), st.floats(0.5, 0.999))
 def test_who_wants_to_be_surer_leaves_no_later(useful: float, confidence: float) -> None:
     checkpoint = Checkpoint(seconds=60.0, restart=120.0)

@@ -1,7 +1,7 @@
 """Jobs and their data: nearer is never slower or dearer."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trimtab.schedule import DISTANCES, DataSet, Distance, Group, Tier, fetch, tier_between
@@ -56,6 +56,7 @@ def test_nobody_and_nowhere() -> None:
     assert fetch([None], ()).seconds.shape == (1, 0)
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.builds(

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
@@ -36,6 +36,7 @@ def test_the_limit_holds_where_nobody_uses_anything() -> None:
     assert promisable(10.0, np.zeros((50, 1)), np.array([12.0]), RULE) == 3.0
 
 
+@settings(deadline=None)
 @given(
     arrays(float, (40, 4), elements=st.floats(0, 1)),
     arrays(float, 4, elements=st.floats(0.1, 16)),
@@ -79,6 +80,7 @@ def test_what_nobody_can_give_is_said_to_be_missing() -> None:
     assert reclaim([Occupant("a", 8.0, keeps=6.0)], 5.0).missing == 3.0
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.builds(

@@ -4,7 +4,7 @@ import gzip
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trimtab.core import BadInputError, NotFoundError
@@ -119,6 +119,7 @@ def test_files_that_are_no_traces(tmp_path: Path) -> None:
         read_trace(tmp_path)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=60))
 def test_garbage_is_refused_in_one_sentence(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
     path = tmp_path_factory.getbasetemp() / "garbage.csv"

@@ -119,13 +119,13 @@ def read_table(path: Path) -> Table:
     twice = next((name for name in header if header.count(name) > 1), None)
     if twice is not None:
         raise BadInputError(f'{path}:{lines[0]}: column "{one_line(twice)}" is there twice')
-    ragged = next((i for i, row in enumerate(rows) if len(row) != len(header)), None)
-    if ragged is not None:
-        raise BadInputError(
-            f"{path}:{lines[ragged]}: {len(rows[ragged])} cells in a table of {len(header)} columns"
-        )
-    columns = list(zip(*rows[1:], strict=True)) or [() for _ in header]
-    return Table(path, dict(zip(header, columns, strict=True)), lines[1:])
+    try:
+        columns = zip(*rows[1:], strict=True) if len(rows) > 1 else [()] * len(header)
+        return Table(path, dict(zip(header, columns, strict=True)), lines[1:])
+    except ValueError:
+        ragged = next(i for i, row in enumerate(rows) if len(row) != len(header))
+        count = f"{len(rows[ragged])} cells in a table of {len(header)} columns"
+        raise BadInputError(f"{path}:{lines[ragged]}: {count}") from None
 
 
 def _text(path: Path) -> str:
