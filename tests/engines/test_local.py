@@ -443,7 +443,9 @@ def test_accelerators_are_given_out_and_come_back(here: Here) -> None:
     show = ("sh", "-c", 'echo "$CUDA_VISIBLE_DEVICES"; exec sleep 60')
     both = here.gang(*show, gpus=1, key="both")
     _until(lambda: here.engine.log(both).read_text() == "0,1\n0,1\n")
-    with pytest.raises(BadInputError, match=r"local-1 has no room for 0.5 accelerators .* 0 are free"):
+    with pytest.raises(
+        NotFoundError, match=r"local-1 has no room now for 0.5 accelerators per worker; free are 0, 0"
+    ):
         here.gang(*show, gpus=0.5, key="late")
     here.engine.stop(both)
     shares = here.gang(*show, workers=3, gpus=0.5, key="late")

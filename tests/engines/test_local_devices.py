@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimtab.core import BadInputError, Launch, Node, Workload
+from trimtab.core import BadInputError, Launch, Node, NotFoundError, Workload
 from trimtab.engines.local_devices import environments, give
 from trimtab.engines.local_run import Given
 
@@ -21,7 +21,7 @@ def launch(gpus: float, **parts: int) -> Launch:
 def test_no_accelerator_is_given_out_more_than_whole(wishes: list[tuple[float, int]]) -> None:
     taken: list[Given] = []
     for gpus, workers in wishes:
-        with contextlib.suppress(BadInputError):
+        with contextlib.suppress(NotFoundError):
             taken += give(launch(gpus, a=workers), NODES, taken)
     loads = [sum(g.share for g in taken if device in g.devices) for device in range(4)]
     assert max(loads) <= 1 + 1e-9
@@ -37,6 +37,11 @@ def test_a_share_goes_where_others_share_already() -> None:
 def test_one_and_a_half_cannot_be_given() -> None:
     with pytest.raises(BadInputError, match=r"1.5 accelerators per worker .* whole ones, or a share of one"):
         give(launch(1.5, a=1), NODES, [])
+
+
+def test_more_than_a_node_has_cannot_be_given() -> None:
+    with pytest.raises(BadInputError, match="the node a has 4 accelerators; 5 cannot be given"):
+        give(launch(5.0, a=1), NODES, [])
 
 
 def test_workers_see_the_whole_accelerators_of_their_run_on_their_node() -> None:

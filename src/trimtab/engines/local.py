@@ -68,12 +68,10 @@ class LocalEngine:
 
     def launch(self, launch: Launch) -> str:
         """Start it; the run's id, the same one for the same key. What is refused leaves nothing behind."""
-        nodes = {node.name: node for node in self._nodes}
-        check_launch(launch, nodes)
         with self._kept.alone() as lock:
             run = self._kept.of_key(launch.key)
             if run.read(Start) is None:
-                self._begin(run, launch, nodes, lock)
+                self._begin(run, launch, lock)
         return run.id
 
     def resize(self, run_id: str, cpus: float | None, memory: float | None) -> None:
@@ -154,8 +152,10 @@ class LocalEngine:
         """The file with what the workers have written."""
         return self._kept.named(run_id).log
 
-    def _begin(self, run: KeptRun, launch: Launch, nodes: Mapping[str, Node], lock: int) -> None:
+    def _begin(self, run: KeptRun, launch: Launch, lock: int) -> None:
         """First the intent, then the act; whatever fails, or is left from one broken off, is undone."""
+        nodes = {node.name: node for node in self._nodes}
+        check_launch(launch, nodes)
         given = give(launch, nodes, self._taken())
         with contextlib.ExitStack() as undo:
             undo.callback(_clear, run)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from trimtab.core import BadInputError, Launch, Node
+from trimtab.core import BadInputError, Launch, Node, NotFoundError
 from trimtab.engines.local_run import Given
 
 _ROUNDING = 1e-9
@@ -58,11 +58,12 @@ def _choose(launch: Launch, node: Node, loads: Sequence[float]) -> tuple[tuple[i
         )
     share, count = (gpus, 1) if gpus < 1 else (1.0, int(gpus))
     fit = [device for device, load in enumerate(loads) if load + share <= 1 + _ROUNDING]
+    if count > node.gpus:
+        raise BadInputError(f"the node {node.name} has {node.gpus} accelerators; {count} cannot be given")
     if len(fit) < count:
-        free = sum(1 - load for load in loads)
-        raise BadInputError(
-            f"the node {node.name} has no room for {gpus:g} accelerators per worker; "
-            f"it has {node.gpus}, of which {free:.3g} are free"
+        shown = ", ".join(f"{1 - load:.3g}" for load in loads)
+        raise NotFoundError(
+            f"the node {node.name} has no room now for {gpus:g} accelerators per worker; free are {shown}"
         )
     fullest_first = sorted(fit, key=lambda device: (-loads[device], device))
     return tuple(sorted(fullest_first[:count])), share
