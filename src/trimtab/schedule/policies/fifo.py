@@ -75,7 +75,7 @@ def _seconds(jobs: Jobs, row: int, shape: int) -> float:
 def _reserve(filling: Filling, row: int) -> _Reservation:
     """Where this job would end first once others have ended."""
     cluster = filling.cluster
-    wanted = np.flatnonzero(filling.usable[row])
+    wanted = np.flatnonzero(filling.usable_by(row))
     unknown = _Reservation(frozenset(cluster.shape_group[wanted].tolist()), 0.0, [-1.0, -1.0, -1.0])
     best, end = unknown, (np.inf, np.inf)
     for group in sorted(unknown.groups):

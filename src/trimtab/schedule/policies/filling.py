@@ -121,6 +121,12 @@ class Filling:
             self._learn(np.flatnonzero(~self._known))
         return self._usable
 
+    def usable_by(self, row: int) -> Bools:
+        """The shapes one job may be given."""
+        if not self._known[row]:
+            self._learn(np.flatnonzero(~self._known))
+        return np.asarray(self._usable[row])
+
     @property
     def possible(self) -> Bools:
         """Jobs that some group could hold if it were empty."""
@@ -128,7 +134,8 @@ class Filling:
 
     def best_speed(self) -> Floats:
         """Units per second of each job in its fastest shape; NaN where none is known."""
-        best = np.where(self.usable, np.nan_to_num(self.jobs.speed), 0.0).max(axis=1, initial=0.0)
+        known = self.usable & (self.jobs.speed > 0)
+        best = np.where(known, self.jobs.speed, 0.0).max(axis=1, initial=0.0)
         return np.where(best > 0, best, np.nan)
 
     def refuse(self, row: int) -> None:
@@ -142,12 +149,11 @@ class Filling:
 
     def fitting(self, row: int) -> list[int]:
         """The usable shapes that what is left would hold, the fastest first."""
-        if not self._known[row]:
-            self._learn(np.flatnonzero(~self._known))
+        usable = self.usable_by(row)
         gpus, cpus, memory = self.demand[row].tolist()
         speed = self.jobs.speed[row].tolist()
         found = []
-        for shape in self._usable[row].nonzero()[0].tolist():
+        for shape in usable.nonzero()[0].tolist():
             workers, left = self._workers[shape], self.free[self._group[shape]]
             if workers * gpus <= left[0] and workers * cpus <= left[1] and workers * memory <= left[2]:
                 found.append((-speed[shape] if speed[shape] == speed[shape] else 0.0, shape))
@@ -209,11 +215,8 @@ class Filling:
 
     def _fits(self, row: int, shape: int) -> bool:
         """Whether a job may be given this shape, and what is left would hold it."""
-        if not self._known[row]:
-            self._learn(np.flatnonzero(~self._known))
-        left = self.free[self._group[shape]]
-        need = self.need(row, shape)
-        return all(n <= room for n, room in zip(need, left, strict=True)) and bool(self._usable[row, shape])
+        pairs = zip(self.need(row, shape), self.free[self._group[shape]], strict=True)
+        return all(need <= left for need, left in pairs) and bool(self.usable_by(row)[shape])
 
     def _least(self, rows: Ints) -> Floats:
         """The fewest workers each job could have in each group, infinite where it cannot be there.

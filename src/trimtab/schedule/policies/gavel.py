@@ -49,9 +49,7 @@ class Gavel:
         self._rounds = TimeShares(rounds)
 
     def allocate(self, jobs: Jobs, cluster: Cluster, previous: Allocation, clock: Clock) -> Allocation:
-        return self._rounds.allocate(
-            jobs, cluster, previous, clock.now(), self._shares, _fastest_first(jobs, cluster)
-        )
+        return self._rounds.allocate(jobs, cluster, previous, clock.now(), self._shares, _fastest_first)
 
     def _shares(self, jobs: Jobs, cluster: Cluster, choices: Choices) -> Floats:
         if self.settings.objective == "fifo":
@@ -84,16 +82,11 @@ class Gavel:
         return share
 
 
-def _fastest_first(jobs: Jobs, cluster: Cluster) -> Ints:
-    """Groups by how much jobs like them, on average: the speed of one worker against its best group."""
-    speeds = np.zeros((len(jobs), len(cluster.groups)))
-    each = np.nan_to_num(jobs.speed) / cluster.shape_workers
-    for group in range(len(cluster.groups)):
-        columns = np.flatnonzero(cluster.shape_group == group)
-        if len(columns):
-            speeds[:, group] = each[:, columns].max(axis=1)
-    best = speeds.max(axis=1, initial=0.0)
-    return np.argsort(-(speeds / np.where(best > 0, best, 1.0)[:, None]).sum(axis=0), kind="stable")
+def _fastest_first(choices: Choices) -> Ints:
+    """Groups by how much jobs like them, on average: their speed there against that on their best group."""
+    best = choices.speed.max(axis=1, initial=0.0)
+    liked = choices.speed / np.where(best > 0, best, 1.0)[:, None]
+    return np.argsort(-liked.sum(axis=0), kind="stable")
 
 
 def _solved(jobs: Jobs, cluster: Cluster, choices: Choices, gain: Floats, fair: bool) -> Floats:

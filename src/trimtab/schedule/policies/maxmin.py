@@ -6,7 +6,7 @@ import numpy as np
 
 from trimtab.core import BadInputError, Clock
 from trimtab.schedule.allocation import Allocation
-from trimtab.schedule.cluster import Cluster, Floats
+from trimtab.schedule.cluster import Cluster, Floats, Ints
 from trimtab.schedule.jobs import Jobs
 from trimtab.schedule.policies.time_shares import Choices, RoundSettings, TimeShares
 
@@ -38,9 +38,11 @@ class MaxMin:
         self._rounds = TimeShares(RoundSettings(s.round_seconds, s.renew_after))
 
     def allocate(self, jobs: Jobs, cluster: Cluster, previous: Allocation, clock: Clock) -> Allocation:
-        order = np.random.default_rng((self.settings.seed, self._count)).permutation(len(cluster.groups))
         self._count += 1
-        return self._rounds.allocate(jobs, cluster, previous, clock.now(), self._shares, order)
+        return self._rounds.allocate(jobs, cluster, previous, clock.now(), self._shares, self._turns)
+
+    def _turns(self, choices: Choices) -> Ints:
+        return np.random.default_rng((self.settings.seed, self._count)).permutation(choices.shape.shape[1])
 
     def _shares(self, jobs: Jobs, cluster: Cluster, choices: Choices) -> Floats:
         size = choices.workers.max(axis=1) * np.where(jobs.gpus > 0, jobs.gpus, 1.0)

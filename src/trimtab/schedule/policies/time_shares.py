@@ -60,9 +60,9 @@ class TimeShares:
         previous: Allocation,
         now: float,
         shares: Callable[[Jobs, Cluster, Choices], Floats],
-        groups: Ints,
+        turns: Callable[[Choices], Ints],
     ) -> Allocation:
-        """One round. `shares` computes X when that is due; `groups` are filled in this order."""
+        """One round. `shares` computes X when that is due; `turns` says in which order groups are filled."""
         usable = usable_shapes(jobs, cluster, np.arange(len(jobs)))
         choices = _choices(jobs, cluster, previous, usable)
         possible = np.asarray(choices.possible.any(axis=1))
@@ -77,7 +77,7 @@ class TimeShares:
         rank = _ranks(priority, deficit, share)
         if self.settings.only_owed:
             choices.shape[share <= 0] = WAITING
-        shape = _filled(jobs, cluster, choices, rank, groups, self.settings.one_queue)
+        shape = _filled(jobs, cluster, choices, rank, turns(choices), self.settings.one_queue)
         order = np.argsort(rank.min(axis=1, initial=rank.size), kind="stable")
         return Allocation(shape, order, Reasons(shape, order, possible, "share of time received"))
 
@@ -105,7 +105,7 @@ class TimeShares:
 def _choices(jobs: Jobs, cluster: Cluster, previous: Allocation, usable: Bools) -> Choices:
     """The fastest usable shape of each group; the one a job has on its own group."""
     shape = np.full((len(jobs), len(cluster.groups)), WAITING, dtype=np.int64)
-    speed = np.where(usable, np.nan_to_num(jobs.speed), -1.0)
+    speed = np.where(usable & (jobs.speed > 0), jobs.speed, np.where(usable, 0.0, -1.0))
     for group in range(len(cluster.groups)):
         columns = np.flatnonzero(cluster.shape_group == group)
         if len(columns):
