@@ -344,7 +344,7 @@ def test_a_run_begins_and_ends_and_its_log_is_in_order_of_time(
     assert list(there.watch()) == [], "a gang has begun when all have"
     server.begin(2)
     (start,) = told(there, "started")
-    assert (start.run_id, start.time, start.detail) == (run_id, 1787392802.0, "3 workers")
+    assert (start.run_id, start.time, start.detail) == (run_id, 1787392802.0, "workers: 3")
     assert there.running() == {run_id: "job-1"}
     server.logs = {f"{name}-0-x": "2026-08-22T10:00:00.1Z a\n2026-08-22T10:00:00.3Z c\n",
                    f"{name}-1-x": "2026-08-22T10:00:00.2Z b\n"}  # fmt: skip
@@ -379,7 +379,7 @@ def test_of_a_gang_that_breaks_the_first_to_fail_is_named(
     server.begin(0, 1, 2)
     server.end({1: 3, 0: 143, 2: 143}, "Failed", **more)
     assert [(event.what, event.detail) for event in told(there, what)] == [
-        ("started", "3 workers"),
+        ("started", "workers: 3"),
         (what, detail),
     ]
 

@@ -13,6 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -257,6 +258,7 @@ def test_one_worker_that_fails_ends_the_others(here: Here, runs: dict[str, str])
 
 def test_a_cluster_that_is_away_has_lost_nothing(here: Here, runs: dict[str, str]) -> None:
     here.events(runs["stubborn"], "started")
+    _until(lambda: "ready" in here.log(runs["stubborn"]), 30)
     here.cluster.gate.open = False
     try:
         here.again()
@@ -287,8 +289,19 @@ def test_a_signal_reaches_every_worker_and_who_ignores_the_end_is_killed(
         here.engine.signal(run_id, "USR1")
 
 
-def test_killed_after_the_cluster_took_a_job_it_is_the_same_run(here: Here, tmp_path: Path) -> None:
-    effects = tmp_path / "effects"
+@dataclass(frozen=True)
+class Twice:
+    """A run launched by a Trimtab that was killed before it heard an answer, and by the next one."""
+
+    id: str
+    effects: Path
+    launch: Callable[[], str]
+
+
+@pytest.fixture(scope="module")
+def twice(here: Here, runs: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Twice:
+    """Over as far as Ray knows, but not told yet."""
+    effects = tmp_path_factory.mktemp("effects") / "lines"
     script = f"echo once >> {effects}"
     source = (
         "import sys; from pathlib import Path; from trimtab.core import Launch, Workload;"
@@ -304,20 +317,23 @@ def test_killed_after_the_cluster_took_a_job_it_is_the_same_run(here: Here, tmp_
         here.cluster.gate.on_submitted = None
     here.again()
     run_id = here.launch("killed", script, ("small", 1))
-    here.events(run_id, "ended")
-    assert effects.read_text() == "once\n"
-    assert sum(run_id in job for job in RayCluster(here.cluster.gate.address).jobs()) == 1
-
-
-def test_a_run_the_cluster_forgot_is_lost_but_not_at_once(here: Here) -> None:
-    run_id = here.launch("forgotten", "true", ("big", 1))
     there = RayCluster(here.cluster.gate.address)
-    _until(lambda: (job := there.job(f"trimtab-{run_id}")) is not None and job.over, 60)
-    there.forget(f"trimtab-{run_id}")
+    _until(lambda: all(job.over for job in there.jobs().values() if run_id in job.id), 60)
+    return Twice(run_id, effects, lambda: here.launch("killed", script, ("small", 1)))
+
+
+def test_killed_after_the_cluster_took_a_job_it_is_the_same_run(here: Here, twice: Twice) -> None:
+    assert twice.effects.read_text() == "once\n"
+    assert sum(twice.id in job for job in RayCluster(here.cluster.gate.address).jobs()) == 1
+
+
+def test_a_run_the_cluster_forgot_is_lost_but_not_at_once(here: Here, twice: Twice) -> None:
+    RayCluster(here.cluster.gate.address).forget(f"trimtab-{twice.id}")
     begin = time.monotonic()
-    here.events(run_id, "lost")
+    here.events(twice.id, "lost")
     assert time.monotonic() - begin >= PATIENCE
-    assert here.launch("forgotten", "true", ("big", 1)) == run_id, "the same key never starts twice"
+    assert twice.launch() == twice.id, "the same key never starts twice"
+    assert twice.effects.read_text() == "once\n"
 
 
 def test_what_cannot_be_is_refused_in_a_sentence(here: Here) -> None:

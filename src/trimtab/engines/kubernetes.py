@@ -181,7 +181,7 @@ class KubernetesEngine:
         pods = self._cluster.pods(_name(run))
         start = began(pods) if len(pods) == told["spec"]["parallelism"] else None
         if start is not None and "started" not in run.told:
-            yield EngineEvent(run.id, start, "started", f"{len(pods)} workers")
+            yield EngineEvent(run.id, start, "started", f"workers: {len(pods)}")
         if end:
             self._fetch(run, pods)
             yield self._end_event(run, end, pods)

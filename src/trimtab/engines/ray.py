@@ -96,7 +96,8 @@ class RayEngine:
         job = self._cluster.job(_job_id(run))
         if job is None or job.over:
             raise NotFoundError(f"the run {run_id} has ended; nobody is there to hear {name}")
-        self._order(run, job, {"signal": Signals(number).name.removeprefix("SIG")})
+        if not self._order(job, {"signal": Signals(number).name.removeprefix("SIG")}):
+            raise TrimtabError(f"the run {run_id} cannot be reached on its driver's node now; try again")
 
     def stop(self, run_id: str, grace: float = 10.0) -> None:
         """End all its workers: asked first, killed after `grace` seconds; returns when the job is over."""
@@ -105,10 +106,9 @@ class RayEngine:
         if job is None or job.over:
             return
         run.mark_stopping()
-        if job.status == "RUNNING":
-            self._order(run, job, {"stop": grace})
-            if self._over_within(job.id, grace + _ENDS_WITHIN):
-                return
+        told = job.status == "RUNNING" and self._order(job, {"stop": grace})
+        if told and self._over_within(job.id, grace + _ENDS_WITHIN):
+            return
         self._cluster.stop(job.id)
         if not self._over_within(job.id, _STOP_WAIT + _ENDS_WITHIN):
             raise TrimtabError(f"the run {run_id} cannot be stopped; see the job {job.id} in Ray's dashboard")
@@ -161,8 +161,8 @@ class RayEngine:
         check_capacity(launch, {name: each.node for name, each in there.items()})
         return [(there[name].id, count) for name, count in launch.parts]
 
-    def _order(self, run: KeptRun, job: RayJob, order: Mapping[str, Any]) -> None:
-        """Leave an order in the driver's folder, by a job of its own on the driver's node."""
+    def _order(self, job: RayJob, order: Mapping[str, Any]) -> bool:
+        """Leave an order in the driver's folder, by a job of its own on the driver's node; whether it did."""
         name = f"{time.time_ns()}"
         text = json.dumps(order)
         command = f"mkdir -p orders && echo '{text}' > orders/{name} && mv orders/{name} orders/{name}.json"
@@ -170,7 +170,8 @@ class RayEngine:
         self._cluster.submit(messenger, command, job.package, job.node)
         if not self._over_within(messenger, _ORDER_WITHIN):
             self._cluster.stop(messenger)
-            raise TrimtabError(f"the run {run.id} cannot be reached on its node now; try again")
+        sent = self._cluster.job(messenger)
+        return sent is not None and sent.status == "SUCCEEDED"
 
     def _forget_orders(self, run: KeptRun, jobs: Mapping[str, RayJob]) -> None:
         for each in jobs.values():

@@ -39,6 +39,7 @@ class Worker:
 
     def __init__(self, folder: str, lease: float) -> None:
         self._folder, self._lease = folder, lease
+        Path(folder, "launch.json").unlink(missing_ok=True)  # people put secrets into environments
         self._heard = time.monotonic()
         self._written, self._ended = b"", False
         self._holder: subprocess.Popen[bytes] | None = None
@@ -160,7 +161,7 @@ class Gang:
         ]
         if self._came(starts, places):
             ray.get(starts)
-            note(told["secret"], {"what": "started", "detail": f"{len(places)} workers"})
+            note(told["secret"], {"what": "started", "detail": f"workers: {len(places)}"})
             self._running = {worker.look.remote(): rank for rank, worker in enumerate(self._workers)}
 
     def _came(self, answers: Sequence[Any], places: Sequence[str]) -> bool:
@@ -266,6 +267,7 @@ def _first_line(error: BaseException) -> str:
 def main() -> None:
     """The driver's whole life."""
     told = json.loads((_HERE / "launch.json").read_text())
+    (_HERE / "launch.json").unlink()
     note(told["secret"], {"what": "driver"})
     ray.init(address="auto", log_to_driver=False, logging_level="ERROR")
     interrupted = threading.Event()
