@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-_ORPHANS_GRACE = 3.0  # s between asking and killing where nobody leads any more
+_ORPHANS_GRACE = 2.0  # s between asking and killing where nobody leads any more
 _TO_ALL = (signal.SIGTERM, signal.SIGKILL)
 
 
