@@ -126,7 +126,7 @@ def logs(
 
     with open_store() as store:
         record = store.jobs.get(id)
-        url = engine or running_scheduler(store, RealClock()).engine
+        url = engine or record.run.engine or running_scheduler(store, RealClock()).engine
         if not url:
             raise BadInputError("which engine the job runs on is not known; say it with --engine local://")
         if not record.run.run_id and not follow:

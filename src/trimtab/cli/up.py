@@ -113,7 +113,7 @@ def _scheduler(store: "Store", url: str, name: str, round_seconds: float, prices
         cost[kind_of(kind)] = parse_price(price)
     look = 0.5 if url.startswith("local:") else 2.0  # other engines are asked over a network
     settings = LoopSettings(round=round_seconds, look=min(look, round_seconds))
-    return Scheduler(store, engine(url), policy(name), name, settings, prices=cost, about={"engine": url})
+    return Scheduler(store, engine(url), policy(name), name, settings, prices=cost, address=url)
 
 
 @contextmanager

@@ -46,15 +46,16 @@ class Part:
 class JobRun:
     """How far a job has come. Seconds since the epoch, accelerator-seconds by group, dollars.
 
-    `attempt`, `parts`, `group`, `run_id`, `since` and `began` (units that were done before) are of the run
-    that is there now or was there last; `held`, `seconds` and `spent` are sums over runs that are over.
-    `then` is the state that follows stopping, `decision` the ledger's entry that started the run, `rates` the
-    units of work that one worker does per second on each kind of accelerator.
+    `attempt`, `parts`, `group`, `engine` (its address), `run_id`, `since` and `began` (units that were done
+    before) are of the run that is there now or was there last; `held`, `seconds` and `spent` are sums over
+    runs that are over. `then` is the state that follows stopping, `decision` the ledger's entry that started
+    the run, `rates` the units of work that one worker does per second on each kind of accelerator.
     """
 
     attempt: int = 0
     parts: tuple[Part, ...] = ()
     group: str = ""
+    engine: str = ""
     run_id: str = ""
     since: float | None = None
     began: float = 0.0

@@ -21,9 +21,10 @@ log = logging.getLogger(__name__)
 class Book:
     """Writes what happens to jobs; `changes` counts. Raises OutdatedError where somebody else was quicker."""
 
-    def __init__(self, store: Store, policy: str) -> None:
+    def __init__(self, store: Store, policy: str, engine: str = "") -> None:
         self._store = store
         self._policy = policy
+        self._engine = engine
         self._submissions: dict[str, Submission] = {}
         self.changes = 0
         self.history = History()
@@ -67,6 +68,7 @@ class Book:
             attempt=attempt,
             parts=parts,
             group=group.name,
+            engine=self._engine,
             run_id="",
             since=None,
             began=begun,
@@ -117,7 +119,7 @@ class Book:
         """Nobody knows how it ended: it is run again."""
         self._again(record, at, f"was lost ({detail}) and is run again")
 
-    def not_launched(self, record: JobRecord, now: float, why: str) -> None:
+    def not_launched(self, record: JobRecord, why: str) -> None:
         """The place it was to start in is gone: it waits for another."""
         run = replace(record.run, parts=(), run_id="", since=None, reason=why)
         self._change(record, JobState.WAITING, run)

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from trimtab.core import BadInputError, Launch
+from trimtab.schedule.checkpointing import daly_interval, gang_rate
+from trimtab.schedule.job import Checkpoint
 from trimtab.schedule.loop.places import JobFiles
 from trimtab.schedule.submission import Submission
 from trimtab.store import JobRecord
@@ -34,6 +36,7 @@ def launch_of_job(
         "TRIMTAB_JOB": record.id,
         "TRIMTAB_ATTEMPT": str(record.run.attempt),
         **JobFiles.of(record.id).variables(),
+        **_saving(job.checkpoint, len(record.run.parts)),
     }
     return Launch(
         key=record.key,
@@ -44,3 +47,11 @@ def launch_of_job(
         gpus=job.worker.gpus,
         environment=environment,
     )
+
+
+def _saving(checkpoint: Checkpoint | None, nodes: int) -> dict[str, str]:
+    """How often a job had best save by itself: as it said, else what loses least on so many nodes."""
+    if checkpoint is None:
+        return {}
+    every = checkpoint.interval or float(daly_interval(checkpoint.seconds, gang_rate(nodes)))
+    return {"TRIMTAB_SAVE_EVERY": f"{every:.0f}"}
