@@ -206,11 +206,10 @@ class Gang:
             self._break("failed", f"status {end} of worker {rank}", int(end))
 
     def _break(self, what: str, detail: str, status: int = 0, grace: float = _GRACE) -> None:
-        """The gang is no more: note why, the first time, and end those that still run."""
-        first = self._outcome is None
-        self._outcome = self._outcome or {"what": what, "status": status, "detail": detail}
-        self._kill_at = min(self._kill_at, time.monotonic() + grace)
-        if first:
+        """The gang is no more, for the first reason there is: those that still run are asked to end."""
+        if self._outcome is None:
+            self._outcome = {"what": what, "status": status, "detail": detail}
+            self._kill_at = time.monotonic() + grace
             self._signal("TERM")
 
     def _signal(self, name: str) -> None:
@@ -222,6 +221,7 @@ class Gang:
             self._done_orders.add(name)
             if "stop" in order:
                 self._break("ended", "stopped", grace=order["stop"])
+                self._kill_at = min(self._kill_at, time.monotonic() + order["stop"])
             else:
                 self._signal(order["signal"])
         if self._interrupted.is_set():
