@@ -10,7 +10,7 @@ from trimtab.core import Clock
 from trimtab.schedule.allocation import WAITING, Allocation, SchedulingPolicy
 from trimtab.schedule.cluster import Cluster, Ints
 from trimtab.schedule.jobs import Jobs
-from trimtab.schedule.policies.filling import Filling
+from trimtab.schedule.policies.filling import Filling, workers_of
 from trimtab.schedule.quota import Line, Quotas, limit_of
 
 _SLACK = 1e-9
@@ -45,7 +45,7 @@ class WithQuotas:
 def _in_order(jobs: Jobs, cluster: Cluster, wanted: Allocation, lines: Sequence[Line]) -> bool:
     """Whether nobody is above a limit, and nobody waits who would be within a guarantee."""
     runs = wanted.shape != WAITING
-    size = np.where(runs, cluster.shape_workers[wanted.shape], jobs.least) * jobs.gpus
+    size = np.where(runs, workers_of(cluster, wanted.shape), jobs.least) * jobs.gpus
     used: defaultdict[str, float] = defaultdict(float)
     of_tenant = np.bincount(jobs.tenant[runs], weights=size[runs], minlength=len(lines))
     for line, amount in zip(lines, of_tenant.tolist(), strict=True):

@@ -10,8 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trimtab.core import BadInputError, NotFoundError, SimulatedClock
-from trimtab.schedule import WAITING, Allocation, Cluster, Group, Jobs, Shape, usual_shapes
+from trimtab.schedule import (
+    WAITING,
+    Allocation,
+    Cluster,
+    Group,
+    Jobs,
+    Quotas,
+    Shape,
+    WithQuotas,
+    usual_shapes,
+)
 from trimtab.schedule.policies import POLICIES, policy
+from trimtab.store import Tenant
 
 RoundOf = Callable[..., Jobs]
 CLASSIC = [
@@ -131,6 +142,29 @@ def test_a_node_that_is_gone_is_not_given_away(name: str, round_of: RoundOf) -> 
     previous = Allocation(np.full(3, shapes.index(Shape(0, 4))), np.arange(3))
     answer = policy(name).allocate(jobs, after, previous, SimulatedClock())
     assert (answer.shape != WAITING).sum() == 1
+
+
+@pytest.mark.parametrize("name", CLASSIC)
+def test_groups_may_come_and_go(name: str, round_of: RoundOf) -> None:
+    old, new = Group("old", "t4", 1, 4, 64.0, 1e12), Group("new", "a100", 1, 8, 64.0, 1e12)
+    chosen, clock = policy(name), SimulatedClock()
+    for parts, held in (((old,), 4), ((old, new), 12), ((replace(old, nodes=0), new), 8), ((new,), 8)):
+        cluster = Cluster(parts, usual_shapes(parts))
+        jobs = round_of(cluster, [{"submitted": float(n), "remaining": 100.0} for n in range(20)])
+        answer = chosen.allocate(jobs, cluster, Allocation.nothing(20), clock)
+        assert (answer.shape != WAITING).sum() == held
+        clock.advance(2000.0)
+
+
+@pytest.mark.parametrize("name", CLASSIC)
+def test_without_machines_everybody_waits(name: str, round_of: RoundOf) -> None:
+    chosen = WithQuotas(policy(name), Quotas([Tenant("us", guarantee=4.0)]))
+    for parts in ((), (Group("gone", "t4", 0, 4, 64.0, 1e12),)):
+        cluster = Cluster(parts, ())
+        jobs = round_of(cluster, [{"hard": True, "deadline": 9.0, "remaining": 1.0}, {}])
+        answer = chosen.allocate(jobs, cluster, Allocation.nothing(2), SimulatedClock())
+        assert answer.shape.tolist() == [WAITING, WAITING]
+        assert "nothing in this cluster can hold it" in answer.why[1]
 
 
 def test_every_policy_can_be_made_and_says_what_it_does() -> None:

@@ -8,7 +8,7 @@ from trimtab.core import Clock
 from trimtab.schedule.allocation import Allocation
 from trimtab.schedule.cluster import Cluster, Floats
 from trimtab.schedule.jobs import Bools, Jobs
-from trimtab.schedule.policies.filling import Filling
+from trimtab.schedule.policies.filling import Filling, workers_of
 from trimtab.schedule.policies.reasons import Reasons
 
 
@@ -57,7 +57,7 @@ class Drf:
     def _parts(self, filling: Filling) -> Floats:
         """The part of the whole cluster each job takes of each resource; nothing where it can never run."""
         jobs, cluster = filling.jobs, filling.cluster
-        workers = np.where(filling.running, cluster.shape_workers[filling.own], jobs.least)
+        workers = np.where(filling.running, workers_of(cluster, filling.own), jobs.least)
         workers = np.where(filling.possible, workers, 0)
         counted = np.array([True, self.settings.cpus, self.settings.memory])
         total = cluster.capacity.sum(axis=0)

@@ -15,6 +15,20 @@ _FASTER = 1.5  # how much faster a free shape must be for a running job to move 
 _THRIFT = 0.5  # of a worker's speed in the smallest gang of a group, below which more workers are wasted
 
 
+def workers_of(cluster: Cluster, shape: Ints) -> Ints:
+    """The workers of each of these shapes; none of WAITING."""
+    workers = np.zeros(len(shape), dtype=np.int64)
+    workers[shape != WAITING] = cluster.shape_workers[shape[shape != WAITING]]
+    return workers
+
+
+def groups_of(cluster: Cluster, shape: Ints) -> Ints:
+    """The group of each of these shapes; WAITING stays so."""
+    groups = np.full(len(shape), WAITING, dtype=np.int64)
+    groups[shape != WAITING] = cluster.shape_group[shape[shape != WAITING]]
+    return groups
+
+
 def most_workers(jobs: Jobs, cluster: Cluster, rows: Ints) -> Floats:
     """How many workers of each of these jobs every group could hold if it were empty; (rows, groups)."""
     demand = jobs.demand[rows]
@@ -185,7 +199,7 @@ class Filling:
 
     def fill(self, order: Ints) -> None:
         """Give shapes in this order. Who runs keeps its shape where that still fits, or takes another."""
-        need = np.where(self.running, self.cluster.shape_workers[self.own], 0)[:, None] * self.demand
+        need = workers_of(self.cluster, self.own)[:, None] * self.demand
         least = self._least(order)
         settled = self._settled(order, need, least)
         keeping = order[:settled][self.running[order[:settled]]]
@@ -199,8 +213,10 @@ class Filling:
     def improve(self, order: Ints) -> None:
         """In this order, let jobs that kept their shape move to a much faster one that nobody took."""
         kept = order[(self.shape[order] != WAITING) & (self.shape[order] == self.own[order])]
+        if not len(kept):
+            return
         room = np.array([left[0] for left in self.free])[self.cluster.shape_group]
-        shapes = np.flatnonzero(self.cluster.shape_workers * self.jobs.gpus[kept].min(initial=np.inf) <= room)
+        shapes = np.flatnonzero(self.cluster.shape_workers * self.jobs.gpus[kept].min() <= room)
         if not len(shapes):
             return
         size = self.cluster.shape_workers[shapes] * self.jobs.gpus[kept, None]
@@ -238,12 +254,12 @@ class Filling:
     def _settled(self, order: Ints, need: Floats, least: Floats) -> int:
         """How many of the first stay as they are: who runs still fits, and who waits does not."""
         own = self.own[order]
-        group = self.cluster.shape_group[own]
+        group = groups_of(self.cluster, own)
         changes = np.zeros(len(order), dtype=bool)
         waiting = np.flatnonzero(own == WAITING)
         room = np.zeros(len(waiting), dtype=bool)
         for index, free in enumerate(self.free):
-            here = (own != WAITING) & (group == index)
+            here = group == index
             left = free - np.cumsum(np.where(here[:, None], need[order], 0.0), axis=0)
             changes |= here & (left < 0).any(axis=1)
             fewest = least[waiting, index]

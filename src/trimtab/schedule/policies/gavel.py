@@ -38,7 +38,7 @@ class Gavel:
 
     settings: GavelSettings = field(default_factory=GavelSettings)
     _rounds: TimeShares = field(init=False, repr=False)
-    _groups: dict[str, int] = field(default_factory=dict, init=False, repr=False)
+    _groups: dict[str, str] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         s = self.settings
@@ -65,20 +65,20 @@ class Gavel:
         """All the time on one group for those who come first; nobody passes the first who must wait."""
         free, demand = cluster.capacity.copy(), jobs.demand
         share = np.zeros(choices.speed.shape)
-        kept = {row: self._groups[job] for row, job in enumerate(jobs.ids) if job in self._groups}
-        for row, group in kept.items():
-            free[group] -= choices.workers[row, group] * demand[row]
-            share[row, group] = 1.0
-        for row in np.flatnonzero(choices.possible.any(axis=1)).tolist():
-            if row in kept:
-                continue
+        names = [group.name for group in cluster.groups]
+        for row, job in enumerate(jobs.ids):
+            if self._groups.get(job) in names and choices.possible[row, names.index(self._groups[job])]:
+                group = names.index(self._groups[job])
+                free[group] -= choices.workers[row, group] * demand[row]
+                share[row, group] = 1.0
+        for row in np.flatnonzero(choices.possible.any(axis=1) & (share.sum(axis=1) == 0)).tolist():
             fits = (choices.workers[row][:, None] * demand[row] <= free).all(axis=1) & choices.possible[row]
             if not fits.any():
                 break
             group = int(np.where(fits, choices.speed[row], -1.0).argmax())
             free[group] -= choices.workers[row, group] * demand[row]
             share[row, group] = 1.0
-        self._groups = {jobs.ids[row]: int(group) for row, group in zip(*np.nonzero(share), strict=True)}
+        self._groups = {jobs.ids[row]: names[group] for row, group in zip(*np.nonzero(share), strict=True)}
         return share
 
 

@@ -45,7 +45,7 @@ class MaxMin:
         return np.random.default_rng((self.settings.seed, self._count)).permutation(choices.shape.shape[1])
 
     def _shares(self, jobs: Jobs, cluster: Cluster, choices: Choices) -> Floats:
-        size = choices.workers.max(axis=1) * np.where(jobs.gpus > 0, jobs.gpus, 1.0)
+        size = choices.workers.max(axis=1, initial=0) * np.where(jobs.gpus > 0, jobs.gpus, 1.0)
         room = np.where(cluster.capacity[:, 0] > 0, cluster.capacity[:, 0], cluster.capacity[:, 1])
         given = np.zeros(len(jobs))
         if self.settings.over == "jobs":

@@ -48,8 +48,10 @@ class TimeShares:
     """Remembers the shares and what has been received of them."""
 
     settings: RoundSettings = field(default_factory=RoundSettings)
-    _known: Remembered | None = field(default=None, init=False, repr=False)
+    _known: Remembered = field(default_factory=lambda: Remembered(0), init=False, repr=False)
+    _groups: tuple[str, ...] = field(default=(), init=False, repr=False)
     _ids: frozenset[str] = field(default=frozenset(), init=False, repr=False)
+    _nodes: tuple[int, ...] = field(default=(), init=False, repr=False)
     _renewed: float | None = field(default=None, init=False, repr=False)
     _last: float = field(default=0.0, init=False, repr=False)
 
@@ -67,12 +69,13 @@ class TimeShares:
         choices = _choices(jobs, cluster, previous, usable)
         possible = np.asarray(choices.possible.any(axis=1))
         share, received, deficit = self._follow(jobs, cluster, previous, now)
-        if self._due(jobs.ids, now):
+        nodes = tuple(group.nodes for group in cluster.groups)
+        if self._due(jobs.ids, nodes, now):
             if self.settings.anew:
                 deficit += share * (now - (self._renewed or 0.0)) - received
                 received[:] = 0.0
             share[:] = shares(jobs, cluster, choices)
-            self._ids, self._renewed = frozenset(jobs.ids), now
+            self._ids, self._nodes, self._renewed = frozenset(jobs.ids), nodes, now
         priority = _priority(share, received + self.settings.round_seconds / 2)
         rank = _ranks(priority, deficit, share)
         if self.settings.only_owed:
@@ -85,9 +88,10 @@ class TimeShares:
         self, jobs: Jobs, cluster: Cluster, previous: Allocation, now: float
     ) -> tuple[Floats, Floats, Floats]:
         """Shares, seconds received since they were computed, seconds owed from before; (jobs, groups)."""
-        count = len(cluster.groups)
-        if self._known is None:
-            self._known = Remembered(3 * count)
+        count, names = len(cluster.groups), tuple(group.name for group in cluster.groups)
+        if names != self._groups:
+            # Shares of other groups are worth nothing: begin again.
+            self._known, self._groups, self._renewed = Remembered(3 * count), names, None
         kept, _ = self._known.follow(jobs.ids)
         received = kept[:, count : 2 * count]
         runs = np.flatnonzero(previous.shape != WAITING)
@@ -95,9 +99,9 @@ class TimeShares:
         self._last = now
         return kept[:, :count], received, kept[:, 2 * count :]
 
-    def _due(self, ids: tuple[str, ...], now: float) -> bool:
-        """Whether shares are to be computed anew."""
-        if self._renewed is None:
+    def _due(self, ids: tuple[str, ...], nodes: tuple[int, ...], now: float) -> bool:
+        """Whether shares are to be computed anew; at once when nodes came or went."""
+        if self._renewed is None or nodes != self._nodes:
             return True
         return now - self._renewed >= self.settings.renew_after and frozenset(ids) != self._ids
 
@@ -106,21 +110,19 @@ def _choices(jobs: Jobs, cluster: Cluster, previous: Allocation, usable: Bools) 
     """The fastest usable shape of each group; the one a job has on its own group."""
     shape = np.full((len(jobs), len(cluster.groups)), WAITING, dtype=np.int64)
     speed = np.where(usable & (jobs.speed > 0), jobs.speed, np.where(usable, 0.0, -1.0))
-    for group in range(len(cluster.groups)):
-        columns = np.flatnonzero(cluster.shape_group == group)
+    for index in range(len(cluster.groups)):
+        columns = np.flatnonzero(cluster.shape_group == index)
         if len(columns):
-            best = columns[speed[:, columns].argmax(axis=1)]
-            shape[:, group] = np.where(usable[np.arange(len(jobs)), best], best, WAITING)
+            fastest = columns[speed[:, columns].argmax(axis=1)]
+            shape[:, index] = np.where(usable[np.arange(len(jobs)), fastest], fastest, WAITING)
     runs = np.flatnonzero(previous.shape != WAITING)
     runs = runs[usable[runs, previous.shape[runs]]]
     shape[runs, cluster.shape_group[previous.shape[runs]]] = previous.shape[runs]
-    possible = shape != WAITING
-    rows = np.arange(len(jobs))[:, None]
-    return Choices(
-        shape,
-        np.where(possible, speed[rows, shape], 0.0),
-        np.where(possible, cluster.shape_workers[shape], 0),
-    )
+    row, group = np.nonzero(shape != WAITING)
+    workers, best = np.zeros_like(shape), np.zeros(shape.shape)
+    best[row, group] = speed[row, shape[row, group]]
+    workers[row, group] = cluster.shape_workers[shape[row, group]]
+    return Choices(shape, best, workers)
 
 
 def _priority(share: Floats, received: Floats) -> Floats:
