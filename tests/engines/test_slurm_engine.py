@@ -112,9 +112,10 @@ class Cluster:
         daemon = self.daemons.pop(name)
         daemon.terminate()
         try:
-            daemon.wait(20)
-        finally:
+            daemon.wait(5)
+        except subprocess.TimeoutExpired:  # it waits for another that is gone
             daemon.kill()
+            daemon.wait()
 
     def stop_all(self) -> None:
         with ExitStack() as stack:

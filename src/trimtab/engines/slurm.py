@@ -190,9 +190,12 @@ def _job_of(run: KeptRun, same_name: Sequence[SlurmJob]) -> SlurmJob | None:
     number = submission.job if submission else _noted(run, CLAIM)
     if not number:
         return min(same_name, key=lambda job: int(job.id), default=None)
-    known = next((job for job in same_name if job.id == number), None) or slurm.remembered(number)
+    known = next((job for job in same_name if job.id == number), None)
     if known is not None:
         return known
+    accounted = slurm.remembered(number)
+    if accounted is not None and accounted.over:
+        return accounted
     status = _noted(run, STATUS)
     if not status.isdecimal():
         return SlurmJob(number, _name(run), FORGOTTEN, 0, None, None)
