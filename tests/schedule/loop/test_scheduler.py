@@ -19,9 +19,10 @@ from trimtab.schedule import (
     Scheduler,
     Shape,
     Submission,
+    parse_jobs,
     policy,
 )
-from trimtab.store import JobState, Store
+from trimtab.store import JobState, Store, Tenant
 
 Submit = Callable[..., Submission]
 MakeEngine = Callable[..., Any]
@@ -251,6 +252,53 @@ def test_a_budget_that_is_spent_ends_a_job(store: Store, submit: Submit, memory_
     record = store.jobs.get("a")
     assert "its budget of $0.0100 is spent" in record.run.reason
     assert record.run.spent > 0.01
+
+
+def test_a_guaranteed_tenant_gets_back_what_another_has_borrowed(
+    store: Store, submit: Submit, memory_engine: MakeEngine, scheduler: MakeScheduler
+) -> None:
+    engine = memory_engine()
+    loop = scheduler(engine)
+    store.tenants.put(Tenant("owner", guarantee=2.0))
+    for number in range(4):
+        submit(f"borrowed{number}", "tenant: guest\nresources: {gpus: 1}")
+    loop.step()
+    loop.step()
+    submit("owned", "tenant: owner\nresources: {gpus: 2}")
+    until(lambda: store.jobs.get("owned").state is JobState.RUNNING, loop.step)
+    assert sorted(states(store).values()) == ["running", "running", "running", "waiting", "waiting"]
+
+
+def test_a_job_that_runs_on_another_engine_is_left_alone(
+    store: Store, submit: Submit, memory_engine: MakeEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = memory_engine(), memory_engine()
+    submit("a")
+    loop = Scheduler(store, first, policy("fifo"), "fifo", address="local://?nodes=2")
+    loop.step()
+    loop.step()
+    other = Scheduler(store, second, policy("fifo"), "fifo", address="ray://elsewhere")
+    for _ in range(5):
+        other.step()
+    assert states(store) == {"a": "running"}
+    assert second.launches == []
+    assert caplog.text.count("it runs on local://, and this is ray://elsewhere") == 1
+    first.end("run-a-1")
+    Scheduler(store, first, policy("fifo"), "fifo", address="local://").step()
+    assert states(store) == {"a": "ended"}
+
+
+@pytest.mark.benchmark
+def test_a_round_with_many_jobs(store: Store, submit: Submit, memory_engine: MakeEngine, capsys: Any) -> None:
+    nodes = [Node(f"n{number}", 64.0, 2.0**38, ("T4", "A100")[number % 2], 8) for number in range(250)]
+    loop = Scheduler(store, memory_engine(*nodes), policy("fifo"), "fifo")
+    (job,) = parse_jobs("name: a\ncommand: 'true'\nresources: {gpus: 4}\ncheckpoint: USR1", "job.yaml")
+    store.jobs.submit([job.named(f"j{number}", time.time()).record() for number in range(1000)])
+    for round in ("a round that starts 500 jobs", "one that hears of it", "one in which nothing happens"):
+        began = time.perf_counter()
+        loop.step()
+        with capsys.disabled():
+            print(f"\n1,000 jobs, 2,000 accelerators, {round}: {time.perf_counter() - began:.2f} s", end="")
 
 
 class Crash(BaseException):

@@ -46,8 +46,7 @@ class ActiveJobs:
         return [record for record in self.now() if record.state is state]
 
     def of_run(self, run_id: str) -> JobRecord | None:
-        """The job whose present run that is, as the store has it at this moment."""
-        self.now()
+        """The job whose run that was when they were last read, as the store has it at this moment."""
         record = self._store.jobs.get(self._runs[run_id]) if run_id in self._runs else None
         return record if record and record.run.run_id == run_id and not record.state.final else None
 

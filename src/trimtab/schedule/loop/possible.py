@@ -12,7 +12,9 @@ _SLACK = 1e-9
 
 def accepts(worker: Worker, group: Group) -> bool:
     """Whether nodes of a group are of a kind that will do; one without accelerators can run anywhere."""
-    return worker.gpus == 0 or not worker.accelerators or group.accelerator in worker.accelerators
+    if worker.gpus == 0:
+        return True
+    return group.gpus > 0 and (not worker.accelerators or group.accelerator in worker.accelerators)
 
 
 def largest_gang(worker: Worker, group: Group) -> int:

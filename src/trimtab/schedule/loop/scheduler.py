@@ -5,6 +5,7 @@ starts it once; what it was about to stop it stops again; an event that it had n
 """
 
 import contextlib
+import copy
 import logging
 import threading
 from collections.abc import Callable, Mapping
@@ -56,6 +57,7 @@ class Scheduler:
         self._store = store
         self._engine = engine
         self._policy = policy
+        self._forgetful = copy.deepcopy(policy)
         self._settings = settings or LoopSettings()
         self._clock = clock or RealClock()
         self._prices = prices or {}
@@ -112,8 +114,14 @@ class Scheduler:
         if fleet != self._book.fleet:
             shown = ", ".join(f"{group.nodes} × {group.name}" for group in fleet.groups) or "no nodes"
             log.info("the fleet is %s", shown)
+            self._forget(fleet)
         self._book.fleet = fleet
         self._store.notes.put(NOTE, {**self._about, "groups": fleet.groups}, now)
+
+    def _forget(self, fleet: Fleet) -> None:
+        """Where there are other groups than before, what a policy remembers of them is of no use."""
+        if [group.name for group in fleet.groups] != [group.name for group in self._book.fleet.groups]:
+            self._policy = copy.deepcopy(self._forgetful)
 
     def _end_what_is_spent(self, now: float) -> None:
         for record in self._active.now():
