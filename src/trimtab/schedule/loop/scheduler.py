@@ -120,7 +120,8 @@ class Scheduler:
 
     def _forget(self, fleet: Fleet) -> None:
         """Where there are other groups than before, what a policy remembers of them is of no use."""
-        if [group.name for group in fleet.groups] != [group.name for group in self._book.fleet.groups]:
+        before, after = ([group.name for group in each.groups] for each in (self._book.fleet, fleet))
+        if before and before != after:
             self._policy = copy.deepcopy(self._forgetful)
 
     def _end_what_is_spent(self, now: float) -> None:
