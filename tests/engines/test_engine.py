@@ -18,5 +18,5 @@ def test_others_are_refused_by_naming_what_there_is(url: str) -> None:
 
 def test_what_comes_after_the_name_is_the_engines_own() -> None:
     assert [node.name for node in engine("local://?nodes=2").nodes()] == ["local-1", "local-2"]
-    with pytest.raises(BadInputError, match='after local:// comes nothing, or .* not "somewhere"'):
+    with pytest.raises(BadInputError, match=r'after local:// comes nothing, or .* not "somewhere"'):
         engine("local://somewhere")
