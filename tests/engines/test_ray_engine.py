@@ -27,7 +27,7 @@ from trimtab.kernel import die_with_parent, processes
 
 GIB = 2**30
 NODES = {"big": ("a100", 4), "small": ("t4", 2), "other": ("v100", 2)}
-PATIENCE = 6.0
+PATIENCE = 8.0  # half of it is how long a driver may be held up on a busy machine
 AWAY = r"does not answer \(.*\); runs there are left as they are"
 FINAL = ("ended", "failed", "lost")
 

@@ -35,7 +35,7 @@ from trimtab.engines.ray_cluster import RayCluster, RayError, RayJob
 from trimtab.kernel import write_whole
 
 PATIENCE = 30.0
-"""Seconds a run is missing before it counts as lost. Its workers end themselves in two thirds of that."""
+"""Seconds a run is missing before it counts as lost. Workers nobody leads end themselves in half of that."""
 
 _ORDER_WITHIN = 60.0  # s for an order to reach the driver
 _ENDS_WITHIN = 20.0  # s from the grace's end to the end of the job
@@ -145,7 +145,7 @@ class RayEngine:
         run.make(Intent(launch.key, launch.workload.name, self._clock.now(), launch.workers))
         secret = run.read(Secret) or Secret(secrets.token_hex(16))
         run.keep(secret)
-        package = self._cluster.upload(_package(secret.word, places, launch, self._patience * 2 / 3))
+        package = self._cluster.upload(_package(secret.word, places, launch, self._patience / 2))
         stop_wait = {"env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": str(_STOP_WAIT)}}
         self._cluster.submit(_job_id(run), "python ray_gang.py", package, runtime_env=stop_wait)
         run.keep(Accepted(self._clock.now()))

@@ -29,6 +29,7 @@ _HERE = Path(__file__).resolve().parent
 _LOOK = 0.3  # s until a worker that has nothing to say answers
 _GRACE = 5.0  # s the others get to end when one has failed
 _STRANGERS_GRACE = 10.0  # s the workers get where somebody stops the job by Ray's own means
+_DYING = 4.0  # s in which a command that nobody leads any more has been killed
 _PIECE = 65536  # bytes after which a line is passed on in parts
 _DEVICES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 _KILLED, _TERMINATED, _NOT_STARTED = 137, 143, 127
@@ -116,6 +117,7 @@ class Gang:
         self._done_orders = set[str]()
         self._outcome: dict[str, Any] | None = None
         self._kill_at = float("inf")
+        self._gone_at = 0.0  # when also those that do not answer have ended
 
     def run(self) -> dict[str, Any]:
         """How it ended, to be noted."""
@@ -133,6 +135,7 @@ class Gang:
             self._break("lost", f"a worker went away as it began: {_first_line(error)}")
         except RayError as error:
             self._break("failed", f"a worker could not begin: {_first_line(error)}", _NOT_STARTED)
+        time.sleep(max(0.0, self._gone_at - time.monotonic()))
         return self._outcome or {"what": "ended", "status": 0, "detail": "status 0"}
 
     def _bundle(self) -> dict[str, float]:
@@ -191,6 +194,7 @@ class Gang:
             lines, end = ray.get(answer)
         except OutOfMemoryError:
             self._break("failed", f"Ray killed worker {rank} for want of memory", _KILLED)
+            self._gone_at = time.monotonic() + _DYING
             return
         except RayActorError as error:
             self._break("lost", f"worker {rank} went away: {_first_line(error)}")
@@ -211,6 +215,8 @@ class Gang:
             self._outcome = {"what": what, "status": status, "detail": detail}
             self._kill_at = time.monotonic() + grace
             self._signal("TERM")
+        if what == "lost":
+            self._gone_at = time.monotonic() + 1.1 * self._told["lease"] + _DYING
 
     def _signal(self, name: str) -> None:
         for rank in self._running.values():
