@@ -69,7 +69,7 @@ class Runs:
             self._book.stopped(record, self._clock.now(), "")
             return
         wanted = record.run.then is not JobState.CANCELLED
-        self._stops.begin(record, run_id, self._book.submission(record).job.checkpoint if wanted else None)
+        self._stops.begin(record, run_id, self._book.submission(record) if wanted else None)
 
     def hear(self) -> bool:
         """Take the engine's news; whether there were any of our runs.

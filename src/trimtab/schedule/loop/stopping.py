@@ -6,10 +6,11 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-from trimtab.core import Engine, NotFoundError, TrimtabError
+from trimtab.core import BadInputError, Engine, NotFoundError, TrimtabError
 from trimtab.core.units import format_duration
 from trimtab.schedule.job import Checkpoint
 from trimtab.schedule.loop.places import JobFiles
+from trimtab.schedule.submission import Submission
 from trimtab.store import JobRecord
 
 PATIENCE = 2.0
@@ -41,12 +42,12 @@ class Stops:
     def __contains__(self, key: str) -> bool:
         return key in self._stops
 
-    def begin(self, record: JobRecord, run_id: str, checkpoint: Checkpoint | None) -> None:
+    def begin(self, record: JobRecord, run_id: str, submission: Submission | None) -> None:
         """Start to stop a run; it is asked to save first where it can, unless nobody wants it any more."""
         stop = self._stops[record.key] = Stop(run_id)
         threading.Thread(
             target=self._stop,
-            args=(stop, checkpoint, record),
+            args=(stop, submission, record),
             name=f"stop {record.key}",
             daemon=True,
         ).start()
@@ -62,10 +63,12 @@ class Stops:
             stop.gone.set()
         return stop
 
-    def _stop(self, stop: Stop, checkpoint: Checkpoint | None, record: JobRecord) -> None:
+    def _stop(self, stop: Stop, submission: Submission | None, record: JobRecord) -> None:
+        checkpoint = submission.job.checkpoint if submission else None
         try:
-            if checkpoint is not None:
-                stop.said = self._save(stop, checkpoint, record)
+            if submission is not None and checkpoint is not None:
+                said = self._save(stop, checkpoint, submission, record)
+                stop.said = f"{said}, and it was stopped all the same" if said else ""
             if not stop.gone.is_set():
                 self._engine.stop(stop.run_id, self._grace)
         except NotFoundError:
@@ -75,22 +78,24 @@ class Stops:
         finally:
             stop.over.set()
 
-    def _save(self, stop: Stop, checkpoint: Checkpoint, record: JobRecord) -> str:
+    def _save(self, stop: Stop, checkpoint: Checkpoint, submission: Submission, record: JobRecord) -> str:
         """Ask it to save, and wait until it has; what went wrong, or nothing."""
         files = JobFiles.of(record.id)
         before = _touched(files)
         bound = self._patience * checkpoint.seconds
         if checkpoint.command:
-            return _run(checkpoint.command, files, record, bound)
-        self._engine.signal(stop.run_id, checkpoint.signal or "USR1")
+            return _run(checkpoint.command, submission, record, bound)
+        try:
+            self._engine.signal(stop.run_id, checkpoint.signal or "USR1")
+        except BadInputError as error:
+            return f"it could not be asked to save ({error})"
         deadline = time.monotonic() + bound
         while _touched(files) == before:
             if stop.gone.wait(_LOOK):
                 return ""
             if time.monotonic() > deadline:
                 return (
-                    f"it did not say within {format_duration(bound)} of {checkpoint.signal} that it had "
-                    f"saved, and was stopped all the same"
+                    f"it did not say within {format_duration(bound)} of {checkpoint.signal} that it had saved"
                 )
         return ""
 
@@ -102,17 +107,19 @@ def _touched(files: JobFiles) -> int:
         return 0
 
 
-def _run(command: tuple[str, ...], files: JobFiles, record: JobRecord, bound: float) -> str:
-    """A command that saves: here, with the job's variables, and with the run's nodes."""
+def _run(command: tuple[str, ...], submission: Submission, record: JobRecord, bound: float) -> str:
+    """A command that saves: here, in the job's folder, with its variables and the names of its nodes."""
     variables = {
         **os.environ,
-        **files.variables(),
+        **submission.environment,
+        **JobFiles.of(record.id).variables(),
         "TRIMTAB_JOB": record.id,
         "TRIMTAB_NODES": " ".join(part.node for part in record.run.parts),
     }
     try:
         done = subprocess.run(
             command,
+            cwd=submission.folder or None,
             env=variables,
             timeout=bound,
             stdin=subprocess.DEVNULL,
@@ -120,12 +127,8 @@ def _run(command: tuple[str, ...], files: JobFiles, record: JobRecord, bound: fl
             stderr=subprocess.DEVNULL,
         )
     except subprocess.TimeoutExpired:
-        return (
-            f"its checkpoint command took more than {format_duration(bound)}, and it was stopped all the same"
-        )
+        return f"its checkpoint command took more than {format_duration(bound)}"
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
-        return f"its checkpoint command cannot be run ({why.lower()}), and it was stopped all the same"
-    if done.returncode:
-        return f"its checkpoint command failed with status {done.returncode}, and it was stopped all the same"
-    return ""
+        return f"its checkpoint command cannot be run ({why.lower()})"
+    return f"its checkpoint command failed with status {done.returncode}" if done.returncode else ""
