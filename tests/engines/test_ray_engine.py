@@ -25,6 +25,8 @@ from trimtab.engines.ray import RayEngine, split_notes
 from trimtab.engines.ray_cluster import RayCluster
 from trimtab.kernel import die_with_parent, processes
 
+pytestmark = pytest.mark.slow
+
 GIB = 2**30
 NODES = {"big": ("a100", 4), "small": ("t4", 2), "other": ("v100", 2)}
 PATIENCE = 8.0  # half of it is how long a driver may be held up on a busy machine
