@@ -254,6 +254,24 @@ def test_a_budget_that_is_spent_ends_a_job(store: Store, submit: Submit, memory_
     assert record.run.spent > 0.01
 
 
+def test_shares_that_fill_accelerators_to_the_brim_stay_where_they_are(
+    store: Store, submit: Submit, memory_engine: MakeEngine, scheduler: MakeScheduler
+) -> None:
+    engine = memory_engine(Node("n", 8.0, 2.0**34, "T4", 2))
+    loop = scheduler(engine)
+    shares = (0.5, 0.3, 0.2, 0.4, 0.4, 0.2)  # two full ones, if put together in this order
+    for number, share in enumerate(shares):
+        submit(f"s{number}", f"resources: {{share: {share}}}")
+    loop.step()
+    submit("late", "resources: {share: 0.2}")
+    for _ in range(3):
+        loop.step()
+    assert states(store) == {**{f"s{number}": "running" for number in range(6)}, "late": "waiting"}
+    for number in range(6):
+        engine.end(f"run-s{number}-1")
+    until(lambda: states(store)["late"] == "running", loop.step)
+
+
 def test_a_guaranteed_tenant_gets_back_what_another_has_borrowed(
     store: Store, submit: Submit, memory_engine: MakeEngine, scheduler: MakeScheduler
 ) -> None:

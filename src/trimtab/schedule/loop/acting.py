@@ -80,7 +80,10 @@ def plan_of(
 def _occupied(
     fleet: Fleet, records: Sequence[JobRecord], submission: Callable[[JobRecord], Submission]
 ) -> Floor:
-    """A floor on which everything stands that has not gone yet; large shares first, so that all find room."""
+    """A floor on which everything stands that has not gone yet; large shares first, so that all find room.
+
+    Where shares cannot be put together again as their engine has them, their node is taken for full.
+    """
     floor = Floor(fleet.groups)
     there = [(record, submission(record).job) for record in records if record.state is not JobState.WAITING]
     for record, job in sorted(there, key=lambda each: -each[1].worker.gpus):
@@ -88,7 +91,11 @@ def _occupied(
         if seen:
             group = fleet.places[seen[0].node][0]
             nodes = tuple((fleet.places[part.node][1], part.workers) for part in seen)
-            floor.hold(record.id, Placement(group, nodes, _demand(job)))
+            try:
+                floor.hold(record.id, Placement(group, nodes, _demand(job)))
+            except ValueError:
+                for node, _ in nodes:
+                    floor.fail(group, node)
     return floor
 
 
