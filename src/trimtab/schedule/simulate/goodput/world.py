@@ -46,7 +46,7 @@ class GoodputWorld:
         return Look(speed, most, done, left, left, left)
 
     def _total(self, name: str) -> float:
-        """The mean work of those that have ended; before that, half as much again as the furthest has done."""
+        """The mean work of those that ended; before that, half as much again as the furthest has done."""
         ended = self._works.get(name)
         if ended:
             return float(np.mean(ended))
