@@ -254,6 +254,20 @@ def test_a_budget_that_is_spent_ends_a_job(store: Store, submit: Submit, memory_
     assert record.run.spent > 0.01
 
 
+def test_a_hard_deadline_that_cannot_be_met_is_refused_with_a_reason(
+    store: Store, submit: Submit, memory_engine: MakeEngine, scheduler: MakeScheduler
+) -> None:
+    known = "resources: {gpus: 1}\nwork: 1000\nspeeds: {t4: 1}\n"
+    submit("late", f"{known}deadline: {{by: 60s, hard: true}}")
+    submit("soft", f"{known}deadline: 60s")
+    submit("fine", f"{known}deadline: {{by: 2h, hard: true}}")
+    engine = memory_engine()
+    scheduler(engine, "edf").step()
+    assert states(store)["late"] == "refused"
+    assert store.jobs.get("late").run.reason
+    assert sorted(engine.keys()) == ["fine-1", "soft-1"]
+
+
 def test_shares_that_fill_accelerators_to_the_brim_stay_where_they_are(
     store: Store, submit: Submit, memory_engine: MakeEngine, scheduler: MakeScheduler
 ) -> None:
