@@ -37,6 +37,10 @@ class Faults(Protocol):
         """How many times slower the slowest of these nodes is than it should be."""
         ...
 
+    def hazard(self, placement: Placement) -> float:
+        """How often per second a job that is placed so loses what it has not saved."""
+        ...
+
     def failures(self, jobs: Ints, seconds: float) -> Ints:
         """Which of these running jobs fail in that time."""
         ...
@@ -52,6 +56,9 @@ class NoFaults:
 
     def slowness(self, placement: Placement) -> float:
         return 1.0
+
+    def hazard(self, placement: Placement) -> float:
+        return 0.0
 
     def failures(self, jobs: Ints, seconds: float) -> Ints:
         return jobs[:0]
@@ -106,13 +113,21 @@ class RandomFaults:
         slow = self._slow[placement.group]
         return self.rates.slowness if any(slow[node] for node, _ in placement.parts) else 1.0
 
+    def hazard(self, placement: Placement) -> float:
+        return len(placement.parts) * self._loss(placement.group) + self.rates.job_failure
+
     def failures(self, jobs: Ints, seconds: float) -> Ints:
         if self.rates.job_failure == 0.0:
             return jobs[:0]
         failing: Ints = jobs[self._jobs.random(len(jobs)) < -np.expm1(-self.rates.job_failure * seconds)]
         return failing
 
+    def _loss(self, group: int) -> float:
+        """How often per second a node of a group goes away."""
+        spot = self.groups[group].market is Market.SPOT
+        return self.rates.node_loss + (self.groups[group].reclaims if spot else 0.0)
+
     def _next_loss(self, after: float, group: int, node: int) -> None:
-        rate = self.rates.node_loss + self.groups[group].reclaims
+        rate = self._loss(group)
         if rate > 0:
             heappush(self._ahead, Fault(after + self._random.exponential(1 / rate), group, node))

@@ -3,7 +3,7 @@
 When every job began and ended, what it held and cost, and the figures people compare.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,7 +27,11 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Replay:
-    """Columns by job of the trace; what never happened is infinite."""
+    """Columns by job of the trace; what never happened is infinite.
+
+    `ran` is for how many seconds each job held nodes. `why` says of those who waited longest why they did,
+    the last time they were asked, and of those who were refused why.
+    """
 
     jobs: Sequence[Job]
     cluster: Cluster
@@ -39,9 +43,11 @@ class Replay:
     deadline: Floats
     refused: Bools
     restarts: Ints
+    ran: Floats
     attained: Floats
     spent: Floats
     segments: Sequence[Segment]
+    why: Mapping[int, str]
     rounds: int
     job_rounds: int
     end: float
@@ -51,6 +57,7 @@ class Replay:
         state: State,
         cluster: Cluster,
         segments: Sequence[Segment],
+        why: Mapping[int, str],
         rounds: int,
         job_rounds: int,
         end: float,
@@ -67,9 +74,11 @@ class Replay:
             deadline=state.deadline,
             refused=state.refused,
             restarts=np.maximum(state.restarts, 0),
+            ran=state.ran,
             attained=state.attained,
             spent=state.spent,
             segments=segments,
+            why=why,
             rounds=rounds,
             job_rounds=job_rounds,
             end=end,
@@ -80,6 +89,12 @@ class Replay:
         """Seconds from submission to the end, of jobs that ended."""
         ended = np.isfinite(self.ended)
         return (self.ended - self.submitted)[ended]
+
+    @property
+    def waited(self) -> Floats:
+        """Seconds each job had nothing, from its submission to its end or that of the simulation."""
+        waited: Floats = np.minimum(self.ended, self.end) - self.submitted - self.ran
+        return np.maximum(waited, 0.0)
 
     @property
     def makespan(self) -> float:

@@ -14,13 +14,18 @@ import numpy as np
 
 from trimtab.core import BadInputError, SimulatedClock
 from trimtab.schedule.allocation import WAITING, Allocation, SchedulingPolicy
-from trimtab.schedule.cluster import Cluster
+from trimtab.schedule.cluster import Cluster, Ints
 from trimtab.schedule.job import Job
 from trimtab.schedule.placing import Floor, Placement
 from trimtab.schedule.simulate.faults import Faults, NoFaults
 from trimtab.schedule.simulate.replay import Replay, Segment
 from trimtab.schedule.simulate.state import State
 from trimtab.schedule.simulate.world import World
+
+NOTED = 25
+"""Of how many jobs, those that wait longest, a simulation notes why."""
+
+_IN_PIECES = "what is free is in pieces: no nodes together hold its workers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +105,7 @@ class _Simulation:
             if self.progress:
                 self.progress(state.finished)
         return Replay.of(
-            self.state, self.cluster, self.segments, self.rounds, self.job_rounds, self.clock.now()
+            self.state, self.cluster, self.segments, self.why, self.rounds, self.job_rounds, self.clock.now()
         )
 
     def _break(self, now: float) -> None:
@@ -129,10 +134,21 @@ class _Simulation:
                 self._stop(keys[row], now, lost=False)
         for row, placement in settled.placed.items():
             self._start(keys[row], int(allocation.shape[row]), placement, now)
-        self.why = {keys[row]: text for row, text in allocation.why.items()}
+        self._note(rows, now, allocation, settled.unplaced)
         for row in allocation.refused:
             if previous.shape[row] == WAITING:
+                self.why[keys[row]] = allocation.why.get(row, "its deadline cannot be met")
                 state.refuse(keys[row], now)
+
+    def _note(self, rows: Ints, now: float, allocation: Allocation, unplaced: Sequence[int]) -> None:
+        """Keep why those who have waited longest wait: in the end it is known of those who waited most."""
+        waiting = np.flatnonzero(self.state.shape[rows] == WAITING)
+        if len(waiting) > NOTED:
+            waited = now - self.state.submitted[rows[waiting]] - self.state.ran[rows[waiting]]
+            waiting = waiting[np.argpartition(waited, -NOTED)[-NOTED:]]
+        for row in waiting.tolist():
+            in_pieces = _IN_PIECES if row in unplaced else ""
+            self.why[int(rows[row])] = in_pieces or allocation.why.get(row, "others gain more by running")
 
     def _usable(self) -> Cluster:
         if not self.faults.any:
@@ -151,9 +167,9 @@ class _Simulation:
         same = before is not None and before[0].form == placement.form
         state.shape[job] = shape
         if not same:
-            state.start(job, placement, now)
+            state.start(job, placement, now, self.faults.hazard(placement))
             self.world.start(job, placement)
-        state.slowness[job] = self.faults.slowness(placement)
+        state.slowness[job] = self.faults.slowness(placement) * state.saving(job)
 
     def _stop(self, job: int, now: float, lost: bool) -> None:
         self._close(job, now)
@@ -180,7 +196,7 @@ class _Simulation:
         if len(working):
             ended_after[working] = self.world.advance(running[working], useful[working])
         held = np.minimum(seconds, pause + ended_after * state.slowness[running])
-        state.charge(running, held, held - pause)
+        state.charge(running, held, (held - pause) / state.slowness[running])
         over = np.isfinite(ended_after)
         for job, after in zip(running[over].tolist(), held[over].tolist(), strict=True):
             self._close(job, now + after)

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from trimtab.schedule.allocation import WAITING
+from trimtab.schedule.checkpointing import daly_interval
 from trimtab.schedule.cluster import Cluster, Floats, Ints
 from trimtab.schedule.job import Job
 from trimtab.schedule.jobs import Bools, Jobs
+from trimtab.schedule.locality import fetch
 from trimtab.schedule.placing import Placement
 from trimtab.schedule.simulate.world import World
 
@@ -44,6 +46,7 @@ class State:
     pause: Floats
     slowness: Floats
     restarts: Ints
+    ran: Floats
     attained: Floats
     held: Floats
     spent: Floats
@@ -61,6 +64,7 @@ class State:
         count, groups = len(jobs), len(cluster.groups)
         tenants = tuple(dict.fromkeys(job.workload.tenant for job in jobs))
         number = {name: index for index, name in enumerate(tenants)}
+        near = fetch([job.data for job in jobs], cluster.groups)
 
         def floats(values: Sequence[float]) -> Floats:
             return np.array(values, dtype=float)
@@ -87,9 +91,9 @@ class State:
             memory=floats([job.worker.memory for job in jobs]),
             budget=floats([np.inf if job.budget is None else job.budget for job in jobs]),
             restart_seconds=floats([world.restart_seconds(job) for job in range(count)]),
-            interval=floats([_interval(job) for job in jobs]),
-            fetch=np.zeros((count, groups)),
-            egress=np.zeros((count, groups)),
+            interval=fresh(np.inf),
+            fetch=near.seconds,
+            egress=near.dollars,
             gpu_price=cluster.gpu_price,
             shape=np.full(count, WAITING, dtype=np.int64),
             group=np.full(count, -1, dtype=np.int64),
@@ -97,6 +101,7 @@ class State:
             pause=fresh(),
             slowness=fresh(1.0),
             restarts=np.full(count, -1, dtype=np.int64),
+            ran=fresh(),
             attained=fresh(),
             held=np.zeros((count, groups)),
             spent=fresh(),
@@ -156,8 +161,8 @@ class State:
             budget=self.budget[rows],
         )
 
-    def start(self, job: int, placement: Placement, now: float) -> None:
-        """It begins, goes on elsewhere or in another form.
+    def start(self, job: int, placement: Placement, now: float, hazard: float) -> None:
+        """It begins, goes on elsewhere or in another form, interrupted `hazard` times per second.
 
         It restarts, and fetches its data where it has none yet.
         """
@@ -169,6 +174,7 @@ class State:
         self.spent[job] += self.egress[job, group]
         self.fetch[job, group] = self.egress[job, group] = 0.0
         self.group[job] = group
+        self.interval[job] = _interval(self.jobs[job], hazard)
         self.unsaved_work[job] = 0.0
 
     def stop(self, job: int) -> None:
@@ -177,12 +183,18 @@ class State:
         self.group[job] = -1
         self.unsaved_work[job] = 0.0
 
+    def saving(self, job: int) -> float:
+        """How many times longer its work takes because it saves."""
+        checkpoint = self.jobs[job].checkpoint
+        return 1.0 + (checkpoint.seconds / float(self.interval[job]) if checkpoint else 0.0)
+
     def unsaved(self, job: int) -> float:
-        """Seconds of work since it last saved."""
+        """Useful seconds of work since it last saved."""
         return float(self.unsaved_work[job] % self.interval[job])
 
     def charge(self, rows: Ints, held: Floats, worked: Floats) -> None:
-        """These have held their accelerators so long, and worked so long of it."""
+        """These have held their accelerators so long, and done so many useful seconds of work."""
+        self.ran[rows] += held
         group = self.group[rows]
         gpus = self.gpus[rows] * self.workers[rows]
         self.attained[rows] += gpus * held
@@ -210,8 +222,8 @@ def _moment(job: Job) -> float:
     return np.inf if job.workload.deadline is None else job.submitted + job.workload.deadline
 
 
-def _interval(job: Job) -> float:
-    """How often it saves; one that cannot save loses everything."""
-    if job.checkpoint is None or job.checkpoint.interval is None:
+def _interval(job: Job, hazard: float) -> float:
+    """Useful seconds between saves: its own, else Daly's; never where nothing interrupts or it cannot."""
+    if job.checkpoint is None or hazard == 0.0:
         return np.inf
-    return job.checkpoint.interval
+    return job.checkpoint.interval or max(1.0, float(daly_interval(job.checkpoint.seconds, hazard)))
