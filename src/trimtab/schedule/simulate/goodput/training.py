@@ -68,13 +68,13 @@ class Surroundings:
     _models: dict[object, StepModel] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        groups = self.cluster.groups
+        kinds = np.array([group.accelerator for group in self.cluster.groups])[self.cluster.shape_group]
         self.columns = {
-            group.accelerator: np.flatnonzero(self.cluster.shape_group == index)
-            for index, group in enumerate(groups)
-            if group.accelerator in self.application.kinds
+            kind: np.flatnonzero(kinds == kind)
+            for kind in dict.fromkeys(group.accelerator for group in self.cluster.groups)
+            if kind in self.application.kinds
         }
-        self._per_node = {group.accelerator: group.gpus for group in groups}
+        self._per_node = {group.accelerator: group.gpus for group in self.cluster.groups}
 
     def shapes(self, kind: str, on: str) -> Batches:
         """The ways on the shapes of one accelerator, as if its workers were on nodes of another."""

@@ -8,11 +8,11 @@ from trimtab.core import NotFoundError
 from trimtab.schedule.cluster import Cluster, Floats, Ints
 from trimtab.schedule.placing import Placement
 from trimtab.schedule.simulate.goodput.profiles import Application
+from trimtab.schedule.simulate.goodput.totals import Totals
 from trimtab.schedule.simulate.goodput.training import Surroundings, Training
 from trimtab.schedule.simulate.world import Look
 
 _MOST = 64
-_UNKNOWN = 1.5
 
 
 class GoodputWorld:
@@ -31,8 +31,7 @@ class GoodputWorld:
         places = {name: Surroundings(profiles[name], cluster) for name in set(applications)}
         self._jobs = [Training(places[name]) for name in applications]
         self._cluster = cluster
-        self._works: dict[str, list[float]] = {}
-        self._furthest: dict[str, float] = {}
+        self._totals = Totals()
 
     def look(self, jobs: Ints) -> Look:
         """Expected speeds; what is left is known from ended jobs of the same application."""
@@ -41,17 +40,9 @@ class GoodputWorld:
         most = np.array([min(max(1, 2 * training.tried), _MOST) for training in trainings])
         speed[self._cluster.shape_workers[None, :] > most[:, None]] = 0.0
         done = np.array([training.progress for training in trainings])
-        total = np.array([self._total(training.application.name) for training in trainings])
+        total = np.array([self._totals.of(training.application.name) for training in trainings])
         left = np.maximum(total - done, 1.0)
         return Look(speed, most, done, left, left, left)
-
-    def _total(self, name: str) -> float:
-        """The mean work of those that ended; before that, half as much again as the furthest has done."""
-        ended = self._works.get(name)
-        if ended:
-            return float(np.mean(ended))
-        furthest = self._furthest.get(name, 0.0)
-        return _UNKNOWN * furthest if furthest > 0 else np.nan
 
     def restart_seconds(self, job: int) -> float:
         return self._jobs[job].application.nature.restart
@@ -68,9 +59,8 @@ class GoodputWorld:
         ended = np.array([self._jobs[job].advance(float(s)) for job, s in zip(jobs, seconds, strict=True)])
         for job in jobs:
             training = self._jobs[job]
-            name = training.application.name
-            self._furthest[name] = max(self._furthest.get(name, 0.0), training.progress)
+            self._totals.reached(training.application.name, training.progress)
         for job in jobs[np.isfinite(ended)]:
             training = self._jobs[job]
-            self._works.setdefault(training.application.name, []).append(training.progress)
+            self._totals.ended(training.application.name, training.progress)
         return ended
