@@ -1,6 +1,6 @@
 """Which nodes a shape becomes: workers on as few nodes as hold them, and left where they are if possible."""
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,8 +8,7 @@ import numpy as np
 from trimtab.schedule.allocation import WAITING, Allocation
 from trimtab.schedule.cluster import Cluster, Floats, Group, Ints
 from trimtab.schedule.jobs import Jobs
-
-_SLACK = 1e-9
+from trimtab.schedule.nodes import Demand, Nodes, Parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,8 +16,8 @@ class Placement:
     """Workers on nodes of one group: (node, workers) in order of rank, and what each worker takes."""
 
     group: int
-    parts: tuple[tuple[int, int], ...]
-    demand: tuple[float, float, float]
+    parts: Parts
+    demand: Demand
 
     @property
     def workers(self) -> int:
@@ -41,17 +40,15 @@ class Settled:
 
 
 class Floor:
-    """What is free on every node, and who is where. `moving` lets jobs change nodes to make room for others.
+    """Who is on which nodes, and what is free there. `moving` lets jobs change nodes to make room for others.
 
-    Jobs go by a key of the caller's. A share of an accelerator is on one of them; a worker is on one node.
+    Jobs go by a key of the caller's.
     """
 
     def __init__(self, groups: Sequence[Group], moving: bool = False) -> None:
         self._moving = moving
-        self._up = [np.ones(group.nodes, dtype=bool) for group in groups]
-        self._full = groups
-        self._gpus = [np.ones((group.nodes, group.gpus)) for group in groups]
-        self._rest = [np.tile((group.cpus, group.memory), (group.nodes, 1)) for group in groups]
+        self._nodes = [Nodes(group) for group in groups]
+        self._on: list[list[dict[Hashable, None]]] = [[{} for _ in range(g.nodes)] for g in groups]
         self._where: dict[Hashable, Placement] = {}
         self._gpus_of: dict[Hashable, list[Ints]] = {}
 
@@ -61,50 +58,64 @@ class Floor:
 
     def usable(self, group: int) -> int:
         """How many nodes of a group are up."""
-        return int(self._up[group].sum())
+        return int(self._nodes[group].up.sum())
 
     def up(self, group: int) -> Ints:
         """The nodes of a group that are up."""
-        return np.flatnonzero(self._up[group])
+        return np.flatnonzero(self._nodes[group].up)
 
     def on(self, group: int, node: int) -> list[Hashable]:
         """The jobs that have workers on a node."""
-        return [
-            key
-            for key, placement in self._where.items()
-            if placement.group == group and any(n == node for n, _ in placement.parts)
-        ]
+        return list(self._on[group][node])
+
+    def free(self, group: int, node: int) -> Demand:
+        """Accelerators, CPUs and bytes that nobody has taken of a node."""
+        return self._nodes[group].free(node)
 
     def fail(self, group: int, node: int) -> list[Hashable]:
         """A node is gone; the jobs that were on it, which now are nowhere."""
         hit = self.on(group, node)
         for key in hit:
             self.release(key)
-        self._up[group][node] = False
+        self.close(group, node)
         return hit
 
+    def close(self, group: int, node: int) -> None:
+        """Nobody comes to a node any more; who is there stays."""
+        self._nodes[group].up[node] = False
+
     def restore(self, group: int, node: int) -> None:
-        """A node is back, empty."""
-        self._up[group][node] = True
+        """A node is back."""
+        self._nodes[group].up[node] = True
 
     def release(self, key: Hashable) -> None:
         """Free what a job has; one that has nothing stays so."""
         placement = self._where.pop(key, None)
         if placement is None:
             return
-        share = placement.demand[0]
-        for (node, count), taken in zip(placement.parts, self._gpus_of.pop(key), strict=True):
-            np.add.at(self._gpus[placement.group][node], taken, share if share < 1 else 1.0)
-            self._rest[placement.group][node] += np.multiply(count, placement.demand[1:])
+        nodes = self._nodes[placement.group]
+        for (node, count), chosen in zip(placement.parts, self._gpus_of.pop(key), strict=True):
+            there = self._on[placement.group][node]
+            del there[key]
+            if there:
+                nodes.give_back(node, count, placement.demand, chosen)
+            else:
+                nodes.empty(node)
 
     def hold(self, key: Hashable, placement: Placement) -> None:
-        """Take these nodes for a job, as when a scheduler starts again and finds it running."""
-        taken = []
-        for node, count in placement.parts:
-            taken.append(self._take_gpus(placement.group, node, count, placement.demand[0]))
-            self._rest[placement.group][node] -= np.multiply(count, placement.demand[1:])
+        """Take these nodes for a job, as when a scheduler starts again and finds it running.
+
+        ValueError where a node's accelerators do not suffice; nothing is taken then.
+        """
+        nodes, share = self._nodes[placement.group], placement.demand[0]
+        self._occupy(key, placement, [nodes.choose(node, count, share) for node, count in placement.parts])
+
+    def _occupy(self, key: Hashable, placement: Placement, gpus: list[Ints]) -> None:
+        for (node, count), chosen in zip(placement.parts, gpus, strict=True):
+            self._nodes[placement.group].take(node, count, placement.demand, chosen)
+            self._on[placement.group][node][key] = None
         self._where[key] = placement
-        self._gpus_of[key] = taken
+        self._gpus_of[key] = gpus
 
     def settle(
         self,
@@ -118,111 +129,73 @@ class Floor:
         demand = jobs.demand
         shape = allocation.shape
         different = np.flatnonzero(shape != previous.shape)
-        for each in different:
-            self.release(keys[int(each)])
+        for row in different.tolist():
+            self.release(keys[row])
         released = different[(shape[different] == WAITING) & (previous.shape[different] != WAITING)]
         changed = different[shape[different] != WAITING]
         placed: dict[int, Placement] = {}
         unplaced: list[int] = []
-        for row in _in_order(changed, allocation.order):
+        for row in _in_order(changed, allocation):
             wanted = cluster.shapes[shape[row]]
             if self._put(keys[row], wanted.group, wanted.workers, demand[row]):
                 placed[row] = self._where[keys[row]]
             else:
                 unplaced.append(row)
         if unplaced and self._moving:
-            crowded = {cluster.shapes[shape[row]].group for row in unplaced}
-            unplaced = self._repack(crowded, keys, cluster, shape, demand, placed)
+            crowded = sorted({cluster.shapes[shape[row]].group for row in unplaced})
+            unplaced = [
+                row for group in crowded for row in self._repack(group, keys, cluster, shape, demand, placed)
+            ]
         return Settled(placed, tuple(released.tolist()), tuple(unplaced))
 
     def _repack(
         self,
-        groups: Iterable[int],
+        group: int,
         keys: Sequence[Hashable],
         cluster: Cluster,
         shape: Ints,
         demand: Floats,
         placed: dict[int, Placement],
     ) -> list[int]:
-        """Put everyone of these groups down anew, the largest first."""
-        failed = []
-        for group in groups:
-            chosen = np.flatnonzero(shape != WAITING)
-            rows = [int(row) for row in chosen[cluster.shape_group[shape[chosen]] == group]]
-            before = {row: self._where.get(keys[row]) for row in rows}
+        """Put everyone of a group down anew, the largest first; those for whom there is no room.
+
+        Where that leaves no fewer without, all stay where they are.
+        """
+        chosen = np.flatnonzero(shape != WAITING)
+        rows: list[int] = chosen[cluster.shape_group[shape[chosen]] == group].tolist()
+        workers = {row: cluster.shapes[shape[row]].workers for row in rows}
+        before = {row: self._where.get(keys[row]) for row in rows}
+        gpus = {row: self._gpus_of.get(keys[row], []) for row in rows}
+        for row in rows:
+            self.release(keys[row])
+        rows.sort(key=lambda row: -workers[row] * demand[row, 0])
+        failed = [row for row in rows if not self._put(keys[row], group, workers[row], demand[row])]
+        homeless = [row for row in rows if before[row] is None]
+        if len(failed) >= len(homeless):
             for row in rows:
                 self.release(keys[row])
-            rows.sort(key=lambda row: -cluster.shapes[shape[row]].workers * demand[row, 0])
-            for row in rows:
-                if not self._put(keys[row], group, cluster.shapes[shape[row]].workers, demand[row]):
-                    failed.append(row)
-                    placed.pop(row, None)
-                elif before[row] != self._where[keys[row]]:
-                    placed[row] = self._where[keys[row]]
+            for row, there in before.items():
+                if there is not None:
+                    self._occupy(keys[row], there, gpus[row])
+            return homeless
+        for row in failed:
+            placed.pop(row, None)
+        moved = [row for row in rows if (now := self._where.get(keys[row])) and now != before[row]]
+        placed.update({row: self._where[keys[row]] for row in moved})
         return failed
 
     def _put(self, key: Hashable, group: int, workers: int, demand: Floats) -> bool:
-        parts = self._find(group, workers, demand)
+        gpus, cpus, memory = demand.tolist()
+        parts = self._nodes[group].find(workers, (gpus, cpus, memory))
         if parts is None:
             return False
-        self.hold(key, Placement(group, parts, (float(demand[0]), float(demand[1]), float(demand[2]))))
+        self.hold(key, Placement(group, parts, (gpus, cpus, memory)))
         return True
 
-    def _find(self, group: int, workers: int, demand: Floats) -> tuple[tuple[int, int], ...] | None:
-        """The fewest nodes that hold the workers; among single nodes, the one that is fullest already."""
-        room = self._room(group, demand)
-        enough = np.flatnonzero(room >= workers)
-        if len(enough):
-            left = self._gpus[group][enough].sum(axis=1) if demand[0] > 0 else self._rest[group][enough, 0]
-            return ((int(enough[np.argmin(left)]), workers),)
-        parts = []
-        for node in np.argsort(-room, kind="stable"):
-            if room[node] < 1:
-                return None
-            count = min(int(room[node]), workers)
-            parts.append((int(node), count))
-            workers -= count
-            if workers == 0:
-                return tuple(parts)
-        return None
 
-    def _room(self, group: int, demand: Floats) -> Ints:
-        """How many such workers each node could take."""
-        gpus, (cpus, memory) = float(demand[0]), demand[1:]
-        room = np.where(self._up[group], np.iinfo(np.int64).max, 0)
-        if gpus >= 1:
-            whole = (self._gpus[group] >= 1 - _SLACK).sum(axis=1)
-            room = np.minimum(room, np.floor(whole / gpus + _SLACK).astype(np.int64))
-        elif gpus > 0:
-            room = np.minimum(room, np.floor(self._gpus[group] / gpus + _SLACK).sum(axis=1).astype(np.int64))
-        for column, need in enumerate((cpus, memory)):
-            if need > 0:
-                fits = np.floor(self._rest[group][:, column] / need + _SLACK).astype(np.int64)
-                room = np.minimum(room, np.maximum(fits, 0))
-        return room
-
-    def _take_gpus(self, group: int, node: int, workers: int, gpus: float) -> Ints:
-        """Mark accelerators of a node as taken; shares go to the fullest accelerator that holds them."""
-        free = self._gpus[group][node]
-        if gpus == 0:
-            return np.empty(0, dtype=np.int64)
-        if gpus >= 1:
-            taken = np.flatnonzero(free >= 1 - _SLACK)[: round(workers * gpus)]
-            free[taken] -= 1.0
-            return taken
-        shares = []
-        for _ in range(workers):
-            fitting = np.flatnonzero(free >= gpus - _SLACK)
-            best = fitting[np.argmin(free[fitting])]
-            free[best] -= gpus
-            shares.append(best)
-        return np.array(shares, dtype=np.int64)
-
-
-def _in_order(rows: Ints, order: Ints) -> list[int]:
-    """Those rows as they come in `order`."""
-    if len(rows) < 2:
-        return [int(row) for row in rows]
-    rank = np.empty(len(order), dtype=np.int64)
-    rank[order] = np.arange(len(order))
-    return [int(row) for row in rows[np.argsort(rank[rows])]]
+def _in_order(rows: Ints, allocation: Allocation) -> list[int]:
+    """Those rows as they come in the allocation's order; last those that it does not name."""
+    rank = np.full(len(allocation.shape), len(allocation.shape))
+    rank[allocation.order] = np.arange(len(allocation.order))
+    in_order: list[int] = rows[np.argsort(rank[rows], kind="stable")].tolist()
+    return in_order

@@ -95,7 +95,7 @@ def _occupied(
                 floor.hold(record.id, Placement(group, nodes, _demand(job)))
             except ValueError:
                 for node, _ in nodes:
-                    floor.fail(group, node)
+                    floor.close(group, node)
     return floor
 
 
