@@ -8,6 +8,7 @@ from trimtab.core import BadInputError, NotFoundError, did_you_mean
 from trimtab.schedule.allocation import SchedulingPolicy
 
 POLICIES: dict[str, tuple[str, str, str]] = {
+    "trimtab": ("trimtab", "Trimtab", "the least waiting for everybody, with deadlines, tenants and dollars"),
     "fifo": ("fifo", "Fifo", "first come, first served; others fill gaps without delaying the first in line"),
     "srtf": ("srtf", "Srtf", "shortest expected remaining time first"),
     "priority": ("priority", "PriorityQueues", "queues by priority class; who waits long moves up"),

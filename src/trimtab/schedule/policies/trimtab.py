@@ -1,0 +1,52 @@
+"""Trimtab's own policy.
+
+An integer program over jobs and shapes for the least time that everybody spends waiting.
+
+Suppose an accelerator-second costs others p seconds. A job that does v units of work per second in a shape
+of k accelerators then costs (1 + p·k) / v per unit: its own seconds, and those of whom it keeps waiting. So
+a unit of its work is worth c = min (1 + p·k) / v, and a second in a shape c·v. Chosen is what is worth most
+together within what groups have. The prices p come from the same programs: what one more accelerator would
+have been worth in the last rounds.
+
+All else is in that objective too, by the weights of `TrimtabSettings`: restarts and fetched data shorten
+the time that a job works in a shape; nodes that are reclaimed slow it down; dollars are seconds at a rate;
+deadlines, priorities, age, size and the tenant's share make a job's seconds count more or less. Of what is
+left of a job it only needs a rough idea.
+"""
+
+import numpy as np
+
+from trimtab.core import Clock
+from trimtab.schedule.allocation import WAITING, Allocation
+from trimtab.schedule.assignment import Problem, assign
+from trimtab.schedule.cluster import Cluster, Floats
+from trimtab.schedule.jobs import Jobs
+from trimtab.schedule.policies.bids import Bids
+from trimtab.schedule.policies.tenant_shares import TenantShares
+from trimtab.schedule.policies.trimtab_settings import TrimtabSettings
+from trimtab.schedule.policies.worth import Worth
+
+
+class Trimtab:
+    """The least waiting for everybody, by prices."""
+
+    def __init__(self, settings: TrimtabSettings | None = None) -> None:
+        self.settings = settings or TrimtabSettings()
+        self._prices: Floats | None = None
+        self._shares = TenantShares()
+
+    def allocate(self, jobs: Jobs, cluster: Cluster, previous: Allocation, clock: Clock) -> Allocation:
+        now, settings = clock.now(), self.settings
+        if self._prices is None or self._prices.shape != cluster.capacity.shape:
+            self._prices = np.zeros_like(cluster.capacity)
+        self._shares.see(jobs, cluster, previous, now)
+        due = self._shares.due(jobs, settings.fairness)
+        worth = Worth(settings, jobs, cluster, previous, now, self._prices, due)
+        problem = Problem.of(worth.value(), cluster, jobs.demand)
+        answer = assign(problem, previous.shape, settings.seconds)
+        self._prices = (1.0 - settings.remember) * self._prices + settings.remember * answer.prices
+        gain = (problem.value - problem.charged(answer.prices)).max(axis=1, initial=-np.inf)
+        hopeless = jobs.hard & (worth.pressure > 1.0) & (previous.shape == WAITING)
+        refused = tuple(np.flatnonzero(hopeless & (answer.shape == WAITING)).tolist())
+        order = np.argsort(-gain, kind="stable")
+        return Allocation(answer.shape, order, Bids(cluster, problem, answer), refused)

@@ -1,0 +1,166 @@
+"""What every shape is worth to every job of a round, in seconds of waiting saved per second."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from trimtab.schedule.allocation import WAITING, Allocation
+from trimtab.schedule.checkpointing import daly_interval, efficiency, gang_rate
+from trimtab.schedule.cluster import Cluster, Floats, Market
+from trimtab.schedule.jobs import Bools, Jobs
+from trimtab.schedule.policies.trimtab_settings import TrimtabSettings
+
+_CLASS = 10.0  # between two classes of priority
+_MINUTE, _HOUR = 60.0, 3600.0
+_TIGHT = 0.5  # a deadline is close when the work takes more than this part of the time until then
+_PINNED = 1e4  # more than anything else is worth
+
+
+@dataclass(frozen=True)
+class Worth:
+    """A round's jobs and shapes, with prices of accelerators, CPUs and bytes, and what tenants are due."""
+
+    settings: TrimtabSettings
+    jobs: Jobs
+    cluster: Cluster
+    previous: Allocation
+    now: float
+    prices: Floats
+    due: Floats
+
+    def value(self) -> Floats:
+        """(jobs, shapes): what is saved, by whom and how surely, less the dollars it takes."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            working = self.stay / (self.stay + self.pause)
+            saved = self.speed * self.cost_per_unit[:, None] * working * self.weight[:, None] * self.in_time
+        value = saved * (1.0 - self.settings.fragments * self.fragments) - self.dollars_as_seconds
+        value = np.where(self.possible, value, 0.0)
+        running = np.flatnonzero((self.previous.shape != WAITING) & self.jobs.settling)
+        value[running] = 0.0
+        value[running, self.previous.shape[running]] = _PINNED * max(1.0, float(value.max(initial=0.0)))
+        return value
+
+    @cached_property
+    def left(self) -> Floats:
+        """Work left as far as is known; what a minute or so of one worker does while nothing is."""
+        one = np.where(self.cluster.shape_workers == self.jobs.least[:, None], self.jobs.speed, 0.0).max(
+            axis=1
+        )
+        return np.where(np.isnan(self.jobs.remaining), self.settings.unknown * one, self.jobs.remaining)
+
+    @cached_property
+    def speed(self) -> Floats:
+        """Units per second in the long run: nodes that are taken away take unsaved work with them."""
+        reclaims = np.array([g.reclaims if g.market is Market.SPOT else 0.0 for g in self.cluster.groups])
+        if not reclaims.any():
+            return self.jobs.speed
+        rate = gang_rate(self.nodes, reclaims[self.cluster.shape_group])
+        saving = np.maximum(self.jobs.restart_seconds, 1.0)[:, None]
+        return self.jobs.speed * efficiency(daly_interval(saving, rate), saving, saving, rate)
+
+    @cached_property
+    def nodes(self) -> Floats:
+        """The fewest nodes that hold each job's accelerators in each shape."""
+        per_node = np.array([max(1, group.gpus) for group in self.cluster.groups])[self.cluster.shape_group]
+        nodes: Floats = np.maximum(
+            np.ceil(self.jobs.gpus[:, None] * self.cluster.shape_workers / per_node), 1.0
+        )
+        return nodes
+
+    @cached_property
+    def pause(self) -> Floats:
+        """Seconds before a job works in a shape: its restart and its data; none in the shape it has."""
+        fetch = self.jobs.fetch[:, self.cluster.shape_group]
+        pause = self.jobs.restart_seconds[:, None] + fetch
+        running = np.flatnonzero(self.previous.shape != WAITING)
+        pause[running, self.previous.shape[running]] = 0.0
+        return pause
+
+    @cached_property
+    def needs(self) -> Floats:
+        """Seconds until a job would be done in each shape."""
+        with np.errstate(divide="ignore"):
+            return self.pause + self.left[:, None] / self.speed
+
+    @cached_property
+    def stay(self) -> Floats:
+        """For how long a job is expected to work in a shape."""
+        settings = self.settings
+        expected = np.maximum(settings.stay, settings.stay_restarts * self.jobs.restart_seconds)
+        return np.minimum(self.needs - self.pause, expected[:, None])
+
+    @cached_property
+    def dollars_as_seconds(self) -> Floats:
+        """What a second in each shape costs, told in seconds; data that must be fetched first included."""
+        if self.settings.thrift == 0.0:
+            return np.zeros_like(self.jobs.speed)
+        group = self.cluster.shape_group
+        rent = self.jobs.gpus[:, None] * self.cluster.shape_workers * self.cluster.gpu_price[group]
+        moving = self.jobs.egress[:, group] / np.maximum(self.stay, 1.0)
+        return self.settings.thrift * (rent + np.where(np.isfinite(moving), moving, 0.0))
+
+    @cached_property
+    def cost_per_unit(self) -> Floats:
+        """Seconds that a unit of work costs everybody, in the shape where it costs least."""
+        taken = self.cluster.shape_workers * (self.jobs.demand @ self.prices[self.cluster.shape_group].T)
+        with np.errstate(divide="ignore"):
+            cost = (1.0 + self.settings.crowd * taken + self.dollars_as_seconds) / self.speed
+        least = cost.min(axis=1)
+        return np.where(np.isfinite(least), least, 0.0)
+
+    @cached_property
+    def weight(self) -> Floats:
+        """What a job's seconds count: by priority, size, age, deadline and what its tenant is due."""
+        settings, jobs = self.settings, self.jobs
+        size = np.maximum(self.left * self.cost_per_unit / _MINUTE, 1.0) ** -settings.size
+        age = (1.0 + np.maximum(self.now - jobs.submitted, 0.0) / _HOUR) ** settings.ageing
+        rank = settings.priority ** (jobs.priority / _CLASS)
+        gain = np.where(jobs.hard, settings.urgency, settings.urgency / 2.0)
+        urgent = 1.0 + gain * np.where(self.pressure <= 1.0, self.pressure**2, 0.0)
+        return size * age * rank * urgent * self.due[jobs.tenant]
+
+    @cached_property
+    def pressure(self) -> Floats:
+        """The part of the time until a deadline that the work needs at its fastest; above 1, too late."""
+        ahead = self.jobs.deadline - self.now
+        with np.errstate(divide="ignore", invalid="ignore"):
+            part = self.needs.min(axis=1) / ahead
+        return np.where(np.isinf(ahead), 0.0, np.where(ahead <= 0.0, np.inf, part))
+
+    @cached_property
+    def in_time(self) -> Floats:
+        """Half for shapes that miss a close deadline which others would meet.
+
+        None for spot that cannot be left.
+        """
+        ahead = (self.jobs.deadline - self.now)[:, None]
+        close = (self.pressure > _TIGHT) & (self.pressure <= 1.0)
+        factor = np.where(close[:, None] & (self.needs > ahead), 0.5, 1.0)
+        spot = np.array([group.market is Market.SPOT for group in self.cluster.groups])[
+            self.cluster.shape_group
+        ]
+        if spot.any() and np.isfinite(ahead).any():
+            safe = np.where(spot, np.inf, self.needs).min(axis=1)
+            saving = np.maximum(self.jobs.restart_seconds, 1.0)
+            reserve = safe * (1.0 + self.settings.caution) + self.settings.stay + 2.0 * saving
+            too_late = (reserve > ahead[:, 0]) & (safe <= ahead[:, 0])
+            factor = np.where(too_late[:, None] & spot, 0.0, factor)
+        return factor
+
+    @cached_property
+    def fragments(self) -> Floats:
+        """The part of its last node that a shape leaves in a size which does not divide the node."""
+        per_node = np.array([max(1, group.gpus) for group in self.cluster.groups])[self.cluster.shape_group]
+        over = np.mod(self.jobs.gpus[:, None] * self.cluster.shape_workers, per_node)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            odd = (over > 0) & (np.mod(per_node, over) > 1e-9)
+        return np.where(odd, 1.0 - over / per_node, 0.0)
+
+    @cached_property
+    def possible(self) -> Bools:
+        """Shapes in which a job runs, and can be finished within its budget."""
+        rent = self.jobs.gpus[:, None] * self.cluster.shape_workers
+        dollars = rent * self.cluster.gpu_price[self.cluster.shape_group] * self.needs
+        affordable = np.nan_to_num(dollars, nan=0.0) <= (self.jobs.budget - self.jobs.spent)[:, None]
+        return (self.speed > 0) & affordable
