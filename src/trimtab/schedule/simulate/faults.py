@@ -3,6 +3,7 @@
 From one seed.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
@@ -10,8 +11,8 @@ from typing import Protocol
 
 import numpy as np
 
-from trimtab.schedule.cluster import Group, Ints, Market
-from trimtab.schedule.placing import Floor, Placement
+from trimtab.schedule.cluster import Floats, Group, Ints, Market
+from trimtab.schedule.placing import Placement
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -29,8 +30,8 @@ class Faults(Protocol):
 
     any: bool
 
-    def until(self, now: float, floor: Floor) -> Iterable[Fault]:
-        """The faults since the last time."""
+    def until(self, now: float) -> Iterable[Fault]:
+        """Nodes that went or came back since the last time, in order of time."""
         ...
 
     def slowness(self, placement: Placement) -> float:
@@ -41,8 +42,12 @@ class Faults(Protocol):
         """How often per second a job that is placed so loses what it has not saved."""
         ...
 
-    def failures(self, jobs: Ints, seconds: float) -> Ints:
-        """Which of these running jobs fail in that time."""
+    def lifetimes(self, jobs: Ints) -> Floats:
+        """For how many more seconds each of these jobs can run before it fails."""
+        ...
+
+    def lived(self, jobs: Ints, seconds: Floats) -> None:
+        """These jobs have run so long."""
         ...
 
 
@@ -51,7 +56,7 @@ class NoFaults:
 
     any = False
 
-    def until(self, now: float, floor: Floor) -> Iterable[Fault]:
+    def until(self, now: float) -> Iterable[Fault]:
         return ()
 
     def slowness(self, placement: Placement) -> float:
@@ -60,8 +65,11 @@ class NoFaults:
     def hazard(self, placement: Placement) -> float:
         return 0.0
 
-    def failures(self, jobs: Ints, seconds: float) -> Ints:
-        return jobs[:0]
+    def lifetimes(self, jobs: Ints) -> Floats:
+        return np.full(len(jobs), np.inf)
+
+    def lived(self, jobs: Ints, seconds: Floats) -> None:
+        pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +90,10 @@ class FaultRates:
 
 @dataclass
 class RandomFaults:
-    """Faults at these rates, the same ones for the same seed whatever the policy does."""
+    """Faults at these rates, the same ones for the same seed whatever the policy does.
+
+    Nodes go at the same moments; a job fails whenever it has run for the same times.
+    """
 
     groups: Sequence[Group]
     rates: FaultRates
@@ -91,14 +102,15 @@ class RandomFaults:
 
     def __post_init__(self) -> None:
         self._random = np.random.default_rng((self.seed, 1))
-        self._jobs = np.random.default_rng((self.seed, 2))
+        self._left: dict[int, float] = {}
+        self._failures: Counter[int] = Counter()
         self._slow = [self._random.random(group.nodes) < self.rates.slow for group in self.groups]
         self._ahead: list[Fault] = []
         for group, one in enumerate(self.groups):
             for node in range(one.nodes):
                 self._next_loss(0.0, group, node)
 
-    def until(self, now: float, floor: Floor) -> Iterable[Fault]:
+    def until(self, now: float) -> Iterable[Fault]:
         while self._ahead and self._ahead[0].time <= now:
             fault = heappop(self._ahead)
             if fault.back:
@@ -116,11 +128,27 @@ class RandomFaults:
     def hazard(self, placement: Placement) -> float:
         return len(placement.parts) * self._loss(placement.group) + self.rates.job_failure
 
-    def failures(self, jobs: Ints, seconds: float) -> Ints:
+    def lifetimes(self, jobs: Ints) -> Floats:
         if self.rates.job_failure == 0.0:
-            return jobs[:0]
-        failing: Ints = jobs[self._jobs.random(len(jobs)) < -np.expm1(-self.rates.job_failure * seconds)]
-        return failing
+            return np.full(len(jobs), np.inf)
+        return np.array([self._lifetime(job) for job in jobs.tolist()])
+
+    def lived(self, jobs: Ints, seconds: Floats) -> None:
+        if self.rates.job_failure == 0.0:
+            return
+        for job, passed in zip(jobs.tolist(), seconds.tolist(), strict=True):
+            left = self._lifetime(job) - passed
+            if left > 0:
+                self._left[job] = left
+            else:
+                del self._left[job]
+                self._failures[job] += 1
+
+    def _lifetime(self, job: int) -> float:
+        if job not in self._left:
+            draw = np.random.default_rng((self.seed, 2, job, self._failures[job]))
+            self._left[job] = draw.exponential(1 / self.rates.job_failure)
+        return self._left[job]
 
     def _loss(self, group: int) -> float:
         """How often per second a node of a group goes away."""

@@ -6,7 +6,7 @@ Within a round time is exact: a job ends when its work does, and its accelerator
 round. Everything is a function of the jobs, the world, the policy and one seed.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -55,6 +55,8 @@ def simulate(
     if any(later.submitted < earlier.submitted for earlier, later in pairwise(jobs)):
         raise BadInputError("a trace must be in order of submission")
     settings = settings or SimulationSettings()
+    if not 0 < settings.round < np.inf:
+        raise BadInputError(f"a round takes more than 0 seconds, not {settings.round:g}")
     return _Simulation(jobs, cluster, world, policy, settings, faults or NoFaults(), progress).run()
 
 
@@ -83,6 +85,7 @@ class _Simulation:
         self.job_rounds = 0
         self.rounds = 0
         self.why: dict[int, str] = {}
+        self.usable = cluster
 
     def run(self) -> Replay:
         """The whole loop."""
@@ -93,29 +96,31 @@ class _Simulation:
                 # Nothing to do: on to the round after the next arrival.
                 self.clock.advance(np.ceil((state.next_arrival - now) / step) * step)
                 now = self.clock.now()
+                self._break(now)
             state.arrive(now)
-            self._break(now)
             if len(state.active):
                 self._decide(now)
-                self._work(now, step)
+                self._work(now, step, self._break(now + step))
             self.clock.advance(step)
             self.rounds += 1
             if self.rounds > self.settings.most_rounds:
-                raise BadInputError(f"after {self.rounds} rounds {len(state.active)} jobs have not ended")
+                first = f", such as {state.ids[state.active[0]]}" if len(state.active) else ""
+                raise BadInputError(f"after {self.rounds} rounds not all jobs have ended{first}")
             if self.progress:
                 self.progress(state.finished)
         return Replay.of(
             self.state, self.cluster, self.segments, self.why, self.rounds, self.job_rounds, self.clock.now()
         )
 
-    def _break(self, now: float) -> None:
-        """Faults up to now: nodes that go or come back, jobs that fail."""
-        for fault in self.faults.until(now, self.floor):
+    def _break(self, until: float) -> dict[Hashable, float]:
+        """Nodes go or come back; the jobs that had workers there, and until when."""
+        hit: dict[Hashable, float] = {}
+        for fault in self.faults.until(until):
             if fault.back:
                 self.floor.restore(fault.group, fault.node)
-                continue
-            for job in self.floor.fail(fault.group, fault.node):
-                self._stop(int(job), now, lost=True)  # type: ignore[call-overload]
+            else:
+                hit.update(dict.fromkeys(self.floor.fail(fault.group, fault.node), fault.time))
+        return hit
 
     def _decide(self, now: float) -> None:
         state = self.state
@@ -135,10 +140,10 @@ class _Simulation:
         for row, placement in settled.placed.items():
             self._start(keys[row], int(allocation.shape[row]), placement, now)
         self._note(rows, now, allocation, settled.unplaced)
-        for row in allocation.refused:
-            if previous.shape[row] == WAITING:
-                self.why[keys[row]] = allocation.why.get(row, "its deadline cannot be met")
-                state.refuse(keys[row], now)
+        refused = [row for row in allocation.refused if keys[row] not in self.open]
+        for row in refused:
+            self.why[keys[row]] = allocation.why.get(row, "its deadline cannot be met")
+        state.refuse(rows[refused])
 
     def _note(self, rows: Ints, now: float, allocation: Allocation, unplaced: Sequence[int]) -> None:
         """Keep why those who have waited longest wait: in the end it is known of those who waited most."""
@@ -156,7 +161,9 @@ class _Simulation:
         groups = tuple(
             replace(group, nodes=self.floor.usable(index)) for index, group in enumerate(self.cluster.groups)
         )
-        return self.cluster if groups == self.cluster.groups else Cluster(groups, self.cluster.shapes)
+        if groups != self.usable.groups:
+            self.usable = Cluster(groups, self.cluster.shapes)
+        return self.usable
 
     def _start(self, job: int, shape: int, placement: Placement, now: float) -> None:
         state = self.state
@@ -182,27 +189,36 @@ class _Simulation:
         if now > since:
             self.segments.append(Segment(job, placement.group, placement.workers, since, now))
 
-    def _work(self, now: float, seconds: float) -> None:
-        """Everyone who has nodes restarts for as long as that takes, and works for the rest of the round."""
+    def _work(self, now: float, seconds: float, hit: Mapping[Hashable, float]) -> None:
+        """Everyone who has nodes restarts for as long as that takes, and works for the rest of the round.
+
+        Jobs that are `hit` work until then, others that fail until they do: what they have not saved is lost.
+        """
         state = self.state
         running = state.active[state.shape[state.active] != WAITING]
         if not len(running):
             return
-        pause = np.minimum(state.pause[running], seconds)
+        breaks = self.faults.lifetimes(running)
+        for job, moment in hit.items():
+            at = np.searchsorted(running, job)  # type: ignore[call-overload]
+            breaks[at] = min(breaks[at], moment - now)
+        most = np.minimum(breaks, seconds)
+        pause = np.minimum(state.pause[running], most)
         state.pause[running] -= pause
-        useful = (seconds - pause) / state.slowness[running]
+        useful = (most - pause) / state.slowness[running]
         ended_after = np.full(len(running), np.inf)
         working = np.flatnonzero(useful > 0)
         if len(working):
             ended_after[working] = self.world.advance(running[working], useful[working])
-        held = np.minimum(seconds, pause + ended_after * state.slowness[running])
+        held = np.minimum(most, pause + ended_after * state.slowness[running])
         state.charge(running, held, (held - pause) / state.slowness[running])
+        self.faults.lived(running, held)
         over = np.isfinite(ended_after)
         for job, after in zip(running[over].tolist(), held[over].tolist(), strict=True):
             self._close(job, now + after)
             self.floor.release(job)
-            state.end(job, now + after)
-        failed = self.faults.failures(running[~over], seconds)
-        for job in failed.tolist():
+        broken = ~over & (breaks <= seconds)
+        for job, after in zip(running[broken].tolist(), held[broken].tolist(), strict=True):
             self.floor.release(job)
-            self._stop(job, now + seconds, lost=True)
+            self._stop(job, now + after, lost=True)
+        state.end(running[over], now + held[over])

@@ -202,20 +202,20 @@ class State:
         self.spent[rows] += gpus * held * self.gpu_price[group]
         self.unsaved_work[rows] += worked
 
-    def end(self, job: int, now: float) -> None:
-        """Its work is done."""
-        self.ended[job] = now
-        self._leave(job)
+    def end(self, jobs: Ints, moments: Floats) -> None:
+        """Their work was done at these moments."""
+        self.ended[jobs] = moments
+        self._leave(jobs)
 
-    def refuse(self, job: int, now: float) -> None:
-        """It cannot be done in time, and will not be begun."""
-        self.refused[job] = True
-        self._leave(job)
+    def refuse(self, jobs: Ints) -> None:
+        """They cannot be done in time, and will not be begun."""
+        self.refused[jobs] = True
+        self._leave(jobs)
 
-    def _leave(self, job: int) -> None:
-        self.shape[job] = WAITING
-        self.active = self.active[self.active != job]
-        self.finished += 1
+    def _leave(self, jobs: Ints) -> None:
+        self.shape[jobs] = WAITING
+        self.active = np.delete(self.active, np.searchsorted(self.active, jobs))
+        self.finished += len(jobs)
 
 
 def _moment(job: Job) -> float:
