@@ -164,6 +164,22 @@ def format_price(dollars_per_second: float) -> str:
     return f"{format_money(dollars_per_second * HOUR)}/h"
 
 
+def parse_rate(text: str) -> float:
+    """Times per second from "0.05/h", "1/30d", "2 per day"; a bare number is per hour."""
+    count, _, per = text.strip().lower().replace(" per ", "/").partition("/")
+    period = {"": "h", "hour": "h", "day": "d", "week": "w", "second": "s"}.get(per.strip(), per.strip())
+    right = f'"{text}" is not a rate; write it like 0.05/h or 1/30d'
+    if re.fullmatch(_NUMBER, count.strip()) is None:
+        raise BadInputError(right)
+    try:
+        seconds = parse_duration(period if period[0].isdigit() else f"1{period}")
+    except BadInputError:
+        raise BadInputError(right) from None
+    if seconds == 0:
+        raise BadInputError(right)
+    return _finite(float(count), text) / seconds
+
+
 def parse_flop_rate(text: str) -> float:
     """FLOP per second from "312 TFLOP/s", "312TFLOPS", "19.5e12"."""
     match = re.fullmatch(_NUMBER + r"\s*([a-z]?)(?:flop/s|flops|flop)?", text.strip().lower())

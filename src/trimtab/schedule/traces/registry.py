@@ -69,6 +69,14 @@ def read_traces(path: Path | str) -> dict[str, Trace]:
         return {name: reader.read(table.rows(rows), name) for name, rows in parts.items()}
 
 
+def trace_names(path: Path | str) -> tuple[str, ...]:
+    """What the traces in a file are called; the file's own name where it holds a single one."""
+    table, reader = _open(path)
+    if reader.PARTS is None or reader.PARTS not in table.columns:
+        return (_stem(table.path),)
+    return tuple(_parts(table, reader.PARTS))
+
+
 @contextmanager
 def _no_collecting() -> Iterator[None]:
     """Python looks for garbage while objects are made: hundreds of thousands of jobs, none of it garbage."""
