@@ -45,6 +45,7 @@ class Replay:
     restarts: Ints
     ran: Floats
     attained: Floats
+    held: Floats
     spent: Floats
     segments: Sequence[Segment]
     why: Mapping[int, str]
@@ -76,6 +77,7 @@ class Replay:
             restarts=np.maximum(state.restarts, 0),
             ran=state.ran,
             attained=state.attained,
+            held=state.held,
             spent=state.spent,
             segments=segments,
             why=why,
@@ -98,9 +100,9 @@ class Replay:
 
     @property
     def makespan(self) -> float:
-        """Seconds until the last job ended."""
+        """Seconds from the first submission until the last job ended."""
         ended = self.ended[np.isfinite(self.ended)]
-        return float(ended.max()) if len(ended) else 0.0
+        return float(ended.max() - self.submitted[0]) if len(ended) else 0.0
 
     @property
     def deadlines_met(self) -> float:
@@ -116,27 +118,23 @@ class Replay:
 
     @property
     def cost(self) -> float:
-        """Dollars: what jobs used, and reserved nodes whether used or not."""
-        reserved = [
-            g.nodes * g.price * self.makespan for g in self.cluster.groups if g.market is Market.RESERVED
-        ]
-        used = sum(
-            (s.end - s.start) * s.workers * self.jobs[s.job].worker.gpus * self.cluster.gpu_price[s.group]
-            for s in self.segments
-            if self.cluster.groups[s.group].market is not Market.RESERVED
-        )
-        return float(sum(reserved) + used)
+        """Dollars: what jobs spent, and reserved nodes whether used or not."""
+        groups = self.cluster.groups
+        reserved = np.array([group.market is Market.RESERVED for group in groups], dtype=bool)
+        always = sum(g.nodes * g.price * self.makespan for g in groups if g.market is Market.RESERVED)
+        counted_twice = (self.held.sum(axis=0) * self.cluster.gpu_price)[reserved].sum()
+        return float(always + self.spent.sum() - counted_twice)
 
     def figures(self) -> dict[str, float]:
-        """The figures of a bench: hours, shares, dollars."""
-        completion = self.completion / 3600.0
+        """The figures of a bench: hours, shares, dollars; times to completion are NaN where no job ended."""
+        hours = self.completion / 3600.0
         return {
-            "avg_jct_h": float(completion.mean()),
-            "p99_jct_h": float(np.percentile(completion, 99)),
+            "avg_jct_h": float(hours.mean()) if len(hours) else np.nan,
+            "p99_jct_h": float(np.percentile(hours, 99)) if len(hours) else np.nan,
             "makespan_h": self.makespan / 3600.0,
-            "restarts": float(self.restarts.mean()),
+            "restarts": float(self.restarts.sum() / max(1, len(self.jobs))),
             "utilization": self.utilization,
             "deadlines_met": self.deadlines_met,
             "cost": self.cost,
-            "gpu_h_per_job": float(self.attained.mean() / 3600.0),
+            "gpu_h_per_job": float(self.attained.sum() / max(1, len(self.jobs)) / 3600.0),
         }

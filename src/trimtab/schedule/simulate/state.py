@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from trimtab.schedule.allocation import WAITING
 from trimtab.schedule.checkpointing import daly_interval
@@ -22,7 +23,7 @@ class State:
     """One row per job of the trace; `active` are the rows that have arrived and not ended."""
 
     jobs: Sequence[Job]
-    ids: list[str]
+    ids: NDArray[np.object_]
     tenants: tuple[str, ...]
     tenant: Ints
     submitted: Floats
@@ -77,7 +78,7 @@ class State:
 
         return State(
             jobs=jobs,
-            ids=[job.id for job in jobs],
+            ids=np.array([job.id for job in jobs], dtype=object),
             tenants=tenants,
             tenant=ints([number[job.workload.tenant] for job in jobs]),
             submitted=floats([job.submitted for job in jobs]),
@@ -133,7 +134,7 @@ class State:
         """What a policy may know of these."""
         look = world.look(rows)
         return Jobs(
-            ids=tuple([self.ids[row] for row in rows.tolist()]),
+            ids=tuple(self.ids[rows].tolist()),
             tenants=self.tenants,
             tenant=self.tenant[rows],
             submitted=self.submitted[rows],

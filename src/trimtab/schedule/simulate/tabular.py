@@ -11,6 +11,9 @@ from trimtab.schedule.jobs import Bools
 from trimtab.schedule.placing import Placement
 from trimtab.schedule.simulate.world import Look
 
+_Asked = tuple[tuple[str, ...], int, int]
+"""Kinds of accelerator, fewest and most workers."""
+
 
 class TabularWorld:
     """Jobs with so much `work` each, whose rates (units per second in each shape) are those of their class.
@@ -28,11 +31,11 @@ class TabularWorld:
         work: Floats,
         believed: Floats | None = None,
     ) -> None:
-        names = list(rates)
-        number = {name: index for index, name in enumerate(names)}
-        self._class = np.array([number[name] for name in classes], dtype=np.int64)
-        self._rates = np.stack([rates[name] for name in names])
-        self._cluster = cluster
+        accepted = _accepted(jobs, cluster)
+        rows: dict[tuple[Hashable, _Asked], int] = {}
+        asked = [(name, _asked(job)) for name, job in zip(classes, jobs, strict=True)]
+        self._class = np.array([rows.setdefault(each, len(rows)) for each in asked], dtype=np.int64)
+        self._rates = np.array([np.where(accepted[of], rates[name], 0.0) for name, of in rows])
         self._work = work
         self._believed = work if believed is None else believed
         self._done = np.zeros(len(jobs))
@@ -40,18 +43,15 @@ class TabularWorld:
         self._most = np.array([job.most for job in jobs], dtype=np.int64)
         self._restart = np.array([job.checkpoint.restart if job.checkpoint else 0.0 for job in jobs])
         self._shape_of = {(shape.group, shape.workers): index for index, shape in enumerate(cluster.shapes)}
-        self._allowed = self._accepted(jobs)
-        helpless = np.flatnonzero(
-            ((self._rates > 0) & self._allowed.any(axis=0))[self._class].sum(axis=1) == 0
-        )
-        if len(helpless):
-            raise BadInputError(f"no shape of this cluster can run {jobs[helpless[0]].id}")
+        helpless = [row for row, able in enumerate(self._rates) if not (able > 0).any()]
+        if helpless:
+            first = jobs[int(np.isin(self._class, helpless).argmax())]
+            raise BadInputError(f"no shape of this cluster can run {first.id}")
 
     def look(self, jobs: Ints) -> Look:
-        done = self._done[jobs]
-        left = np.maximum(self._believed[jobs] - done, np.maximum(0.1 * done, 1.0))
-        speed = np.where(self._allowed[jobs], self._rates[self._class[jobs]], 0.0)
-        return Look(speed, self._most[jobs], done, left, left, left)
+        done, believed = self._done[jobs], self._believed[jobs]
+        left = np.where(done >= believed, 0.1 * done, believed - done)
+        return Look(self._rates[self._class[jobs]], self._most[jobs], done, left, left, left)
 
     def restart_seconds(self, job: int) -> float:
         return float(self._restart[job])
@@ -69,18 +69,16 @@ class TabularWorld:
         self._done[jobs] += np.minimum(left, rate * seconds)
         return np.where(needed <= seconds, needed, np.inf)
 
-    def _accepted(self, jobs: Sequence[Job]) -> Bools:
-        """Which shapes each job takes: kinds it accepts, and no fewer or more workers than it asks for."""
-        cluster = self._cluster
-        kinds = {job.worker.accelerators for job in jobs}
-        by_kinds = {
-            taken: np.array(
-                [not taken or cluster.groups[s.group].accelerator in taken for s in cluster.shapes]
-            )
-            for taken in kinds
-        }
-        least = np.array([job.least for job in jobs])[:, None]
-        workers = cluster.shape_workers[None, :]
-        fitting = (workers >= least) & (workers <= self._most[:, None])
-        accepted: Bools = fitting & np.stack([by_kinds[job.worker.accelerators] for job in jobs])
-        return accepted
+
+def _asked(job: Job) -> _Asked:
+    return job.worker.accelerators, job.least, job.most
+
+
+def _accepted(jobs: Sequence[Job], cluster: Cluster) -> dict[_Asked, Bools]:
+    """Which shapes are taken: of accepted kinds, and with no fewer or more workers than asked for."""
+    kinds = np.array([cluster.groups[group].accelerator for group in cluster.shape_group])
+    workers = cluster.shape_workers
+    return {
+        (taken, least, most): (workers >= least) & (workers <= most) & (np.isin(kinds, taken) | (not taken))
+        for taken, least, most in {_asked(job) for job in jobs}
+    }
