@@ -112,6 +112,7 @@ class Application:
     variances: Floats
     milestones: Floats
     """Progress at the end of each epoch."""
+    _gradients: dict[tuple[float, int], tuple[float, float]] = field(default_factory=dict)
 
     @property
     def smallest(self) -> int:
@@ -125,8 +126,12 @@ class Application:
 
     def gradient(self, batch: float, epoch: int) -> tuple[float, float]:
         """The gradient's square and variance in an epoch, linear between batches that were measured."""
-        squares = float(np.interp(batch, self.batches, self.squares[epoch]))
-        return squares, float(np.interp(batch, self.batches, self.variances[epoch]))
+        key = (batch, epoch)
+        if key not in self._gradients:
+            square = float(np.interp(batch, self.batches, self.squares[epoch]))
+            variance = float(np.interp(batch, self.batches, self.variances[epoch]))
+            self._gradients[key] = (square, variance)
+        return self._gradients[key]
 
 
 def read_profiles(folder: Path) -> dict[str, Application]:

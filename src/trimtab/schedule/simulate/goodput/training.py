@@ -6,6 +6,7 @@ gradient.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -58,7 +59,7 @@ def progress_rate(model: StepModel, batches: Batches, square: float, variance: f
 class Surroundings:
     """The shapes of a cluster by accelerator, and the ways an application can use them.
 
-    Shared by all its jobs.
+    Shared by all its jobs: those that have seen the same expect the same, and it is worked out once.
     """
 
     application: Application
@@ -66,6 +67,8 @@ class Surroundings:
     columns: dict[str, Ints] = field(init=False)
     _ways: dict[object, Batches] = field(default_factory=dict)
     _models: dict[object, StepModel] = field(default_factory=dict)
+    _batches: dict[object, tuple[int, int]] = field(default_factory=dict)
+    _speeds: dict[object, Floats] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         kinds = np.array([group.accelerator for group in self.cluster.groups])[self.cluster.shape_group]
@@ -88,7 +91,7 @@ class Surroundings:
 
     def model(self, kind: str, seen: dict[tuple[int, int, int], tuple[float, float]]) -> StepModel:
         """The model of a job that has seen this; jobs that have seen the same have the same one."""
-        key = (kind, frozenset(seen))
+        key = (kind, frozenset(seen.items()))
         if key not in self._models:
             self._models[key] = fit(seen)
         return self._models[key]
@@ -103,9 +106,50 @@ class Surroundings:
             self._ways[key] = ways(self.application, smallest, largest, nodes, workers)
         return self._ways[key]
 
+    def best_batch(
+        self, model: StepModel, gradient: tuple[float, float], kind: str, form: tuple[int, ...]
+    ) -> tuple[int, int]:
+        """The batch of each worker, and how often it accumulates, with the best expected progress."""
+        key = (model, gradient, kind, form)
+        if key not in self._batches:
+            batches = self.form(kind, form)
+            best = int(np.argmax(progress_rate(model, batches, *gradient)))
+            self._batches[key] = (int(batches.local[best, 0]), int(batches.accumulated[best, 0]))
+        return self._batches[key]
+
+    def speeds(self, models: Mapping[str, StepModel], gradient: tuple[float, float] | None) -> Floats:
+        """Progress per second in each of the cluster's shapes, as these models have it.
+
+        An accelerator without a model is like the first that has one, but for their speeds with one worker.
+        Where there is none at all, one worker is all that can be judged.
+        """
+        key = (tuple(models.items()), gradient)
+        if key not in self._speeds:
+            row = np.zeros(len(self.cluster.shapes))
+            for kind, columns in self.columns.items():
+                row[columns] = self._rates(kind, columns, models, gradient)
+            self._speeds[key] = row / self.application.nature.slowdown
+        return self._speeds[key]
+
+    def _rates(
+        self,
+        kind: str,
+        columns: Ints,
+        models: Mapping[str, StepModel],
+        gradient: tuple[float, float] | None,
+    ) -> Floats:
+        kinds = self.application.kinds
+        known = next((each for each in self.columns if each in models), None)
+        if known is None or gradient is None:
+            one: Floats = self.cluster.shape_workers[columns] == 1
+            return one * (kinds[kind].one_worker / self.application.smallest)
+        on = kind if kind in models else known
+        rates: Floats = progress_rate(models[on], self.shapes(kind, on), *gradient).max(axis=0)
+        return rates * (kinds[kind].one_worker / kinds[on].one_worker)
+
 
 class Training:
-    """One job's state. Its speed row is recomputed only when it has learned something."""
+    """One job's state: how far it is, and what it has seen."""
 
     def __init__(self, surroundings: Surroundings) -> None:
         self.surroundings = surroundings
@@ -120,7 +164,6 @@ class Training:
         self._gradient: tuple[float, float] | None = None
         self._seen: dict[str, dict[tuple[int, int, int], tuple[float, float]]] = {}
         self._models: dict[str, StepModel] = {}
-        self._speed: Floats | None = None
 
     @property
     def ran(self) -> bool:
@@ -158,9 +201,7 @@ class Training:
 
     def speed(self) -> Floats:
         """Expected progress per second in each of the cluster's shapes."""
-        if self._speed is None:
-            self._speed = self._expected() / self.application.nature.slowdown
-        return self._speed
+        return self.surroundings.speeds(self._models, self._gradient)
 
     def _true_rate(self) -> float:
         workers = sum(self.form)
@@ -174,16 +215,13 @@ class Training:
         return gain / seconds / self.application.nature.slowdown
 
     def _learn(self, workers: int, step: float, sync: float, gradient: tuple[float, float]) -> None:
-        if gradient != self._gradient:
-            self._gradient = gradient
-            self._speed = None
+        self._gradient = gradient
         seen = self._seen.setdefault(self.kind, {})
         key = (len(self.form), workers, self.local)
         if key not in seen:
             seen[key] = (step, sync)
             self._models[self.kind] = self.surroundings.model(self.kind, seen)
             self.tried = max(self.tried, workers)
-            self._speed = None
 
     def _choose_batch(self) -> None:
         """The batch with the best expected progress; the smallest that fits while nothing is known."""
@@ -196,27 +234,8 @@ class Training:
             self.accumulated = max(0, int(np.ceil(share / table.largest_batch(self.form) - _ROUNDING)) - 1)
             self.local = int(np.ceil(share / (self.accumulated + 1) - _ROUNDING))
         else:
-            batches = self.surroundings.form(self.kind, self.form)
-            best = int(np.argmax(progress_rate(model, batches, *self._gradient)))
-            self.local, self.accumulated = int(batches.local[best, 0]), int(batches.accumulated[best, 0])
+            self.local, self.accumulated = self.surroundings.best_batch(
+                model, self._gradient, self.kind, self.form
+            )
         most = self.application.largest // (workers * (self.accumulated + 1))
         self.local = min(self.local, most)
-
-    def _expected(self) -> Floats:
-        """From its own model where there is one.
-
-        Else from another accelerator's, by their speeds with one worker.
-        """
-        row = np.zeros(len(self.surroundings.cluster.shapes))
-        kinds = self.application.kinds
-        known = next((kind for kind in self.surroundings.columns if kind in self._models), None)
-        for kind, columns in self.surroundings.columns.items():
-            if known is None or self._gradient is None:
-                one = self.surroundings.cluster.shape_workers[columns] == 1
-                row[columns[one]] = kinds[kind].one_worker / self.application.smallest
-                continue
-            on = kind if kind in self._models else known
-            batches = self.surroundings.shapes(kind, on)
-            rates = progress_rate(self._models[on], batches, *self._gradient).max(axis=0)
-            row[columns] = rates * (kinds[kind].one_worker / kinds[on].one_worker)
-        return row
