@@ -94,9 +94,9 @@ class Replay:
 
     @property
     def waited(self) -> Floats:
-        """Seconds each job had nothing, from its submission to its end or that of the simulation."""
-        waited: Floats = np.minimum(self.ended, self.end) - self.submitted - self.ran
-        return np.maximum(waited, 0.0)
+        """Seconds each job had nothing, from its submission to its end; 0 of those that were refused."""
+        waited = np.minimum(self.ended, self.end) - self.submitted - self.ran
+        return np.where(self.refused, 0.0, np.maximum(waited, 0.0))
 
     @property
     def makespan(self) -> float:

@@ -1,7 +1,7 @@
 """Faults as somebody types them: "node-loss=1/30d,spot=0.1/h,slow=2%,job-failure=0.01/h"."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from trimtab.core import BadInputError, did_you_mean
 from trimtab.core.units import parse_duration, parse_rate
@@ -13,7 +13,7 @@ from trimtab.schedule.simulate.faults import FaultRates, Faults, NoFaults, Rando
 class ToldFaults:
     """How often what goes wrong; `reclaims`, per second, replaces what spot groups say of themselves."""
 
-    rates: FaultRates = FaultRates()
+    rates: FaultRates = field(default_factory=FaultRates)
     reclaims: float | None = None
 
     def groups(self, groups: Sequence[Group]) -> tuple[Group, ...]:
