@@ -9,7 +9,12 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "trimtab"
-SECOND_DOORS = {"trimtab.core.units", "trimtab.predict.fewshot", "trimtab.resize.link"}
+SECOND_DOORS = {
+    "trimtab.core.units",
+    "trimtab.predict.fewshot",
+    "trimtab.resize.link",
+    "trimtab.schedule.simulate",
+}
 
 
 def run(*command: str) -> subprocess.CompletedProcess[str]:

@@ -17,6 +17,7 @@ from trimtab.cli.models import models_app
 from trimtab.cli.predict import predict
 from trimtab.cli.profile import profile
 from trimtab.cli.recommend import recommend
+from trimtab.cli.simulate import simulate
 from trimtab.cli.submit import submit
 from trimtab.cli.tenants import tenants_app
 from trimtab.cli.up import token, up
@@ -59,6 +60,7 @@ app.command()(jobs)
 app.command()(queue)
 app.command()(logs)
 app.command()(cancel)
+app.command()(simulate)
 app.add_typer(tenants_app, name="tenants")
 app.add_typer(agent_app, name="agent")
 app.command()(up)
