@@ -64,12 +64,12 @@ def _refused(replay: Replay) -> list[str]:
 def _figures(replays: Mapping[str, Replay]) -> str:
     heads = (
         "Policy",
-        "Average completion",
+        "Mean completion",
         "99th percentile",
         "Makespan",
-        "Deadlines met",
-        "Jain's index",
-        "Restarts per job",
+        "Deadlines",
+        "Jain",
+        "Restarts",
         "Utilization",
         "Cost",
         "Refused",
@@ -98,21 +98,22 @@ def _hours(hours: float) -> str:
 def _waiters(replay: Replay) -> str:
     heads = ("Job", "Tenant", "Submitted", "Waited", "Ran", "Why, when last asked")
     waited = replay.waited
-    rows = []
-    for job in np.argsort(-waited, kind="stable")[:NOTED].tolist():
-        if waited[job] <= 0:
-            break
-        rows.append(
-            (
-                replay.jobs[job].id,
-                replay.tenants[replay.tenant[job]],
-                format_duration(float(replay.submitted[job])),
-                format_duration(float(waited[job])),
-                format_duration(float(replay.ran[job])),
-                replay.why.get(job, "it came between two decisions"),
-            )
+    asked = [job for job in np.argsort(-waited, kind="stable")[:NOTED].tolist() if job in replay.why]
+    rows = [
+        (
+            replay.jobs[job].id,
+            replay.tenants[replay.tenant[job]],
+            format_duration(float(replay.submitted[job])),
+            format_duration(float(waited[job])),
+            format_duration(float(replay.ran[job])),
+            replay.why[job],
         )
-    return _table(heads, rows, text=2) if rows else "<p>Nobody waited.</p>"
+        for job in asked
+        if not replay.refused[job]
+    ]
+    return (
+        _table(heads, rows, text=2) if rows else "<p>Nobody waited longer than until the next decision.</p>"
+    )
 
 
 def _table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]], text: int) -> str:

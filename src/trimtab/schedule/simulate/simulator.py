@@ -153,7 +153,7 @@ class _Simulation:
             waiting = waiting[np.argpartition(waited, -NOTED)[-NOTED:]]
         for row in waiting.tolist():
             in_pieces = _IN_PIECES if row in unplaced else ""
-            self.why[int(rows[row])] = in_pieces or allocation.why.get(row, "others gain more by running")
+            self.why[int(rows[row])] = in_pieces or allocation.why.get(row, "the policy preferred others")
 
     def _usable(self) -> Cluster:
         if not self.faults.any:
