@@ -7,12 +7,15 @@ decides among the rest, from the answer it is given, and within a time limit. So
 where time runs out, and large rounds cost hardly more than small ones.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from time import monotonic
 
 import numpy as np
 
 from trimtab.schedule.allocation import WAITING
 from trimtab.schedule.cluster import Cluster, Floats, Ints
+from trimtab.schedule.integer_program import Choices, choose
+from trimtab.schedule.jobs import Bools
 
 _STEPS = 80
 _GAP = 1e-4
@@ -21,11 +24,10 @@ _SLACK = 1e-9
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Problem:
-    """What each job is worth in each shape (waiting is worth 0.
+    """What each job is worth in each shape, (jobs, shapes): waiting is worth 0, and what cannot be is −∞.
 
-    What cannot be, −∞), and what one worker takes.
-
-    Resources are shares of what each group has, in columns: accelerators, CPUs, bytes.
+    `demand` is what one worker of each job takes, `capacity` what each group has; their columns are
+    resources, such as accelerators, CPUs and bytes.
     """
 
     value: Floats
@@ -42,14 +44,9 @@ class Problem:
         """
         workers = cluster.shape_workers.astype(float)
         takes = workers[None, :, None] * demand[:, None, :]
-        fits = (takes <= cluster.capacity[cluster.shape_group][None] + _SLACK).all(axis=2)
+        fits = (takes <= _limit(cluster.capacity)[cluster.shape_group][None]).all(axis=2)
         allowed = np.where(fits & (value > 0), value, -np.inf)
         return Problem(allowed, workers, cluster.shape_group, demand, cluster.capacity)
-
-    def takes(self, job: int, shape: int) -> Floats:
-        """What a job would take of the shape's group."""
-        taken: Floats = self.demand[job] * self.workers[shape]
-        return taken
 
     def charged(self, prices: Floats) -> Floats:
         """What each job would pay in each shape at these prices."""
@@ -58,11 +55,17 @@ class Problem:
 
     def used(self, shape: Ints) -> Floats:
         """What these choices take of every group."""
-        used = np.zeros_like(self.capacity)
         rows = np.flatnonzero(shape != WAITING)
-        taken = self.demand[rows] * self.workers[shape[rows]][:, None]
-        np.add.at(used, self.group[shape[rows]], taken)
+        chosen = shape[rows]
+        group, workers = self.group[chosen], self.workers[chosen]
+        used = np.zeros_like(self.capacity)
+        for resource, demand in enumerate(self.demand[rows].T):
+            used[:, resource] = np.bincount(group, workers * demand, len(used))
         return used
+
+    def fits(self, shape: Ints) -> bool:
+        """Whether every group has what these choices take."""
+        return bool((self.used(shape) <= _limit(self.capacity)).all())
 
     def worth(self, shape: Ints) -> float:
         """What these choices are worth together."""
@@ -82,50 +85,91 @@ class Answer:
 
 def assign(problem: Problem, before: Ints | None = None, seconds: float = 1.0) -> Answer:
     """The best choices found in time; `before` is an answer to start from, such as the last round's."""
+    begun = monotonic()
+    prices = np.zeros_like(problem.capacity)
     if not len(problem.value):
-        return Answer(np.empty(0, dtype=np.int64), np.zeros_like(problem.capacity), 0.0, 0.0)
-    best = fill(
-        problem, np.full(len(problem.value), WAITING, dtype=np.int64), np.zeros_like(problem.capacity)
-    )
-    if before is not None and (kept := _still_possible(problem, before)) is not None:
-        best = max(best, fill(problem, kept, np.zeros_like(problem.capacity)), key=problem.worth)
-    prices, bound, best = _priced(problem, best)
+        return Answer(np.empty(0, dtype=np.int64), prices, 0.0, 0.0)
+    scarce = _scarce(problem)
+    problem = replace(problem, demand=problem.demand[:, scarce], capacity=problem.capacity[:, scarce])
+    prices[:, scarce], bound, best = _priced(problem, _first(problem, before))
     worth = problem.worth(best)
-    if bound - worth > _GAP * max(abs(bound), 1e-12) and seconds > 0:
-        exact = _exact(problem, prices, bound, best, seconds)
-        if exact is not None and problem.worth(exact) > worth:
+    left = seconds - (monotonic() - begun)
+    if bound - worth > _tolerance(bound) and left > 0:
+        exact = _exact(problem, _undecided(problem, prices[:, scarce], bound, best), best, left)
+        if exact is not None and problem.fits(exact) and problem.worth(exact) > worth:
             best, worth = exact, problem.worth(exact)
     return Answer(best, prices, worth, bound)
 
 
+def _limit(capacity: Floats) -> Floats:
+    """What may be taken: sums of shares are not exact."""
+    limit: Floats = capacity * (1.0 + _SLACK)
+    return limit
+
+
+def _tolerance(bound: float) -> float:
+    """By how much less than the bound an answer may be worth and still be taken for the best."""
+    return _GAP * max(abs(bound), 1e-12)
+
+
+def _scarce(problem: Problem) -> Ints:
+    """The resources of which more might be wanted than there is; the others bind nobody."""
+    wanted = np.zeros_like(problem.capacity)
+    for group in range(len(wanted)):
+        here = np.flatnonzero(problem.group == group)
+        possible = np.isfinite(problem.value[:, here])
+        most = np.where(possible, problem.workers[here], 0.0).max(axis=1, initial=0.0)
+        wanted[group] = most @ problem.demand
+    return np.flatnonzero((wanted > problem.capacity).any(axis=0))
+
+
+def _first(problem: Problem, before: Ints | None) -> Ints:
+    """The greedy answer, or the last one made fuller where that is worth more."""
+    free = np.zeros_like(problem.capacity)
+    greedy = fill(problem, np.full(len(problem.value), WAITING, dtype=np.int64), free)
+    kept = None if before is None else _still_possible(problem, before)
+    return greedy if kept is None else max(greedy, fill(problem, kept, free), key=problem.worth)
+
+
 def fill(problem: Problem, shape: Ints, prices: Floats) -> Ints:
-    """Give what is left to those to whom it is worth most for its price, each the best shape that fits."""
-    shape = shape.copy()
-    left = problem.capacity - problem.used(shape)
+    """Give what is left to those to whom it is worth most for its price, each the best shape that fits.
+
+    Who has a shape already changes it only for one that is worth as much to it.
+    """
     net = problem.value - problem.charged(prices)
-    size = _size(problem)
-    for job in np.argsort(-(net / size).max(axis=1), kind="stable"):
-        held = shape[job]
+    hopes = (net > 0).sum(axis=1).tolist()
+    wishes = np.argsort(-net, axis=1, kind="stable")[:, : max(hopes, default=0)].tolist()
+    left = (_limit(problem.capacity) - problem.used(shape)).tolist()
+    group, workers, demand = problem.group.tolist(), problem.workers.tolist(), problem.demand.tolist()
+    filled = shape.tolist()
+    for job in np.argsort(-(net / _size(problem)).max(axis=1), kind="stable").tolist():
+        held = filled[job]
         if held != WAITING:
-            left[problem.group[held]] += problem.takes(job, held)
-        worth = net[job] if prices.any() else problem.value[job]
-        room = (problem.demand[job][None, :] * problem.workers[:, None] <= left[problem.group] + _SLACK).all(
-            axis=1
-        )
-        worth = np.where(room, worth, -np.inf)
-        choice = int(np.argmax(worth))
-        if worth[choice] > 0 and (held == WAITING or problem.value[job, choice] >= problem.value[job, held]):
-            shape[job] = choice
-        if shape[job] != WAITING:
-            left[problem.group[shape[job]]] -= problem.takes(job, int(shape[job]))
-    return shape
+            _take(left[group[held]], demand[job], -workers[held])
+        for wish in wishes[job][: hopes[job]]:
+            if _holds(left[group[wish]], demand[job], workers[wish]):
+                if held == WAITING or problem.value[job, wish] >= problem.value[job, held]:
+                    filled[job] = wish
+                break
+        if filled[job] != WAITING:
+            _take(left[group[filled[job]]], demand[job], workers[filled[job]])
+    return np.array(filled, dtype=np.int64)
+
+
+def _holds(left: list[float], demand: list[float], workers: float) -> bool:
+    return all(workers * each <= room for each, room in zip(demand, left, strict=True))
+
+
+def _take(left: list[float], demand: list[float], workers: float) -> None:
+    for resource, each in enumerate(demand):
+        left[resource] -= workers * each
 
 
 def _size(problem: Problem) -> Floats:
     """The largest share of its group that a job takes in each shape."""
     capacity = np.maximum(problem.capacity, 1e-12)[problem.group]
     shares = problem.workers[None, :, None] * problem.demand[:, None, :] / capacity[None]
-    size: Floats = np.maximum(shares.max(axis=2), 1e-9)
+    size: Floats = np.maximum(shares.max(axis=2, initial=0.0), 1e-9)
     return size
 
 
@@ -134,7 +178,7 @@ def _still_possible(problem: Problem, before: Ints) -> Ints | None:
     kept = before.copy()
     gone = rows[np.isneginf(problem.value[rows, before[rows]])]
     kept[gone] = WAITING
-    return kept if (problem.used(kept) <= problem.capacity + _SLACK).all() else None
+    return kept if problem.fits(kept) else None
 
 
 def _priced(problem: Problem, best: Ints) -> tuple[Floats, float, Ints]:
@@ -163,7 +207,7 @@ def _priced(problem: Problem, best: Ints) -> tuple[Floats, float, Ints]:
             made = fill(problem, _fitting(problem, wanted, net), prices)
             if problem.worth(made) > worth:
                 best, worth = made, problem.worth(made)
-        if bound - worth <= _GAP * max(abs(bound), 1e-12) or ((over <= _SLACK).all() and not prices.any()):
+        if bound - worth <= _tolerance(bound) or ((over <= _SLACK).all() and not prices.any()):
             break
         if stalled >= 4:
             eagerness, stalled = eagerness / 2, 0
@@ -177,56 +221,39 @@ def _priced(problem: Problem, best: Ints) -> tuple[Floats, float, Ints]:
 
 def _fitting(problem: Problem, wanted: Ints, net: Floats) -> Ints:
     """What everyone wants, less those who gain least from it in groups that do not have enough."""
-    shape = wanted.copy()
-    left = problem.capacity - problem.used(shape)
-    rows = np.flatnonzero(shape != WAITING)
-    for job in rows[np.argsort(net[rows, shape[rows]], kind="stable")]:
-        group = problem.group[shape[job]]
-        if (left[group] < -_SLACK).any():
-            left[group] += problem.takes(int(job), int(shape[job]))
+    rows = np.flatnonzero(wanted != WAITING)
+    left = (_limit(problem.capacity) - problem.used(wanted)).tolist()
+    group, workers, demand = problem.group.tolist(), problem.workers.tolist(), problem.demand.tolist()
+    shape = wanted.tolist()
+    for job in rows[np.argsort(net[rows, wanted[rows]], kind="stable")].tolist():
+        room = left[group[shape[job]]]
+        if min(room, default=0.0) < 0:
+            _take(room, demand[job], -workers[shape[job]])
             shape[job] = WAITING
-    return shape
+    return np.array(shape, dtype=np.int64)
 
 
-def _exact(problem: Problem, prices: Floats, bound: float, start: Ints, seconds: float) -> Ints | None:
-    """The best choices HiGHS finds in time; None where it finds none."""
-    import highspy
+def _undecided(problem: Problem, prices: Floats, bound: float, best: Ints) -> Bools:
+    """The pairs of job and shape that may be in an answer worth more than this one, and those that are in it.
 
+    Who takes a shape in which it gains less than in its best one, takes the difference off the bound.
+    """
     net = problem.value - problem.charged(prices)
     short = np.maximum(net.max(axis=1), 0.0)[:, None] - net
-    possible = short <= bound - problem.worth(start) + 1e-9
-    begun = np.flatnonzero(start != WAITING)
-    possible[begun, start[begun]] = True
+    possible: Bools = short <= bound - problem.worth(best) + _SLACK
+    begun = np.flatnonzero(best != WAITING)
+    possible[begun, best[begun]] = True
+    return possible
+
+
+def _exact(problem: Problem, possible: Bools, start: Ints, seconds: float) -> Ints | None:
+    """The best choice among possible pairs of job and shape that is found in time."""
     job, shape = np.nonzero(possible)
-    count, jobs, (groups, resources) = len(job), len(problem.value), problem.capacity.shape
     takes = problem.demand[job] * problem.workers[shape][:, None]
-    column = np.concatenate((np.arange(count), np.repeat(np.arange(count), resources)))
-    limits = problem.group[shape][:, None] * resources + np.arange(resources)
-    row = np.concatenate((job, jobs + limits.ravel()))
-    value = np.concatenate((np.ones(count), takes.ravel()))
-    order = np.argsort(column, kind="stable")
-    model = highspy.HighsLp()
-    model.num_col_, model.num_row_ = count, jobs + groups * resources
-    model.col_cost_ = -problem.value[job, shape]
-    model.col_lower_, model.col_upper_ = np.zeros(count), np.ones(count)
-    model.row_lower_ = np.full(model.num_row_, -highspy.kHighsInf)
-    model.row_upper_ = np.concatenate((np.ones(jobs), problem.capacity.ravel()))
-    model.integrality_ = [highspy.HighsVarType.kInteger] * count
-    model.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-    model.a_matrix_.start_ = np.concatenate(([0], np.cumsum(np.bincount(column, minlength=count))))
-    model.a_matrix_.index_, model.a_matrix_.value_ = row[order], value[order]
-    solver = highspy.Highs()  # type: ignore[no-untyped-call]
-    settings = {"output_flag": False, "time_limit": seconds, "mip_rel_gap": _GAP, "threads": 1}
-    for name, setting in settings.items():
-        solver.setOptionValue(name, setting)
-    solver.passModel(model)
-    guess = highspy.HighsSolution()
-    guess.col_value = (start[job] == shape).astype(float).tolist()
-    solver.setSolution(guess)
-    solver.run()
-    if solver.getInfo().primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
+    choices = Choices(job, problem.value[job, shape], problem.group[shape], takes)
+    chosen = choose(choices, problem.capacity, start[job] == shape, seconds, _GAP)
+    if chosen is None:
         return None
-    chosen = np.array(solver.getSolution().col_value) > 0.5
-    found = np.full(jobs, WAITING, dtype=np.int64)
+    found = np.full(len(start), WAITING, dtype=np.int64)
     found[job[chosen]] = shape[chosen]
     return found
