@@ -37,16 +37,20 @@ class Problem:
     capacity: Floats
 
     @staticmethod
-    def of(value: Floats, cluster: Cluster, demand: Floats) -> "Problem":
-        """The problem of a round.
+    def of(value: Floats, cluster: Cluster, demand: Floats, pinned: Ints | None = None) -> "Problem":
+        """The problem of a round, without shapes worth no more than waiting or larger than their group.
 
-        Shapes worth no more than waiting, or larger than their group, are left out.
+        Jobs with a shape in `pinned` keep it: they choose nothing, and what they take is not there for others.
         """
         workers = cluster.shape_workers.astype(float)
         takes = workers[None, :, None] * demand[:, None, :]
         fits = (takes <= _limit(cluster.capacity)[cluster.shape_group][None]).all(axis=2)
         allowed = np.where(fits & (value > 0), value, -np.inf)
-        return Problem(allowed, workers, cluster.shape_group, demand, cluster.capacity)
+        problem = Problem(allowed, workers, cluster.shape_group, demand, cluster.capacity)
+        if pinned is None or (pinned == WAITING).all():
+            return problem
+        allowed[pinned != WAITING] = -np.inf
+        return replace(problem, capacity=np.maximum(cluster.capacity - problem.used(pinned), 0.0))
 
     def charged(self, prices: Floats) -> Floats:
         """What each job would pay in each shape at these prices."""
@@ -83,21 +87,29 @@ class Answer:
     bound: float
 
 
-def assign(problem: Problem, before: Ints | None = None, seconds: float = 1.0) -> Answer:
-    """The best choices found in time; `before` is an answer to start from, such as the last round's."""
+def assign(
+    problem: Problem, before: Ints | None = None, seconds: float = 1.0, loyalty: float = 0.0
+) -> Answer:
+    """The best choices found in time; `before` is an answer to start from, such as the last round's.
+
+    If what is made of `before` is worth as much but for a share `loyalty`, that is taken: it changes less.
+    """
     begun = monotonic()
     prices = np.zeros_like(problem.capacity)
     if not len(problem.value):
         return Answer(np.empty(0, dtype=np.int64), prices, 0.0, 0.0)
     scarce = _scarce(problem)
     problem = replace(problem, demand=problem.demand[:, scarce], capacity=problem.capacity[:, scarce])
-    prices[:, scarce], bound, best = _priced(problem, _first(problem, before))
+    steady = None if before is None else _made_fuller(problem, before)
+    prices[:, scarce], bound, best = _priced(problem, _first(problem, steady))
     worth = problem.worth(best)
     left = seconds - (monotonic() - begun)
     if bound - worth > _tolerance(bound) and left > 0:
         exact = _exact(problem, _undecided(problem, prices[:, scarce], bound, best), best, left)
         if exact is not None and problem.fits(exact) and problem.worth(exact) > worth:
             best, worth = exact, problem.worth(exact)
+    if steady is not None and problem.worth(steady) >= (1.0 - loyalty) * worth:
+        best, worth = steady, problem.worth(steady)
     return Answer(best, prices, worth, bound)
 
 
@@ -123,12 +135,17 @@ def _scarce(problem: Problem) -> Ints:
     return np.flatnonzero((wanted > problem.capacity).any(axis=0))
 
 
-def _first(problem: Problem, before: Ints | None) -> Ints:
-    """The greedy answer, or the last one made fuller where that is worth more."""
-    free = np.zeros_like(problem.capacity)
-    greedy = fill(problem, np.full(len(problem.value), WAITING, dtype=np.int64), free)
-    kept = None if before is None else _still_possible(problem, before)
-    return greedy if kept is None else max(greedy, fill(problem, kept, free), key=problem.worth)
+def _first(problem: Problem, steady: Ints | None) -> Ints:
+    """The greedy answer, or the one made of the last where that is worth more."""
+    nobody = np.full(len(problem.value), WAITING, dtype=np.int64)
+    greedy = fill(problem, nobody, np.zeros_like(problem.capacity))
+    return greedy if steady is None else max(greedy, steady, key=problem.worth)
+
+
+def _made_fuller(problem: Problem, before: Ints) -> Ints | None:
+    """The last answer as far as it is still possible, and what is left given to others."""
+    kept = _still_possible(problem, before)
+    return None if kept is None else fill(problem, kept, np.zeros_like(problem.capacity))
 
 
 def fill(problem: Problem, shape: Ints, prices: Floats) -> Ints:

@@ -15,8 +15,6 @@ from trimtab.schedule.assignment import Problem, assign
 from trimtab.schedule.cluster import Cluster, Floats
 from trimtab.schedule.jobs import Jobs
 
-_PINNED = 1e3
-
 
 @dataclass(frozen=True, slots=True)
 class SiaSettings:
@@ -47,12 +45,11 @@ class SiaPolicy:
             worth = np.where(
                 goodput > 0, self._settings.waiting - np.round(goodput**self._settings.power, 2), 0.0
             )
-        settling = rows[jobs.settling[rows]]
-        worth[settling] = 0.0
-        worth[settling, previous.shape[settling]] = _PINNED
-        problem = Problem.of(worth, cluster, jobs.demand)
+        pinned = np.where(jobs.settling, previous.shape, WAITING)
+        problem = Problem.of(worth, cluster, jobs.demand, pinned)
         answer = assign(problem, previous.shape, self._settings.seconds)
-        return Allocation(answer.shape, np.arange(len(jobs)))
+        shape = np.where(pinned == WAITING, answer.shape, pinned)
+        return Allocation(shape, np.arange(len(jobs)))
 
 
 def relative_goodput(jobs: Jobs, cluster: Cluster) -> Floats:

@@ -27,6 +27,8 @@ class TrimtabSettings:
     """Seconds somebody would wait to save a dollar."""
     fragments: float = 0.05
     """What a shape loses that leaves parts of nodes which fit hardly anybody."""
+    loyalty: float = 0.03
+    """How much less a round may be worth that changes less."""
     stay: float = 600.0
     """For how many seconds a job is expected to keep a shape."""
     stay_restarts: float = 4.0

@@ -14,7 +14,6 @@ from trimtab.schedule.policies.trimtab_settings import TrimtabSettings
 _CLASS = 10.0  # between two classes of priority
 _MINUTE, _HOUR = 60.0, 3600.0
 _TIGHT = 0.5  # a deadline is close when the work takes more than this part of the time until then
-_PINNED = 1e4  # more than anything else is worth
 
 
 @dataclass(frozen=True)
@@ -35,11 +34,7 @@ class Worth:
             working = self.stay / (self.stay + self.pause)
             saved = self.speed * self.cost_per_unit[:, None] * working * self.weight[:, None] * self.in_time
         value = saved * (1.0 - self.settings.fragments * self.fragments) - self.dollars_as_seconds
-        value = np.where(self.possible, value, 0.0)
-        running = np.flatnonzero((self.previous.shape != WAITING) & self.jobs.settling)
-        value[running] = 0.0
-        value[running, self.previous.shape[running]] = _PINNED * max(1.0, float(value.max(initial=0.0)))
-        return value
+        return np.where(self.possible, value, 0.0)
 
     @cached_property
     def left(self) -> Floats:
