@@ -40,7 +40,7 @@ class Problem:
     def of(value: Floats, cluster: Cluster, demand: Floats, pinned: Ints | None = None) -> "Problem":
         """The problem of a round, without shapes worth no more than waiting or larger than their group.
 
-        Jobs with a shape in `pinned` keep it: they choose nothing, and what they take is not there for others.
+        Jobs with a shape in `pinned` keep it: they choose nothing, and what they take is gone.
         """
         workers = cluster.shape_workers.astype(float)
         takes = workers[None, :, None] * demand[:, None, :]
