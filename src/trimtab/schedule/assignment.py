@@ -20,6 +20,8 @@ from trimtab.schedule.jobs import Bools
 _STEPS = 80
 _GAP = 1e-4
 _SLACK = 1e-9
+_EASING = (1.0, 0.98, 0.95, 0.9, 0.8, 0.6, 0.3, 0.0)  # parts of the prices at which what is left is given
+_PAIRS_PER_SECOND = 50_000  # of which HiGHS can make something; it does not stop while it prepares more
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,8 +56,18 @@ class Problem:
 
     def charged(self, prices: Floats) -> Floats:
         """What each job would pay in each shape at these prices."""
-        paid: Floats = self.workers * (self.demand @ prices[self.group].T)
+        paid: Floats = self.demand @ prices[self.group].T
+        paid *= self.workers
         return paid
+
+    def gains(self, prices: Floats, out: Floats | None = None) -> Floats:
+        """What is left to each job of what each shape is worth to it, at these prices.
+
+        `out` takes the answer: large columns made anew at each step cost more than what is in them.
+        """
+        gains: Floats = np.matmul(self.demand, prices[self.group].T, out=out)
+        gains *= self.workers
+        return np.subtract(self.value, gains, out=gains)
 
     def used(self, shape: Ints) -> Floats:
         """What these choices take of every group."""
@@ -101,16 +113,16 @@ def assign(
     scarce = _scarce(problem)
     problem = replace(problem, demand=problem.demand[:, scarce], capacity=problem.capacity[:, scarce])
     steady = None if before is None else _made_fuller(problem, before)
-    prices[:, scarce], bound, best = _priced(problem, _first(problem, steady))
-    worth = problem.worth(best)
+    charged, bound, best = _priced(problem, _first(problem, steady))
+    prices[:, scarce] = charged
+    if bound - problem.worth(best) > _tolerance(bound):
+        best = max(best, _eased(problem, charged), key=problem.worth)
     left = seconds - (monotonic() - begun)
-    if bound - worth > _tolerance(bound) and left > 0:
-        exact = _exact(problem, _undecided(problem, prices[:, scarce], bound, best), best, left)
-        if exact is not None and problem.fits(exact) and problem.worth(exact) > worth:
-            best, worth = exact, problem.worth(exact)
-    if steady is not None and problem.worth(steady) >= (1.0 - loyalty) * worth:
-        best, worth = steady, problem.worth(steady)
-    return Answer(best, prices, worth, bound)
+    if bound - problem.worth(best) > _tolerance(bound) and left > 0:
+        best = max(best, _exact(problem, charged, bound, best, left), key=problem.worth)
+    if steady is not None and problem.worth(steady) >= (1.0 - loyalty) * problem.worth(best):
+        best = steady
+    return Answer(best, prices, problem.worth(best), bound)
 
 
 def _limit(capacity: Floats) -> Floats:
@@ -153,7 +165,7 @@ def fill(problem: Problem, shape: Ints, prices: Floats) -> Ints:
 
     Who has a shape already changes it only for one that is worth as much to it.
     """
-    net = problem.value - problem.charged(prices)
+    net = problem.gains(prices)
     hopes = (net > 0).sum(axis=1).tolist()
     wishes = np.argsort(-net, axis=1, kind="stable")[:, : max(hopes, default=0)].tolist()
     left = (_limit(problem.capacity) - problem.used(shape)).tolist()
@@ -184,9 +196,9 @@ def _take(left: list[float], demand: list[float], workers: float) -> None:
 
 def _size(problem: Problem) -> Floats:
     """The largest share of its group that a job takes in each shape."""
-    capacity = np.maximum(problem.capacity, 1e-12)[problem.group]
-    shares = problem.workers[None, :, None] * problem.demand[:, None, :] / capacity[None]
-    size: Floats = np.maximum(shares.max(axis=2, initial=0.0), 1e-9)
+    shares = problem.demand[:, None, :] / np.maximum(problem.capacity, 1e-12)
+    each = np.maximum(shares.max(axis=2, initial=0.0), 1e-12)
+    size: Floats = each[:, problem.group] * problem.workers
     return size
 
 
@@ -209,8 +221,9 @@ def _priced(problem: Problem, best: Ints) -> tuple[Floats, float, Ints]:
     kept, bound = prices, np.inf
     worth = problem.worth(best)
     eagerness, stalled = 1.0, 0
+    net = np.empty_like(problem.value)
     for step in range(_STEPS):
-        net = problem.value - problem.charged(prices)
+        net = problem.gains(prices, net)
         choice = net.argmax(axis=1)
         gain = net[rows, choice]
         wanted = np.where(gain > 0, choice, WAITING)
@@ -250,27 +263,39 @@ def _fitting(problem: Problem, wanted: Ints, net: Floats) -> Ints:
     return np.array(shape, dtype=np.int64)
 
 
+def _eased(problem: Problem, prices: Floats) -> Ints:
+    """What everyone wants at these prices and can have; then what is left, for less and less."""
+    net = problem.gains(prices)
+    wanted = np.where(net.max(axis=1) > 0, net.argmax(axis=1), WAITING)
+    made = _fitting(problem, wanted, net)
+    for part in _EASING:
+        made = fill(problem, made, part * prices)
+    return made
+
+
+def _exact(problem: Problem, prices: Floats, bound: float, start: Ints, seconds: float) -> Ints:
+    """The best choices that HiGHS finds in time, or those of `start`."""
+    job, shape = np.nonzero(_undecided(problem, prices, bound, start))
+    if len(job) > _PAIRS_PER_SECOND * seconds:
+        return start
+    takes = problem.demand[job] * problem.workers[shape][:, None]
+    choices = Choices(job, problem.value[job, shape], problem.group[shape], takes)
+    chosen = choose(choices, problem.capacity, start[job] == shape, seconds, _GAP)
+    if chosen is None:
+        return start
+    found = np.full(len(start), WAITING, dtype=np.int64)
+    found[job[chosen]] = shape[chosen]
+    return found if problem.fits(found) else start
+
+
 def _undecided(problem: Problem, prices: Floats, bound: float, best: Ints) -> Bools:
     """The pairs of job and shape that may be in an answer worth more than this one, and those that are in it.
 
     Who takes a shape in which it gains less than in its best one, takes the difference off the bound.
     """
-    net = problem.value - problem.charged(prices)
+    net = problem.gains(prices)
     short = np.maximum(net.max(axis=1), 0.0)[:, None] - net
     possible: Bools = short <= bound - problem.worth(best) + _SLACK
     begun = np.flatnonzero(best != WAITING)
     possible[begun, best[begun]] = True
     return possible
-
-
-def _exact(problem: Problem, possible: Bools, start: Ints, seconds: float) -> Ints | None:
-    """The best choice among possible pairs of job and shape that is found in time."""
-    job, shape = np.nonzero(possible)
-    takes = problem.demand[job] * problem.workers[shape][:, None]
-    choices = Choices(job, problem.value[job, shape], problem.group[shape], takes)
-    chosen = choose(choices, problem.capacity, start[job] == shape, seconds, _GAP)
-    if chosen is None:
-        return None
-    found = np.full(len(start), WAITING, dtype=np.int64)
-    found[job[chosen]] = shape[chosen]
-    return found
