@@ -56,8 +56,7 @@ class Problem:
 
     def charged(self, prices: Floats) -> Floats:
         """What each job would pay in each shape at these prices."""
-        paid: Floats = self.demand @ prices[self.group].T
-        paid *= self.workers
+        paid: Floats = self.workers * (self.demand @ prices[self.group].T)
         return paid
 
     def gains(self, prices: Floats, out: Floats | None = None) -> Floats:
@@ -65,7 +64,8 @@ class Problem:
 
         `out` takes the answer: large columns made anew at each step cost more than what is in them.
         """
-        gains: Floats = np.matmul(self.demand, prices[self.group].T, out=out)
+        # Not a product of matrices: threads would only get in each other's way here.
+        gains: Floats = np.einsum("jr,sr->js", self.demand, prices[self.group], out=out)
         gains *= self.workers
         return np.subtract(self.value, gains, out=gains)
 
