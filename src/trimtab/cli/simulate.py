@@ -101,11 +101,13 @@ def simulate(
     """
     from rich.console import Console
 
+    from trimtab.schedule import policy
     from trimtab.schedule.simulate import html_report
 
-    names = list(dict.fromkeys(policies or ["fifo"]))
-    chosen = {name: _policy(name, quotas) for name in names}
+    chosen = {name: policy(name) for name in policies or ["fifo"]}
     scene, told = _scene(trace, part, cluster, data, rigid, faults)
+    if quotas is not None:
+        chosen = _within_quotas(chosen, quotas, scene)
     for note in scene.notes:
         warn(f"{scene.name}: {note}")
     replays = _run(scene, chosen, round_seconds or scene.round, told, seed)
@@ -123,12 +125,15 @@ def simulate(
         raise typer.Exit(_INTERRUPTED)
 
 
-def _policy(name: str, quotas: Path | None) -> "SchedulingPolicy":
-    from trimtab.schedule import WithQuotas, policy
-    from trimtab.schedule.simulate import read_quotas
+def _within_quotas(
+    policies: Mapping[str, "SchedulingPolicy"], path: Path, scene: "Scene"
+) -> dict[str, "SchedulingPolicy"]:
+    from trimtab.schedule import WithQuotas
+    from trimtab.schedule.simulate import read_quotas, refuse_beyond_quotas
 
-    made = policy(name)
-    return made if quotas is None else WithQuotas(made, read_quotas(quotas))
+    quotas = read_quotas(path)
+    refuse_beyond_quotas(scene, quotas)
+    return {name: WithQuotas(policy, quotas) for name, policy in policies.items()}
 
 
 def _scene(
@@ -182,7 +187,11 @@ def _bar(name: str, jobs: int) -> "Iterator[Callable[[int], None]]":
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as bar:
+    console = Console(stderr=True)
+    shown = Progress(
+        *columns, TimeRemainingColumn(), console=console, transient=True, disable=not console.is_terminal
+    )
+    with shown as bar:
         task = bar.add_task(name, total=jobs)
         yield lambda count: bar.update(task, completed=count)
 

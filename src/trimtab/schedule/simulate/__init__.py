@@ -10,7 +10,7 @@ from trimtab.schedule.simulate.simulator import SimulationSettings, simulate
 from trimtab.schedule.simulate.summary import TenantSummary, summary, tenant_summaries
 from trimtab.schedule.simulate.told_faults import ToldFaults, parse_faults
 from trimtab.schedule.simulate.world import Look, World
-from trimtab.schedule.simulate.worlds import Scene, scene_of
+from trimtab.schedule.simulate.worlds import Scene, refuse_beyond_quotas, scene_of
 
 __all__ = [
     "FaultRates",
@@ -28,6 +28,7 @@ __all__ = [
     "parse_faults",
     "read_cluster",
     "read_quotas",
+    "refuse_beyond_quotas",
     "scene_of",
     "simulate",
     "summary",

@@ -16,6 +16,7 @@ from trimtab.core import BadInputError, NotFoundError, did_you_mean
 from trimtab.schedule.cluster import Cluster, Floats, Group, usual_shapes
 from trimtab.schedule.job import Checkpoint, Job
 from trimtab.schedule.loop import impossible
+from trimtab.schedule.quota import Quotas
 from trimtab.schedule.simulate.folder import data_set
 from trimtab.schedule.simulate.goodput import Application, GoodputWorld, read_profiles
 from trimtab.schedule.simulate.rigid import RigidWorld
@@ -69,6 +70,18 @@ def scene_of(
         folder = data_set("gpu-throughput", "gavel_throughputs.csv.gz", data, path)
         return _measured_models(trace, chosen, folder)
     return _told_by_jobs(trace, chosen)
+
+
+def refuse_beyond_quotas(scene: Scene, quotas: Quotas) -> None:
+    """Raise where a gang is larger than its tenant may ever be: it would wait for ever."""
+    for job in scene.jobs:
+        asked = job.least * job.worker.gpus
+        for tenant in quotas.line(job.workload.tenant):
+            if tenant.limit is not None and asked > tenant.limit:
+                raise BadInputError(
+                    f"job {job.id} can never run: it asks for {asked:g} accelerators, and {tenant.name} may "
+                    f"use at most {tenant.limit:g} at a time; raise the limit"
+                )
 
 
 def _told(trace: Trace) -> str:

@@ -1,0 +1,94 @@
+"""The page of a simulation, also in a real browser."""
+
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from trimtab.schedule import Group, policy, read_trace
+from trimtab.schedule.simulate import Replay, Scene, SimulationSettings, html_report, scene_of, simulate
+from trimtab.schedule.simulate.gantt import MOST_JOBS, busy, drawn
+
+HEADER = "job,submit_s,gpus,duration_s\n"
+TWO = (Group("left", "t4", 1, 2, 8, 64e9), Group("right", "a100", 1, 2, 8, 64e9))
+
+
+def run(folder: Path, text: str, *names: str, round_seconds: float = 60.0) -> tuple[Scene, dict[str, Replay]]:
+    path = folder / "trace.csv"
+    path.write_text(text, encoding="utf-8")
+    scene = scene_of(read_trace(path), path, TWO)
+    settings = SimulationSettings(round=round_seconds)
+    return scene, {
+        name: simulate(scene.jobs, scene.cluster, scene.world(), policy(name), settings) for name in names
+    }
+
+
+def test_names_with_markup_are_shown_not_run(tmp_path: Path) -> None:
+    hostile = "<script>alert(1)</script>"
+    text = HEADER + "".join(f"{hostile}{n},0,2,600\n" for n in range(4))
+    page = html_report(*run(tmp_path, text, "fifo"))
+    assert "<script>alert(1)" not in page
+    assert "&lt;script&gt;alert(1)" in page
+
+
+def test_who_waited_longest_comes_first_with_a_reason(tmp_path: Path) -> None:
+    text = HEADER + "early,0,2,600\nbeside,0,2,600\nlate,0,2,600\nshort,0,2,30\n"
+    page = html_report(*run(tmp_path, text, "fifo"))
+    table = page[page.index("who waited longest") :]
+    rows = re.findall(r"<tr><td>(\w+)</td><td>default</td>.*?<td>([^<]*)</td></tr>", table)
+    assert [name for name, _ in rows] == ["late", "short"]
+    assert all("left" in why or "before it" in why for _, why in rows)
+
+
+def test_a_chart_of_thousands_shows_those_who_waited_longest(tmp_path: Path) -> None:
+    text = HEADER + "".join(f"j{n},{n},2,600\n" for n in range(MOST_JOBS + 50))
+    _, replays = run(tmp_path, text, "fifo", round_seconds=600.0)
+    shown = drawn(replays["fifo"])
+    assert len({segment.job for segment in shown.segments}) == MOST_JOBS
+    assert "300 of 350" in shown.note
+    waited = replays["fifo"].waited
+    left_out = set(range(MOST_JOBS + 50)) - {segment.job for segment in shown.segments}
+    assert max(waited[list(left_out)]) <= min(waited[[segment.job for segment in shown.segments]])
+
+
+def test_groups_are_as_busy_as_their_jobs_held_them(tmp_path: Path) -> None:
+    _, replays = run(tmp_path, HEADER + "a,0,2,600\nb,0,1,300\n", "fifo")
+    edges, shares = busy(replays["fifo"])
+    held = (shares * np.diff(edges)).sum(axis=1) * 2
+    assert sorted(held.tolist()) == pytest.approx([300.0, 1200.0])
+    assert shares.max() <= 1 + 1e-9
+
+
+def test_the_page_draws_its_charts_offline(tmp_path: Path) -> None:
+    browser_path = shutil.which("chromium")
+    if browser_path is None:
+        pytest.skip("Debian's chromium is not installed")
+    from playwright.sync_api import sync_playwright
+
+    text = HEADER + "".join(f"j{n},{60 * n},{1 + n % 2},{300 + n}\n" for n in range(30))
+    file = tmp_path / "report.html"
+    file.write_text(html_report(*run(tmp_path, text, "fifo", "las")), encoding="utf-8")
+    problems: list[str] = []
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=browser_path, args=["--no-sandbox"])
+        try:
+            page = browser.new_page()
+            page.on("pageerror", lambda error: problems.append(str(error)))
+            page.on(
+                "request",
+                lambda request: problems.append(request.url) if request.url.startswith("http") else None,
+            )
+            page.goto(file.as_uri())
+            page.wait_for_selector(".js-plotly-plot .main-svg")
+            page.wait_for_function("document.querySelectorAll('.js-plotly-plot .main-svg').length >= 5")
+            drawn_traces = page.evaluate(
+                "Array.from(document.querySelectorAll('.js-plotly-plot')).map(p => p._fullData.length)"
+            )
+            bars = page.locator(".js-plotly-plot").nth(1).locator(".bars .point").count()
+        finally:
+            browser.close()
+    assert problems == []
+    assert drawn_traces == [2, 2, 2, 2, 2]  # completion by policy; then groups, in two charts of each policy
+    assert bars == 30
