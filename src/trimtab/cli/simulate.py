@@ -25,16 +25,15 @@ _CLUSTER, _OUTPUT = "What it runs on, and what goes wrong", "What to print and w
 
 def simulate(
     trace: Annotated[
-        Path, typer.Argument(help="A trace's file, or a folder of data sets.", show_default=False)
+        Path,
+        typer.Argument(metavar="TRACE", help="A trace's file, or a folder of data sets.", show_default=False),
     ],
     part: Annotated[
         str | None, typer.Option(help="Which trace, where there are several: saturn-1.", show_default=False)
     ] = None,
     policies: Annotated[
         list[str] | None,
-        typer.Option(
-            "--policy", help="Who runs next (several are compared); settings as in las:KEY=VALUE. Or: fifo."
-        ),
+        typer.Option("--policy", help="Who runs next: fifo, trimtab, las:KEY=VALUE…; several are compared."),
     ] = None,
     cluster: Annotated[
         Path | None,
@@ -72,7 +71,7 @@ def simulate(
         str | None,
         typer.Option(
             metavar="NAME=VALUE,...",
-            help="node-loss=1/30d,repair=1h,spot=0.1/h,refill=30m,slow=2%,slowness=2,job-failure=0.01/h",
+            help="node-loss=1/30d, repair=1h, spot=0.1/h, refill=30m, slow=2%, slowness=2, job-failure=1/d.",
             show_default=False,
             rich_help_panel=_CLUSTER,
         ),
