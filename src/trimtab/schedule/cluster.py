@@ -84,5 +84,5 @@ def usual_shapes(groups: Sequence[Group], most: int | None = None) -> tuple[Shap
         total = min(size * group.nodes, most or size * group.nodes)
         within = [1 << power for power in range(size.bit_length()) if 1 << power <= min(size, total)]
         beyond = range(2 * size, total + 1, size)
-        shapes += [Shape(index, workers) for workers in sorted({*within, *beyond, min(size, total)})]
+        shapes += [Shape(index, workers) for workers in sorted({*within, *beyond, min(size, total)} - {0})]
     return tuple(shapes)

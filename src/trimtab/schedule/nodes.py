@@ -1,5 +1,7 @@
 """What is free on the nodes of one group, and which of them workers would go to."""
 
+import math
+
 import numpy as np
 
 from trimtab.schedule.cluster import Floats, Group, Ints
@@ -28,6 +30,14 @@ class Nodes:
     def free(self, node: int) -> Demand:
         """What nobody has taken of a node."""
         return float(self._gpus[node].sum()), float(self._cpus[node]), float(self._memory[node])
+
+    def fewest(self, workers: int, demand: Demand) -> int:
+        """How many nodes would hold the workers if nobody else were there."""
+        size = (self._size.gpus, self._size.cpus, self._size.memory)
+        each = min((has / need for has, need in zip(size, demand, strict=True) if need > 0), default=math.inf)
+        if 0 < demand[0] < 1:
+            each = min(each, self._size.gpus * math.floor(1 / demand[0] + _SLACK))
+        return 1 if each >= workers else math.ceil(workers / max(1, math.floor(each + _SLACK)))
 
     def find(self, workers: int, demand: Demand) -> Parts | None:
         """The fewest nodes that hold the workers; the last of them is the one that is fullest already."""

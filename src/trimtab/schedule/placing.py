@@ -141,48 +141,58 @@ class Floor:
                 placed[row] = self._where[keys[row]]
             else:
                 unplaced.append(row)
-        if unplaced and self._moving:
-            crowded = sorted({cluster.shapes[shape[row]].group for row in unplaced})
-            unplaced = [
-                row for group in crowded for row in self._repack(group, keys, cluster, shape, demand, placed)
-            ]
+        if self._moving:
+            scattered = [row for row, placement in placed.items() if self._scattered(placement)]
+            for group in sorted({cluster.shapes[shape[row]].group for row in (*unplaced, *scattered)}):
+                rows = np.flatnonzero((shape != WAITING) & (cluster.shape_group[shape] == group)).tolist()
+                self._repack(rows, keys, cluster, shape, demand, placed)
+            wanted = np.flatnonzero(shape != WAITING).tolist()
+            unplaced = [row for row in wanted if keys[row] not in self._where]
         return Settled(placed, tuple(released.tolist()), tuple(unplaced))
 
     def _repack(
         self,
-        group: int,
+        rows: list[int],
         keys: Sequence[Hashable],
         cluster: Cluster,
         shape: Ints,
         demand: Floats,
         placed: dict[int, Placement],
-    ) -> list[int]:
-        """Put everyone of a group down anew, the largest first; those for whom there is no room.
+    ) -> None:
+        """Put these, who are all of a group, down anew, the largest first.
 
-        Where that leaves no fewer without, all stay where they are.
+        Where that leaves no fewer without nodes or on more of them than needed, all stay where they are.
         """
-        chosen = np.flatnonzero(shape != WAITING)
-        rows: list[int] = chosen[cluster.shape_group[shape[chosen]] == group].tolist()
-        workers = {row: cluster.shapes[shape[row]].workers for row in rows}
         before = {row: self._where.get(keys[row]) for row in rows}
         gpus = {row: self._gpus_of.get(keys[row], []) for row in rows}
+        disorder = self._disorder(rows, keys)
+        wanted = {row: cluster.shapes[shape[row]] for row in rows}
         for row in rows:
             self.release(keys[row])
-        rows.sort(key=lambda row: -workers[row] * demand[row, 0])
-        failed = [row for row in rows if not self._put(keys[row], group, workers[row], demand[row])]
-        homeless = [row for row in rows if before[row] is None]
-        if len(failed) >= len(homeless):
+        for row in sorted(rows, key=lambda row: -wanted[row].workers * demand[row, 0]):
+            self._put(keys[row], wanted[row].group, wanted[row].workers, demand[row])
+        if self._disorder(rows, keys) >= disorder:
             for row in rows:
                 self.release(keys[row])
             for row, there in before.items():
                 if there is not None:
                     self._occupy(keys[row], there, gpus[row])
-            return homeless
-        for row in failed:
-            placed.pop(row, None)
-        moved = [row for row in rows if (now := self._where.get(keys[row])) and now != before[row]]
-        placed.update({row: self._where[keys[row]] for row in moved})
-        return failed
+            return
+        for row in rows:
+            now = self._where.get(keys[row])
+            if now is None:
+                placed.pop(row, None)
+            elif now != before[row]:
+                placed[row] = now
+
+    def _disorder(self, rows: Sequence[int], keys: Sequence[Hashable]) -> tuple[int, int]:
+        """How many have no nodes, and how many are on more of them than needed."""
+        there = [placement for row in rows if (placement := self._where.get(keys[row])) is not None]
+        return len(rows) - len(there), sum(map(self._scattered, there))
+
+    def _scattered(self, placement: Placement) -> bool:
+        fewest = self._nodes[placement.group].fewest(placement.workers, placement.demand)
+        return len(placement.parts) > fewest
 
     def _put(self, key: Hashable, group: int, workers: int, demand: Floats) -> bool:
         gpus, cpus, memory = demand.tolist()
