@@ -23,6 +23,7 @@ from trimtab.core.units import (
     parse_memory_size,
     parse_money,
     parse_price,
+    parse_rate,
 )
 
 Parse = Callable[[str], float]
@@ -225,6 +226,20 @@ def test_money_is_read_back_within_its_printed_digits(dollars: float) -> None:
 @given(st.floats(0.1 / 3600, 2.0))
 def test_a_price_is_read_back_to_the_cent_per_hour(price: float) -> None:
     assert parse_price(format_price(price)) * 3600 == pytest.approx(price * 3600, abs=0.00501)
+
+
+@pytest.mark.parametrize(
+    ("text", "per_hour"),
+    [("0.05/h", 0.05), ("1/30d", 1 / 720), ("2 per day", 1 / 12), ("3", 3), ("1/s", 3600)],
+)
+def test_a_rate_is_times_over_a_period(text: str, per_hour: float) -> None:
+    assert parse_rate(text) * 3600 == pytest.approx(per_hour)
+
+
+@pytest.mark.parametrize("text", ["", "often", "-1/h", "1/0h", "1/moon", "/h", "1/h/h"])
+def test_what_is_no_rate_is_refused(text: str) -> None:
+    with pytest.raises(BadInputError, match=r"not a rate; write it like 0\.05/h"):
+        parse_rate(text)
 
 
 @pytest.mark.parametrize(

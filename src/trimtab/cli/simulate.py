@@ -202,7 +202,7 @@ def _print_figures(console: "Console", replays: Mapping[str, "Replay"]) -> None:
     from trimtab.schedule.simulate import summary
 
     table = Table(box=None, pad_edge=False)
-    table.add_column("policy")
+    table.add_column("policy", overflow="fold")
     heads = ("mean h", "p99 h", "makespan", "deadlines", "Jain", "restarts", "used", "cost")
     figures = {name: summary(replay) for name, replay in replays.items()}
     refused = any(each["refused"] for each in figures.values())

@@ -93,6 +93,24 @@ def test_saving_costs_time_only_where_nodes_go_away_and_saves_most_of_the_work(t
     assert lost.ended[0] > 2 * stormy.ended[0]
 
 
+@pytest.mark.parametrize("name", ["fifo", "las", "gavel", "trimtab"])
+def test_the_same_seed_gives_the_same_replay_with_faults_too(tmp_path: Path, name: str) -> None:
+    rows = "".join(f"j{n},{40 * n},{1 + n % 3},{4},{900 + 31 * n},5,20\n" for n in range(25))
+    text = "job,submit_s,min_gpus,max_gpus,duration_s,checkpoint_s,restart_s\n" + rows
+    groups = (
+        Group("own", "t4", 2, 4, 32, 256e9),
+        Group("spot", "v100", 2, 4, 32, 256e9, market=Market.SPOT, reclaims=1 / 3600),
+    )
+    made = scene(tmp_path, text, groups)
+    rates = FaultRates(node_loss=1 / 7200, repair=600.0, slow=0.3, job_failure=1 / 3600)
+    first, again, other = (replay(made, name, RandomFaults(groups, rates, seed)) for seed in (5, 5, 6))
+    assert first.segments == again.segments
+    assert first.spent.tolist() == again.spent.tolist()
+    assert first.why == again.why
+    assert np.isfinite(first.ended).all()
+    assert first.segments != other.segments
+
+
 def test_measured_steps_per_second_carry_gavels_jobs(shared_data: Path, tmp_path: Path) -> None:
     header = "trace,job_index,arrival_s,model,batch_size,num_gpus,total_steps,priority_weight,slo\n"
     path = write(tmp_path, header + "mine,0,0,ResNet-18,32,1,100000,1,\n")
