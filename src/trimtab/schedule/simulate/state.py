@@ -167,6 +167,7 @@ class State:
 
         It restarts, and fetches its data where it has none yet.
         """
+        self._interrupt_fetching(job)
         group = placement.group
         self.restarts[job] += 1
         self.started[job] = min(self.started[job], now)
@@ -180,9 +181,16 @@ class State:
 
     def stop(self, job: int) -> None:
         """It gives its nodes back."""
+        self._interrupt_fetching(job)
         self.pause[job] = 0.0
         self.group[job] = -1
         self.unsaved_work[job] = 0.0
+
+    def _interrupt_fetching(self, job: int) -> None:
+        """What it was about to fetch before it restarts remains to be fetched."""
+        left = self.pause[job] - self.restart_seconds[job]
+        if left > 0:
+            self.fetch[job, self.group[job]] = left
 
     def saving(self, job: int) -> float:
         """How many times longer its work takes because it saves."""
