@@ -126,6 +126,7 @@ def test_a_trace_that_cannot_be_simulated_is_one_sentence(
         (("--faults", "node-lost=1/h"), "did you mean node-loss"),
         (("--part", "x"), 'holds a single trace, none called "x"'),
         (("--rigid",), "--rigid is for jobs that adapt"),
+        (("--report", "/nowhere/at/all.html"), "the report cannot be written to /nowhere/at/all.html"),
     ],
 )
 def test_options_that_cannot_be_are_one_sentence(
@@ -152,7 +153,7 @@ def test_a_data_sets_folder_and_a_part_are_enough(trimtab: Trimtab, shared_data:
 
 def test_ctrl_c_shows_what_was_finished(trace: str, cluster: str, tmp_path: Path) -> None:
     long = tmp_path / "long.csv"
-    long.write_text(Path(trace).read_text() + "last,90000,a,1,40000000,,5\n")
+    long.write_text(Path(trace).read_text() + "last,90000,a,1,20000000,,5\n")
     policies = ("--policy", "fifo", "--policy", "las", "--policy", "srtf", "--policy", "priority")
     screen, terminal = os.openpty()
     child = subprocess.Popen(

@@ -100,9 +100,12 @@ def simulate(
     """
     from rich.console import Console
 
+    from trimtab.core import BadInputError
     from trimtab.schedule import policy
     from trimtab.schedule.simulate import html_report
 
+    if report is not None and (report.is_dir() or not report.parent.is_dir()):
+        raise BadInputError(f"the report cannot be written to {report}; name a file in a folder that exists")
     chosen = {name: policy(name) for name in policies or ["fifo"]}
     scene, told = _scene(trace, part, cluster, data, rigid, faults)
     if quotas is not None:

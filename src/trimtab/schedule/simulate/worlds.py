@@ -119,7 +119,7 @@ def _measured_models(trace: Trace, groups: tuple[Group, ...], folder: Path) -> S
             kinds = ", ".join(dict.fromkeys(group.accelerator for group in groups))
             raise BadInputError(
                 f"job {job.id} can never run here: no speed of {job.application} with {job.least} workers "
-                f"was measured on {kinds}"
+                f"was measured on {kinds}; a trace may tell speeds itself"
             )
     work = np.array([job.work for job in jobs], dtype=float)
 
