@@ -8,6 +8,7 @@ from trimtab.schedule.simulate.folder import find_trace
 from trimtab.schedule.simulate.replay import Replay, Segment
 from trimtab.schedule.simulate.simulator import SimulationSettings, simulate
 from trimtab.schedule.simulate.summary import TenantSummary, summary, tenant_summaries
+from trimtab.schedule.simulate.tabular import TabularWorld
 from trimtab.schedule.simulate.told_faults import ToldFaults, parse_faults
 from trimtab.schedule.simulate.world import Look, World
 from trimtab.schedule.simulate.worlds import Scene, refuse_beyond_quotas, scene_of
@@ -20,6 +21,7 @@ __all__ = [
     "Scene",
     "Segment",
     "SimulationSettings",
+    "TabularWorld",
     "TenantSummary",
     "ToldFaults",
     "World",
