@@ -307,10 +307,10 @@ def _never_too_much(done: Replay, gpus: np.ndarray) -> None:
 
 
 def _many(count: int, gpus: int, rounds: float) -> tuple[list[Job], Cluster, Callable[[], TabularWorld]]:
-    """Jobs of one worker, slightly more than their accelerators can do, of so many rounds on average."""
+    """Jobs of one worker, more than their accelerators can do at a time, of so many rounds on average."""
     draw = np.random.default_rng(0)
     work = draw.exponential(rounds * 60.0, count)
-    when = np.sort(draw.uniform(0.0, count * rounds * 60.0 / gpus, count))
+    when = np.sort(draw.uniform(0.0, 0.8 * count * rounds * 60.0 / gpus, count))
     classes = draw.choice([0, 10, 20], count)
     jobs = [
         Job(f"{n}", Workload(f"{n}", priority=int(each)), float(at), checkpoint=Checkpoint(restart=10.0))
