@@ -16,10 +16,11 @@ class Jobs:
 
     What is not known is NaN; what is not limited is infinite. `submitted` and `deadline` are moments.
     `speed` is (jobs, shapes): units of work per second in each of the cluster's shapes as far as is known,
-    0 where the job cannot run so. `remaining` is what is believed to be left, with `remaining_low` and
-    `remaining_high` around it. `held` is (jobs, groups): accelerator-seconds each group has given.
-    `settling` jobs have just been (re)started and do not work yet: who stops them wastes that. `fetch` is
-    (jobs, groups): seconds until the job's data is there; `egress` the dollars that takes.
+    0 where the job cannot run so; those with more workers than `most` it may have later. `remaining` is
+    what is believed to be left, with `remaining_low` and `remaining_high` around it. `held` is (jobs,
+    groups): accelerator-seconds each group has given. `settling` jobs have just been (re)started and do not
+    work yet: who stops them wastes that. `fetch` is (jobs, groups): seconds until the job's data is there;
+    `egress` the dollars that takes.
     """
 
     ids: tuple[str, ...]

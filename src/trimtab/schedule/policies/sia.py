@@ -54,7 +54,7 @@ class SiaPolicy:
 
 def relative_goodput(jobs: Jobs, cluster: Cluster) -> Floats:
     """Each row over its smallest; a job that never ran is equally good with one worker anywhere."""
-    speed = jobs.speed.copy()
+    speed = np.where(cluster.shape_workers <= jobs.most[:, None], jobs.speed, 0.0)
     fresh = jobs.done == 0
     speed[fresh] = np.where((speed[fresh] > 0) & (cluster.shape_workers == 1), 1.0, 0.0)
     smallest = np.where(speed > 0, speed, np.inf).min(axis=1)

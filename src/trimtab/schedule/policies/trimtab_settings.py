@@ -25,6 +25,10 @@ class TrimtabSettings:
     """How much a tenant gains that has less than its share: (share due / share had) to the power of this."""
     thrift: float = 0.0
     """Seconds somebody would wait to save a dollar."""
+    explore: float = 0.3
+    """What counts of the seconds that a job could save in shapes it may have only after smaller ones."""
+    explore_most: float = 5.0
+    """The most that trying more workers is worth per second."""
     fragments: float = 0.05
     """What a shape loses that leaves parts of nodes which fit hardly anybody."""
     loyalty: float = 0.03
@@ -35,5 +39,7 @@ class TrimtabSettings:
     """The same, at least so many times its restart."""
     unknown: float = 1200.0
     """Seconds in the smallest shape that a job is believed to need while nothing is known."""
+    unknown_restarts: float = 40.0
+    """The same, at least so many times its restart: nobody starts slowly for a short job."""
     seconds: float = 0.5
     """The most the solver may take for a round."""

@@ -32,17 +32,20 @@ class Worth:
         """(jobs, shapes): what is saved, by whom and how surely, less the dollars it takes."""
         with np.errstate(divide="ignore", invalid="ignore"):
             working = self.stay / (self.stay + self.pause)
-            saved = self.speed * self.cost_per_unit[:, None] * working * self.weight[:, None] * self.in_time
+            saved = (self.speed * self.cost_per_unit[:, None] + self.unlocked) * working
+            saved = saved * self.weight[:, None] * self.in_time
         value = saved * (1.0 - self.settings.fragments * self.fragments) - self.dollars_as_seconds
         return np.where(self.possible, value, 0.0)
 
     @cached_property
     def left(self) -> Floats:
-        """Work left as far as is known; what a minute or so of one worker does while nothing is."""
-        one = np.where(self.cluster.shape_workers == self.jobs.least[:, None], self.jobs.speed, 0.0).max(
-            axis=1
-        )
-        return np.where(np.isnan(self.jobs.remaining), self.settings.unknown * one, self.jobs.remaining)
+        """Work left as far as is known; while it is not, at least what the settings say."""
+        jobs, settings = self.jobs, self.settings
+        smallest = self.cluster.shape_workers == jobs.least[:, None]
+        slowest = np.where(smallest, jobs.speed, 0.0).max(axis=1)
+        left = np.where(np.isnan(jobs.remaining), settings.unknown * slowest, jobs.remaining)
+        long = np.maximum(left, settings.unknown_restarts * jobs.restart_seconds * slowest)
+        return np.where(np.isinf(jobs.remaining_high), long, left)
 
     @cached_property
     def speed(self) -> Floats:
@@ -96,13 +99,32 @@ class Worth:
         return self.settings.thrift * (rent + np.where(np.isfinite(moving), moving, 0.0))
 
     @cached_property
-    def cost_per_unit(self) -> Floats:
-        """Seconds that a unit of work costs everybody, in the shape where it costs least."""
+    def cost(self) -> Floats:
+        """Seconds that a unit of work costs everybody in each shape."""
         taken = self.cluster.shape_workers * (self.jobs.demand @ self.prices[self.cluster.shape_group].T)
         with np.errstate(divide="ignore"):
-            cost = (1.0 + self.settings.crowd * taken + self.dollars_as_seconds) / self.speed
-        least = cost.min(axis=1)
+            return (1.0 + self.settings.crowd * taken + self.dollars_as_seconds) / self.speed
+
+    @cached_property
+    def cost_per_unit(self) -> Floats:
+        """The same in the shape where it costs least, of those the job may have now."""
+        least = np.where(self.allowed, self.cost, np.inf).min(axis=1)
         return np.where(np.isfinite(least), least, 0.0)
+
+    @cached_property
+    def unlocked(self) -> Floats:
+        """What is gained per second by trying more workers, for a job that must before it may have more still.
+
+        The seconds it could save in the best of all shapes are shared by the steps that lead there.
+        """
+        workers, most = self.cluster.shape_workers, self.jobs.most
+        best = self.cost.argmin(axis=1)
+        spared = self.cost_per_unit - self.cost[np.arange(len(self.jobs)), best]
+        steps = np.ceil(np.log2(np.maximum(2.0 * workers[best] / most, 2.0)))
+        each = self.left * np.where(np.isfinite(spared), np.maximum(spared, 0.0), 0.0) / steps
+        rate = np.minimum(each / (self.jobs.restart_seconds + _MINUTE), self.settings.explore_most)
+        opens = self.allowed & (2 * workers > most[:, None])
+        return self.settings.explore * rate[:, None] * opens
 
     @cached_property
     def weight(self) -> Floats:
@@ -158,4 +180,10 @@ class Worth:
         rent = self.jobs.gpus[:, None] * self.cluster.shape_workers
         dollars = rent * self.cluster.gpu_price[self.cluster.shape_group] * self.needs
         affordable = np.nan_to_num(dollars, nan=0.0) <= (self.jobs.budget - self.jobs.spent)[:, None]
-        return (self.speed > 0) & affordable
+        return self.allowed & affordable
+
+    @cached_property
+    def allowed(self) -> Bools:
+        """Shapes a job may have now."""
+        workers = self.cluster.shape_workers
+        return (self.speed > 0) & (workers >= self.jobs.least[:, None]) & (workers <= self.jobs.most[:, None])

@@ -23,6 +23,10 @@ class Totals:
         total, count = self._ended.get(application, (0.0, 0))
         self._ended[application] = (total + progress, count + 1)
 
+    def known(self, application: str) -> bool:
+        """Whether a job of this application has ended."""
+        return application in self._ended
+
     def of(self, application: str) -> float:
         """What a job of this application is believed to have to do; NaN where nobody has begun."""
         if application in self._ended:

@@ -34,15 +34,15 @@ class GoodputWorld:
         self._totals = Totals()
 
     def look(self, jobs: Ints) -> Look:
-        """Expected speeds; what is left is known from ended jobs of the same application."""
+        """Expected speeds, also in shapes it may not have yet; what is left, by ended jobs of its kind."""
         trainings = [self._jobs[job] for job in jobs]
         speed = np.stack([training.speed() for training in trainings])
         most = np.array([min(max(1, 2 * training.tried), _MOST) for training in trainings])
-        speed[self._cluster.shape_workers[None, :] > most[:, None]] = 0.0
         done = np.array([training.progress for training in trainings])
         total = np.array([self._totals.of(training.application.name) for training in trainings])
         left = np.maximum(total - done, 1.0)
-        return Look(speed, most, done, left, left, left)
+        known = np.array([self._totals.known(training.application.name) for training in trainings])
+        return Look(speed, most, done, left, np.where(known, left, 1.0), np.where(known, left, np.inf))
 
     def restart_seconds(self, job: int) -> float:
         return self._jobs[job].application.nature.restart
