@@ -113,7 +113,7 @@ class Worth:
 
     @cached_property
     def unlocked(self) -> Floats:
-        """What is gained per second by trying more workers, for a job that must before it may have more still.
+        """What is gained per second by trying more workers, where a job must before it may have more.
 
         The seconds it could save in the best of all shapes are shared by the steps that lead there.
         """
@@ -124,7 +124,8 @@ class Worth:
         each = self.left * np.where(np.isfinite(spared), np.maximum(spared, 0.0), 0.0) / steps
         rate = np.minimum(each / (self.jobs.restart_seconds + _MINUTE), self.settings.explore_most)
         opens = self.allowed & (2 * workers > most[:, None])
-        return self.settings.explore * rate[:, None] * opens
+        gained: Floats = self.settings.explore * rate[:, None] * opens
+        return gained
 
     @cached_property
     def weight(self) -> Floats:
