@@ -1,6 +1,7 @@
 """A world of tabulated speeds: jobs of a class work at one rate in a given shape. All advance at once."""
 
 from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +28,7 @@ class TabularWorld:
         jobs: Sequence[Job],
         cluster: Cluster,
         classes: Sequence[Hashable],
-        rates: Mapping[Hashable, Floats],
+        rates: Mapping[Any, Floats],
         work: Floats,
         believed: Floats | None = None,
     ) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from trimtab.schedule.cluster import Floats
 
 _TINY = 1e-8
+_ALIKE = 1e-14  # of a determinant, below which it is only rounding
 _OVERLAPS = np.array([1.0, 1.25, 1.6, 2.0, 2.7, 3.6, 5.0, 7.0, 10.0])
 _SIMPLE = 1e-3  # how much a larger overlap must pay for itself
 _ACROSS = 1.1  # nodes apart are at least so much slower than workers in one node, until seen
@@ -115,9 +116,15 @@ def _network(workers: Floats, seconds: Floats) -> tuple[Floats, Floats]:
 
 
 def _weighted(x: Floats, y: Floats) -> tuple[Floats, Floats]:
-    """Constant and slope of the line with the least squares of relative error, for each row of y."""
+    """Constant and slope of the line with the least squares of relative error, for each row of y.
+
+    Where all x count as one, the slope is zero.
+    """
     weight = 1.0 / np.maximum(y, _TINY) ** 2
     s0, s1, s2 = weight.sum(axis=-1), (weight * x).sum(axis=-1), (weight * x * x).sum(axis=-1)
     t0, t1 = (weight * y).sum(axis=-1), (weight * x * y).sum(axis=-1)
-    determinant = np.maximum(s0 * s2 - s1 * s1, 1e-300)
-    return (s2 * t0 - s1 * t1) / determinant, (s0 * t1 - s1 * t0) / determinant
+    determinant = s0 * s2 - s1 * s1
+    apart = determinant > _ALIKE * s0 * s2
+    safe = np.where(apart, determinant, 1.0)
+    constant = np.where(apart, (s2 * t0 - s1 * t1) / safe, t0 / s0)
+    return constant, np.where(apart, (s0 * t1 - s1 * t0) / safe, 0.0)

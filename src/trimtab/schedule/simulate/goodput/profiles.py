@@ -136,6 +136,13 @@ class Application:
 
 def read_profiles(folder: Path) -> dict[str, Application]:
     """All applications of the data set `goodput` in this folder."""
+    try:
+        return _read(folder)
+    except (KeyError, ValueError, IndexError) as error:
+        raise BadInputError(f"the tables in {folder} cannot be used: {error!r}") from None
+
+
+def _read(folder: Path) -> dict[str, Application]:
     placements = _grouped(folder / "placements.csv.gz")
     scalability = _grouped(folder / "scalability.csv.gz")
     validation: dict[str, dict[int, list[dict[str, str]]]] = defaultdict(lambda: defaultdict(list))
