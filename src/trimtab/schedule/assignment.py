@@ -18,6 +18,7 @@ from trimtab.schedule.integer_program import Choices, choose
 from trimtab.schedule.jobs import Bools
 
 _STEPS = 80
+_TIRED = 1 / 64  # of the first step; smaller ones hardly change prices any more
 _GAP = 1e-4
 _SLACK = 1e-9
 _EASING = (1.0, 0.98, 0.95, 0.9, 0.8, 0.6, 0.3, 0.0)  # parts of the prices at which what is left is given
@@ -115,11 +116,8 @@ def assign(
     steady = None if before is None else _made_fuller(problem, before)
     charged, bound, best = _priced(problem, _first(problem, steady))
     prices[:, scarce] = charged
-    if bound - problem.worth(best) > _tolerance(bound):
-        best = max(best, _eased(problem, charged), key=problem.worth)
-    left = seconds - (monotonic() - begun)
-    if bound - problem.worth(best) > _tolerance(bound) and left > 0:
-        best = max(best, _exact(problem, charged, bound, best, left), key=problem.worth)
+    if steady is None or problem.worth(steady) < (1.0 - loyalty) * bound:
+        best = _improved(problem, charged, bound, best, begun + seconds)
     if steady is not None and problem.worth(steady) >= (1.0 - loyalty) * problem.worth(best):
         best = steady
     return Answer(best, prices, problem.worth(best), bound)
@@ -241,6 +239,8 @@ def _priced(problem: Problem, best: Ints) -> tuple[Floats, float, Ints]:
             break
         if stalled >= 4:
             eagerness, stalled = eagerness / 2, 0
+        if eagerness < _TIRED:
+            break
         slope = np.where((prices <= 0) & (over < 0), 0.0, over)
         length = float((slope**2).sum())
         if length == 0:
@@ -261,6 +261,16 @@ def _fitting(problem: Problem, wanted: Ints, net: Floats) -> Ints:
             _take(room, demand[job], -workers[shape[job]])
             shape[job] = WAITING
     return np.array(shape, dtype=np.int64)
+
+
+def _improved(problem: Problem, prices: Floats, bound: float, best: Ints, until: float) -> Ints:
+    """An answer nearer to the bound, by lower prices first and then by HiGHS as long as there is time."""
+    if bound - problem.worth(best) > _tolerance(bound):
+        best = max(best, _eased(problem, prices), key=problem.worth)
+    left = until - monotonic()
+    if bound - problem.worth(best) > _tolerance(bound) and left > 0:
+        best = max(best, _exact(problem, prices, bound, best, left), key=problem.worth)
+    return best
 
 
 def _eased(problem: Problem, prices: Floats) -> Ints:

