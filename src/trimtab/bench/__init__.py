@@ -27,6 +27,10 @@ BENCHES = {
         "resize_scale",
         "Sizing 100,000 containers and 200 nodes: what it takes, and how long.",
     ),
+    "schedule": (
+        "schedule",
+        "Jobs on mixed accelerators: Trimtab's policy, and ten others on the same traces.",
+    ),
 }
 
 

@@ -12,13 +12,15 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True)
 class BenchOptions:
     """`quick` trades precision for time; `data` is a folder of measurements instead of the bundled ones;
-    `shipped` scores what ships with Trimtab without fitting anything; `quiet` hides the progress bar."""
+    `shipped` scores what ships with Trimtab without fitting anything; `quiet` hides the progress bar;
+    `workloads` is a file of workloads instead of those that the bench of scheduling lists."""
 
     quick: bool = False
     data: Path | None = None
     shipped: bool = False
     seed: int = 0
     quiet: bool = False
+    workloads: Path | None = None
 
     def track(self, items: Sequence[T], description: str) -> Iterable[T]:
         """The items, with a progress bar on standard error while they last."""

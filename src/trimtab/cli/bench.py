@@ -18,6 +18,12 @@ def bench(
         bool, typer.Option("--shipped", help="Score the shipped constants and weights; fit nothing.")
     ] = False,
     seed: Annotated[int, typer.Option("--seed", help="Where randomness starts.")] = 0,
+    workloads: Annotated[
+        Path | None,
+        typer.Option(
+            "--workloads", metavar="FILE", help="schedule: other workloads to simulate.", show_default=False
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, last.")] = False,
 ) -> None:
     """Measure what the documentation claims; without NAME, list the benches.
@@ -35,7 +41,7 @@ def bench(
         for bench_name, (_, summary) in BENCHES.items():
             console.print(f"[bold]{bench_name:20}[/bold] {summary}")
         return
-    result = run_bench(name, BenchOptions(quick, data, shipped, seed))
+    result = run_bench(name, BenchOptions(quick, data, shipped, seed, workloads=workloads))
     if as_json:
         print(json.dumps(result.as_json()))
         return
