@@ -38,6 +38,8 @@ CLASSIC = [
     "gavel",
     "gavel:objective=throughput,one_queue=true",
     "gavel:objective=fifo",
+    "trimtab",
+    "trimtab:thrift=100",
 ]
 
 groups = st.builds(

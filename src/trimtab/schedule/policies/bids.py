@@ -6,24 +6,26 @@ import numpy as np
 
 from trimtab.schedule.allocation import WAITING
 from trimtab.schedule.assignment import Answer, Problem
-from trimtab.schedule.cluster import Cluster
+from trimtab.schedule.cluster import Cluster, Ints
+
+HOPELESS = "nothing in this cluster can hold it, even if it were empty, or what it costs is not in its budget"
 
 
 class Bids(Mapping[int, str]):
     """For each job what its best shape is worth to it, and what that would cost others at these prices."""
 
-    def __init__(self, cluster: Cluster, problem: Problem, answer: Answer) -> None:
-        self._cluster, self._problem, self._answer = cluster, problem, answer
+    def __init__(self, cluster: Cluster, problem: Problem, answer: Answer, pinned: Ints) -> None:
+        self._cluster, self._problem, self._answer, self._pinned = cluster, problem, answer, pinned
 
     def __getitem__(self, row: int) -> str:
         if not 0 <= row < len(self):
             raise KeyError(row)
+        if self._pinned[row] != WAITING:
+            return f"{self._named(int(self._pinned[row]))}: it is just starting there, and left alone"
         shape = int(self._answer.shape[row])
         value = self._problem.value[row]
         if np.isneginf(value).all():
-            return (
-                "nothing in this cluster can hold it as it is, even if it were empty, or its budget is spent"
-            )
+            return HOPELESS
         if shape != WAITING:
             return f"{self._named(shape)} {self._compared(row, shape)}"
         best = int(np.argmax(value - self._charged(row)))

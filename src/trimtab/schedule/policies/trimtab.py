@@ -14,6 +14,8 @@ deadlines, priorities, age, size and the tenant's share make a job's seconds cou
 left of a job it only needs a rough idea.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from trimtab.core import Clock
@@ -21,7 +23,7 @@ from trimtab.schedule.allocation import WAITING, Allocation
 from trimtab.schedule.assignment import Problem, assign
 from trimtab.schedule.cluster import Cluster, Floats
 from trimtab.schedule.jobs import Jobs
-from trimtab.schedule.policies.bids import Bids
+from trimtab.schedule.policies.bids import HOPELESS, Bids
 from trimtab.schedule.policies.tenant_shares import TenantShares
 from trimtab.schedule.policies.trimtab_settings import TrimtabSettings
 from trimtab.schedule.policies.worth import Worth
@@ -36,6 +38,9 @@ class Trimtab:
         self._shares = TenantShares()
 
     def allocate(self, jobs: Jobs, cluster: Cluster, previous: Allocation, clock: Clock) -> Allocation:
+        if not len(jobs) or not cluster.shapes:
+            nothing = Allocation.nothing(len(jobs))
+            return replace(nothing, why=dict.fromkeys(range(len(jobs)), HOPELESS))
         now, settings = clock.now(), self.settings
         if self._prices is None or self._prices.shape != cluster.capacity.shape:
             self._prices = np.zeros_like(cluster.capacity)
@@ -49,7 +54,6 @@ class Trimtab:
         self._prices = (1.0 - settings.remember) * self._prices + settings.remember * answer.prices
         gain = (problem.value - problem.charged(answer.prices)).max(axis=1, initial=-np.inf)
         shape = np.where(pinned == WAITING, answer.shape, pinned)
-        hopeless = jobs.hard & (worth.pressure > 1.0) & (previous.shape == WAITING) & (shape == WAITING)
         order = np.argsort(-gain, kind="stable")
-        why = Bids(cluster, problem, answer)
-        return Allocation(shape, order, why, tuple(np.flatnonzero(hopeless).tolist()))
+        why = Bids(cluster, problem, answer, pinned)
+        return Allocation(shape, order, why, tuple(np.flatnonzero(worth.hopeless).tolist()))

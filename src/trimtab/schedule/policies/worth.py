@@ -13,6 +13,7 @@ from trimtab.schedule.policies.trimtab_settings import TrimtabSettings
 
 _CLASS = 10.0  # between two classes of priority
 _MINUTE, _HOUR = 60.0, 3600.0
+_NOTHING = 1e-9  # units of work of a job that is as good as done
 _TIGHT = 0.5  # a deadline is close when the work takes more than this part of the time until then
 
 
@@ -33,29 +34,43 @@ class Worth:
         with np.errstate(divide="ignore", invalid="ignore"):
             working = self.stay / (self.stay + self.pause)
             saved = (self.speed * self.cost_per_unit[:, None] + self.unlocked) * working
-            saved = saved * self.weight[:, None] * self.in_time
-        value = saved * (1.0 - self.settings.fragments * self.fragments) - self.dollars_as_seconds
-        return np.where(self.possible, value, 0.0)
+        saved *= self.urgency[:, None] * self.in_time * (1.0 - self.settings.fragments * self.fragments)
+        spent = self.dollars_as_seconds * self.patience[:, None]
+        return np.where(self.possible, self.weight[:, None] * (saved - spent), 0.0)
 
     @cached_property
     def left(self) -> Floats:
         """Work left as far as is known; while it is not, at least what the settings say."""
         jobs, settings = self.jobs, self.settings
-        smallest = self.cluster.shape_workers == jobs.least[:, None]
-        slowest = np.where(smallest, jobs.speed, 0.0).max(axis=1)
+        possible = (self.believed > 0) & (self.cluster.shape_workers >= jobs.least[:, None])
+        fewest = np.where(possible, self.cluster.shape_workers, np.inf).min(axis=1, keepdims=True)
+        small = possible & (self.cluster.shape_workers == fewest)
+        slowest = np.where(small, self.believed, 0.0).max(axis=1)
         left = np.where(np.isnan(jobs.remaining), settings.unknown * slowest, jobs.remaining)
         long = np.maximum(left, settings.unknown_restarts * jobs.restart_seconds * slowest)
-        return np.where(np.isinf(jobs.remaining_high), long, left)
+        return np.maximum(np.where(np.isinf(jobs.remaining_high), long, left), _NOTHING)
 
     @cached_property
     def speed(self) -> Floats:
         """Units per second in the long run: nodes that are taken away take unsaved work with them."""
         reclaims = np.array([g.reclaims if g.market is Market.SPOT else 0.0 for g in self.cluster.groups])
+        speed = self.believed
         if not reclaims.any():
-            return self.jobs.speed
+            return speed
         rate = gang_rate(self.nodes, reclaims[self.cluster.shape_group])
         saving = np.maximum(self.jobs.restart_seconds, 1.0)[:, None]
-        return self.jobs.speed * efficiency(daly_interval(saving, rate), saving, saving, rate)
+        return speed * efficiency(daly_interval(saving, rate), saving, saving, rate)
+
+    @cached_property
+    def believed(self) -> Floats:
+        """Units per second; what is not known is as slow per worker as the slowest that is."""
+        speed, workers = self.jobs.speed, self.cluster.shape_workers
+        unknown = np.isnan(speed)
+        if not unknown.any():
+            return speed
+        known = np.where(speed > 0, speed / workers, np.inf).min(axis=1)
+        each = np.where(np.isfinite(known), known, 1.0)
+        return np.where(unknown, each[:, None] * workers, speed)
 
     @cached_property
     def nodes(self) -> Floats:
@@ -129,14 +144,30 @@ class Worth:
 
     @cached_property
     def weight(self) -> Floats:
-        """What a job's seconds count: by priority, size, age, deadline and what its tenant is due."""
+        """What a job's seconds and dollars count: by priority, size, age and what its tenant is due."""
         settings, jobs = self.settings, self.jobs
         size = np.maximum(self.left * self.cost_per_unit / _MINUTE, 1.0) ** -settings.size
         age = (1.0 + np.maximum(self.now - jobs.submitted, 0.0) / _HOUR) ** settings.ageing
         rank = settings.priority ** (jobs.priority / _CLASS)
-        gain = np.where(jobs.hard, settings.urgency, settings.urgency / 2.0)
-        urgent = 1.0 + gain * np.where(self.pressure <= 1.0, self.pressure**2, 0.0)
-        return size * age * rank * urgent * self.due[jobs.tenant]
+        return size * age * rank * self.due[jobs.tenant]
+
+    @cached_property
+    def urgency(self) -> Floats:
+        """How many times more its seconds count as a deadline comes close that can still be met."""
+        gain = np.where(self.jobs.hard, self.settings.urgency, self.settings.urgency / 2.0)
+        return 1.0 + gain * np.where(self.pressure <= 1.0, self.pressure**2, 0.0)
+
+    @cached_property
+    def patience(self) -> Floats:
+        """What dollars count, less and less as a deadline comes close."""
+        close = (1.0 - self.pressure) / (1.0 - _TIGHT)
+        return np.where(self.pressure <= 1.0, np.clip(close, 0.0, 1.0), 1.0)
+
+    @cached_property
+    def hopeless(self) -> Bools:
+        """Jobs that wait, and whose hard deadline nothing can meet."""
+        hopeless: Bools = self.jobs.hard & (self.pressure > 1.0) & (self.previous.shape == WAITING)
+        return hopeless
 
     @cached_property
     def pressure(self) -> Floats:
@@ -178,13 +209,18 @@ class Worth:
     @cached_property
     def possible(self) -> Bools:
         """Shapes in which a job runs, and can be finished within its budget."""
+        allowed = self.allowed & ~self.hopeless[:, None]
+        if np.isinf(self.jobs.budget).all():
+            return allowed
         rent = self.jobs.gpus[:, None] * self.cluster.shape_workers
-        dollars = rent * self.cluster.gpu_price[self.cluster.shape_group] * self.needs
-        affordable = np.nan_to_num(dollars, nan=0.0) <= (self.jobs.budget - self.jobs.spent)[:, None]
-        return self.allowed & affordable
+        dollars = (
+            rent * self.cluster.gpu_price[self.cluster.shape_group] * np.where(self.allowed, self.needs, 0.0)
+        )
+        affordable: Bools = dollars <= (self.jobs.budget - self.jobs.spent)[:, None]
+        return allowed & affordable
 
     @cached_property
     def allowed(self) -> Bools:
-        """Shapes a job may have now."""
+        """Shapes a job may have now, by its size."""
         workers = self.cluster.shape_workers
         return (self.speed > 0) & (workers >= self.jobs.least[:, None]) & (workers <= self.jobs.most[:, None])
