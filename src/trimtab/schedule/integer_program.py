@@ -44,7 +44,14 @@ def choose(choices: Choices, capacity: Floats, start: Bools, seconds: float, gap
     model.a_matrix_.start_ = np.arange(count + 1) * (1 + resources)
     model.a_matrix_.index_, model.a_matrix_.value_ = row[order], entries[order]
     solver = highspy.Highs()  # type: ignore[no-untyped-call]
-    settings = {"output_flag": False, "time_limit": seconds, "mip_rel_gap": gap, "threads": 1}
+    settings = {
+        "output_flag": False,
+        "time_limit": seconds,
+        "mip_rel_gap": gap,
+        "threads": 1,
+        # It looks for a first answer, for longer than all the rest takes; there is one already.
+        "mip_heuristic_run_feasibility_jump": False,
+    }
     for name, setting in settings.items():
         solver.setOptionValue(name, setting)
     solver.passModel(model)
