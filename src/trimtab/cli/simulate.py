@@ -106,7 +106,7 @@ def simulate(
 
     if report is not None and (report.is_dir() or not report.parent.is_dir()):
         raise BadInputError(f"the report cannot be written to {report}; name a file in a folder that exists")
-    chosen = {name: policy(name) for name in policies or ["fifo"]}
+    chosen = {name: policy(name) for name in policies or ["trimtab"]}
     scene, told = _scene(trace, part, cluster, data, rigid, faults)
     if quotas is not None:
         chosen = _within_quotas(chosen, quotas, scene)

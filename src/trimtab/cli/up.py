@@ -24,7 +24,7 @@ def up(
     ] = "local://",
     policy: Annotated[
         str, typer.Option("--policy", help="Who runs next; settings follow a colon, as in las:KEY=VALUE.")
-    ] = "fifo",
+    ] = "trimtab",
     round_seconds: Annotated[
         float, typer.Option("--round", min=0.1, help="Seconds between decisions when nothing happens.")
     ] = 10.0,

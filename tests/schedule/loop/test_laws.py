@@ -22,7 +22,7 @@ JOBS = [
     "resources: {gpus: 4, cpus: 2, memory: 4}\npriority: urgent",
     "resources: {cpus: 3, memory: 8}",
 ]
-POLICIES = ["fifo", "srtf", "priority", "las", "drf", "maxmin", "gavel", "edf"]
+POLICIES = ["fifo", "srtf", "priority", "las", "drf", "maxmin", "gavel", "edf", "trimtab"]
 happenings = st.lists(
     st.one_of(
         st.tuples(st.just("submit"), st.sampled_from(JOBS)),

@@ -48,8 +48,8 @@ def test_who_runs_of_two(round_of: RoundOf, one: dict[str, Any], other: dict[str
         answer = ask(round_of(FOUR, rows), FOUR)
         assert answer.shape[first] == 2
         assert answer.shape[1 - first] == WAITING
-        assert "waits: 4 workers on t4 is worth" in answer.why[1 - first]
-        assert answer.why[first].startswith("4 workers on t4 is worth")
+        assert "others gain more now. 4 workers on t4: saves it" in answer.why[1 - first]
+        assert answer.why[first].startswith("4 workers on t4: saves it")
 
 
 def test_alone_a_job_gets_all_it_can_use_and_in_company_they_share(round_of: RoundOf) -> None:

@@ -27,9 +27,9 @@ class Bids(Mapping[int, str]):
         if np.isneginf(value).all():
             return HOPELESS
         if shape != WAITING:
-            return f"{self._named(shape)} {self._compared(row, shape)}"
+            return f"{self._named(shape)}: {self._compared(row, shape)}"
         best = int(np.argmax(value - self._charged(row)))
-        return f"waits: {self._named(best)} {self._compared(row, best)}; others gain more from them now"
+        return f"others gain more now. {self._named(best)}: {self._compared(row, best)}"
 
     def __iter__(self) -> Iterator[int]:
         return iter(range(len(self)))
@@ -49,4 +49,4 @@ class Bids(Mapping[int, str]):
 
     def _compared(self, row: int, shape: int) -> str:
         worth, cost = float(self._problem.value[row, shape]), float(self._charged(row)[shape])
-        return f"is worth {worth:.3g} to it (in seconds of waiting per second) and costs others {cost:.3g}"
+        return f"saves it {worth:.2g} s of waiting per second, costs others {cost:.2g}"
