@@ -75,7 +75,7 @@ def test_quotas_hold_in_a_simulation(trimtab: Trimtab, trace: str, cluster: str,
     quotas.write_text("tenants: [{name: a, limit: 3}, {name: b}]")
 
     def served(*more: str) -> list[float]:
-        called = trimtab("simulate", trace, "--cluster", cluster, "--json", *more)
+        called = trimtab("simulate", trace, "--cluster", cluster, "--policy", "fifo", "--json", *more)
         tenants = json.loads(called.out)["policies"]["fifo"]["tenants"]
         return [tenant["served"] for tenant in sorted(tenants, key=lambda each: each["name"])]
 
@@ -94,7 +94,7 @@ def test_a_report_is_written_where_it_is_wanted(
     called = trimtab("simulate", trace, "--cluster", cluster, "--report", str(page))
     assert called.status == 0
     assert f"report: {page}" in called.error
-    assert "fifo: who ran when" in page.read_text(encoding="utf-8")
+    assert "trimtab: who ran when" in page.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
