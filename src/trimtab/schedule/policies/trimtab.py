@@ -50,7 +50,8 @@ class Trimtab:
         # Who is just restarting is left alone, or the restart would be wasted.
         pinned = np.where(jobs.settling, previous.shape, WAITING)
         problem = Problem.of(worth.value(), cluster, jobs.demand, pinned)
-        answer = assign(problem, previous.shape, settings.seconds, settings.loyalty)
+        loyalty = settings.loyalty * float(np.mean(jobs.restart_seconds > 0))  # free moves disturb nobody
+        answer = assign(problem, previous.shape, settings.seconds, loyalty)
         self._prices = (1.0 - settings.remember) * self._prices + settings.remember * answer.prices
         gain = (problem.value - problem.charged(answer.prices)).max(axis=1, initial=-np.inf)
         shape = np.where(pinned == WAITING, answer.shape, pinned)
