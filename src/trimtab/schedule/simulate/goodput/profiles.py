@@ -16,6 +16,7 @@ import numpy as np
 
 from trimtab.core import BadInputError, NotFoundError
 from trimtab.schedule.cluster import Floats
+from trimtab.schedule.simulate.goodput.between import Between
 
 KINDS = {"t4": "aws", "rtx2080ti": "rtx", "a100": "dgx-ext", "v100": "azure", "quadro6000": "quad"}
 """Accelerators, and what the tables call them."""
@@ -85,19 +86,13 @@ class KindTable:
         if table is not None:
             step = float(np.interp(batch, table[:, 0], table[:, 1]))
             return step, float(np.interp(batch, table[:, 0], table[:, 2]))
-        from scipy.interpolate import NearestNDInterpolator
-
         where = np.array([min(len(form), 16), sum(form), batch], dtype=float)
-        found = self._between(where)[0]
-        if np.isnan(found).any():  # outside of what was measured
-            found = NearestNDInterpolator(self.points, self.values)(where)[0]
-        return float(found[0]), float(found[1])
+        step, sync = self._between(where).tolist()
+        return step, sync
 
     @cached_property
-    def _between(self):  # type: ignore[no-untyped-def]
-        from scipy.interpolate import LinearNDInterpolator
-
-        return LinearNDInterpolator(self.points, self.values)
+    def _between(self) -> Between:
+        return Between(self.points, self.values)
 
 
 @dataclass
