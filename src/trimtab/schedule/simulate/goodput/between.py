@@ -1,4 +1,4 @@
-"""Values between scattered points in space: linear inside of what was measured, the mean of the nearest outside."""
+"""Values between scattered points: linear inside of what was measured, the mean of the nearest outside."""
 
 import numpy as np
 
