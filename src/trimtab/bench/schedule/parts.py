@@ -78,7 +78,12 @@ def _workloads(options: BenchOptions, data: Path) -> Iterator[Part]:
     for name, (trace, path) in _traces(options, data).items():
         for who in names:
             run = partial(workloads.workload_figures, trace, path, data, workloads.CONTESTANTS[who])
-            yield Part(("workloads", name, who), run, hashlib.sha256(repr(trace.jobs).encode()).hexdigest())
+            yield Part(("workloads", name, who), run, _digest(trace))
+
+
+def _digest(trace: Trace) -> str:
+    """Tells workloads apart that have the same name."""
+    return hashlib.sha256(repr((trace.jobs, trace.batch_sizes)).encode()).hexdigest()[:16]
 
 
 def _traces(options: BenchOptions, data: Path) -> dict[str, tuple[Trace, Path]]:
