@@ -111,10 +111,11 @@ def assign(
     prices = np.zeros_like(problem.capacity)
     if not len(problem.value):
         return Answer(np.empty(0, dtype=np.int64), prices, 0.0, 0.0)
+    steady = None if before is None else _made_fuller(problem, before)
+    first = _first(problem, steady)
     scarce = _scarce(problem)
     problem = replace(problem, demand=problem.demand[:, scarce], capacity=problem.capacity[:, scarce])
-    steady = None if before is None else _made_fuller(problem, before)
-    charged, bound, best = _priced(problem, _first(problem, steady))
+    charged, bound, best = _priced(problem, first)
     prices[:, scarce] = charged
     if steady is None or problem.worth(steady) < (1.0 - loyalty) * bound:
         best = _improved(problem, charged, bound, best, begun + seconds)
