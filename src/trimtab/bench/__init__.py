@@ -29,7 +29,7 @@ BENCHES = {
     ),
     "schedule": (
         "schedule",
-        "Jobs on mixed accelerators: Trimtab's policy, and ten others on the same traces.",
+        "Jobs on mixed accelerators: Trimtab's policy and nine others on the same traces.",
     ),
 }
 
