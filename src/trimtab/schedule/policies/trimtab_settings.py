@@ -24,7 +24,7 @@ class TrimtabSettings:
     fairness: float = 0.5
     """How much a tenant gains that has less than its share: (share due / share had) to the power of this."""
     thrift: float = 0.0
-    """Seconds somebody would wait to save a dollar."""
+    """Seconds somebody would wait to save a dollar; counts what is spent above the cheapest way."""
     explore: float = 0.3
     """What counts of the seconds that a job could save in shapes it may have only after smaller ones."""
     explore_most: float = 5.0

@@ -105,13 +105,20 @@ class Worth:
 
     @cached_property
     def dollars_as_seconds(self) -> Floats:
-        """What a second in each shape costs, told in seconds; data that must be fetched first included."""
+        """What a second in each shape costs above the cheapest way to the same work, told in seconds.
+
+        Data that must be fetched first is included. Waiting saves nothing where nothing is cheaper.
+        """
         if self.settings.thrift == 0.0:
             return np.zeros_like(self.jobs.speed)
         group = self.cluster.shape_group
         rent = self.jobs.gpus[:, None] * self.cluster.shape_workers * self.cluster.gpu_price[group]
         moving = self.jobs.egress[:, group] / np.maximum(self.stay, 1.0)
-        return self.settings.thrift * (rent + np.where(np.isfinite(moving), moving, 0.0))
+        dollars = rent + np.where(np.isfinite(moving), moving, 0.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            cheapest = np.where(self.allowed, dollars / self.speed, np.inf).min(axis=1, keepdims=True)
+        least = np.where(np.isfinite(cheapest), cheapest, 0.0) * self.speed
+        return self.settings.thrift * np.maximum(dollars - least, 0.0)
 
     @cached_property
     def cost(self) -> Floats:
