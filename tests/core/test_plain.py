@@ -21,9 +21,11 @@ from trimtab.core import (
     EngineEvent,
     Estimate,
     Host,
+    Launch,
     Kind,
     Layer,
     Model,
+    Node,
     Offer,
     Operators,
     Outcome,
@@ -92,8 +94,15 @@ VOCABULARY: dict[type, st.SearchStrategy[Any]] = {
     EngineEvent: built(EngineEvent),
     Estimate: estimate,
     Host: host,
+    Launch: built(
+        Launch,
+        workload=workload,
+        parts=few(st.tuples(st.text(), st.integers(1, 9))),
+        environment=st.dictionaries(st.text(), st.text(), max_size=2),
+    ),
     Layer: layer,
     Model: model,
+    Node: built(Node),
     Offer: offer,
     Operators: operators,
     Outcome: built(Outcome),
@@ -294,3 +303,9 @@ def test_a_broken_part_deep_in_a_profile_is_named_by_its_path() -> None:
     plain["series"]["time"][1] = "late"
     with pytest.raises(BadInputError, match=r"^Profile\.series\.time\[1\] should be float, not 'late'$"):
         from_plain(Profile, plain)
+
+
+def test_a_tuple_of_so_many_parts_has_so_many() -> None:
+    plain = to_plain(Launch("k", Workload("w"), (("n", 1),), 1.0, 1.0))
+    with pytest.raises(BadInputError, match=r"parts\[0\] should have 2 parts, not 3"):
+        from_plain(Launch, {**plain, "parts": [["n", 1, 2]]})

@@ -46,14 +46,21 @@ def _build(kind: Any, data: Any, where: str) -> Any:
     if origin in (Union, types.UnionType):
         return _build_union(get_args(kind), data, where)
     if origin is tuple:
-        if not isinstance(data, list | tuple):
-            raise BadInputError(f"{where} should be a list, not {data!r:.40}")
-        return tuple(_build(get_args(kind)[0], v, f"{where}[{i}]") for i, v in enumerate(data))
+        return _build_tuple(get_args(kind), data, where)
     if origin is not None and issubclass(origin, Mapping):
         if not isinstance(data, Mapping):
             raise BadInputError(f"{where} should be an object, not {data!r:.40}")
         return {k: _build(get_args(kind)[1], v, f"{where}.{k}") for k, v in data.items()}
     return _build_scalar(kind, data, where)
+
+
+def _build_tuple(kinds: tuple[Any, ...], data: Any, where: str) -> Any:
+    if not isinstance(data, list | tuple):
+        raise BadInputError(f"{where} should be a list, not {data!r:.40}")
+    each = kinds[:1] * len(data) if kinds[-1] is Ellipsis else kinds
+    if len(each) != len(data):
+        raise BadInputError(f"{where} should have {len(each)} parts, not {len(data)}")
+    return tuple(_build(k, v, f"{where}[{i}]") for i, (k, v) in enumerate(zip(each, data, strict=True)))
 
 
 def _build_dataclass(kind: Any, data: Any, where: str) -> Any:
