@@ -21,6 +21,8 @@ class TrimtabSettings:
     """How much more it is worth, at most, as a hard deadline comes close; half of that for a soft one."""
     caution: float = 0.1
     """By how much more time than it needs a job with a deadline leaves spot nodes."""
+    look: float = 300.0
+    """Within how many seconds others may be stopped for it, and nodes found."""
     fairness: float = 0.5
     """How much a tenant gains that has less than its share: (share due / share had) to the power of this."""
     thrift: float = 0.0

@@ -53,13 +53,25 @@ class Worth:
     @cached_property
     def speed(self) -> Floats:
         """Units per second in the long run: nodes that are taken away take unsaved work with them."""
+        if not any(group.market is Market.SPOT for group in self.cluster.groups):
+            return self.believed
+        return self.believed * efficiency(self.interval, self.saving, self.saving, self.interruptions)
+
+    @cached_property
+    def saving(self) -> Floats:
+        """Seconds it takes a job to save, believed to be those of a restart."""
+        return np.maximum(self.jobs.restart_seconds, 1.0)[:, None]
+
+    @cached_property
+    def interruptions(self) -> Floats:
+        """How often per second a job would lose a node in each shape."""
         reclaims = np.array([g.reclaims if g.market is Market.SPOT else 0.0 for g in self.cluster.groups])
-        speed = self.believed
-        if not reclaims.any():
-            return speed
-        rate = gang_rate(self.nodes, reclaims[self.cluster.shape_group])
-        saving = np.maximum(self.jobs.restart_seconds, 1.0)[:, None]
-        return speed * efficiency(daly_interval(saving, rate), saving, saving, rate)
+        return gang_rate(self.nodes, reclaims[self.cluster.shape_group])
+
+    @cached_property
+    def interval(self) -> Floats:
+        """Seconds of work between saves in each shape: what an interruption may cost."""
+        return daly_interval(self.saving, self.interruptions)
 
     @cached_property
     def believed(self) -> Floats:
@@ -166,9 +178,31 @@ class Worth:
 
     @cached_property
     def patience(self) -> Floats:
-        """What dollars count, less and less as a deadline comes close."""
+        """What dollars count: less as a deadline comes close, and nothing for who must leave spot."""
         close = (1.0 - self.pressure) / (1.0 - _TIGHT)
-        return np.where(self.pressure <= 1.0, np.clip(close, 0.0, 1.0), 1.0)
+        patience = np.where(self.pressure <= 1.0, np.clip(close, 0.0, 1.0), 1.0)
+        return np.where(self.leaving, 0.0, patience)
+
+    @cached_property
+    def spot(self) -> Bools:
+        """Shapes on nodes that may be taken away."""
+        markets = np.array([group.market is Market.SPOT for group in self.cluster.groups], dtype=bool)
+        return markets[self.cluster.shape_group]
+
+    @cached_property
+    def leaving(self) -> Bools:
+        """Jobs for which it would soon be too late to finish elsewhere if spot nodes were taken away.
+
+        Losing them costs what was not saved, at most all the work, and another restart.
+        """
+        ahead = self.jobs.deadline - self.now
+        if not self.spot.any() or np.isinf(ahead).all():
+            return np.zeros(len(self.jobs), dtype=bool)
+        safe = np.where(self.spot, np.inf, self.needs).min(axis=1)
+        unsaved = np.where(self.spot & self.allowed, np.minimum(self.interval, self.needs), 0.0).max(axis=1)
+        reserve = safe * (1.0 + self.settings.caution) + self.settings.look + unsaved
+        leaving: Bools = (reserve > ahead) & (safe <= ahead)
+        return leaving
 
     @cached_property
     def hopeless(self) -> Bools:
@@ -186,23 +220,11 @@ class Worth:
 
     @cached_property
     def in_time(self) -> Floats:
-        """Half for shapes that miss a close deadline which others would meet.
-
-        None for spot that cannot be left.
-        """
+        """Half for shapes that miss a close deadline which others would meet; none for spot to be left."""
         ahead = (self.jobs.deadline - self.now)[:, None]
         close = (self.pressure > _TIGHT) & (self.pressure <= 1.0)
         factor = np.where(close[:, None] & (self.needs > ahead), 0.5, 1.0)
-        spot = np.array([group.market is Market.SPOT for group in self.cluster.groups])[
-            self.cluster.shape_group
-        ]
-        if spot.any() and np.isfinite(ahead).any():
-            safe = np.where(spot, np.inf, self.needs).min(axis=1)
-            saving = np.maximum(self.jobs.restart_seconds, 1.0)
-            reserve = safe * (1.0 + self.settings.caution) + self.settings.stay + 2.0 * saving
-            too_late = (reserve > ahead[:, 0]) & (safe <= ahead[:, 0])
-            factor = np.where(too_late[:, None] & spot, 0.0, factor)
-        return factor
+        return np.where(self.leaving[:, None] & self.spot, 0.0, factor)
 
     @cached_property
     def fragments(self) -> Floats:
