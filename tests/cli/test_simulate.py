@@ -157,7 +157,7 @@ def test_ctrl_c_shows_what_was_finished(trace: str, cluster: str, tmp_path: Path
     policies = ("--policy", "fifo", "--policy", "las", "--policy", "srtf", "--policy", "priority")
     screen, terminal = os.openpty()
     child = subprocess.Popen(
-        [TRIMTAB, "simulate", str(long), "--cluster", cluster, "--round", "9000", *policies],
+        [TRIMTAB, "simulate", str(long), "--cluster", cluster, "--round", "1500", *policies],
         stdout=subprocess.PIPE,
         stderr=terminal,
         text=True,

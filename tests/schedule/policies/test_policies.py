@@ -179,7 +179,7 @@ def test_every_policy_can_be_made_and_says_what_it_does() -> None:
     ("name", "sentence"),
     [
         ("fiffo", 'no policy is called "fiffo" (did you mean fifo?)'),
-        ("quantum", 'no policy is called "quantum"; there are fifo,'),
+        ("quantum", 'no policy is called "quantum"; there are trimtab,'),
         ("fifo:backfil=true", "(did you mean backfill?), written key=value"),
         ("fifo:backfill", 'policy fifo has no setting "backfill"'),
     ],
