@@ -32,7 +32,7 @@ class SiaPolicy:
     """Elastic jobs on mixed accelerators, without knowing what is left of them."""
 
     def __init__(self, settings: SiaSettings | None = None) -> None:
-        self._settings = settings or SiaSettings()
+        self.settings = settings or SiaSettings()
 
     def allocate(self, jobs: Jobs, cluster: Cluster, previous: Allocation, clock: Clock) -> Allocation:
         goodput = relative_goodput(jobs, cluster)
@@ -43,11 +43,11 @@ class SiaPolicy:
         goodput[rows, held] = keep
         with np.errstate(divide="ignore"):
             worth = np.where(
-                goodput > 0, self._settings.waiting - np.round(goodput**self._settings.power, 2), 0.0
+                goodput > 0, self.settings.waiting - np.round(goodput**self.settings.power, 2), 0.0
             )
         pinned = np.where(jobs.settling, previous.shape, WAITING)
         problem = Problem.of(worth, cluster, jobs.demand, pinned)
-        answer = assign(problem, previous.shape, self._settings.seconds)
+        answer = assign(problem, previous.shape, self.settings.seconds)
         shape = np.where(pinned == WAITING, answer.shape, pinned)
         return Allocation(shape, np.arange(len(jobs)))
 
