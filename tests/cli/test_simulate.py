@@ -161,6 +161,7 @@ def test_ctrl_c_shows_what_was_finished(trace: str, cluster: str, tmp_path: Path
         stdout=subprocess.PIPE,
         stderr=terminal,
         text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background ignores it
     )
     os.close(terminal)
     try:
