@@ -55,11 +55,6 @@ class Problem:
         allowed[pinned != WAITING] = -np.inf
         return replace(problem, capacity=np.maximum(cluster.capacity - problem.used(pinned), 0.0))
 
-    def charged(self, prices: Floats) -> Floats:
-        """What each job would pay in each shape at these prices."""
-        paid: Floats = self.workers * (self.demand @ prices[self.group].T)
-        return paid
-
     def gains(self, prices: Floats, out: Floats | None = None) -> Floats:
         """What is left to each job of what each shape is worth to it, at these prices.
 

@@ -7,9 +7,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trimtab.core import SimulatedClock
-from trimtab.schedule import WAITING, Allocation, Cluster, Group, Jobs, Market, Shape, usual_shapes
+from trimtab.core import SimulatedClock, Workload
+from trimtab.schedule import (
+    WAITING,
+    Allocation,
+    Cluster,
+    Group,
+    Job,
+    Jobs,
+    Market,
+    Shape,
+    Worker,
+    usual_shapes,
+)
 from trimtab.schedule.policies import policy
+from trimtab.schedule.simulate import TabularWorld, simulate
 
 RoundOf = Callable[..., Jobs]
 HOUR = 3600.0
@@ -166,3 +178,43 @@ def test_shapes_beyond_what_was_tried_are_not_chosen_but_worth_trying_for(round_
 def test_an_unknown_speed_is_tried(round_of: RoundOf) -> None:
     jobs = replace(round_of(FOUR, [{"least": 4}]), speed=np.full((1, 3), np.nan))
     assert ask(jobs, FOUR).shape.tolist() == [2]
+
+
+def test_reserved_nodes_are_paid_for_anyway(round_of: RoundOf) -> None:
+    parts = (
+        Group("spot", "t4", 1, 4, 64.0, 1e12, price=1 / HOUR, market=Market.SPOT),
+        Group("ours", "t4", 1, 4, 64.0, 1e12, price=9 / HOUR, market=Market.RESERVED),
+    )
+    row = {"least": 4, "remaining": HOUR, "remaining_high": HOUR}
+    for market, name in ((Market.RESERVED, "ours"), (Market.ON_DEMAND, "spot")):
+        cluster = Cluster((parts[0], replace(parts[1], market=market)), (Shape(0, 4), Shape(1, 4)))
+        answer = ask(round_of(cluster, [row]), cluster, "trimtab:thrift=600")
+        assert cluster.groups[cluster.shape_group[answer.shape[0]]].name == name
+
+
+def test_parts_of_nodes_that_fit_nobody_are_avoided(round_of: RoundOf) -> None:
+    parts = (Group("fours", "t4", 1, 4, 64.0, 1e12), Group("threes", "t4", 1, 3, 64.0, 1e12))
+    cluster = Cluster(parts, (Shape(0, 3), Shape(1, 3)))
+    row = {"least": 3, "remaining": HOUR, "remaining_high": HOUR}
+    assert ask(round_of(cluster, [row]), cluster).shape.tolist() == [1]
+
+
+def test_estimates_that_are_wrong_by_half_or_twice_hardly_hurt() -> None:
+    """120 jobs on 16 accelerators, with work believed to be from half to twice as much."""
+    draw = np.random.default_rng(3)
+    cluster = Cluster((Group("t4", "t4", 4, 4, 64.0, 1e12),), tuple(Shape(0, n) for n in (1, 2, 4)))
+    sizes = draw.choice([1, 1, 1, 2, 4], 120)
+    work = np.exp(draw.normal(7.0, 1.2, 120)) * sizes
+    jobs = [
+        Job(f"j{n}", Workload(f"j{n}"), 150.0 * n, Worker(1.0, 1.0, 0.0), int(size), int(size))
+        for n, size in enumerate(sizes)
+    ]
+    rates = {size: np.where(cluster.shape_workers == size, float(size), 0.0) for size in (1, 2, 4)}
+
+    def hours(name: str, wrong: np.ndarray) -> float:
+        world = TabularWorld(jobs, cluster, sizes.tolist(), rates, work, work * wrong)
+        return float(simulate(jobs, cluster, world, policy(name)).completion.mean()) / HOUR
+
+    known = hours("trimtab", np.ones(120))
+    assert hours("trimtab", 2.0 ** draw.uniform(-1.0, 1.0, 120)) < 1.1 * known
+    assert hours("fifo", np.ones(120)) > 1.5 * known  # there is something to lose

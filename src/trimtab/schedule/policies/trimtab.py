@@ -53,7 +53,7 @@ class Trimtab:
         loyalty = settings.loyalty * float(np.mean(jobs.restart_seconds > 0))  # free moves disturb nobody
         answer = assign(problem, previous.shape, settings.seconds, loyalty)
         self._prices = (1.0 - settings.remember) * self._prices + settings.remember * answer.prices
-        gain = (problem.value - problem.charged(answer.prices)).max(axis=1, initial=-np.inf)
+        gain = problem.gains(answer.prices).max(axis=1, initial=-np.inf)
         shape = np.where(pinned == WAITING, answer.shape, pinned)
         order = np.argsort(-gain, kind="stable")
         why = Bids(cluster, problem, answer, pinned)

@@ -7,7 +7,7 @@ import numpy as np
 
 from trimtab.schedule.allocation import WAITING, Allocation
 from trimtab.schedule.checkpointing import daly_interval, efficiency, gang_rate
-from trimtab.schedule.cluster import Cluster, Floats, Market
+from trimtab.schedule.cluster import Cluster, Floats, Ints, Market
 from trimtab.schedule.jobs import Bools, Jobs
 from trimtab.schedule.policies.trimtab_settings import TrimtabSettings
 
@@ -53,7 +53,7 @@ class Worth:
     @cached_property
     def speed(self) -> Floats:
         """Units per second in the long run: nodes that are taken away take unsaved work with them."""
-        if not any(group.market is Market.SPOT for group in self.cluster.groups):
+        if not self.spot.any():
             return self.believed
         return self.believed * efficiency(self.interval, self.saving, self.saving, self.interruptions)
 
@@ -85,12 +85,20 @@ class Worth:
         return np.where(unknown, each[:, None] * workers, speed)
 
     @cached_property
+    def accelerators(self) -> Floats:
+        """How many each job would have in each shape."""
+        return self.jobs.gpus[:, None] * self.cluster.shape_workers
+
+    @cached_property
+    def per_node(self) -> Ints:
+        """How many a node of each shape's group has, at least one."""
+        sizes = np.array([max(1, group.gpus) for group in self.cluster.groups], dtype=np.int64)
+        return sizes[self.cluster.shape_group]
+
+    @cached_property
     def nodes(self) -> Floats:
         """The fewest nodes that hold each job's accelerators in each shape."""
-        per_node = np.array([max(1, group.gpus) for group in self.cluster.groups])[self.cluster.shape_group]
-        nodes: Floats = np.maximum(
-            np.ceil(self.jobs.gpus[:, None] * self.cluster.shape_workers / per_node), 1.0
-        )
+        nodes: Floats = np.maximum(np.ceil(self.accelerators / self.per_node), 1.0)
         return nodes
 
     @cached_property
@@ -119,12 +127,14 @@ class Worth:
     def dollars_as_seconds(self) -> Floats:
         """What a second in each shape costs above the cheapest way to the same work, told in seconds.
 
-        Data that must be fetched first is included. Waiting saves nothing where nothing is cheaper.
+        Data that must be fetched first is included, reserved nodes are not: they are paid for anyway. Waiting
+        saves nothing where nothing is cheaper.
         """
         if self.settings.thrift == 0.0:
             return np.zeros_like(self.jobs.speed)
         group = self.cluster.shape_group
-        rent = self.jobs.gpus[:, None] * self.cluster.shape_workers * self.cluster.gpu_price[group]
+        paid_anyway = np.array([each.market is Market.RESERVED for each in self.cluster.groups], dtype=bool)
+        rent = self.accelerators * np.where(paid_anyway, 0.0, self.cluster.gpu_price)[group]
         moving = self.jobs.egress[:, group] / np.maximum(self.stay, 1.0)
         dollars = rent + np.where(np.isfinite(moving), moving, 0.0)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -229,11 +239,10 @@ class Worth:
     @cached_property
     def fragments(self) -> Floats:
         """The part of its last node that a shape leaves in a size which does not divide the node."""
-        per_node = np.array([max(1, group.gpus) for group in self.cluster.groups])[self.cluster.shape_group]
-        over = np.mod(self.jobs.gpus[:, None] * self.cluster.shape_workers, per_node)
+        over = np.mod(self.accelerators, self.per_node)
         with np.errstate(divide="ignore", invalid="ignore"):
-            odd = (over > 0) & (np.mod(per_node, over) > 1e-9)
-        return np.where(odd, 1.0 - over / per_node, 0.0)
+            odd = (over > 0) & (np.mod(self.per_node, over) > 1e-9)
+        return np.where(odd, 1.0 - over / self.per_node, 0.0)
 
     @cached_property
     def possible(self) -> Bools:
@@ -241,10 +250,8 @@ class Worth:
         allowed = self.allowed & ~self.hopeless[:, None]
         if np.isinf(self.jobs.budget).all():
             return allowed
-        rent = self.jobs.gpus[:, None] * self.cluster.shape_workers
-        dollars = (
-            rent * self.cluster.gpu_price[self.cluster.shape_group] * np.where(self.allowed, self.needs, 0.0)
-        )
+        rent = self.accelerators * self.cluster.gpu_price[self.cluster.shape_group]
+        dollars = rent * np.where(self.allowed, self.needs, 0.0)
         affordable: Bools = dollars <= (self.jobs.budget - self.jobs.spent)[:, None]
         return allowed & affordable
 

@@ -30,11 +30,10 @@ _IN_PIECES = "what is free is in pieces: no nodes together hold its workers"
 
 @dataclass(frozen=True, slots=True)
 class SimulationSettings:
-    """`round` is how often the policy decides, in seconds.
+    """How often the policy decides, and when to give up.
 
-    `moving` lets jobs change nodes for free, in the same form.
-
-    `most_rounds` ends a simulation that never would.
+    `round` is in seconds. `moving` lets jobs change nodes for free, in the same form. `most_rounds` ends a
+    simulation that never would.
     """
 
     round: float = 60.0
