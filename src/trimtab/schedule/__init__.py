@@ -30,9 +30,7 @@ from trimtab.schedule.loop import (
     Scheduler,
     cancel_job,
     hand_in,
-    impossible,
     only_scheduler,
-    refuse_impossible,
     running_scheduler,
 )
 from trimtab.schedule.overcommit import (
@@ -47,6 +45,7 @@ from trimtab.schedule.overcommit import (
     reclaim,
 )
 from trimtab.schedule.policies import POLICIES, policy
+from trimtab.schedule.possible import impossible, refuse_impossible
 from trimtab.schedule.quota import Quotas, jain_index
 from trimtab.schedule.submission import Submission, submission_of
 from trimtab.schedule.traces import ANY_KIND, Trace, read_trace, read_traces

@@ -6,14 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from trimtab.core import Node
 from trimtab.schedule import WAITING, Fleet, parse_jobs
 from trimtab.schedule.loop import History
-from trimtab.schedule.loop.speeds import DOUBLING, speeds_of
 from trimtab.schedule.loop.view import Row, View, row_of, view_of
+from trimtab.schedule.speeds import DOUBLING
 from trimtab.store import JobRun, JobState, Part
 
 FLEET = Fleet.of(
@@ -91,12 +89,3 @@ def test_a_job_on_its_way_out_has_nothing() -> None:
     stopping = {"parts": (Part("t0", 1),), "group": "4xt4", "since": 100.0, "run_id": "r"}
     seen = view(row("resources: {gpus: 1}", state=JobState.STOPPING, **stopping))
     assert seen.previous.shape.tolist() == [WAITING]
-
-
-@given(st.integers(1, 512), st.integers(1, 512))
-def test_more_workers_are_faster_together_and_slower_each(few: int, many: int) -> None:
-    few, many = sorted((few, many))
-    (job,) = parse_jobs("name: a\ncommand: 'true'", "job.yaml")
-    speeds = speeds_of(job.job, {"t4": 3.0})
-    assert speeds.of("t4", few) <= speeds.of("t4", many)
-    assert speeds.of("t4", few) / few >= speeds.of("t4", many) / many

@@ -4,7 +4,6 @@ from trimtab.schedule.loop.fleet import Fleet
 from trimtab.schedule.loop.history import History, Left
 from trimtab.schedule.loop.only import only_scheduler
 from trimtab.schedule.loop.places import JobFiles
-from trimtab.schedule.loop.possible import impossible, refuse_impossible
 from trimtab.schedule.loop.scheduler import NOTE, Scheduler
 from trimtab.schedule.loop.settings import LoopSettings
 from trimtab.schedule.loop.wishes import Running, cancel_job, hand_in, running_scheduler
@@ -20,8 +19,6 @@ __all__ = [
     "Scheduler",
     "cancel_job",
     "hand_in",
-    "impossible",
     "only_scheduler",
-    "refuse_impossible",
     "running_scheduler",
 ]

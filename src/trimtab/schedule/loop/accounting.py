@@ -7,7 +7,7 @@ from pathlib import Path
 
 from trimtab.schedule.cluster import Group
 from trimtab.schedule.job import Job
-from trimtab.schedule.loop.speeds import Speeds, together
+from trimtab.schedule.speeds import Speeds, together
 from trimtab.store import JobRecord, JobRun
 
 

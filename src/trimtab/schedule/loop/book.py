@@ -11,7 +11,7 @@ from trimtab.schedule.loop.entries import decision, outcome
 from trimtab.schedule.loop.fleet import Fleet
 from trimtab.schedule.loop.history import History
 from trimtab.schedule.loop.places import JobFiles
-from trimtab.schedule.loop.speeds import speeds_of
+from trimtab.schedule.speeds import speeds_of
 from trimtab.schedule.submission import Submission, submission_of
 from trimtab.store import JobRecord, JobRun, JobState, Part, Store
 

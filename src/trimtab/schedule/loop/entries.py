@@ -6,7 +6,6 @@ import uuid
 import numpy as np
 
 from trimtab.core import Answer, Decision, Estimate, Outcome, Scalar
-from trimtab.schedule.cluster import Group
 from trimtab.schedule.loop.view import View
 from trimtab.store import JobRecord
 
@@ -58,11 +57,6 @@ def outcome(record: JobRecord, ended: float, price: float, note: str) -> Outcome
     seconds = max(0.0, ended - run.since)
     measured = {"time": seconds, "cost": seconds * price} if price else {"time": seconds}
     return Outcome(run.decision, ended, measured, note)
-
-
-def placed(group: Group, workers: int, nodes: tuple[str, ...]) -> dict[str, Scalar]:
-    """A place as an action names it."""
-    return {"group": group.name, "workers": workers, "nodes": " ".join(nodes)}
 
 
 def finite(value: float) -> float | None:

@@ -8,8 +8,8 @@ from trimtab.schedule.allocation import WAITING, Allocation
 from trimtab.schedule.loop.acting import Plan
 from trimtab.schedule.loop.entries import finite
 from trimtab.schedule.loop.forecast import Start, forecast
-from trimtab.schedule.loop.possible import accepts, impossible
 from trimtab.schedule.loop.view import View
+from trimtab.schedule.possible import accepts, impossible
 from trimtab.store import JobState, Outlook
 
 

@@ -14,8 +14,8 @@ from trimtab.schedule.locality import fetch
 from trimtab.schedule.loop.accounting import done, held, seconds_of, spent, workers_of
 from trimtab.schedule.loop.fleet import Fleet
 from trimtab.schedule.loop.history import History, Left, features
-from trimtab.schedule.loop.possible import largest_gang
-from trimtab.schedule.loop.speeds import Speeds, speeds_of, together
+from trimtab.schedule.possible import largest_gang
+from trimtab.schedule.speeds import Speeds, speeds_of, together
 from trimtab.schedule.submission import Submission
 from trimtab.store import JobRecord, JobState
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from trimtab.core import BadInputError, Clock, from_plain
 from trimtab.schedule.cluster import Group
-from trimtab.schedule.loop.possible import refuse_impossible
 from trimtab.schedule.loop.scheduler import NOTE
+from trimtab.schedule.possible import refuse_impossible
 from trimtab.schedule.submission import Submission
 from trimtab.store import JobRecord, JobState, OutdatedError, Store
 

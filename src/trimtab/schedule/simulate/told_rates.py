@@ -7,10 +7,9 @@ import numpy as np
 from trimtab.core import BadInputError
 from trimtab.schedule.cluster import Cluster, Floats, Group, Shape, usual_shapes
 from trimtab.schedule.job import Job
-from trimtab.schedule.loop.possible import largest_gang
-from trimtab.schedule.loop.speeds import DOUBLING, Speeds
-from trimtab.schedule.traces import ANY_KIND
-from trimtab.schedule.traces.trace import SECONDS_ANYWHERE
+from trimtab.schedule.possible import largest_gang
+from trimtab.schedule.speeds import DOUBLING, Speeds
+from trimtab.schedule.traces import ANY_KIND, SECONDS_ANYWHERE
 
 
 def sizes_asked(jobs: Sequence[Job], groups: Sequence[Group]) -> tuple[Shape, ...]:

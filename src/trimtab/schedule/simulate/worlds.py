@@ -15,7 +15,7 @@ import numpy as np
 from trimtab.core import BadInputError, NotFoundError, did_you_mean
 from trimtab.schedule.cluster import Cluster, Floats, Group, usual_shapes
 from trimtab.schedule.job import Checkpoint, Job
-from trimtab.schedule.loop import impossible
+from trimtab.schedule.possible import impossible
 from trimtab.schedule.quota import Quotas
 from trimtab.schedule.simulate.folder import data_set
 from trimtab.schedule.simulate.goodput import Application, GoodputWorld, read_profiles

@@ -19,20 +19,6 @@ def job(text: str) -> Job:
     return found.job
 
 
-def test_nodes_that_are_alike_are_a_group_under_the_catalogs_name() -> None:
-    assert [(g.name, g.accelerator, g.nodes) for g in FLEET.groups] == [
-        ("cpu", "", 1),
-        ("8xa100", "a100", 2),
-        ("4xt4", "t4", 6),
-    ]
-    assert FLEET.places["t3"] == (2, 3)
-
-
-def test_the_same_nodes_in_two_sizes_have_names_of_their_own() -> None:
-    fleet = Fleet.of([Node("a", 1.0, 1.0), Node("b", 2.0, 1.0), Node("c", 2.0, 1.0, zone="west")])
-    assert [group.name for group in fleet.groups] == ["cpu", "cpu.2", "cpu@west"]
-
-
 @pytest.mark.parametrize(
     "text",
     [
