@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -42,9 +42,9 @@ def up(tmp_path: Path) -> Iterator[Callable[..., "subprocess.Popen[str]"]]:
         pytest.skip(f"needs the right to make control groups: {error}")
     with ExitStack() as stack:
 
-        def start(*options: str) -> "subprocess.Popen[str]":
+        def start(*options: str, command: Sequence[str] = (TRIMTAB,)) -> "subprocess.Popen[str]":
             child = subprocess.Popen(
-                [TRIMTAB, "up", "--round", "0.3", *options], stderr=subprocess.PIPE, text=True
+                [*command, "up", "--round", "0.3", *options], stderr=subprocess.PIPE, text=True
             )
             stack.callback(child.communicate)
             stack.callback(child.kill)
@@ -130,6 +130,45 @@ def test_ctrl_c_leaves_jobs_running_and_a_cancelled_one_stops_after_the_restart(
     over = trimtab("cancel", id)
     assert over.status == 2
     assert f"job {id} (hello) is over already: cancelled" in over.error
+
+
+# `trimtab` with a policy in which there is a mistake, as long as a file is there.
+_MISTAKEN = """
+import pathlib, sys
+from trimtab.cli import main
+from trimtab.schedule.policies.fifo import Fifo
+right, mistake = Fifo.allocate, pathlib.Path(sys.argv.pop(1))
+def allocate(self, *round):
+    return right(self, *round) if not mistake.exists() else {}["nothing"]
+Fifo.allocate = allocate
+main()
+"""
+
+
+def test_a_policy_that_fails_does_not_end_it(
+    trimtab: Trimtab, up: Callable[..., "subprocess.Popen[str]"], job_file: Path, tmp_path: Path
+) -> None:
+    mistake = tmp_path / "mistake"
+    command = (sys.executable, "-c", _MISTAKEN, str(mistake))
+    (first,) = submitted(trimtab, str(job_file), "--set", "command=sleep 60")
+    child = up("--policy", "fifo", command=command)
+    assert child.stderr is not None
+    until(trimtab, first, "running")
+    mistake.touch()
+    (second,) = submitted(trimtab, str(job_file))
+    while "nothing is decided" not in (said := child.stderr.readline()):
+        assert said, "it has ended"
+    assert "nothing is decided for now: policy fifo failed (KeyError: 'nothing'; line " in said
+    until(trimtab, first, "running")
+    until(trimtab, second, "waiting")
+    mistake.unlink()
+    until(trimtab, second, "ended")
+    until(trimtab, first, "running")
+    child.send_signal(signal.SIGINT)
+    _, said = child.communicate(timeout=20)
+    assert child.returncode == 0
+    assert "decisions go on" in said
+    assert "Traceback" not in said
 
 
 def test_a_waiting_job_is_cancelled_at_once_and_says_so(trimtab: Trimtab, job_file: Path) -> None:

@@ -4,18 +4,19 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
-from trimtab.core import BadInputError, Clock, Launch, Node, StorageError
+from trimtab.core import BadInputError, Clock, Launch, Node, StorageError, TrimtabError
 from trimtab.schedule import (
     WAITING,
     Allocation,
     Cluster,
     JobFiles,
     Jobs,
+    LoopSettings,
     Scheduler,
     Shape,
     Submission,
@@ -222,6 +223,84 @@ class Chosen:
         shape = np.full(len(jobs), WAITING, dtype=np.int64)
         shape[:1] = [cluster.shapes.index(Shape(0, self.workers))] if self.workers else WAITING
         return Allocation(shape, np.arange(len(jobs)), {0: f"{self.workers} are best"})
+
+
+class Failing(Chosen):
+    """Raises, or answers what cannot be used, as long as it is told to; `asked` counts."""
+
+    how: ClassVar[str] = ""
+    asked: ClassVar[int] = 0
+
+    def allocate(self, jobs: Jobs, cluster: Cluster, previous: Allocation, clock: Clock) -> Allocation:
+        Failing.asked += 1
+        if self.how == "raises":
+            raise ZeroDivisionError("by nothing\nat all")
+        allocation = super().allocate(jobs, cluster, previous, clock)
+        return replace(allocation, order=np.arange(9) + 100) if self.how == "nonsense" else allocation
+
+
+@pytest.mark.parametrize(
+    ("how", "sentence"),
+    [
+        ("raises", "policy chosen:few=1 failed (ZeroDivisionError: by nothing at all; line "),
+        ("nonsense", "policy chosen:few=1 failed (IndexError: "),
+    ],
+    ids=["raises", "nonsense"],
+)
+def test_a_policy_that_fails_changes_nothing_and_is_asked_again(
+    store: Store,
+    submit: Submit,
+    memory_engine: MakeEngine,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    how: str,
+    sentence: str,
+) -> None:
+    engine, end = memory_engine(), threading.Event()
+    loop = Scheduler(store, engine, Failing(), "chosen:few=1", LoopSettings(round=0.1, look=0.02))
+    submit("a")
+    submit("b")
+    thread = threading.Thread(target=loop.run, args=(end,))
+    thread.start()
+    try:
+        until(lambda: states(store) == {"a": "running", "b": "waiting"})
+        monkeypatch.setattr(Failing, "how", how)
+        until(lambda: f"nothing is decided for now: {sentence}" in caplog.text)
+        asked = Failing.asked
+        until(lambda: Failing.asked > asked + 2)
+        assert states(store) == {"a": "running", "b": "waiting"}
+        assert caplog.text.count("nothing is decided") == 1
+        assert "Traceback" not in caplog.text
+        engine.end("run-a-1")
+        until(lambda: states(store)["a"] == "ended")
+        assert engine.keys() == ["a-1"]
+        monkeypatch.setattr(Failing, "how", "")
+        until(lambda: states(store) == {"a": "ended", "b": "running"})
+        assert "decisions go on" in caplog.text
+    finally:
+        end.set()
+        thread.join()
+    assert engine.keys() == ["a-1", "b-1"]
+
+
+def test_a_policy_that_failed_begins_anew(store: Store, submit: Submit, memory_engine: MakeEngine) -> None:
+    class Confused(Chosen):
+        def __init__(self) -> None:
+            self.seen = 0
+
+        def allocate(self, jobs: Jobs, cluster: Cluster, previous: Allocation, clock: Clock) -> Allocation:
+            self.seen += 1
+            if self.seen > 1:
+                raise KeyError("what it remembers is wrong")
+            return super().allocate(jobs, cluster, previous, clock)
+
+    submit("a")
+    loop = Scheduler(store, memory_engine(), Confused(), "confused")
+    loop.step()
+    with pytest.raises(TrimtabError, match="policy confused failed"):
+        loop.step()
+    loop.step()
+    assert states(store) == {"a": "running"}
 
 
 def test_an_elastic_job_saves_and_goes_on_with_more_or_fewer_workers(

@@ -8,7 +8,9 @@ import contextlib
 import copy
 import logging
 import threading
+import traceback
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from trimtab.core import Clock, Engine, RealClock, TrimtabError
 from trimtab.core.units import format_money
@@ -26,12 +28,21 @@ from trimtab.schedule.loop.runs import Runs
 from trimtab.schedule.loop.settings import LoopSettings
 from trimtab.schedule.loop.view import View, is_placed, row_of, view_of
 from trimtab.schedule.quota import Quotas
-from trimtab.store import JobRecord, JobState, OutdatedError, Store
+from trimtab.store import JobRecord, JobState, OutdatedError, Outlook, Store
 
 NOTE = "scheduler"
 """Under which name the store knows what the scheduler last said about itself."""
 
 log = logging.getLogger(__name__)
+
+
+class PolicyFailedError(TrimtabError):
+    """A policy failed instead of answering, or its answer cannot be used."""
+
+    def __init__(self, name: str, error: Exception) -> None:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        what = " ".join(f"{type(error).__name__}: {error}".split())
+        super().__init__(f"policy {name} failed ({what}; line {where.lineno} of {Path(where.filename).name})")
 
 
 class Scheduler:
@@ -86,13 +97,12 @@ class Scheduler:
         self._runs.catch_up()
         self._end_what_is_spent(now)
         view = self._view(now)
-        allocation = self._within_quotas().allocate(view.jobs, view.cluster, view.previous, self._clock)
-        plan = plan_of(view, allocation, self._book.fleet, self._active.now(), self._book.submission)
+        plan, told = self._decide(view, self._within_quotas(), now)
         self._act(view, plan, now)
-        self._store.jobs.note(*outlooks(view, allocation, plan, now))
+        self._store.jobs.note(*told)
 
     def _guarded(self, act: Callable[[], bool | None]) -> bool:
-        """Do it; where the engine or the store does not answer, say so once and leave everything as it is."""
+        """Do it; where engine, store or policy fails, say so once and leave everything as it is."""
         try:
             answer = act()
         except TrimtabError as error:
@@ -153,6 +163,23 @@ class Scheduler:
         if record.state is JobState.STOPPING:
             return record.run.then is JobState.WAITING
         return not is_placed(record) or all(part.node in self._book.fleet.places for part in record.run.parts)
+
+    def _decide(
+        self, view: View, policy: SchedulingPolicy, now: float
+    ) -> tuple[Plan, tuple[dict[str, float], dict[str, Outlook]]]:
+        """What a policy's answer means for runs, and what is told about it; nothing has changed as yet.
+
+        A policy that fails is asked again in the next round, and has then forgotten what it remembered:
+        that may be why it failed.
+        """
+        records = self._active.now()
+        try:
+            allocation = policy.allocate(view.jobs, view.cluster, view.previous, self._clock)
+            plan = plan_of(view, allocation, self._book.fleet, records, self._book.submission)
+            return plan, outlooks(view, allocation, plan, now)
+        except Exception as error:
+            self._policy = copy.deepcopy(self._forgetful)
+            raise PolicyFailedError(self._about["policy"], error) from error
 
     def _act(self, view: View, plan: Plan, now: float) -> None:
         """Each in turn; what somebody else has changed meanwhile is left to the next round."""
