@@ -1,0 +1,1 @@
+"""How do I split this model over these devices?"""
