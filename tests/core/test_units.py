@@ -66,6 +66,7 @@ Format = Callable[[float], str]
         (parse_flop_rate, "19.5e12", 19.5e12),
         (parse_flop_rate, "5 flop/s", 5.0),
         (parse_bandwidth, "25Gbit/s", 25e9 / 8),
+        (parse_bandwidth, "25Gbit", 25e9 / 8),
         (parse_bandwidth, "100Gbps", 100e9 / 8),
         (parse_bandwidth, "900 GB/s", 900e9),
         (parse_bandwidth, "900GBps", 900e9),

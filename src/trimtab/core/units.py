@@ -200,14 +200,14 @@ def format_flop(count: float) -> str:
 
 
 def parse_bandwidth(text: str) -> float:
-    """Bytes per second from "900 GB/s", "25 Gbit/s", "100Gbps"; a bare number is bytes per second."""
+    """Bytes per second from "900 GB/s", "25 Gbit/s", "25Gbit", "100Gbps"; a bare number is bytes per second."""
     compact = text.strip().lower().replace(" ", "")
-    match = re.fullmatch(_NUMBER + r"([a-z]*?)(bit/s|bps|b/s)?", compact)
+    match = re.fullmatch(_NUMBER + r"([a-z]*?)(bit/s|bit|bps|b/s)?", compact)
     scale = _prefix(match[3]) if match else None
     if match is None or scale is None:
         raise BadInputError(f'"{text}" is not a bandwidth; write it like 900GB/s or 25Gbit/s')
     # "Gbps" is bits and "GBps" is bytes: the only place where the case of a unit matters.
-    bits = match[4] in ("bit/s", "bps") and not text.strip().endswith("Bps")
+    bits = match[4] in ("bit/s", "bit", "bps") and not text.strip().endswith("Bps")
     return _finite(_number(match[1], match[2]) * scale / (8 if bits else 1), text)
 
 
