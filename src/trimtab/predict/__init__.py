@@ -4,7 +4,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trimtab.predict.analytic import AnalyticEstimator, Placements, StepEstimates
+    from trimtab.predict.analytic import (
+        USABLE_DEVICE_MEMORY,
+        USABLE_HOST_MEMORY,
+        AnalyticEstimator,
+        Placements,
+        StepEstimates,
+    )
     from trimtab.predict.calibrated import calibration
     from trimtab.predict.constants import Calibration
     from trimtab.predict.correction import (
@@ -81,11 +87,19 @@ if TYPE_CHECKING:
         version_name,
     )
     from trimtab.predict.measurements import MeasuredStep, read_measurements
-    from trimtab.predict.scale_out import ScaleOutAssumptions, restart_factor
+    from trimtab.predict.operations import Hardware, Operations, OperationTimes, operation_times
+    from trimtab.predict.scale_out import (
+        ScaleOutAssumptions,
+        all_reduce_seconds,
+        exposed_seconds,
+        restart_factor,
+    )
 
 __all__ = [
     "OUTCOMES_TRIED",
     "SHIPPED_VERSION",
+    "USABLE_DEVICE_MEMORY",
+    "USABLE_HOST_MEMORY",
     "AnalyticEstimator",
     "Calibration",
     "Choice",
@@ -99,9 +113,12 @@ __all__ = [
     "GuardedEstimates",
     "GuardedEstimator",
     "GuardedLeft",
+    "Hardware",
     "JobFeatures",
     "Line",
     "MeasuredStep",
+    "OperationTimes",
+    "Operations",
     "OthersWithout",
     "OutcomeTrial",
     "Placements",
@@ -113,6 +130,7 @@ __all__ = [
     "Versions",
     "WorkLeft",
     "all_drift",
+    "all_reduce_seconds",
     "asked_in",
     "believable",
     "by_model_quantile",
@@ -132,6 +150,7 @@ __all__ = [
     "drift_after",
     "estimates_without_pairs",
     "explained",
+    "exposed_seconds",
     "fit_constants",
     "fit_cpu_constants",
     "guarded",
@@ -142,6 +161,7 @@ __all__ = [
     "measured_after",
     "measured_in",
     "note_outcome",
+    "operation_times",
     "plan_update",
     "predict",
     "predict_memory",
@@ -167,6 +187,14 @@ __all__ = [
 
 # Only fitting needs SciPy; whoever estimates does not wait for it.
 _ROOMS = {
+    "USABLE_HOST_MEMORY": "analytic",
+    "USABLE_DEVICE_MEMORY": "analytic",
+    "exposed_seconds": "scale_out",
+    "all_reduce_seconds": "scale_out",
+    "operation_times": "operations",
+    "OperationTimes": "operations",
+    "Operations": "operations",
+    "Hardware": "operations",
     "SHIPPED_VERSION": "foundation",
     "OUTCOMES_TRIED": "correction",
     "AnalyticEstimator": "analytic",

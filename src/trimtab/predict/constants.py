@@ -131,7 +131,11 @@ def device(accelerator: Accelerator, precision: str) -> Device:
     PyTorch lets convolutions use tf32 by default and matrix products only when asked (`precision="tf32"`).
     A device with 16-bit products only (TPUs, Gaudi) rounds what it multiplies in any precision.
     """
-    peak = accelerator.peak
+    return rates(accelerator.peak, accelerator.memory_bandwidth, precision)
+
+
+def rates(peak: Mapping[str, float], memory_bandwidth: float, precision: str) -> Device:
+    """The same from peak rates by number format and the memory's bandwidth."""
     plain = peak.get("fp32", 0.0) * _PLAIN_OVER_TENSOR_UTILIZATION
     half = (peak.get(precision) if is_half(precision) else None) or peak.get("fp16") or peak.get("bf16")
     tensor = max(peak.get("tf32", 0.0), plain) or half or 0.0
@@ -139,9 +143,7 @@ def device(accelerator: Accelerator, precision: str) -> Device:
         conv = matmul = half or tensor
     else:
         conv, matmul = tensor, tensor if precision == "tf32" else plain or tensor
-    return Device(
-        conv_peak=conv, matmul_peak=matmul, full_peak=tensor, bandwidth=accelerator.memory_bandwidth
-    )
+    return Device(conv_peak=conv, matmul_peak=matmul, full_peak=tensor, bandwidth=memory_bandwidth)
 
 
 T = TypeVar("T", StepConstants, MemoryConstants, Device)
