@@ -1,1 +1,55 @@
 """How do I split this model over these devices?"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trimtab.partition.devices import Device, Devices
+    from trimtab.partition.graph import Graph, Tie, in_order
+    from trimtab.partition.machines import islands
+    from trimtab.partition.plan import DeviceUse, Forecast, Plan, Recipe, Stage
+    from trimtab.partition.rivals import RIVALS
+    from trimtab.partition.told_devices import ToldDevices, devices_of, devices_told
+
+__all__ = [
+    "RIVALS",
+    "Device",
+    "DeviceUse",
+    "Devices",
+    "Forecast",
+    "Graph",
+    "Plan",
+    "Recipe",
+    "Stage",
+    "Tie",
+    "ToldDevices",
+    "devices_of",
+    "devices_told",
+    "in_order",
+    "islands",
+]
+
+# Everything here needs NumPy, and some of it PyTorch; who only asks for help should not wait for either.
+_LAZY = {
+    "RIVALS": "rivals",
+    "Device": "devices",
+    "DeviceUse": "plan",
+    "Devices": "devices",
+    "Forecast": "plan",
+    "Graph": "graph",
+    "Plan": "plan",
+    "Recipe": "plan",
+    "Stage": "plan",
+    "Tie": "graph",
+    "ToldDevices": "told_devices",
+    "devices_of": "told_devices",
+    "devices_told": "told_devices",
+    "in_order": "graph",
+    "islands": "machines",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)

@@ -1,0 +1,111 @@
+"""Devices from a file: everything may be unequal, and what is wrong is said with its place."""
+
+from pathlib import Path
+
+import pytest
+
+from trimtab.core import TrimtabError
+from trimtab.partition import devices_of, devices_told, islands
+
+FLEET = """
+network: 25Gbit
+latency: 20us
+machines:
+  - name: big
+    bandwidth: 64GB/s
+    devices:
+      - {kind: a100-40, count: 2}
+      - {kind: t4, memory: 12GB, price: $0.10/h}
+  - name: small
+    count: 2
+    devices:
+      - {kind: homemade, memory: 8GB, memory_bandwidth: 200GB/s, peak: {fp32: 5 TFLOP/s, fp16: 20 TFLOP/s}}
+links:
+  - {from: big, to: small.1, bandwidth: 100Gbit, latency: 5us}
+  - {from: A100:0, to: homemade:1, bandwidth: 1Gbit}
+  - {from: homemade:1, to: A100:0, bandwidth: 2Gbit}
+  - {from: T4:0, to: homemade:1, bandwidth: none}
+"""
+
+
+def write(folder: Path, text: str) -> str:
+    path = folder / "fleet.yaml"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def test_everything_may_be_unequal(tmp_path: Path) -> None:
+    devices = devices_of(write(tmp_path, FLEET))
+    assert [d.name for d in devices.devices] == ["A100:0", "A100:1", "T4:0", "homemade:0", "homemade:1"]
+    assert [d.machine for d in devices.devices] == [0, 0, 0, 1, 2]
+    assert devices[2].memory == 12e9
+    assert devices[2].price == pytest.approx(0.10 / 3600)
+    assert devices[3].peak == {"fp32": 5e12, "fp16": 20e12}
+    assert devices[3].price is None
+    assert devices.bandwidth[0, 2] == 64e9
+    assert devices.bandwidth[2, 3] == devices.bandwidth[3, 2] == 100e9 / 8
+    assert devices.latency[2, 3] == pytest.approx(5e-6)
+    assert devices.bandwidth[3, 4] == 25e9 / 8
+    assert (devices.bandwidth[0, 4], devices.bandwidth[4, 0]) == (1e9 / 8, 2e9 / 8)
+    assert devices.latency[0, 4] == pytest.approx(20e-6)
+    assert devices.bandwidth[2, 4] == 0
+
+
+def test_a_network_on_the_command_line_counts_more(tmp_path: Path) -> None:
+    text = "machines: [{devices: [{kind: t4}]}, {devices: [{kind: l4}]}]"
+    assert "since" in devices_told(write(tmp_path, text)).assumed[0]
+    told = devices_told(write(tmp_path, "network: 1Gbit\n" + text), "40Gbit")
+    assert told.devices.bandwidth[0, 1] == 40e9 / 8
+    assert told.assumed == ()
+
+
+def test_islands_are_devices_that_reach_one_another(tmp_path: Path) -> None:
+    text = "network: none\nmachines: [{name: a, devices: [{kind: t4, count: 2}]}, {devices: [{kind: l4}]}]"
+    assert islands(devices_of(write(tmp_path, text))) == ((0, 1), (2,))
+    joined = f"{text}\nlinks: [{{from: L4:0, to: T4:1, bandwidth: 1Gbit}}]"
+    assert islands(devices_of(write(tmp_path, joined))) == ((0, 1, 2),)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "should be names and values"),
+        ("machines: []", "a list of at least one"),
+        ("machines: [{devices: []}]", r"machines\[1\].devices should be a list"),
+        ("machines: [{devices: [{kind: t4, count: 0}]}]", "count is 0"),
+        ("machines: [{devices: [{kind: t4, count: 2.5}]}]", "count is 2.5"),
+        ("machines: [{devices: [{kind: t4, memory: -4GB}]}]", "memory is -4GB"),
+        ("machines: [{devices: [{kind: t4, memory: .nan}]}]", "memory is nan"),
+        ("machines: [{devices: [{kind: t4, memory: true}]}]", "memory is True"),
+        ("machines: [{devices: [{kind: t4, price: -1}]}]", "price is -1"),
+        ("machines: [{devices: [{kind: t4, memmory: 4GB}]}]", 'no "memmory" here .did you mean memory'),
+        (
+            "machines: [{devices: [{kind: t44}]}]",
+            "catalog has no t44 .did you mean T4.*needs memory and peak",
+        ),
+        ("machines: [{devices: [{count: 2}]}]", "kind is missing"),
+        ("machines: [{devices: [{kind: t4, peak: {fp12: 1}}]}]", 'no "fp12" here'),
+        ("machines: [{devices: [{kind: t4, peak: {}}]}]", "peak is empty"),
+        ("machines: [{devices: [{kind: t4, cores: 4}]}]", "cores is for kind: cpu"),
+        ("machines: [{devices: [{kind: t4, name: a}, {kind: t4, name: a}]}]", "two devices are called a"),
+        ("machines: [{devices: [{kind: t4, name: a, count: 2}]}]", "cannot share the name a"),
+        ("machines: [{latency: 5us, devices: [{kind: t4}]}]", "needs a bandwidth beside it"),
+        ("network: quick\nmachines: [{devices: [{kind: t4}]}]", "not a bandwidth"),
+        (
+            "machines: [{devices: [{kind: t4}]}]\nlinks: [{from: T4:0, to: T4:7, bandwidth: 1Gbit}]",
+            "no device",
+        ),
+        ("machines: [{devices: [{kind: t4}]}]\nlinks: [{from: T4:0, to: T4:0, bandwidth: 1Gbit}]", "itself"),
+        (
+            "machines: [{devices: [{kind: t4, count: 2}]}]\nlinks: [{from: T4:0, to: T4:1}]",
+            "bandwidth is miss",
+        ),
+        ("machines: [", "cannot be read as YAML"),
+    ],
+)
+def test_nonsense_is_refused_with_its_place(tmp_path: Path, text: str, sentence: str) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(TrimtabError, match=sentence) as refused:
+        devices_of(path)
+    assert "fleet.yaml" in str(refused.value) or "network" in str(refused.value)
+    assert "\n" not in str(refused.value)
