@@ -1,0 +1,82 @@
+"""A graph partitioner that knows of weights and of what is cut, but of no direction: METIS."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from trimtab.core import MissingDependencyError
+from trimtab.partition.devices import Devices
+from trimtab.partition.graph import Floats, Graph, Ints
+from trimtab.partition.plan import Recipe
+
+_UNITS = 1_000_000  # of the sum of all weights: METIS counts in whole numbers
+_UNEVEN = 30  # thousandths by which a part may be too large
+
+
+def metis(graph: Graph, devices: Devices, recipe: Recipe) -> Iterator[Ints]:
+    """Parts by speed, by memory and by both; each as METIS cuts, and repaired so that nothing flows back.
+
+    Nodes weigh what they compute or hold, edges the bytes they carry. The part of device d is as large as its
+    share of all speed or memory.
+    """
+    if len(devices) == 1:
+        yield np.zeros(len(graph), dtype=np.int64)
+        return
+    speed = np.array([max(device.peak.values(), default=0.0) for device in devices.devices])
+    by_work = graph.flop / max(float(graph.flop.sum()), 1.0)
+    by_memory = _held(graph) / max(float(_held(graph).sum()), 1.0)
+    for node_share, device_share in (
+        (by_work, speed / speed.sum()),
+        (by_memory, devices.memory / devices.memory.sum()),
+        ((by_work + by_memory) / 2, (speed / speed.sum() + devices.memory / devices.memory.sum()) / 2),
+    ):
+        part = _parts(graph, node_share, device_share)
+        yield part
+        yield _flowing_on(graph, part)
+
+
+def _held(graph: Graph) -> Floats:
+    """Bytes that a node holds with its weights and one sample."""
+    return 4.0 * graph.parameters + graph.buffers + graph.saved
+
+
+def _parts(graph: Graph, node_share: Floats, device_share: Floats) -> Ints:
+    try:
+        import pymetis
+    except ImportError as error:
+        raise MissingDependencyError("a cut by METIS needs pymetis: pip install 'trimtab[rivals]'") from error
+    starts, neighbours, bytes_between = _neighbours(graph)
+    found = pymetis.part_graph(
+        len(device_share),
+        pymetis.CSRAdjacency(adj_starts=starts.tolist(), adjacent=neighbours.tolist()),
+        vweights=(np.round(node_share * _UNITS).astype(np.int64)).tolist(),
+        eweights=bytes_between.tolist(),
+        tpwgts=(device_share / device_share.sum()).tolist(),
+        options=pymetis.Options(seed=0, ufactor=_UNEVEN),
+    )
+    return np.array(found.vertex_part, dtype=np.int64)
+
+
+def _neighbours(graph: Graph) -> tuple[Ints, Ints, Ints]:
+    """Who is beside whom, both ways, as METIS wants it, with bytes as whole numbers of at least one."""
+    sources, targets, size = graph.edges
+    pairs, where = np.unique(np.stack((sources, targets)), axis=1, return_inverse=True)
+    carried = np.bincount(where.ravel(), weights=size, minlength=pairs.shape[1])
+    carried = np.maximum(1, np.round(carried / max(float(carried.sum()), 1.0) * _UNITS)).astype(np.int64)
+    one, other = np.concatenate((pairs, pairs[::-1]), axis=1)
+    order = np.argsort(one, kind="stable")
+    starts = np.concatenate(([0], np.cumsum(np.bincount(one, minlength=len(graph)))))
+    return starts, other[order], np.tile(carried, 2)[order]
+
+
+def _flowing_on(graph: Graph, part: Ints) -> Ints:
+    """Parts in the order of their mean place in the graph, every node in that of what it needs, or later."""
+    place = np.arange(len(graph))
+    order = np.array(sorted(set(part.tolist()), key=lambda each: float(place[part == each].mean())))
+    rank = np.empty(int(part.max()) + 1, dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    turn = rank[part]
+    sources, targets, _ = graph.edges
+    for use in np.argsort(targets, kind="stable"):
+        turn[targets[use]] = max(turn[targets[use]], turn[sources[use]])
+    return order[turn]
