@@ -4,33 +4,52 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from trimtab.partition.cost.assumptions import Assumptions
+    from trimtab.partition.cost.evaluate import evaluate, play
+    from trimtab.partition.cost.timeline import Slot
     from trimtab.partition.devices import Device, Devices
     from trimtab.partition.graph import Graph, Tie, in_order
+    from trimtab.partition.layout import Layout
     from trimtab.partition.machines import islands
     from trimtab.partition.plan import DeviceUse, Forecast, Plan, Recipe, Stage
+    from trimtab.partition.problem import Problem, problem_of
     from trimtab.partition.rivals import RIVALS
     from trimtab.partition.told_devices import ToldDevices, devices_of, devices_told
 
 __all__ = [
     "RIVALS",
+    "Assumptions",
     "Device",
     "DeviceUse",
     "Devices",
     "Forecast",
     "Graph",
+    "Layout",
     "Plan",
+    "Problem",
     "Recipe",
+    "Slot",
     "Stage",
     "Tie",
     "ToldDevices",
     "devices_of",
     "devices_told",
+    "evaluate",
     "in_order",
     "islands",
+    "play",
+    "problem_of",
 ]
 
 # Everything here needs NumPy, and some of it PyTorch; who only asks for help should not wait for either.
 _LAZY = {
+    "problem_of": "problem",
+    "Problem": "problem",
+    "Layout": "layout",
+    "Slot": "cost.timeline",
+    "play": "cost.evaluate",
+    "evaluate": "cost.evaluate",
+    "Assumptions": "cost.assumptions",
     "RIVALS": "rivals",
     "Device": "devices",
     "DeviceUse": "plan",

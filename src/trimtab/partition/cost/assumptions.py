@@ -1,0 +1,25 @@
+"""What nobody measured for the model at hand, each with its reason."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Assumptions:
+    """Ratios unless said otherwise."""
+
+    link_efficiency: float = 0.75
+    """Share of a link's bandwidth that large messages get."""
+    overlap: float = 0.45
+    """Share of an operation's time behind which collectives about its weights hide."""
+    exposed: float = 0.1
+    """Share of such a collective that never hides."""
+    results_alive: float = 2.0
+    """Largest results of a stage that are alive at once beside what is kept: it, and its gradient."""
+    correction: tuple[tuple[str, float, float], ...] = ()
+    """What runs showed, by kind of device: forward and backward times relative to the formulas."""
+    overlapped: bool = True
+    """Whether a stage computes while it sends and receives; otherwise it waits for what it receives."""
+
+    def corrected(self, kind: str) -> tuple[float, float]:
+        """Factors on forward and backward times of a kind of device."""
+        return next(((ahead, back) for name, ahead, back in self.correction if name == kind), (1.0, 1.0))

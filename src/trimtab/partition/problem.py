@@ -1,0 +1,261 @@
+"""A cut to be chosen, as columns: what every node costs on every row of devices, and what a cut then takes.
+
+For stages s = 1..S, each with its nodes and a row of devices (`Row`):
+
+    load_s     = forward_s + backward_s              seconds per micro-batch
+    hand_s     = latency + bytes over boundary s / bandwidth, nothing where nothing crosses
+    Lat        = sum of load_s + 2 × sum of hand_s   one micro-batch alone, there and back
+    step       = Lat + max over stages and boundaries of
+                     (M - 1) × load_s + once_s,  (M - 1) × hand_s
+
+with M micro-batches and `once` what a step does once: update the weights, add up gradients over replicas. In
+inference, nothing comes back: Lat has 1 × the sum of hand_s. Where sending and computing do not overlap,
+load_s holds 2 × hand_(s-1) as well. A boundary carries every tensor made before it and needed after it, once.
+
+    memory_s   = resident_s + in flight × (kept_s + received_s + sent_s) + alive × largest tensor_s + base
+
+or with recomputation, in flight × received_s + kept_s + sent_s in the middle. Stages of one row add up (of
+their largest tensors, the largest counts).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trimtab.partition.cost.assumptions import Assumptions
+from trimtab.partition.cost.node_times import NodeTimes
+from trimtab.partition.cost.rows import WEIGHT_BYTES, links, row_times
+from trimtab.partition.devices import Device, Devices
+from trimtab.partition.graph import Floats, Graph, Ints
+from trimtab.partition.layout import Layout, Row
+from trimtab.partition.plan import STATE_NUMBERS, Recipe
+from trimtab.predict import USABLE_DEVICE_MEMORY, USABLE_HOST_MEMORY
+
+_BASE_MEMORY = 70e6  # workspaces of the libraries, as fitted on an H200
+_HALF_SAVED = {"conv": 0.47}  # what autocast keeps relative to fp32, as fitted there: casts, but not all
+_OTHER_HALF_SAVED = 0.72
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Problem:
+    """Columns over rows and nodes; seconds per micro-batch, bytes of a device. See the module's formulas.
+
+    `forward`, `backward` and `once` have a line per row; `resident` (weights, gradients, optimizer state) and
+    `kept` are of one device of a row; `tensor_bytes` are what one replica hands on. `hand_latency` and
+    `hand_rate` (B/s, zero where there is no link) are between rows.
+    """
+
+    graph: Graph
+    layout: Layout
+    rows: tuple[Row, ...]
+    training: bool
+    overlapped: bool
+    forward: Floats
+    backward: Floats
+    once: Floats
+    row_once: Floats
+    resident: Floats
+    kept: Floats
+    tensor_bytes: Floats
+    hand_latency: Floats
+    hand_rate: Floats
+    capacity: Floats
+    base: float
+    alive: float
+
+    @property
+    def trips(self) -> float:
+        """How often a boundary is crossed per micro-batch: there, and back in training."""
+        return 2.0 if self.training else 1.0
+
+    def hand_seconds(self, row: int, to: int, crossing: Floats | float) -> Floats:
+        """Seconds of handing `crossing` bytes from one row to another."""
+        there = np.asarray(crossing, dtype=float)
+        rate = self.hand_rate[row, to]
+        if rate <= 0.0:
+            return np.where(there > 0.0, np.inf, 0.0)
+        return np.where(there > 0.0, self.hand_latency[row, to] + there / rate, 0.0)
+
+    def crossing(self, stage_of: Ints, stages: int) -> Floats:
+        """Bytes over each of the boundaries between stages."""
+        first = stage_of[self.graph.producer]
+        last = first.copy()
+        np.maximum.at(last, self.graph.used, stage_of[self.graph.user])
+        change = np.zeros(stages + 1)
+        np.add.at(change, first, self.tensor_bytes)
+        np.add.at(change, last, -self.tensor_bytes)
+        over = np.cumsum(change)[: stages - 1]
+        return np.where(over < 0.5, 0.0, over)
+
+    def cost(self, stage_of: Ints, row_of: Sequence[int]) -> "Cost":
+        """What a cut takes: `stage_of` of every node, and the row of every stage."""
+        stages, rows = len(row_of), np.asarray(row_of, dtype=np.int64)
+        nodes, on = np.arange(len(self.graph)), rows[stage_of]
+        forward = _summed(stage_of, self.forward[on, nodes], stages)
+        backward = _summed(stage_of, self.backward[on, nodes], stages)
+        once = _summed(stage_of, self.once[on, nodes], stages) + self.row_once[rows]
+        crossing = self.crossing(stage_of, stages)
+        hand = np.array(
+            [float(self.hand_seconds(rows[s], rows[s + 1], crossing[s])) for s in range(stages - 1)]
+        )
+        memory = self._memory(stage_of, stages, crossing)
+        return Cost(self, rows, forward, backward, once, hand, crossing, memory)
+
+    def seconds(self, stage_of: Ints, row_of: Sequence[int]) -> float:
+        """Seconds of a step, infinite where it does not fit or a link is missing."""
+        cost = self.cost(stage_of, row_of)
+        return cost.seconds if cost.short <= 0.0 else np.inf
+
+    def _memory(self, stage_of: Ints, stages: int, crossing: Floats) -> "StageMemory":
+        layout = self.layout
+        received = np.concatenate([[0.0], crossing])
+        sent = np.concatenate([crossing, [0.0]])
+        kept = _summed(stage_of, self.kept, stages)
+        largest = np.zeros(stages)
+        np.maximum.at(largest, stage_of[self.graph.producer], self.tensor_bytes)
+        flight = np.array([layout.in_flight(stages - s) for s in range(stages)])
+        if not self.training:
+            held = received + sent
+        elif layout.recompute:
+            held = flight * received + kept + sent
+        else:
+            held = flight * (kept + received + sent)
+        return StageMemory(self._resident(stage_of, stages), held, self.alive * largest)
+
+    def _resident(self, stage_of: Ints, stages: int) -> Floats:
+        """Weights and what belongs to them, a weight that is used twice in a stage counted once."""
+        resident = _summed(stage_of, self.resident, stages)
+        per_weight = self.resident.sum() / max(float(self.graph.parameters.sum()), 1.0)
+        for tie in self.graph.ties:
+            for stage, count in zip(*np.unique(stage_of[list(tie.nodes)], return_counts=True), strict=True):
+                resident[stage] -= (count - 1) * tie.parameters * per_weight
+        return resident
+
+
+def _summed(where: Ints, column: Floats, count: int) -> Floats:
+    """The column's values added up by where they belong."""
+    return np.bincount(where, column, count).astype(np.float64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StageMemory:
+    """Bytes per stage on one of its devices: what stays, what is in flight, what is alive for a moment."""
+
+    resident: Floats
+    held: Floats
+    passing: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cost:
+    """Columns over stages of one cut."""
+
+    problem: Problem
+    rows: NDArray[np.int64]
+    forward: Floats
+    backward: Floats
+    once: Floats
+    hand: Floats
+    crossing: Floats
+    memory: StageMemory
+
+    @property
+    def load(self) -> Floats:
+        """Seconds per micro-batch and stage."""
+        load = self.forward + self.backward
+        if not self.problem.overlapped:
+            load[1:] += self.problem.trips * self.hand
+        return load
+
+    @property
+    def latency(self) -> float:
+        """One micro-batch alone."""
+        return float(np.sum(self.forward + self.backward) + self.problem.trips * np.sum(self.hand))
+
+    @property
+    def row_loads(self) -> Floats:
+        """Seconds beside the first micro-batch of every stage, those on the same row added up."""
+        more = self.problem.layout.microbatches - 1
+        each = more * self.load + self.once
+        return _summed(self.rows, each, len(self.problem.rows))[self.rows]
+
+    @property
+    def seconds(self) -> float:
+        """Of a step."""
+        more = self.problem.layout.microbatches - 1
+        slowest = max(float(self.row_loads.max()), more * float(self.hand.max(initial=0.0)))
+        return self.latency + slowest
+
+    @property
+    def row_memory(self) -> Floats:
+        """Bytes of every stage's row, its other stages included."""
+        passing = np.zeros(len(self.problem.rows))
+        np.maximum.at(passing, self.rows, self.memory.passing)
+        staying = _summed(self.rows, self.memory.resident + self.memory.held, len(passing))
+        return (staying + passing + self.problem.base)[self.rows]
+
+    @property
+    def short(self) -> float:
+        """Bytes missing on the worst device; at most zero where all fits."""
+        return float((self.row_memory - self.problem.capacity[self.rows]).max())
+
+
+def problem_of(
+    graph: Graph,
+    devices: Devices,
+    recipe: Recipe,
+    layout: Layout,
+    rows: tuple[Row, ...],
+    assume: Assumptions | None = None,
+    times: NodeTimes | None = None,
+) -> Problem:
+    """The columns for a graph on rows of devices."""
+    assume = assume or Assumptions()
+    times = times or NodeTimes(graph, recipe, assume)
+    half = recipe.precision in ("bf16", "fp16")
+    largest_share = max(layout.shares)
+    forward, backward, once, row_once = row_times(graph, devices, recipe, layout, rows, assume, times)
+    part = 1.0 - graph.split + graph.split / layout.tensor
+    saved = np.array([_HALF_SAVED.get(kind, _OTHER_HALF_SAVED) if half else 1.0 for kind in graph.kinds])
+    scale = 4.0 / graph.element
+    hand_latency, hand_rate = links(devices, rows, assume)
+    return Problem(
+        graph=graph,
+        layout=layout,
+        rows=rows,
+        training=recipe.training,
+        overlapped=assume.overlapped,
+        forward=forward,
+        backward=backward,
+        once=once,
+        row_once=row_once,
+        resident=_resident_bytes(graph, recipe, layout) * part + graph.buffers,
+        kept=graph.saved * part * saved * scale * largest_share if recipe.training else np.zeros(len(graph)),
+        tensor_bytes=graph.size * scale * largest_share * (0.5 if half else 1.0),
+        hand_latency=hand_latency,
+        hand_rate=hand_rate,
+        capacity=np.array([min(usable_memory(devices[d]) for rank in row for d in rank) for row in rows]),
+        base=_BASE_MEMORY,
+        alive=assume.results_alive,
+    )
+
+
+def usable_memory(device: Device) -> float:
+    """Bytes of a device that a plan may use; drivers and fragmentation take the rest."""
+    return device.memory * (USABLE_HOST_MEMORY if device.cores else USABLE_DEVICE_MEMORY)
+
+
+def bytes_per_weight(recipe: Recipe, layout: Layout) -> tuple[float, float, float]:
+    """Bytes of a weight itself, of its gradient and of the optimizer's state, on one device of a replica."""
+    if not recipe.training:
+        return WEIGHT_BYTES, 0.0, 0.0
+    state = WEIGHT_BYTES * STATE_NUMBERS[recipe.optimizer]
+    whole = 1.0 / layout.replicas if layout.sharding == "full" else 1.0
+    of_state = 1.0 if layout.sharding == "none" else 1.0 / layout.replicas
+    return WEIGHT_BYTES * whole, WEIGHT_BYTES * whole, state * of_state
+
+
+def _resident_bytes(graph: Graph, recipe: Recipe, layout: Layout) -> Floats:
+    return graph.parameters * sum(bytes_per_weight(recipe, layout))
