@@ -14,6 +14,7 @@ from trimtab.cli.collect import collect_app
 from trimtab.cli.decisions import decisions, outcome
 from trimtab.cli.jobs import cancel, jobs, logs, queue
 from trimtab.cli.models import models_app
+from trimtab.cli.pipeline import pipeline
 from trimtab.cli.predict import predict
 from trimtab.cli.profile import profile
 from trimtab.cli.recommend import recommend
@@ -53,6 +54,7 @@ app.command(
 )(profile)
 app.command()(recommend)
 app.command()(predict)
+app.command()(pipeline)
 app.command()(decisions)
 app.command()(outcome)
 app.command()(submit)

@@ -2,6 +2,7 @@
 
 from trimtab.engines.engine import ENGINES, engine
 from trimtab.engines.jobfiles import job_file, targets
+from trimtab.engines.jobfiles.kubernetes import DEVICE_RESOURCES
 from trimtab.engines.kubernetes import KubernetesEngine
 from trimtab.engines.kubernetes_api import KubernetesError, called, core_api
 from trimtab.engines.kubernetes_watch import ObjectWatch
@@ -11,6 +12,7 @@ from trimtab.engines.ray import RayEngine
 from trimtab.engines.slurm import SlurmEngine
 
 __all__ = [
+    "DEVICE_RESOURCES",
     "ENGINES",
     "KubernetesEngine",
     "KubernetesError",

@@ -1,0 +1,413 @@
+"""`trimtab pipeline`: what each stage of a machine-learning pipeline should ask for."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from trimtab.cli.warning import warn
+
+if TYPE_CHECKING:
+    from trimtab.core import Profile
+    from trimtab.partition.workflow import Pipeline, Reserved, Sized, StageProgress
+
+_RUN, _SIZE, _OUTPUT = "Running the stages", "How they are sized", "What to print and write"
+
+
+def pipeline(
+    path: Annotated[
+        Path,
+        typer.Argument(
+            metavar="PIPELINE.yaml",
+            help="Stages in YAML, or a compiled Kubeflow pipeline.",
+            show_default=False,
+        ),
+    ],
+    run: Annotated[
+        bool,
+        typer.Option(
+            "--run/--no-run",
+            help="Run stages that have no profile yet on this machine, or say which lack one.",
+            rich_help_panel=_RUN,
+        ),
+    ] = True,
+    again: Annotated[
+        bool,
+        typer.Option(
+            "--again", help="Run all stages anew, also those profiled before.", rich_help_panel=_RUN
+        ),
+    ] = False,
+    given: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--profile",
+            metavar="STAGE=FILE",
+            help="A stage's profile, as `trimtab profile -o FILE` made it elsewhere (repeat).",
+            rich_help_panel=_RUN,
+        ),
+    ] = None,
+    parameters: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--parameter",
+            metavar="NAME=VALUE",
+            help="A parameter of a Kubeflow pipeline (repeat).",
+            rich_help_panel=_RUN,
+        ),
+    ] = None,
+    work: Annotated[
+        Path | None,
+        typer.Option(
+            "--work",
+            metavar="FOLDER",
+            help="Where profiles, logs and files between stages are kept; in Trimtab's home otherwise.",
+            show_default=False,
+            rich_help_panel=_RUN,
+        ),
+    ] = None,
+    window: Annotated[
+        str, typer.Option("--for", help="How long one stage may take.", rich_help_panel=_RUN)
+    ] = "1h",
+    every: Annotated[
+        str, typer.Option("--every", help="How often a stage is looked at.", rich_help_panel=_RUN)
+    ] = "100ms",
+    headroom: Annotated[
+        float,
+        typer.Option(help="CPU on top of what was enough for 95 % of the time.", rich_help_panel=_SIZE),
+    ] = 0.15,
+    margin: Annotated[float, typer.Option(help="Memory on top of the peak.", rich_help_panel=_SIZE)] = 0.25,
+    accelerators: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--accelerator",
+            metavar="STAGE=KIND:N",
+            help="Ask for accelerators: train=T4:1; train=none asks for none any more (repeat).",
+            rich_help_panel=_SIZE,
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="SIZED.yaml",
+            help="Write the same file with the new requests.",
+            show_default=False,
+            rich_help_panel=_OUTPUT,
+        ),
+    ] = None,
+    in_place: Annotated[
+        bool,
+        typer.Option("--in-place", help="Write them into PIPELINE.yaml itself.", rich_help_panel=_OUTPUT),
+    ] = False,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            "--html",
+            metavar="FILE",
+            help="Write a page with charts of CPU and memory over time.",
+            show_default=False,
+            rich_help_panel=_OUTPUT,
+        ),
+    ] = None,
+    as_json: Annotated[
+        bool,
+        typer.Option("--json", help="Print JSON: seconds, cores, bytes.", rich_help_panel=_OUTPUT),
+    ] = False,
+) -> None:
+    """Give each stage of a pipeline the CPU, memory and accelerators it needs, from a run of each.
+
+    `trimtab pipeline pipeline.yaml -o sized.yaml --html report.html`
+
+    Stages run here one after the other, each watched by itself. Their profiles are kept: the next call runs
+    only what changed, and after Ctrl-C it goes on where it stopped. The file is our own YAML
+
+        stages:
+          - {name: load, command: python load.py, outputs: [raw.npz]}
+          - {name: train, command: python train.py, inputs: [raw.npz], resources: {cpu: 4, memory: 16Gi}}
+
+    or a compiled Kubeflow pipeline: version 2 (`root`, `deploymentSpec`) or 1 (an Argo Workflow). Stages
+    whose image holds programs that are not here need `--profile`. Only resources change in what is written.
+    """
+    from trimtab.core.units import parse_duration
+    from trimtab.kernel import check_writable
+    from trimtab.partition.workflow import Rule, RunSettings, read_pipeline, size, work_folder
+
+    rule = Rule(headroom, margin)
+    settings = RunSettings(
+        _at_least(parse_duration(window), 0.1, "--for"),
+        _at_least(parse_duration(every), 0.05, "--every"),
+        again,
+        run,
+    )
+    target = _target(path, output, in_place)
+    folder = (work or work_folder(path)).resolve()
+    told = read_pipeline(path, folder, _pairs(parameters, "--parameter", "NAME=VALUE"))
+    wanted = _wanted(told, accelerators)
+    for file in (target, html, folder / "profiles" / "x"):
+        if file is not None:
+            check_writable(file)
+    profiles = _profiles(told, folder, given, settings)
+    sized = size(told, profiles, wanted, rule)
+    written = _write(told, sized, target, html)
+    decisions = _record(told, sized)
+    reserved = _reserved(sized)
+    if as_json:
+        print(json.dumps(_as_json(told, sized, decisions, reserved)))
+        for line in written:
+            typer.echo(line, err=True)
+    else:
+        _print(told, sized, decisions, reserved, written)
+
+
+def _at_least(seconds: float, least: float, option: str) -> float:
+    from trimtab.core import BadInputError
+    from trimtab.core.units import format_duration
+
+    if seconds < least:
+        raise BadInputError(f"{option} is too short; {format_duration(least)} is the least")
+    return seconds
+
+
+def _target(path: Path, output: Path | None, in_place: bool) -> Path | None:
+    from trimtab.core import BadInputError
+
+    if in_place and output is not None:
+        raise BadInputError("-o and --in-place name two places to write to; give one of them")
+    if output is not None and output.exists() and path.exists() and output.samefile(path):
+        raise BadInputError(f"{output} is the pipeline itself; --in-place writes into it")
+    return path if in_place else output
+
+
+def _pairs(told: list[str] | None, option: str, form: str) -> dict[str, str]:
+    from trimtab.core import BadInputError
+
+    pairs = {}
+    for text in told or ():
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise BadInputError(f'{option} is "{text}"; write it like {option} {form}')
+        pairs[name] = value
+    return pairs
+
+
+def _wanted(told: "Pipeline", accelerators: list[str] | None) -> dict[str, tuple[str, int]]:
+    from trimtab.catalog import accelerator
+    from trimtab.partition.workflow import parse_accelerators
+
+    wanted = {}
+    for name, text in _pairs(accelerators, "--accelerator", "train=T4:1").items():
+        told.stage(name)
+        kind, count = parse_accelerators("--accelerator", text)
+        wanted[name] = (accelerator(kind).name if count else "", count)
+    return wanted
+
+
+def _profiles(told: "Pipeline", folder: Path, given: list[str] | None, settings: Any) -> "dict[str, Profile]":
+    from trimtab.observe import load_profile
+    from trimtab.partition.workflow import InterruptedRunError, profile_stages
+
+    files = _pairs(given, "--profile", "train=profile.json")
+    for name in files:
+        told.stage(name)
+    loaded = {name: load_profile(Path(file)) for name, file in files.items()}
+    try:
+        with _bar() as tell:
+            profiles, made = profile_stages(told, folder, loaded, settings, tell)
+    except InterruptedRunError as end:
+        kept = f"kept: {', '.join(end.done)}; " if end.done else ""
+        warn(f"interrupted while {end.stage} ran; {kept}the same command goes on from there")
+        raise typer.Exit(128 + end.number) from None
+    _store([profiles[name] for name in made])
+    return profiles
+
+
+def _store(profiles: "Sequence[Profile]") -> None:
+    """Keep them in the store too, where `trimtab recommend` finds them; a store that fails costs a note."""
+    from trimtab.core import TrimtabError
+    from trimtab.store import open_store
+
+    if not profiles:
+        return
+    try:
+        with open_store() as store:
+            for each in profiles:
+                store.profiles.save(each)
+    except TrimtabError as error:
+        warn(f"the profiles are not kept in the store: {error}")
+
+
+@contextmanager
+def _bar() -> "Iterator[Callable[[StageProgress], None]]":
+    """A line on standard error, where that is a terminal: which stage runs, for how long, with what."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    from trimtab.core.units import format_bytes, format_duration
+
+    console = Console(stderr=True)
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}", markup=False))
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("starting", total=None)
+
+        def tell(progress: "StageProgress") -> None:
+            seen = progress.seen
+            use = (
+                f" {format_duration(seen.elapsed)}, {seen.cpu:.1f} cores, {format_bytes(seen.memory)}"
+                if seen is not None
+                else ""
+            )
+            bar.update(
+                task,
+                total=progress.stages,
+                completed=progress.number - 1,
+                description=f"{progress.stage}{use}",
+            )
+
+        yield tell
+
+
+def _write(told: "Pipeline", sized: "Sequence[Sized]", target: Path | None, html: Path | None) -> list[str]:
+    """Write what was asked for; what to tell the user about it."""
+    from trimtab.kernel import write_whole
+    from trimtab.partition.workflow import pipeline_report, write_requests
+
+    written = []
+    if target is not None:
+        text, comments = write_requests(told, {each.stage.name: each.request for each in sized})
+        write_whole(target, text)
+        written.append(f"pipeline: {target.resolve()}")
+        if not comments and "#" in told.text:
+            warn(f"{told.path} uses aliases around its resources, so {target} was written without comments")
+    if html is not None:
+        write_whole(html, pipeline_report(told.name, sized, _reserved(sized)))
+        written.append(f"report: {html.resolve()}")
+    return written
+
+
+def _record(told: "Pipeline", sized: "Sequence[Sized]") -> dict[str, str]:
+    """A decision for every stage; their ids."""
+    from trimtab.partition.workflow import stage_decision
+    from trimtab.store import open_store
+
+    made = {each.stage.name: stage_decision(told.name, each) for each in sized}
+    with open_store() as store:
+        for decision in made.values():
+            store.ledger.record(decision)
+    return {name: decision.id for name, decision in made.items()}
+
+
+def _reserved(sized: "Sequence[Sized]") -> "dict[str, Reserved]":
+    from trimtab.partition.workflow import reserved_alike, reserved_before, reserved_each
+
+    before = reserved_before(sized)
+    asked = {"as the file asked": before} if before is not None else {}
+    return {**asked, "one size for all": reserved_alike(sized), "each its own": reserved_each(sized)}
+
+
+def _as_json(
+    told: "Pipeline",
+    sized: "Sequence[Sized]",
+    decisions: Mapping[str, str],
+    reserved: "Mapping[str, Reserved]",
+) -> dict[str, Any]:
+    from trimtab.core import to_plain
+
+    return {
+        "pipeline": told.name,
+        "format": told.format,
+        "stages": [
+            {
+                "stage": each.stage.name,
+                "decision": decisions[each.stage.name],
+                "use": to_plain(each.use),
+                "asked": to_plain(each.stage.asked),
+                "request": to_plain(each.request),
+                "memory": to_plain(each.memory),
+                "time": to_plain(each.time),
+                "profile": each.profile.id,
+                "reason": each.reason,
+            }
+            for each in sized
+        ],
+        "reserved": {name.replace(" ", "_"): to_plain(each) for name, each in reserved.items()},
+    }
+
+
+def _print(
+    told: "Pipeline",
+    sized: "Sequence[Sized]",
+    decisions: Mapping[str, str],
+    reserved: "Mapping[str, Reserved]",
+    written: Sequence[str],
+) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from trimtab.core.units import format_bytes, format_duration
+
+    console = Console(highlight=False)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("stage", overflow="fold", min_width=8)
+    for name in ("time", "CPU peak", "mean", "memory peak"):
+        table.add_column(name, justify="right", no_wrap=True)
+    devices = any(each.stage.asked.accelerators or each.request.accelerators for each in sized)
+    for name in ("CPU request", "memory request", "accelerators")[: 2 + devices]:
+        table.add_column(name, no_wrap=name != "accelerators")
+    for each in sized:
+        use = each.use
+        table.add_row(
+            each.stage.name,
+            format_duration(use.seconds),
+            f"{use.cpu_peak:.2f}",
+            f"{use.cpu_mean:.2f}",
+            format_bytes(use.memory_peak),
+            *_before_and_after(each)[: 2 + devices],
+        )
+    console.print(f"{told.name}: {len(sized)} stages ({told.format})", markup=False)
+    console.print(table)
+    for each in sized:
+        decision = f"(decision {decisions[each.stage.name]})"
+        console.print(
+            f"{each.stage.name}: {each.reason} {decision}", markup=False, style="dim", soft_wrap=True
+        )
+    _print_reserved(console, reserved)
+    for line in written:
+        console.print(line, markup=False, soft_wrap=True)
+    if not written:
+        console.print("Next: the same with -o SIZED.yaml writes these requests into the file.", markup=False)
+
+
+def _before_and_after(each: "Sized") -> tuple[str, str, str]:
+    from trimtab.partition.workflow import format_cpu, format_memory
+
+    asked, request = each.stage.asked, each.request
+    before = "none" if asked.cpu is None else format_cpu(asked.cpu)
+    memory = "none" if asked.memory is None else format_memory(asked.memory)
+    had = f"{asked.accelerators} × {asked.accelerator}" if asked.accelerators else "none"
+    if request.accelerators is None:
+        devices = had
+    else:
+        devices = f"{had} → " + (
+            f"{request.accelerators} × {request.accelerator}" if request.accelerators else "none"
+        )
+    return (
+        f"{before} → {format_cpu(request.cpu)}",
+        f"{memory} → {format_memory(request.memory)}",
+        devices,
+    )
+
+
+def _print_reserved(console: Any, reserved: "Mapping[str, Reserved]") -> None:
+    from trimtab.core.units import GIB
+
+    own = reserved["each its own"]
+    for name, each in reserved.items():
+        line = f"reserved, {name}: {each.core_seconds:,.1f} core·s, {each.byte_seconds / GIB:,.1f} GiB·s"
+        if each is not own and each.core_seconds and each.byte_seconds:
+            cpu, memory = own.core_seconds / each.core_seconds, own.byte_seconds / each.byte_seconds
+            line += f" (each its own takes {cpu:.0%} of the CPU and {memory:.0%} of the memory of it)"
+        console.print(line, markup=False, soft_wrap=True)

@@ -1,0 +1,58 @@
+"""Kubernetes quantities: "500m" of a core, "512Mi" of memory; and the steps requests are rounded to."""
+
+import math
+import re
+from typing import Any
+
+from trimtab.core import BadInputError, one_line
+
+_SCALES = {
+    "": 1.0,
+    "m": 1e-3,
+    **{letter: 1000.0**power for power, letter in enumerate("kMGTPE", 1)},
+    **{f"{letter}i": 1024.0**power for power, letter in enumerate("KMGTPE", 1)},
+}
+_QUANTITY = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(?:[eE]([+-]?\d{1,3}))?([a-zA-Z]*)")
+_MEBIBYTE = 2**20
+
+LEAST_CPU = 0.05
+LEAST_MEMORY = 64.0 * _MEBIBYTE
+
+
+def parse_quantity(where: str, told: Any) -> float | None:
+    """Cores or bytes; None where nothing is told, or only a placeholder that the cluster fills in."""
+    if told is None or (isinstance(told, str) and ("{{" in told or not told.strip())):
+        return None
+    text = str(told).strip() if isinstance(told, str | int | float) and not isinstance(told, bool) else ""
+    found = _QUANTITY.fullmatch(text)
+    scale = _SCALES.get(found[3]) if found else None
+    amount = float(f"{found[1]}e{found[2] or 0}") * scale if found and scale is not None else math.inf
+    if not math.isfinite(amount):
+        raise BadInputError(f"{where} is {one_line(told):.40}; it should be a quantity such as 500m or 512Mi")
+    return amount
+
+
+def format_cpu(cores: float) -> str:
+    """Whole cores as they are, others in thousandths: "2", "350m"."""
+    thousandths = math.ceil(round(cores * 1000, 6))
+    return str(thousandths // 1000) if thousandths % 1000 == 0 else f"{thousandths}m"
+
+
+def format_memory(count: float) -> str:
+    """Whole GiB as such, others in MiB: "2Gi", "384Mi"."""
+    mebibytes = math.ceil(count / _MEBIBYTE)
+    return f"{mebibytes // 1024}Gi" if mebibytes and mebibytes % 1024 == 0 else f"{mebibytes}Mi"
+
+
+def round_up_cpu(cores: float) -> float:
+    """To a twentieth of a core below one, a tenth below four, a half above."""
+    step = 0.05 if cores <= 1 else 0.1 if cores <= 4 else 0.5
+    return max(LEAST_CPU, round(math.ceil(round(cores / step, 9)) * step, 3))
+
+
+def round_up_memory(count: float) -> float:
+    """To an eighth of the power of two below it, so at most an eighth too much; at least 64 MiB."""
+    if count <= LEAST_MEMORY:
+        return LEAST_MEMORY
+    step = 2.0 ** (math.floor(math.log2(count)) - 3)
+    return math.ceil(count / step) * step
