@@ -1,0 +1,98 @@
+"""Small graphs that look like models, and plans for them."""
+
+from collections.abc import Callable
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from trimtab.partition import Devices, Graph, Plan, Stage, Tie, devices_of
+
+MakeGraph = Callable[..., Graph]
+MakePlan = Callable[..., Plan]
+Drawn = Callable[[str, str], list[ElementTree.Element]]
+
+
+@pytest.fixture
+def make_graph() -> MakeGraph:
+    """A chain of blocks, each two products with a residual around them, between tied embeddings."""
+
+    def make(
+        blocks: int = 4, width: int = 256, tokens: int = 64, skip: bool = False, name: str = "tiny"
+    ) -> Graph:
+        names, paths, kinds, flop, parameters = ["x"], [""], ["input"], [0.0], [0.0]
+        uses: list[tuple[int, int]] = []
+
+        def add(node: str, path: str, kind: str, weights: float, *needs: int) -> int:
+            names.append(node)
+            paths.append(path)
+            kinds.append(kind)
+            parameters.append(weights)
+            flop.append(2.0 * weights * tokens if kind == "matmul" else 0.0)
+            uses.extend((need, len(names) - 1) for need in needs)
+            return len(names) - 1
+
+        last = add("wte", "net.wte", "embedding", 1000.0 * width, 0)
+        first = last
+        for block in range(blocks):
+            up = add(f"up_{block}", f"net.h.{block}.up", "matmul", 4.0 * width * width, last)
+            down = add(f"down_{block}", f"net.h.{block}.down", "matmul", 4.0 * width * width, up)
+            last = add(f"add_{block}", f"net.h.{block}", "elementwise", 0.0, last, down)
+        if skip:
+            last = add("join", "net.join", "elementwise", 0.0, first, last)
+        head = add("head", "net.head", "matmul", 1000.0 * width, last)
+        add("out", "", "output", 0.0, head)
+        count = len(names)
+        size = np.full(count - 1, 4.0 * tokens * width)
+        zero = np.zeros(count)
+        return Graph(
+            name="tiny",
+            names=tuple(names),
+            blocks=tuple(paths),
+            kinds=tuple(kinds),
+            calls=np.array([float(kind not in ("input", "output")) for kind in kinds]),
+            flop=np.array(flop),
+            traffic=np.array([8.0 * tokens * width * (kind not in ("input", "output")) for kind in kinds]),
+            parameters=np.array(parameters),
+            buffers=zero,
+            saved=np.array([4.0 * tokens * width * (kind == "matmul") for kind in kinds]),
+            split=zero,
+            reduced_forward=zero,
+            reduced_backward=zero,
+            producer=np.arange(count - 1, dtype=np.int64),
+            size=size,
+            used=np.array([source for source, _ in uses], dtype=np.int64),
+            user=np.array([target for _, target in uses], dtype=np.int64),
+            ties=(Tie((first, head), 1000.0 * width),),
+        )
+
+    return make
+
+
+@pytest.fixture
+def chain_plan() -> MakePlan:
+    """As many nodes for every device, in order."""
+
+    def make(graph: Graph, devices: Devices, microbatches: int = 4, share: int = 2) -> Plan:
+        parts = np.array_split(np.arange(len(graph)), len(devices))
+        stages = tuple(Stage(tuple(map(int, part)), ((d,),)) for d, part in enumerate(parts))
+        return Plan(stages, (share,), microbatches)
+
+    return make
+
+
+@pytest.fixture
+def drawn() -> Drawn:
+    """The rectangles of a class in a picture, which must be well formed."""
+
+    def find(picture: str, kind: str) -> list[ElementTree.Element]:
+        shapes = ElementTree.fromstring(picture).iter()
+        return [shape for shape in shapes if shape.tag.endswith("rect") and shape.get("class") == kind]
+
+    return find
+
+
+@pytest.fixture
+def four() -> Devices:
+    """Two fast devices and two slow ones."""
+    return devices_of("a100-40:2,t4:2", network="25Gbit")
