@@ -100,13 +100,11 @@ def _module_at(root: "nn.Module", path: str, block: Any) -> "nn.Module":
     module: nn.Module = root
     walked: list[str] = []
     for word in path.split(".") if path else []:
+        outermost = word.isdigit() and not any(each.isdigit() for each in walked)
         walked.append(word)
-        here = ".".join(walked)
         if word not in module._modules:
-            module.add_module(
-                word, block() if here == repeated_block(here) and word.isdigit() else nn.Module()
-            )
-        module = module._modules[word]
+            module.add_module(word, block() if outermost else nn.Module())
+        module = module.get_submodule(word)
     return module
 
 

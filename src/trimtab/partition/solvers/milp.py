@@ -1,0 +1,255 @@
+"""The best cut of a small graph, with proof: a mixed-integer program, by HiGHS.
+
+Stages k = 0..K-1 for K rows of devices, of which the last S are in use, so that how many micro-batches a
+stage holds is known. Binary: `before[i, k]`, node i is in stage k or earlier, and `runs[k, d]`, row d runs
+stage k. In between, and integral with them: `on[i, k, d]`, node i is in stage k, which row d runs;
+`crosses[t, k]`, tensor t passes the boundary after stage k; `joined[k, d, e]`, rows d and e are on both sides
+of it. The seconds are those of `problem.Problem`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import perf_counter
+
+import numpy as np
+
+from trimtab.partition.graph import Floats, Ints
+from trimtab.partition.problem import Problem
+from trimtab.partition.solvers.linear_program import LinearProgram, Terms
+
+_BYTES = 1e-9  # inside, in units that solvers like
+_SCALE = 100.0  # what the best row alone takes, inside
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Exact:
+    """The best cut found, None where none fits; no cut takes less than `bound` seconds.
+
+    `proven` where `seconds` is within the gap asked for of `bound`; `took` is the time to find it.
+    """
+
+    stage_of: Ints | None
+    row_of: tuple[int, ...]
+    seconds: float
+    bound: float
+    proven: bool
+    took: float
+
+
+def solve_exactly(problem: Problem, time_limit: float = 60.0, gap: float = 1e-4) -> Exact:
+    """The cut with the least seconds, each stage on a row of its own; rows may stay unused."""
+    begun = perf_counter()
+    program = CutProgram(problem)
+    found = program.program.solve(time_limit, gap)
+    took = perf_counter() - begun
+    bound = found.bound / program.unit
+    if found.values is None:
+        return Exact(None, (), np.inf, np.inf if found.proven else bound, found.proven, took)
+    stage_of, row_of = program.cut(found.values)
+    return Exact(stage_of, row_of, problem.seconds(stage_of, row_of), bound, found.proven, took)
+
+
+class CutProgram:
+    """The program of a problem, and how to read its answer; `unit` is what it calls a second."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.program = LinearProgram()
+        self.stages, self.nodes = len(problem.rows), len(problem.graph)
+        alone = (problem.forward + problem.backward).sum(axis=1).min()
+        self.unit = _SCALE / max(float(alone), 1e-12)
+        self._choices()
+        self._crossings()
+        self._hands()
+        self._seconds()
+        self._memory()
+
+    def cut(self, values: Floats) -> tuple[Ints, tuple[int, ...]]:
+        """The stage of every node, from 0, and the row of every stage."""
+        runs = values[self.runs] > 0.5
+        used = np.flatnonzero(runs.any(axis=1))
+        before = values[self.before] > 0.5
+        stage_of = self.stages - before.sum(axis=1) - int(used[0])
+        return stage_of.astype(np.int64), tuple(int(runs[k].argmax()) for k in used)
+
+    def _choices(self) -> None:
+        """Which node is in which stage on which row; nothing flows back, and no stage in use is empty."""
+        program, stages, nodes = self.program, self.stages, self.nodes
+        last = np.arange(stages) == stages - 1
+        self.before = program.columns((nodes, stages), lower=np.tile(last, (nodes, 1)), integer=True)
+        self.runs = program.columns((stages, stages), integer=True)
+        self.on = program.columns((nodes, stages, stages))
+        for i in range(nodes):
+            for k in range(stages):
+                program.equal(self._is_in(i, k) + [(c, -1.0) for c in self.on[i, k]], 0.0)
+                if k:
+                    program.at_most([(self.before[i, k - 1], 1.0), (self.before[i, k], -1.0)], 0.0)
+                for d in range(stages):
+                    program.at_most([(self.on[i, k, d], 1.0), (self.runs[k, d], -1.0)], 0.0)
+        sources, targets, _ = self.problem.graph.edges
+        for i, j in sorted({*zip(sources.tolist(), targets.tolist(), strict=True)}):
+            for k in range(stages - 1):
+                program.at_most([(self.before[j, k], 1.0), (self.before[i, k], -1.0)], 0.0)
+        for k in range(stages):
+            program.at_most(self._used(k), 1.0)
+            program.at_most([(c, 1.0) for c in self.runs[:, k]], 1.0)
+            program.at_least([t for i in range(nodes) for t in self._is_in(i, k)] + self._used(k, -1.0), 0.0)
+            if k:
+                program.at_most(self._used(k - 1) + self._used(k, -1.0), 0.0)
+        for one, other in _interchangeable(self.problem):
+            later = [(self.runs[k, other], -(k + 1.0)) for k in range(stages)]
+            program.at_most([(self.runs[k, one], k + 1.0) for k in range(stages)] + later, 0.0)
+
+    def _is_in(self, node: int, stage: int) -> Terms:
+        """One where the node is in the stage."""
+        terms = [(self.before[node, stage], 1.0)]
+        return [*terms, (self.before[node, stage - 1], -1.0)] if stage else terms
+
+    def _used(self, stage: int, times: float = 1.0) -> Terms:
+        return [(column, times) for column in self.runs[stage]]
+
+    def _crossings(self) -> None:
+        """What passes each boundary: made before it and needed after it, once."""
+        problem, program = self.problem, self.program
+        self.crosses = program.columns((len(problem.tensor_bytes), self.stages - 1))
+        for tensor, user in zip(problem.graph.used.tolist(), problem.graph.user.tolist(), strict=True):
+            made = problem.graph.producer[tensor]
+            for k in range(self.stages - 1):
+                terms = [(self.crosses[tensor, k], 1.0), (self.before[made, k], -1.0)]
+                program.at_least([*terms, (self.before[user, k], 1.0)], 0.0)
+
+    def _crossing_bytes(self, stage: int, times: float = 1.0) -> Terms:
+        """Bytes over the boundary after a stage; nothing beyond the ends."""
+        if not 0 <= stage < self.stages - 1:
+            return []
+        return [
+            (column, times * size * _BYTES)
+            for column, size in zip(self.crosses[:, stage], self.problem.tensor_bytes.tolist(), strict=True)
+            if size > 0.0
+        ]
+
+    def _hands(self) -> None:
+        """Seconds of handing on over each boundary, by the link between the rows on both sides."""
+        problem, program, rows = self.problem, self.program, range(self.stages)
+        most = float(problem.tensor_bytes.sum()) * _BYTES
+        self.hand = program.columns((self.stages - 1,), upper=np.inf)
+        joined = program.columns((self.stages - 1, self.stages, self.stages))
+        for k in range(self.stages - 1):
+            seconds: Terms = [(self.hand[k], -1.0)]
+            over = self._crossing_bytes(k, -1.0)
+            anything = self._anything_crosses(k)
+            for d in rows:
+                program.equal([(c, 1.0) for c in joined[k, d]] + [(self.runs[k, d], -1.0)], 0.0)
+                program.at_most([(c, 1.0) for c in joined[k, :, d]] + [(self.runs[k + 1, d], -1.0)], 0.0)
+                for e in rows:
+                    rate = problem.hand_rate[d, e] * _BYTES if d != e else 0.0
+                    (carried,) = program.columns((1,), upper=np.inf if rate > 0 else 0.0)
+                    (paid,) = program.columns((1,), upper=1.0 if rate > 0 else 0.0)
+                    program.at_most([(carried, 1.0), (joined[k, d, e], -most)], 0.0)
+                    program.at_least([(paid, 1.0), (joined[k, d, e], -1.0), (anything, -1.0)], -1.0)
+                    over.append((carried, 1.0))
+                    if rate > 0:
+                        seconds.append((carried, self.unit / rate))
+                        seconds.append((paid, self.unit * problem.hand_latency[d, e]))
+            program.equal(over, 0.0)
+            program.at_most(seconds, 0.0)
+
+    def _anything_crosses(self, stage: int) -> int:
+        """One where any bytes pass the boundary; where all ends in one node, that is certain."""
+        program, sizes = self.program, self.problem.tensor_bytes
+        certain = _one_end(self.problem) and bool((sizes > 0.0).all())
+        (anything,) = program.columns((1,), lower=1.0 if certain else 0.0)
+        if not certain:
+            for tensor in np.flatnonzero(sizes > 0.0):
+                program.at_least([(anything, 1.0), (self.crosses[tensor, stage], -1.0)], 0.0)
+        return int(anything)
+
+    def _seconds(self) -> None:
+        """Minimise the latency of one micro-batch plus what the slowest adds for all others."""
+        problem, program = self.problem, self.program
+        more = problem.layout.microbatches - 1
+        (slowest,) = program.columns((1,), upper=np.inf, cost=1.0)
+        load = (problem.forward + problem.backward) * self.unit
+        for k in range(self.stages):
+            each = more * load + problem.once * self.unit
+            terms = self._of_nodes(k, each) + [
+                (column, once * self.unit)
+                for column, once in zip(self.runs[k], problem.row_once.tolist(), strict=True)
+            ]
+            if not problem.overlapped and k:
+                terms.append((self.hand[k - 1], more * problem.trips))
+            program.at_most([*terms, (slowest, -1.0)], 0.0)
+            for column, seconds in self._of_nodes(k, load):
+                program.cost[column] = seconds
+        for column in self.hand:
+            program.cost[column] = problem.trips
+            program.at_most([(column, float(more)), (slowest, -1.0)], 0.0)
+
+    def _of_nodes(self, stage: int, per_row: Floats) -> Terms:
+        """The sum over nodes of a stage, each as on the row that runs it."""
+        columns = self.on[:, stage, :]
+        return list(zip(columns.ravel().tolist(), per_row.T.ravel().tolist(), strict=True))
+
+    def _memory(self) -> None:
+        """What a stage holds fits on a device of its row."""
+        problem, program = self.problem, self.program
+        largest = program.columns((self.stages,), upper=np.inf)
+        for k in range(self.stages):
+            flight = problem.layout.in_flight(self.stages - k)
+            of_kept, of_sent, of_received = 0.0, 1.0, 1.0
+            if problem.training:
+                recompute = problem.layout.recompute
+                of_kept, of_sent, of_received = (1.0, 1.0, flight) if recompute else (flight,) * 3
+            terms: Terms = [(largest[k], problem.alive)]
+            for i in range(self.nodes):
+                held = float(problem.resident[i] + of_kept * problem.kept[i])
+                terms += [(column, times * held * _BYTES) for column, times in self._is_in(i, k)]
+            terms += self._tied_once(k)
+            terms += self._crossing_bytes(k, of_sent) + self._crossing_bytes(k - 1, of_received)
+            room = (problem.base - problem.capacity) * _BYTES
+            terms += list(zip(self.runs[k].tolist(), room.tolist(), strict=True))
+            program.at_most(terms, 0.0)
+            for made, size in zip(
+                problem.graph.producer.tolist(), problem.tensor_bytes.tolist(), strict=True
+            ):
+                alive = [(column, times * size * _BYTES) for column, times in self._is_in(made, k)]
+                program.at_most([*alive, (largest[k], -1.0)], 0.0)
+
+    def _tied_once(self, stage: int) -> Terms:
+        """Less what is counted twice: a weight that several nodes of a stage use is there once."""
+        problem, program = self.problem, self.program
+        per_weight = float(problem.resident.sum()) / max(float(problem.graph.parameters.sum()), 1.0)
+        terms: Terms = []
+        for tie in problem.graph.ties:
+            size = tie.parameters * per_weight * _BYTES
+            (here,) = program.columns((1,))
+            terms.append((here, size))
+            for node in tie.nodes:
+                terms += [(column, -times * size) for column, times in self._is_in(node, stage)]
+                there = [(column, -times) for column, times in self._is_in(node, stage)]
+                program.at_least([(here, 1.0), *there], 0.0)
+        return terms
+
+
+def _one_end(problem: Problem) -> bool:
+    """Whether every node but one makes something that another needs."""
+    needed = np.unique(problem.graph.producer[problem.graph.used])
+    return len(needed) == len(problem.graph) - 1
+
+
+def _interchangeable(problem: Problem) -> Sequence[tuple[int, int]]:
+    """Rows next to each other that are the same in everything, their links to all others included."""
+
+    def same(one: int, other: int) -> bool:
+        columns = (problem.forward, problem.backward, problem.once, problem.row_once, problem.capacity)
+        if not all(np.array_equal(column[one], column[other]) for column in columns):
+            return False
+        swapped = np.arange(len(problem.rows))
+        swapped[[one, other]] = other, one
+        off = ~np.eye(len(swapped), dtype=bool)
+        return all(
+            np.array_equal(link[off], link[np.ix_(swapped, swapped)][off])
+            for link in (problem.hand_latency, problem.hand_rate)
+        )
+
+    return [(d, d + 1) for d in range(len(problem.rows) - 1) if same(d, d + 1)]
