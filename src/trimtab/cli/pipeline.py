@@ -1,18 +1,19 @@
 """`trimtab pipeline`: what each stage of a machine-learning pipeline should ask for."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trimtab.cli.pipeline_table import print_sized, reserved_ways, sized_json
 from trimtab.cli.warning import warn
 
 if TYPE_CHECKING:
     from trimtab.core import Profile
-    from trimtab.partition.workflow import Pipeline, Reserved, Sized, StageProgress
+    from trimtab.partition.workflow import Pipeline, Sized, StageProgress
 
 _RUN, _SIZE, _OUTPUT = "Running the stages", "How they are sized", "What to print and write"
 
@@ -154,13 +155,13 @@ def pipeline(
     sized = size(told, profiles, wanted, rule)
     written = _write(told, sized, target, html)
     decisions = _record(told, sized)
-    reserved = _reserved(sized)
+    reserved = reserved_ways(sized)
     if as_json:
-        print(json.dumps(_as_json(told, sized, decisions, reserved)))
+        print(json.dumps(sized_json(told, sized, decisions, reserved)))
         for line in written:
             typer.echo(line, err=True)
     else:
-        _print(told, sized, decisions, reserved, written)
+        print_sized(told, sized, decisions, reserved, written)
 
 
 def _at_least(seconds: float, least: float, option: str) -> float:
@@ -206,7 +207,9 @@ def _wanted(told: "Pipeline", accelerators: list[str] | None) -> dict[str, tuple
     return wanted
 
 
-def _profiles(told: "Pipeline", folder: Path, given: list[str] | None, settings: Any) -> "dict[str, Profile]":
+def _profiles(
+    told: "Pipeline", folder: Path, given: list[str] | None, settings: "RunSettings"
+) -> "dict[str, Profile]":
     from trimtab.observe import load_profile
     from trimtab.partition.workflow import InterruptedRunError, profile_stages
 
@@ -283,7 +286,7 @@ def _write(told: "Pipeline", sized: "Sequence[Sized]", target: Path | None, html
         if not comments and "#" in told.text:
             warn(f"{told.path} uses aliases around its resources, so {target} was written without comments")
     if html is not None:
-        write_whole(html, pipeline_report(told.name, sized, _reserved(sized)))
+        write_whole(html, pipeline_report(told.name, sized, reserved_ways(sized)))
         written.append(f"report: {html.resolve()}")
     return written
 
@@ -298,116 +301,3 @@ def _record(told: "Pipeline", sized: "Sequence[Sized]") -> dict[str, str]:
         for decision in made.values():
             store.ledger.record(decision)
     return {name: decision.id for name, decision in made.items()}
-
-
-def _reserved(sized: "Sequence[Sized]") -> "dict[str, Reserved]":
-    from trimtab.partition.workflow import reserved_alike, reserved_before, reserved_each
-
-    before = reserved_before(sized)
-    asked = {"as the file asked": before} if before is not None else {}
-    return {**asked, "one size for all": reserved_alike(sized), "each its own": reserved_each(sized)}
-
-
-def _as_json(
-    told: "Pipeline",
-    sized: "Sequence[Sized]",
-    decisions: Mapping[str, str],
-    reserved: "Mapping[str, Reserved]",
-) -> dict[str, Any]:
-    from trimtab.core import to_plain
-
-    return {
-        "pipeline": told.name,
-        "format": told.format,
-        "stages": [
-            {
-                "stage": each.stage.name,
-                "decision": decisions[each.stage.name],
-                "use": to_plain(each.use),
-                "asked": to_plain(each.stage.asked),
-                "request": to_plain(each.request),
-                "memory": to_plain(each.memory),
-                "time": to_plain(each.time),
-                "profile": each.profile.id,
-                "reason": each.reason,
-            }
-            for each in sized
-        ],
-        "reserved": {name.replace(" ", "_"): to_plain(each) for name, each in reserved.items()},
-    }
-
-
-def _print(
-    told: "Pipeline",
-    sized: "Sequence[Sized]",
-    decisions: Mapping[str, str],
-    reserved: "Mapping[str, Reserved]",
-    written: Sequence[str],
-) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    from trimtab.core.units import format_bytes, format_duration
-
-    console = Console(highlight=False)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("stage", overflow="fold", min_width=8)
-    for name in ("time", "CPU peak", "mean", "memory peak"):
-        table.add_column(name, justify="right", no_wrap=True)
-    devices = any(each.stage.asked.accelerators or each.request.accelerators for each in sized)
-    for name in ("CPU request", "memory request", "accelerators")[: 2 + devices]:
-        table.add_column(name, no_wrap=name != "accelerators")
-    for each in sized:
-        use = each.use
-        table.add_row(
-            each.stage.name,
-            format_duration(use.seconds),
-            f"{use.cpu_peak:.2f}",
-            f"{use.cpu_mean:.2f}",
-            format_bytes(use.memory_peak),
-            *_before_and_after(each)[: 2 + devices],
-        )
-    console.print(f"{told.name}: {len(sized)} stages ({told.format})", markup=False)
-    console.print(table)
-    for each in sized:
-        decision = f"(decision {decisions[each.stage.name]})"
-        console.print(
-            f"{each.stage.name}: {each.reason} {decision}", markup=False, style="dim", soft_wrap=True
-        )
-    _print_reserved(console, reserved)
-    for line in written:
-        console.print(line, markup=False, soft_wrap=True)
-    if not written:
-        console.print("Next: the same with -o SIZED.yaml writes these requests into the file.", markup=False)
-
-
-def _before_and_after(each: "Sized") -> tuple[str, str, str]:
-    from trimtab.partition.workflow import format_cpu, format_memory
-
-    asked, request = each.stage.asked, each.request
-    before = "none" if asked.cpu is None else format_cpu(asked.cpu)
-    memory = "none" if asked.memory is None else format_memory(asked.memory)
-    had = f"{asked.accelerators} × {asked.accelerator}" if asked.accelerators else "none"
-    if request.accelerators is None:
-        devices = had
-    else:
-        devices = f"{had} → " + (
-            f"{request.accelerators} × {request.accelerator}" if request.accelerators else "none"
-        )
-    return (
-        f"{before} → {format_cpu(request.cpu)}",
-        f"{memory} → {format_memory(request.memory)}",
-        devices,
-    )
-
-
-def _print_reserved(console: Any, reserved: "Mapping[str, Reserved]") -> None:
-    from trimtab.core.units import GIB
-
-    own = reserved["each its own"]
-    for name, each in reserved.items():
-        line = f"reserved, {name}: {each.core_seconds:,.1f} core·s, {each.byte_seconds / GIB:,.1f} GiB·s"
-        if each is not own and each.core_seconds and each.byte_seconds:
-            cpu, memory = own.core_seconds / each.core_seconds, own.byte_seconds / each.byte_seconds
-            line += f" (each its own takes {cpu:.0%} of the CPU and {memory:.0%} of the memory of it)"
-        console.print(line, markup=False, soft_wrap=True)

@@ -33,8 +33,8 @@ def pipeline_report(name: str, sized: Sequence[Sized], reserved: Mapping[str, Re
 
 _READING = (
     "every stage ran by itself in a control group of its own; time is of this machine",
-    "memory is what the kernel charges the stage with, less file cache that it could drop at once, and no less"
-    " than its largest process has resident",
+    "memory is what the kernel charges the stage with, less file cache that it could drop at once, and no"
+    " less than its largest process has resident",
     "a reservation is a request times the time it is held; one size for all is that of the largest stage",
 )
 

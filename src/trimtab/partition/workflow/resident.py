@@ -1,4 +1,4 @@
-"""What a stage has in memory that its control group is not charged with: libraries loaded before by others."""
+"""What a stage has in memory that its control group is not charged with: libraries others loaded before."""
 
 import os
 from itertools import zip_longest

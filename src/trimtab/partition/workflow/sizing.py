@@ -74,7 +74,7 @@ def size(
     accelerators: Mapping[str, tuple[str, int]] | None = None,
     rule: Rule | None = None,
 ) -> tuple[Sized, ...]:
-    """Every stage's size, from its profile. `accelerators`: by stage, a kind and how many, as the user says."""
+    """Every stage's size, from its profile. `accelerators`: by stage, kind and number that the user wants."""
     wanted = accelerators or {}
     for name, (kind, count) in wanted.items():
         pipeline.stage(name)
