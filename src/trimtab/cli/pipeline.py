@@ -13,7 +13,7 @@ from trimtab.cli.warning import warn
 
 if TYPE_CHECKING:
     from trimtab.core import Profile
-    from trimtab.partition.workflow import Pipeline, Sized, StageProgress
+    from trimtab.partition.workflow import Pipeline, RunSettings, Sized, StageProgress
 
 _RUN, _SIZE, _OUTPUT = "Running the stages", "How they are sized", "What to print and write"
 

@@ -66,9 +66,8 @@ def print_sized(
     table.add_column("stage", overflow="fold", min_width=10)
     for name in ("time", "CPU peak, mean", "memory peak"):
         table.add_column(name, justify="right", no_wrap=True)
-    devices = any(each.stage.asked.accelerators or each.request.accelerators for each in sized)
-    for name in ("CPU request", "memory request", "accelerators")[: 2 + devices]:
-        table.add_column(name, no_wrap=name != "accelerators")
+    for name in ("CPU request", "memory request"):
+        table.add_column(name, no_wrap=True)
     for each in sized:
         use = each.use
         table.add_row(
@@ -76,7 +75,7 @@ def print_sized(
             format_duration(use.seconds),
             f"{use.cpu_peak:.2f}, {use.cpu_mean:.2f}",
             format_bytes(use.memory_peak),
-            *_before_and_after(each)[: 2 + devices],
+            *_before_and_after(each),
         )
     console.print(f"{told.name}: {len(sized)} stages ({told.format})", markup=False)
     console.print(table)
@@ -92,24 +91,13 @@ def print_sized(
         console.print("Next: the same with -o SIZED.yaml writes these requests into the file.", markup=False)
 
 
-def _before_and_after(each: "Sized") -> tuple[str, str, str]:
+def _before_and_after(each: "Sized") -> tuple[str, str]:
     from trimtab.partition.workflow import format_cpu, format_memory
 
     asked, request = each.stage.asked, each.request
-    before = "none" if asked.cpu is None else format_cpu(asked.cpu)
+    cpu = "none" if asked.cpu is None else format_cpu(asked.cpu)
     memory = "none" if asked.memory is None else format_memory(asked.memory)
-    had = f"{asked.accelerators} × {asked.accelerator}" if asked.accelerators else "none"
-    if request.accelerators is None:
-        devices = had
-    else:
-        devices = f"{had} → " + (
-            f"{request.accelerators} × {request.accelerator}" if request.accelerators else "none"
-        )
-    return (
-        f"{before} → {format_cpu(request.cpu)}",
-        f"{memory} → {format_memory(request.memory)}",
-        devices,
-    )
+    return f"{cpu} → {format_cpu(request.cpu)}", f"{memory} → {format_memory(request.memory)}"
 
 
 def _print_reserved(console: "Console", reserved: "Mapping[str, Reserved]") -> None:

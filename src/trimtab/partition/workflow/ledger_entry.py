@@ -12,13 +12,13 @@ def stage_decision(pipeline: str, sized: Sized, clock: Clock | None = None) -> D
     kept = request.accelerators is None
     action: dict[str, Scalar] = {
         "cpu": request.cpu,
-        "memory": request.memory,
+        "memory": int(request.memory),
         "accelerator": (asked.accelerator if kept else request.accelerator) or None,
         "accelerators": asked.accelerators if kept else request.accelerators,
     }
     before: dict[str, Scalar] = {
         "cpu": asked.cpu,
-        "memory": asked.memory,
+        "memory": None if asked.memory is None else int(asked.memory),
         "accelerator": asked.accelerator or None,
         "accelerators": asked.accelerators,
     }
