@@ -1,5 +1,6 @@
 """Runs on a real Slurm of three nodes on this machine: gangs, signals, kills, a controller that goes away."""
 
+import contextlib
 import json
 import multiprocessing
 import os
@@ -25,6 +26,7 @@ from trimtab.core import (
     Workload,
 )
 from trimtab.engines import SlurmEngine, engine
+from trimtab.engines.slurm_commands import SlurmAwayError
 
 MIB = 2**20
 SLEEP = ("sleep", "100")
@@ -112,7 +114,7 @@ class Cluster:
         daemon = self.daemons.pop(name)
         daemon.terminate()
         try:
-            daemon.wait(5)
+            daemon.wait(20)  # until it has saved what it knows
         except subprocess.TimeoutExpired:  # it waits for another that is gone
             daemon.kill()
             daemon.wait()
@@ -161,6 +163,17 @@ class There:
     def begin(self, launch: Launch) -> str:
         return self.engine.launch(launch)
 
+    def launch_when_it_answers(self, *command: str, key: str, **parts: int) -> str:
+        made: list[str] = []
+
+        def launched() -> bool:
+            with contextlib.suppress(SlurmAwayError):
+                made.append(self.launch(*command, key=key, **parts))
+            return bool(made)
+
+        _until(launched, 60)
+        return made[0]
+
     def python(self, text: str, *arguments: str, key: str = "key", **parts: int) -> str:
         return self.launch(sys.executable, "-S", "-c", text, *arguments, key=key, **parts)
 
@@ -168,11 +181,14 @@ class There:
         return self.engine.log(run_id).read_text()
 
     def events(self, run_id: str, until: str) -> list[EngineEvent]:
+        """What was told of a run once it is told that; a controller that is slow to answer is asked again."""
+
         def told() -> list[EngineEvent]:
-            self.seen.extend(self.engine.watch())
+            with contextlib.suppress(SlurmAwayError):
+                self.seen.extend(self.engine.watch())
             return [event for event in self.seen if event.run_id == run_id]
 
-        _until(lambda: any(event.what == until for event in told()), 40)
+        _until(lambda: any(event.what == until for event in told()), 60)
         return told()
 
 
@@ -189,7 +205,7 @@ def _program(name: str) -> str:
     return shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin") or ""
 
 
-def _until(holds: Callable[[], bool], seconds: float = 20.0) -> None:
+def _until(holds: Callable[[], bool], seconds: float = 40.0) -> None:
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline
@@ -343,9 +359,13 @@ def test_a_job_whose_submission_was_not_noted_down_is_found_again(there: There) 
 
 
 def test_a_controller_that_goes_away_and_comes_back_loses_nothing(there: There, tmp_path: Path) -> None:
-    script = "import pathlib, sys, time\nwhile not pathlib.Path(sys.argv[1]).exists(): time.sleep(0.05)"
+    script = """
+import pathlib, sys, time
+print("ready", flush=True)
+while not pathlib.Path(sys.argv[1]).exists(): time.sleep(0.05)
+"""
     run_id = there.python(script, f"{tmp_path}/go", n1=1)
-    there.events(run_id, "started")
+    _until(lambda: "ready" in there.said(run_id))
     there.cluster.stop("slurmctld")
     try:
         with pytest.raises(TrimtabError, match=r"^Slurm does not answer \(.*; what runs goes on, try again"):
@@ -355,10 +375,31 @@ def test_a_controller_that_goes_away_and_comes_back_loses_nothing(there: There, 
         (tmp_path / "go").touch()
     finally:
         there.cluster.start("slurmctld", "-D")
-    _until(lambda: "UP" in there.cluster.ask("scontrol", "ping"))
-    late = there.launch("true", key="late", n1=1)
+    late = there.launch_when_it_answers("true", key="late", n1=1)
     assert there.events(run_id, "ended")[-1].detail == "status 0"
     assert there.events(late, "ended")[-1].detail == "status 0"
+
+
+def test_workers_that_are_to_start_while_the_controller_is_away_start_later(
+    there: There, tmp_path: Path
+) -> None:
+    waiting = tmp_path / "srun"
+    waiting.write_text(
+        f'#!/bin/sh\nuntil [ -e {tmp_path}/go ]; do sleep 0.05; done\nexec {_program("srun")} "$@"\n'
+    )
+    waiting.chmod(0o755)
+    work = Workload("w", command=("echo", "here at last"))
+    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    run_id = there.begin(Launch("k", work, (("n1", 1),), 1.0, 64.0 * MIB, 0.0, path))
+    there.events(run_id, "started")
+    there.cluster.stop("slurmctld")
+    try:
+        (tmp_path / "go").touch()
+        _until(lambda: "srun: error" in there.said(run_id), 60)
+    finally:
+        there.cluster.start("slurmctld", "-D")
+    assert [event.detail for event in there.events(run_id, "ended")][-1] == "status 0"
+    assert there.said(run_id).count("here at last") == 1
 
 
 def test_what_slurm_has_forgotten_is_told_from_the_runs_own_note_or_is_lost(there: There) -> None:

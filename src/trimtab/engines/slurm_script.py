@@ -16,6 +16,7 @@ STATUS = "status"
 
 # The shell around each worker, which waits for it in the foreground: so signals interrupt nothing here.
 _WORKER = (
+    '> "$0/begun"; '
     "trap : HUP INT QUIT USR1 USR2 ALRM TERM; "
     "export RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS LOCAL_RANK=$SLURM_LOCALID "
     "MASTER_ADDR=$SLURM_LAUNCH_NODE_IPADDR MASTER_PORT=$((12000 + SLURM_JOB_ID % 20000)); "
@@ -24,6 +25,8 @@ _WORKER = (
     f'[ ! -e "$0/{STOPPING}" ] || status=0; '  # else the others would be hurried
     "exit $status"
 )
+
+_TRIES, _PAUSE = 150, 2  # s between them: a controller that is started again is there by then
 
 _SCRIPT = """\
 #!/bin/bash
@@ -35,8 +38,15 @@ if ! (set -C; echo "$SLURM_JOB_ID" > "$folder/{claim}") 2>/dev/null &&
     exit 1
 fi
 worker={worker}
-srun --kill-on-bad-exit=1 --cpus-per-task={cpus} bash -c "$worker" "$folder" {command}
-status=$?
+# Where the controller is away just now, srun fails before any worker has begun: it is tried again.
+again=
+for try in {{1..{tries}}}; do
+    srun $again --kill-on-bad-exit=1 --cpus-per-task={cpus} bash -c "$worker" "$folder" {command}
+    status=$?
+    if [ "$status" = 0 ] || [ -e "$folder/begun" ] || [ -e "$folder/{stopping}" ]; then break; fi
+    again=--immediate  # else it would wait long for nodes that have not registered yet
+    sleep {pause}
+done
 [ ! -s "$folder/failed" ] || status=$(cat "$folder/failed")
 echo "$status" > "$folder/{status}"
 exit "$status"
@@ -56,6 +66,9 @@ def script(launch: Launch, folder: Path) -> str:
         cpus=_cpus(launch),
         command=" ".join(quote(word) for word in launch.workload.command),
         status=STATUS,
+        stopping=STOPPING,
+        tries=_TRIES,
+        pause=_PAUSE,
     )
 
 
