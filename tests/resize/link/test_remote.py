@@ -24,6 +24,10 @@ for _ in range({most}):
     kept.append(bytes(1 << 20).replace(b"\\0", b"1", 1))
 time.sleep({then})
 """
+WAIT = """
+import pathlib, time
+while not pathlib.Path({path!r}).exists(): time.sleep(0.02)
+"""
 CONTROLLER = """
 from pathlib import Path
 from trimtab.resize import MemorySettings, Pool, Selector
@@ -70,6 +74,9 @@ class Machine:
     def cpus(self, name: str) -> float | None:
         quota = int(self._read(name, "cpu.cfs_quota_us"))
         return None if quota < 0 else quota / 100_000
+
+    def memory(self, name: str) -> int:
+        return int(self._read(name, "memory.limit_in_bytes"))
 
     def is_trapped_when_out_of_memory(self, name: str) -> bool:
         return "oom_kill_disable 1" in self._read(name, "memory.oom_control")
@@ -151,13 +158,16 @@ def test_two_nodes_share_one_pool_of_cpu_and_of_memory(place: Place) -> None:
     assert busy.is_free("spins")
 
 
-def test_where_no_node_has_memory_left_the_kernel_kills_as_usual(place: Place) -> None:
-    node = place.machine("node")
+def test_where_no_node_has_memory_left_the_kernel_kills_as_usual(place: Place, tmp_path: Path) -> None:
+    node, go = place.machine("node"), tmp_path / "go"
     place.up(memory=48.0)
     place.join(node)
     node.start("idle", IDLE)
-    _until(lambda: node.cpus("idle") is not None)
-    assert node.start("greedy", GROW.format(most=200, then=0)).wait(30) == -signal.SIGKILL
+    greedy = node.start("greedy", WAIT.format(path=str(go)) + GROW.format(most=200, then=0))
+    _until(lambda: all(node.is_trapped_when_out_of_memory(name) for name in ("idle", "greedy")), 60.0)
+    _until(lambda: node.memory("greedy") < 48 * 2**20, 60.0)
+    go.touch()
+    assert greedy.wait(60) == -signal.SIGKILL
 
 
 def test_a_controller_that_is_killed_and_starts_again_goes_on(place: Place) -> None:
