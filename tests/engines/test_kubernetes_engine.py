@@ -6,16 +6,15 @@ import json
 import re
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import yaml
+from small_api import SmallHandler, SmallServer
 
 from trimtab.core import BadInputError, EngineEvent, Launch, Node, NotFoundError, TrimtabError, Workload
 from trimtab.engines import KubernetesEngine, engine
@@ -27,42 +26,27 @@ _PATH = re.compile(r"/(?:api|apis/batch)/v1(?:/namespaces/([^/]+))?/(\w+)(?:/([^
 _KINDS = {"jobs": "Job", "pods": "Pod", "services": "Service", "secrets": "Secret", "nodes": "Node"}
 
 
-class Server:
+class Server(SmallServer):
     """Objects by kind and name, in one namespace. Tests play the controllers."""
 
     def __init__(self) -> None:
+        super().__init__(_Handler)
         self.objects: dict[tuple[str, str], dict[str, Any]] = {}
-        self.events: list[tuple[int, str, str, dict[str, Any]]] = []
-        self.version = 10
-        self.changed = threading.Condition()
         self.asked: list[str] = []
         self.bodies: list[dict[str, Any]] = []
         self.logs: dict[str, str] = {}
         self.executed: list[tuple[str, list[str]]] = []
-        self.refuse: tuple[int, str] | None = None
+        self.refusal: tuple[int, str] | None = None
         self.on_created: Callable[[str], None] = lambda kind: None
-        server = self
-
-        class Handler(_Handler):
-            there = server
-
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._http.daemon_threads = True
-        self.address = f"http://127.0.0.1:{self._http.server_port}"
-        threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True).start()
 
     def put(self, kind: str, told: dict[str, Any], event: str = "MODIFIED") -> None:
-        with self.changed:
-            self.version += 1
-            name = told["metadata"]["name"]
-            told["metadata"]["resourceVersion"] = str(self.version)
-            told["metadata"].setdefault("uid", f"uid-{self.version}")
-            if event == "DELETED":
-                del self.objects[kind, name]
-            else:
-                self.objects[kind, name] = told
-            self.events.append((self.version, event, kind, json.loads(json.dumps(told))))
-            self.changed.notify_all()
+        name = told["metadata"]["name"]
+        told["kind"] = _KINDS[kind]
+        if event == "DELETED":
+            del self.objects[kind, name]
+        else:
+            self.objects[kind, name] = told
+        self.tell(event, told)
 
     def node(self, name: str, **more: Any) -> None:
         allocatable = {"cpu": "7900m", "memory": f"{16 * 2**20}Ki", **more.get("devices", {})}
@@ -106,24 +90,8 @@ class Server:
         job["status"] = {"conditions": [{**ended, "message": more.get("message", "")}]}
         self.put("jobs", job)
 
-    def later_than(self, version: int) -> list[tuple[int, str, str, dict[str, Any]]]:
-        """What has changed since, as soon as something has; nothing after a while."""
-        with self.changed:
-            self.changed.wait_for(lambda: self.version > version, timeout=30)
-            return [event for event in self.events if event[0] > version]
 
-    def close(self) -> None:
-        self._http.shutdown()
-        self._http.server_close()
-
-
-class _Handler(BaseHTTPRequestHandler):
-    there: Server
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *arguments: object) -> None:
-        pass
-
+class _Handler(SmallHandler):
     def do_GET(self) -> None:
         kind, name, part, query = self._asked()
         if kind == "":
@@ -131,88 +99,63 @@ class _Handler(BaseHTTPRequestHandler):
         if part == "exec":
             self._execute(name, query["command"])
         elif part == "log":
-            self._answer(200, self.there.logs.get(name, "").encode())
+            self.answer_bytes(200, self.api.logs.get(name, "").encode())
         elif name:
-            found = self.there.objects.get((kind, name))
-            self._tell(200, found) if found else self._refuse(404, f'{kind} "{name}" not found')
+            found = self.api.objects.get((kind, name))
+            self.answer(200, found) if found else self.refuse(404, f'{kind} "{name}" not found')
         elif query.get("watch"):
-            self._stream(kind, int(query["resourceVersion"][0]))
+            self.stream(int(query["resourceVersion"][0]), lambda told: told["kind"] == _KINDS[kind])
         else:
             wanted = dict(each.split("=") for each in query.get("labelSelector", [""])[0].split(",") if each)
             items = [
                 each
-                for (other, _), each in self.there.objects.items()
+                for (other, _), each in self.api.objects.items()
                 if other == kind and wanted.items() <= (each["metadata"].get("labels") or {}).items()
             ]
-            version = {"resourceVersion": str(self.there.version)}
-            self._tell(200, {"kind": f"{_KINDS[kind]}List", "metadata": version, "items": items})
+            self.listed(_KINDS[kind], items)
 
     def do_POST(self) -> None:
-        told = self._body()
+        told = self.body()
         kind, *_ = self._asked()
         if kind == "":
             return
         name = told["metadata"]["name"]
-        if (kind, name) in self.there.objects:
-            self._refuse(409, f'{kind} "{name}" already exists')
+        if (kind, name) in self.api.objects:
+            self.refuse(409, f'{kind} "{name}" already exists')
             return
-        self.there.put(kind, told, "ADDED")
-        self.there.on_created(kind)
-        self._tell(201, told)
+        self.api.put(kind, told, "ADDED")
+        self.api.on_created(kind)
+        self.answer(201, told)
 
     def do_DELETE(self) -> None:
-        body = self._body()
+        body = self.body()
         kind, name, _, _ = self._asked()
-        found = self.there.objects.get((kind, name))
+        found = self.api.objects.get((kind, name))
         if found is None:
-            self._refuse(404, f'{kind} "{name}" not found')
+            self.refuse(404, f'{kind} "{name}" not found')
             return
-        self.there.bodies.append({"deleted": kind, **body})
-        self.there.put(kind, found, "DELETED")
-        self._tell(200, {"kind": "Status", "status": "Success"})
+        self.api.bodies.append({"deleted": kind, **body})
+        self.api.put(kind, found, "DELETED")
+        self.answer(200, {"kind": "Status", "status": "Success"})
 
     def do_PATCH(self) -> None:
-        self.there.bodies.append(self._body())
+        self.api.bodies.append(self.body())
         _, name, part, _ = self._asked()
         assert part == "resize"
-        self._tell(200, self.there.objects["pods", name])
-
-    def _body(self) -> dict[str, Any]:
-        text = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        told: dict[str, Any] = json.loads(text or "{}")
-        return told
+        self.answer(200, self.api.objects["pods", name])
 
     def _asked(self) -> tuple[str, str, str, dict[str, list[str]]]:
-        self.there.asked.append(f"{self.command} {self.path}")
+        self.api.asked.append(f"{self.command} {self.path}")
         parts = urlsplit(self.path)
         found = _PATH.fullmatch(parts.path)
-        if self.there.refuse or found is None or found[1] not in (None, "training"):
-            self._refuse(*(self.there.refuse or (404, "the server could not find the requested resource")))
+        if self.api.refusal or found is None or found[1] not in (None, "training"):
+            self.refuse(*(self.api.refusal or (404, "the server could not find the requested resource")))
             return "", "", "", {}
         return found[2], found[3] or "", found[4] or "", parse_qs(parts.query)
 
-    def _stream(self, kind: str, version: int) -> None:
-        self.send_response(200)
-        self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
-        self.close_connection = True
-        try:
-            while True:
-                new = self.there.later_than(version)
-                if not new:
-                    return
-                version = new[-1][0]
-                for _, event, other, told in new:
-                    if other == kind:
-                        line = json.dumps({"type": event, "object": told}).encode() + b"\n"
-                        self.wfile.write(f"{len(line):x}\r\n".encode() + line + b"\r\n")
-                        self.wfile.flush()
-        except OSError:
-            pass  # they have hung up
-
     def _execute(self, pod: str, command: list[str]) -> None:
         """A web socket with one frame on channel 3, where a command's end is told."""
-        self.there.executed.append((pod, command))
+        self.api.executed.append((pod, command))
         magic = self.headers["Sec-WebSocket-Key"] + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
         self.send_response(101)
         self.send_header("Upgrade", "websocket")
@@ -225,19 +168,6 @@ class _Handler(BaseHTTPRequestHandler):
         end = b"\x03" + json.dumps({"metadata": {}, "status": "Success"}).encode()
         self.wfile.write(bytes([0x82, len(end)]) + end + b"\x88\x00")
         self.close_connection = True
-
-    def _refuse(self, status: int, message: str) -> None:
-        self._tell(status, {"kind": "Status", "code": status, "message": message})
-
-    def _tell(self, status: int, told: Any) -> None:
-        self._answer(status, json.dumps(told).encode())
-
-    def _answer(self, status: int, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
 
 
 @pytest.fixture
@@ -450,11 +380,11 @@ def test_signals_and_sizes_reach_every_pod(server: Server, there: KubernetesEngi
 
 def test_a_server_that_is_away_has_lost_nothing(server: Server, there: KubernetesEngine) -> None:
     run_id = there.launch(launch(("left", 1)))
-    server.refuse = (503, "etcd is away")
+    server.refusal = (503, "etcd is away")
     for question in (lambda: list(there.watch()), there.running, there.nodes, lambda: there.stop(run_id)):
         with pytest.raises(TrimtabError, match="the Kubernetes API answers 503: etcd is away"):
             question()
-    server.refuse = None
+    server.refusal = None
     server.begin(0)
     assert [event.what for event in told(there, "started")] == ["started"]
 
