@@ -1,12 +1,13 @@
 """Machines with devices in them, and the links that come with that: what nobody says is assumed here."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
 
 from trimtab.catalog import Accelerator, find_accelerator
+from trimtab.core.units import parse_bandwidth
 from trimtab.partition.devices import Device, Devices
 
 NETWORK = "10Gbit"
@@ -71,6 +72,38 @@ def islands(devices: Devices) -> tuple[tuple[int, ...], ...]:
         found.append(tuple(sorted(reached)))
         left -= reached
     return tuple(found)
+
+
+def with_more(devices: Devices, kind: str, count: int) -> Devices:
+    """The same with `count` more devices like the last of a kind, in machines as large as its own.
+
+    A new machine is joined to all others as the kind's own machine is, or as the first two machines are.
+    """
+    model = max(i for i, device in enumerate(devices.devices) if device.kind == kind)
+    mates = [i for i, device in enumerate(devices.devices) if device.machine == devices[model].machine]
+    outside = [i for i in range(len(devices)) if i not in mates]
+    between = (
+        Link(float(devices.bandwidth[model, outside[0]]), float(devices.latency[model, outside[0]]))
+        if outside
+        else Link(parse_bandwidth(NETWORK), NETWORK_LATENCY)
+    )
+    alike = sum(devices[i].kind == kind for i in mates)
+    added, last = [], max(device.machine for device in devices.devices)
+    for number in range(count):
+        machine = last + 1 + number // alike
+        added.append(replace(devices[model], name=f"{kind}:new-{number}", machine=machine))
+    everyone = (*devices.devices, *added)
+    old, new = len(devices), len(everyone)
+    bandwidth, latency = np.full((new, new), between.bandwidth), np.full((new, new), between.latency)
+    bandwidth[:old, :old], latency[:old, :old] = devices.bandwidth, devices.latency
+    for i in range(old, new):
+        for j in range(old, new):
+            if everyone[i].machine == everyone[j].machine:
+                link = _inside(kind, kind, neighbours=True)
+                bandwidth[i, j], latency[i, j] = link.bandwidth, link.latency
+    np.fill_diagonal(bandwidth, np.inf)
+    np.fill_diagonal(latency, 0.0)
+    return Devices(everyone, bandwidth, latency)
 
 
 @cache
