@@ -4,13 +4,18 @@ import contextlib
 import json
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+Fits = Callable[[dict[str, Any]], bool]
+
 
 class SmallServer:
-    """Every change has a version, and is told to those who watch. A subclass has the objects."""
+    """Every change has a version, and is told to those who watch.
+
+    A subclass has the objects, and changes them while it holds `changed`.
+    """
 
     def __init__(self, handler: type["SmallHandler"]) -> None:
         self.version = 100
@@ -71,11 +76,14 @@ class SmallHandler(BaseHTTPRequestHandler):
         told: dict[str, Any] = json.loads(text or "{}")
         return told
 
-    def listed(self, kind: str, items: list[dict[str, Any]]) -> None:
-        version = {"resourceVersion": str(self.api.version)}
+    def list(self, kind: str, objects: Mapping[Any, dict[str, Any]], fits: Fits) -> None:
+        """Objects that fit, and the version at which they were all there was."""
+        with self.api.changed:
+            version = {"resourceVersion": str(self.api.version)}
+            items = [told for told in objects.values() if fits(told)]
         self.answer(200, {"kind": f"{kind}List", "apiVersion": "v1", "metadata": version, "items": items})
 
-    def stream(self, version: int, fits: Callable[[dict[str, Any]], bool]) -> None:
+    def stream(self, version: int, fits: Fits) -> None:
         """What happens to objects that fit, after a version, until they hang up."""
         self.send_response(200)
         self.send_header("Content-Type", "application/json")

@@ -42,11 +42,12 @@ class Server(SmallServer):
     def put(self, kind: str, told: dict[str, Any], event: str = "MODIFIED") -> None:
         name = told["metadata"]["name"]
         told["kind"] = _KINDS[kind]
-        if event == "DELETED":
-            del self.objects[kind, name]
-        else:
-            self.objects[kind, name] = told
-        self.tell(event, told)
+        with self.changed:
+            if event == "DELETED":
+                del self.objects[kind, name]
+            else:
+                self.objects[kind, name] = told
+            self.tell(event, told)
 
     def node(self, name: str, **more: Any) -> None:
         allocatable = {"cpu": "7900m", "memory": f"{16 * 2**20}Ki", **more.get("devices", {})}
@@ -96,6 +97,12 @@ class _Handler(SmallHandler):
         kind, name, part, query = self._asked()
         if kind == "":
             return
+        wanted = dict(each.split("=") for each in query.get("labelSelector", [""])[0].split(",") if each)
+
+        def fits(told: dict[str, Any]) -> bool:
+            labels = told["metadata"].get("labels") or {}
+            return told["kind"] == _KINDS[kind] and wanted.items() <= labels.items()
+
         if part == "exec":
             self._execute(name, query["command"])
         elif part == "log":
@@ -104,15 +111,9 @@ class _Handler(SmallHandler):
             found = self.api.objects.get((kind, name))
             self.answer(200, found) if found else self.refuse(404, f'{kind} "{name}" not found')
         elif query.get("watch"):
-            self.stream(int(query["resourceVersion"][0]), lambda told: told["kind"] == _KINDS[kind])
+            self.stream(int(query["resourceVersion"][0]), fits)
         else:
-            wanted = dict(each.split("=") for each in query.get("labelSelector", [""])[0].split(",") if each)
-            items = [
-                each
-                for (other, _), each in self.api.objects.items()
-                if other == kind and wanted.items() <= (each["metadata"].get("labels") or {}).items()
-            ]
-            self.listed(_KINDS[kind], items)
+            self.list(_KINDS[kind], self.api.objects, fits)
 
     def do_POST(self) -> None:
         told = self.body()

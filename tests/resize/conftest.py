@@ -45,12 +45,14 @@ class ApiServer(SmallServer):
                 ]
             },
         }
-        kind = "MODIFIED" if (namespace, name) in self.pods else "ADDED"
-        self.pods[namespace, name] = pod
-        self.tell(kind, pod)
+        with self.changed:
+            event = "MODIFIED" if (namespace, name) in self.pods else "ADDED"
+            self.pods[namespace, name] = pod
+            self.tell(event, pod)
 
     def remove(self, name: str, namespace: str = "web") -> None:
-        self.tell("DELETED", self.pods.pop((namespace, name)))
+        with self.changed:
+            self.tell("DELETED", self.pods.pop((namespace, name)))
 
 
 class _Handler(SmallHandler):
@@ -71,7 +73,7 @@ class _Handler(SmallHandler):
         elif query.get("watch"):
             self.stream(int(query["resourceVersion"]), fits)
         else:
-            self.listed("Pod", [pod for pod in self.api.pods.values() if fits(pod)])
+            self.list("Pod", self.api.pods, fits)
 
     def do_PATCH(self) -> None:
         patch = self.body()
