@@ -1,0 +1,152 @@
+"""Calls a user's function that builds a model, so that even the largest needs no memory."""
+
+import ast
+import importlib
+import importlib.util
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import nn
+from torch._subclasses import FakeTensorMode
+
+from trimtab.core import BadInputError, NotFoundError, did_you_mean, one_line
+from trimtab.partition.capture.record import tensors_in
+from trimtab.partition.capture.weightless import changed, meta_copy, moved
+
+_TARGET = re.compile(r"(?P<place>.+?):(?P<function>\w+)(?P<call>\(.*\))?", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Built:
+    """A model, what it is called with, and its name; `source` is the module that its builder stands in."""
+
+    model: nn.Module
+    inputs: Any
+    name: str
+    source: ModuleType
+
+
+def load_builder(target: str, real: bool = False) -> Built:
+    """Build `file.py:function` or `package.module:function`, also with arguments: `model.py:build(layers=4)`.
+
+    The model is on the meta device, without memory, unless `real`.
+    """
+    place, name, args, kwargs = _parsed(target)
+    source = _imported(place)
+    function = getattr(source, name, None)
+    if not callable(function):
+        near = did_you_mean(name, [known for known in vars(source) if not known.startswith("_")])
+        raise NotFoundError(f'there is no function "{name}" in {place}{near}')
+    built = _called(target, lambda: function(*args, **kwargs), real)
+    model, inputs = _checked(target, built)
+    if not real:
+        model, inputs = meta_copy(model), moved(inputs, "meta")
+    return Built(model, inputs, name if name != "build" else Path(place).stem, source)
+
+
+def resized(inputs: Any, samples: int) -> Any:
+    """The same inputs with another number of samples: tensors that have a batch are repeated or cut."""
+    batch = next((tensor.shape[0] for tensor in tensors_in(inputs) if tensor.dim()), None)
+
+    def change(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.dim() == 0 or tensor.shape[0] != batch:
+            return tensor
+        return tensor[torch.arange(samples, device=tensor.device) % batch]
+
+    return changed(inputs, change)
+
+
+def _parsed(target: str) -> tuple[str, str, list[Any], dict[str, Any]]:
+    match = _TARGET.fullmatch(target)
+    if match is None:
+        raise BadInputError(
+            f'"{one_line(target)}" names no builder; write file.py:function or file.py:function(layers=4)'
+        )
+    try:
+        call = ast.parse(f"_{match['call'] or '()'}", mode="eval").body
+        if not isinstance(call, ast.Call) or any(word.arg is None for word in call.keywords):
+            raise ValueError
+        args = [ast.literal_eval(arg) for arg in call.args]
+        kwargs = {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
+    except (SyntaxError, ValueError):
+        raise BadInputError(
+            f'the arguments in "{one_line(target)}" are no plain values; write them like (layers=4, name="x")'
+        ) from None
+    return match["place"], match["function"], args, kwargs
+
+
+def _imported(place: str) -> ModuleType:
+    path = Path(place)
+    is_file = path.suffix == ".py"
+    if is_file and not path.is_file():
+        raise NotFoundError(f"there is no file {place}; name the Python file that builds the model")
+    folder = str(path.resolve().parent) if is_file else str(Path.cwd())
+    with _first_on_path(folder):
+        try:
+            return _from_file(path) if is_file else importlib.import_module(place)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            raise BadInputError(f"{place} cannot be imported: {_said(error)}") from None
+
+
+def _from_file(path: Path) -> ModuleType:
+    name = f"_trimtab_model_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+@contextmanager
+def _first_on_path(folder: str) -> Iterator[None]:
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        sys.path.remove(folder)
+
+
+def _called(target: str, function: Callable[[], Any], real: bool) -> Any:
+    """What the builder returns: without memory, or, where it insists on values (`.item()`), with them."""
+    ways: list[AbstractContextManager[Any]] = [nullcontext()]
+    if not real:
+        ways = [torch.device("meta"), FakeTensorMode(), nullcontext()]
+    problem: BaseException | None = None
+    for way in ways:
+        try:
+            with way:
+                return function()
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            problem = error
+    raise BadInputError(f"{target} raises {_said(problem)}")
+
+
+def _checked(target: str, built: Any) -> tuple[nn.Module, Any]:
+    if isinstance(built, nn.Module):
+        raise BadInputError(
+            f"{target} returns a model without example inputs; return (model, inputs), where inputs is a "
+            f"tensor or a tuple of tensors that the model can be called with"
+        )
+    if not (isinstance(built, tuple) and len(built) == 2 and isinstance(built[0], nn.Module)):
+        raise BadInputError(
+            f"{target} returns {type(built).__name__}, no model; return (model, inputs) with a "
+            f"torch.nn.Module"
+        )
+    return built
+
+
+def _said(error: BaseException | None) -> str:
+    return f"{type(error).__name__}: {one_line(str(error))[:200]}"

@@ -1,0 +1,116 @@
+"""Captures any module as a graph: exported if possible, else traced, else module by module."""
+
+import logging
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import nn
+from torch._subclasses import FakeTensorMode
+from torch.export import ExportedProgram
+from torch.fx import GraphModule, symbolic_trace
+
+from trimtab.core import BadInputError
+from trimtab.partition.capture.modules import from_modules
+from trimtab.partition.capture.record import tensors_in
+from trimtab.partition.capture.traced import Members, from_fx, from_program
+from trimtab.partition.capture.weightless import as_fake, changed, fake_copy, meta_copy
+from trimtab.partition.graph import Graph
+
+How = Literal["export", "fx", "modules"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Captured:
+    """A model's graph, per sample of an example batch of `batch`, and where it comes from.
+
+    `members[i]` names the traced nodes that node i consists of: of `program.graph` when exported, of
+    `module.graph` when traced; the modules it calls otherwise. `note` says why export was not possible.
+    """
+
+    graph: Graph
+    how: How
+    note: str
+    batch: int
+    members: Members
+    program: ExportedProgram | None = None
+    module: GraphModule | None = None
+
+
+def capture(model: nn.Module, example_inputs: Any, name: str) -> Captured:
+    """The graph of `model`, called with `example_inputs`: a tensor, a tuple, or a dictionary by name."""
+    args, kwargs = _arguments(example_inputs)
+    batch = _batch_of((args, kwargs), name)
+    failures: list[str] = []
+    for strict in (False, True):
+        try:
+            with _quiet():
+                program = _exported(model, args, kwargs, strict)
+                traced = from_program(program, batch)
+            return Captured(traced.draft.graph(name), "export", "", batch, traced.members, program=program)
+        except Exception as error:  # a user's model may raise anything, and so may a tracer
+            failures.append(_first_line(error))
+    note = f"torch.export cannot trace it ({failures[0]})"
+    try:
+        with _quiet():
+            module = symbolic_trace(meta_copy(model))
+            inputs = args if not kwargs else _in_order(module, args, kwargs)
+            traced = from_fx(module, inputs, batch)
+        return Captured(traced.draft.graph(name), "fx", note, batch, traced.members, module=module)
+    except Exception as error:
+        note += f", nor can torch.fx ({_first_line(error)})"
+    with _quiet():
+        traced = from_modules(model, args, kwargs, batch, name)
+    return Captured(traced.draft.graph(name), "modules", note, batch, traced.members)
+
+
+def _exported(
+    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], strict: bool
+) -> ExportedProgram:
+    if any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers())):
+        mode = FakeTensorMode(allow_non_fake_inputs=True)
+        model = fake_copy(model, mode)
+        args, kwargs = changed((args, kwargs), lambda tensor: as_fake(tensor, mode))
+    return torch.export.export(model, args, kwargs, strict=strict)
+
+
+def _arguments(given: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if isinstance(given, Mapping):
+        return (), dict(given)
+    return (tuple(given), {}) if isinstance(given, tuple | list) else ((given,), {})
+
+
+def _in_order(module: GraphModule, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+    names = [str(node.target) for node in module.graph.nodes if node.op == "placeholder"]
+    return (*args, *(kwargs[name] for name in names[len(args) :] if name in kwargs))
+
+
+def _batch_of(given: Any, name: str) -> int:
+    first = next(tensors_in(given), None)
+    if first is None or first.dim() == 0 or first.shape[0] == 0:
+        raise BadInputError(
+            f"the example inputs of {name} hold no batch; give the model's inputs as tensors whose first "
+            f"dimension counts samples"
+        )
+    return int(first.shape[0])
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0] if lines else 'no reason given'}"[:200]
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Tracers warn and log at length about what is no fault of the user's."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)

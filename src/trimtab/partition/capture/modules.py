@@ -1,0 +1,160 @@
+"""A model whose steps depend on its data: its modules as they are called, once, with one example."""
+
+import copy
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from torch import nn
+
+from trimtab.core import BadInputError, one_line
+from trimtab.partition.capture.draft import Draft, Part
+from trimtab.partition.capture.record import Held, Recorder, Work, held_by, key_of, storage_bytes, tensors_in
+from trimtab.partition.capture.stand_ins import StandIns
+from trimtab.partition.capture.traced import Traced
+from trimtab.partition.capture.weightless import meta_copy, moved
+
+LARGEST_REAL_MODEL = 4 * 2**30
+"""Bytes of weights that are filled with random numbers to see where its data takes a model."""
+_NOWHERE = -1
+
+
+def from_modules(
+    model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], batch: int, name: str
+) -> Traced:
+    """The graph of the modules that run, without values if possible, else with random ones on the CPU."""
+    try:
+        return _run(meta_copy(model), *moved((args, kwargs), "meta"), batch, on_meta=True)
+    except Exception as error:  # anything may need values that are not there
+        first = error
+    size = sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())
+    if size > LARGEST_REAL_MODEL:
+        raise BadInputError(
+            f"{name} cannot be captured: its steps depend on its data ({one_line(str(first))[:120]}), and "
+            f"{size / 2**30:.0f} GiB of weights are too many to run it for real; make the model export"
+        ) from None
+    try:
+        return _run(_real_copy(model), *moved((args, kwargs), "cpu"), batch, on_meta=False)
+    except Exception as error:
+        raise BadInputError(
+            f"{name} does not run with its example inputs: {type(error).__name__}: {one_line(str(error))[:200]}"
+        ) from None
+
+
+class _Calls(Recorder):
+    """Parts are numbers in calling order: the inputs, then one for each call of a module without children."""
+
+    def __init__(self, held: Mapping[int, Held], draft: Draft) -> None:
+        super().__init__(held)
+        self.draft = draft
+        self.inputs = 0
+        self._depth = 0
+        self._tensors: dict[tuple[int, int], int] = {}
+        self._uses: set[tuple[int, int]] = set()
+
+    def begin(self, name: str, kind: str) -> int:
+        """A new part, the last so far."""
+        self.draft.parts.append(Part(name, name if kind not in ("input", "output") else "", kind, Work()))
+        return len(self.draft.parts) - 1
+
+    def enter(self, path: str) -> None:
+        """A module without children starts."""
+        if self._depth == 0:
+            self.part = self.begin(path, "")
+        self._depth += 1
+
+    def leave(self) -> None:
+        """It is done."""
+        self._depth -= 1
+        if self._depth == 0:
+            self.part = None
+
+    def place(self, operands: list[torch.Tensor], results: list[torch.Tensor], mutates: bool) -> int:
+        """The module that runs; between modules, the last of those whose results an operator reads."""
+        part = self.part if self.part is not None else self._latest(operands)
+        if part != _NOWHERE:
+            self.use(part, operands)
+        if mutates:
+            for tensor in results:
+                self.maker[key_of(tensor)] = part
+        return part
+
+    def use(self, part: int, operands: list[torch.Tensor]) -> None:
+        """Note that `part` reads tensors."""
+        for tensor in operands:
+            key = key_of(tensor)
+            maker = self.maker.get(key)
+            if maker is None or maker in (part, _NOWHERE):
+                continue
+            if (maker, key) not in self._tensors:
+                self._tensors[maker, key] = len(self.draft.tensors)
+                self.draft.tensors.append((maker, storage_bytes(tensor)))
+            use = (self._tensors[maker, key], part)
+            if use not in self._uses:
+                self._uses.add(use)
+                self.draft.uses.append(use)
+
+    def _latest(self, operands: list[torch.Tensor]) -> int:
+        makers = (self.maker.get(key_of(tensor)) for tensor in operands)
+        latest = max((maker for maker in makers if maker is not None), default=_NOWHERE)
+        return self.begin("between", "") if 0 <= latest < self.inputs else latest
+
+
+def _run(model: nn.Module, args: Any, kwargs: Any, batch: int, *, on_meta: bool) -> Traced:
+    held = held_by(model)
+    calls = _Calls(held, Draft(batch, held))
+    given = [*tensors_in((args, kwargs))]
+    for number, tensor in enumerate(given):
+        calls.made(calls.begin(f"input_{number}", "input"), tensor)
+    calls.inputs = len(given)
+    with ExitStack() as stack:
+        for path, module in model.named_modules():
+            if not [*module.children()] or isinstance(module, nn.MultiheadAttention):
+                _watch(stack, calls, module, path or "model")
+        if on_meta:
+            stack.enter_context(torch.device("meta"))
+            stack.enter_context(StandIns())
+        stack.enter_context(calls)
+        stack.enter_context(torch.enable_grad())
+        result = model(*args, **kwargs)
+    calls.use(calls.begin("output", "output"), [*tensors_in(result)])
+    return _finished(calls, model)
+
+
+def _watch(stack: ExitStack, calls: _Calls, module: nn.Module, path: str) -> None:
+    before = module.register_forward_pre_hook(lambda *_: calls.enter(path))
+    after = module.register_forward_hook(lambda *_: calls.leave())
+    stack.callback(before.remove)
+    stack.callback(after.remove)
+
+
+def _finished(calls: _Calls, model: nn.Module) -> Traced:
+    """The draft without modules that computed nothing (their results are views of earlier ones)."""
+    saved = calls.saved()
+    old = calls.draft
+    kept = [n for n, part in enumerate(old.parts) if part.kind or n in calls.works and calls.works[n].calls]
+    number = {n: place for place, n in enumerate(kept)}
+    draft = Draft(old.batch, old.held)
+    recurrent = {path for path, module in model.named_modules() if isinstance(module, nn.RNNBase)}
+    for n in kept:
+        part = old.parts[n]
+        part.saved = saved.get(n, 0.0)
+        if not part.kind:
+            part.work = calls.works[n]
+            part.kind = "rnn" if part.name in recurrent else part.work.kind
+        draft.parts.append(part)
+    draft.tensors = [(number[maker], size) for maker, size in old.tensors]
+    draft.uses = [(tensor, number[user]) for tensor, user in old.uses if user in number]
+    return Traced(draft, tuple((part.name,) for part in draft.parts))
+
+
+def _real_copy(model: nn.Module) -> nn.Module:
+    """The model on the CPU, with small random weights where it had none."""
+    if not any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers())):
+        return copy.deepcopy(model)
+    real = meta_copy(model).to_empty(device="cpu")
+    with torch.no_grad():
+        for tensor in (*real.parameters(), *real.buffers()):
+            tensor.normal_(0.0, 0.02) if tensor.is_floating_point() else tensor.zero_()
+    return real

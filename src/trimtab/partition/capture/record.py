@@ -1,0 +1,181 @@
+"""Watches a model run on tensors without memory: what each part computes, reads, and keeps for later.
+
+Nothing is guessed here: PyTorch's own operators run on the meta device, where tensors have shapes only, and
+autograd says itself what it would keep for the backward pass.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry, sdpa_flop_count
+
+from trimtab.partition.capture.kinds import kind_of
+
+
+def _attention_flop(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> int:
+    return int(sdpa_flop_count(query.shape, key.shape, value.shape))
+
+
+# The CPU's fused attention is left out of PyTorch's own registry, but the work moves to any device.
+_FORMULAS: dict[Any, Any] = {
+    **flop_registry,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention_flop,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A weight or a buffer of the model: how many numbers, bytes, and whether it is trained."""
+
+    name: str
+    numbers: int
+    size: float
+    trained: bool
+
+
+@dataclass(slots=True)
+class Work:
+    """What one part of a model does in a forward pass: kernels, FLOP, bytes moved, weights read (by key)."""
+
+    calls: float = 0.0
+    flop: float = 0.0
+    traffic: float = 0.0
+    by_kind: dict[str, tuple[float, float]] = field(default_factory=dict)
+    held: set[int] = field(default_factory=set)
+
+    def add(self, kind: str, flop: float, traffic: float) -> None:
+        """One more kernel."""
+        before = self.by_kind.get(kind, (0.0, 0.0))
+        self.by_kind[kind] = (before[0] + flop, before[1] + traffic)
+        self.calls += 1
+        self.flop += flop
+        self.traffic += traffic
+
+    def join(self, other: "Work") -> None:
+        """Take over what another part does."""
+        self.calls += other.calls
+        self.flop += other.flop
+        self.traffic += other.traffic
+        self.held |= other.held
+        for kind, (flop, traffic) in other.by_kind.items():
+            before = self.by_kind.get(kind, (0.0, 0.0))
+            self.by_kind[kind] = (before[0] + flop, before[1] + traffic)
+
+    @property
+    def kind(self) -> str:
+        """What most of it is: by arithmetic, and by bytes where there is none."""
+        return max(self.by_kind, key=lambda kind: self.by_kind[kind], default="view")
+
+
+class Recorder(TorchDispatchMode):
+    """Attributes every operator to the part of the model that runs: `part`, which the caller sets."""
+
+    def __init__(self, held: Mapping[int, Held]) -> None:
+        super().__init__()
+        self.held = held
+        self.part: Any = None
+        self.works: dict[Any, Work] = {}
+        self.maker: dict[int, Any] = {}
+        self._kept: dict[int, float] = {}
+        self._alive: list[Any] = []
+        self._hooks = torch.autograd.graph.saved_tensors_hooks(self._keep, lambda nothing: nothing)
+
+    def __enter__(self) -> "Recorder":
+        self._hooks.__enter__()
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self._hooks.__exit__(*error)
+
+    def saved(self) -> dict[Any, float]:
+        """Bytes kept for the backward pass by the part that made them, each tensor once, without weights."""
+        total: dict[Any, float] = {}
+        for key, size in self._kept.items():
+            part = self.maker.get(key)
+            total[part] = total.get(part, 0.0) + size
+        return total
+
+    def made(self, part: Any, value: Any) -> None:
+        """Tensors in `value` come from `part`, unless something else has made them before."""
+        for tensor in tensors_in(value):
+            key = key_of(tensor)
+            if key not in self.held and key not in self.maker:
+                self._alive.append(tensor.untyped_storage())  # an address must not be given out twice
+                self.maker[key] = part
+
+    def place(self, operands: list[torch.Tensor], results: list[torch.Tensor], mutates: bool) -> Any:
+        """The part that an operator belongs to."""
+        return self.part
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        operands, results = list(tensors_in((args, kwargs))), list(tensors_in(result))
+        read = {key_of(tensor) for tensor in operands}
+        mutates = bool(func._schema.is_mutable)
+        part = self.place(operands, results, mutates)
+        work = self.works.setdefault(part, Work())
+        work.held |= read & self.held.keys()
+        self.made(part, result)
+        if mutates or not all(key_of(tensor) in read for tensor in results):
+            moved = [t for t in (*operands, *results) if key_of(t) not in self.held]
+            formula = _FORMULAS.get(func.overloadpacket)
+            flop = 0.0 if formula is None else float(formula(*args, **kwargs, out_val=result))
+            work.add(kind_of(func), flop, sum(bytes_of(tensor) for tensor in moved))
+        return result
+
+    def _keep(self, tensor: torch.Tensor) -> None:
+        key = key_of(tensor)
+        if key not in self.held:
+            self.made(self.part, tensor)
+            self._kept[key] = max(self._kept.get(key, 0.0), storage_bytes(tensor))
+
+
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """Every tensor in nested lists, tuples and dictionaries."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from tensors_in(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from tensors_in(inner)
+
+
+def key_of(tensor: torch.Tensor) -> int:
+    """What a tensor and its views share."""
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _number(tensor: torch.Tensor) -> int:
+    return 4 if tensor.is_floating_point() else tensor.element_size()
+
+
+def storage_bytes(tensor: torch.Tensor) -> float:
+    """Bytes of the memory that a tensor looks at, floating-point numbers taken as four."""
+    return tensor.untyped_storage().nbytes() / tensor.element_size() * _number(tensor)
+
+
+def bytes_of(tensor: torch.Tensor) -> float:
+    """Bytes of a tensor itself, floating-point numbers taken as four; repeated ones count once."""
+    return min(float(tensor.numel() * _number(tensor)), storage_bytes(tensor))
+
+
+def held_by(model: torch.nn.Module) -> dict[int, Held]:
+    """The weights and buffers of a model by key; those that share memory once, under their first name."""
+    held: dict[int, Held] = {}
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        held.setdefault(key_of(tensor), held_as(name, tensor))
+    return held
+
+
+def held_as(name: str, tensor: torch.Tensor) -> Held:
+    """The facts of one weight or buffer."""
+    trained = isinstance(tensor, torch.nn.Parameter) and tensor.requires_grad
+    return Held(name, tensor.numel(), float(tensor.numel() * _number(tensor)), trained)
