@@ -10,10 +10,13 @@ from trimtab.partition.devices import Devices
 from trimtab.partition.graph import Graph, Ints
 from trimtab.partition.plan import Recipe
 from trimtab.partition.rivals.accelerate_map import accelerate_balanced, accelerate_sequential
+from trimtab.partition.rivals.contest import Reached, reached_by
 from trimtab.partition.rivals.equal import equal
 from trimtab.partition.rivals.metis_cut import metis
 from trimtab.partition.rivals.random_cuts import random_cuts
 from trimtab.partition.rivals.single import single
+
+__all__ = ["RIVALS", "Reached", "Rival", "reached_by"]
 
 Rival = Callable[[Graph, Devices, Recipe], Iterable[Ints]]
 

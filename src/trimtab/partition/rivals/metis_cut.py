@@ -5,10 +5,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from trimtab.core import MissingDependencyError
+from trimtab.partition.cost.node_times import NodeTimes
 from trimtab.partition.devices import Devices
 from trimtab.partition.graph import Floats, Graph, Ints
 from trimtab.partition.plan import Recipe
 
+_MICROBATCHES = 8  # of a step, where time per node is asked for
 _UNITS = 1_000_000  # of the sum of all weights: METIS counts in whole numbers
 _UNEVEN = 30  # thousandths by which a part may be too large
 
@@ -16,28 +18,36 @@ _UNEVEN = 30  # thousandths by which a part may be too large
 def metis(graph: Graph, devices: Devices, recipe: Recipe) -> Iterator[Ints]:
     """Parts by speed, by memory and by both; each as METIS cuts, and repaired so that nothing flows back.
 
-    Nodes weigh what they compute or hold, edges the bytes they carry. The part of device d is as large as its
-    share of all speed or memory.
+    Nodes weigh the time they take or what they hold, edges the bytes they carry. The part of device d is as
+    large as its share of all speed or memory.
     """
     if len(devices) == 1:
         yield np.zeros(len(graph), dtype=np.int64)
         return
-    speed = np.array([max(device.peak.values(), default=0.0) for device in devices.devices])
-    by_work = graph.flop / max(float(graph.flop.sum()), 1.0)
-    by_memory = _held(graph) / max(float(_held(graph).sum()), 1.0)
+    by_time, speed = _times(graph, devices, recipe)
+    by_memory = _share(4.0 * graph.parameters + graph.buffers + graph.saved)
+    room = _share(devices.memory)
     for node_share, device_share in (
-        (by_work, speed / speed.sum()),
-        (by_memory, devices.memory / devices.memory.sum()),
-        ((by_work + by_memory) / 2, (speed / speed.sum() + devices.memory / devices.memory.sum()) / 2),
+        (by_time, speed),
+        (by_memory, room),
+        ((by_time + by_memory) / 2, (speed + room) / 2),
     ):
         part = _parts(graph, node_share, device_share)
         yield part
         yield _flowing_on(graph, part)
 
 
-def _held(graph: Graph) -> Floats:
-    """Bytes that a node holds with its weights and one sample."""
-    return 4.0 * graph.parameters + graph.buffers + graph.saved
+def _times(graph: Graph, devices: Devices, recipe: Recipe) -> tuple[Floats, Floats]:
+    """Each node's share of the time of a micro-batch, and each device's share of all speed."""
+    times = NodeTimes(graph, recipe)
+    samples = max(1, recipe.batch // _MICROBATCHES)
+    took = [times.on(device, samples) for device in devices.devices]
+    seconds = np.array([each.forward + each.backward for each in took])
+    return _share(seconds.mean(axis=0)), _share(1.0 / seconds.sum(axis=1))
+
+
+def _share(amounts: Floats) -> Floats:
+    return amounts / max(float(amounts.sum()), 1e-30)
 
 
 def _parts(graph: Graph, node_share: Floats, device_share: Floats) -> Ints:
