@@ -1,7 +1,7 @@
 """The models that the partition bench splits: published architectures, written down here layer by layer.
 
-A builder returns the module and its example inputs, on the default device: under `torch.device("meta")` even the
-largest needs no memory.
+A builder returns the module and its example inputs, on the default device: under `torch.device("meta")` even
+the largest needs no memory.
 """
 
 from collections.abc import Callable

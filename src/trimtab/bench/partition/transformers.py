@@ -79,9 +79,9 @@ class Block(nn.Module):
         if self.normed_first:
             x = x + self.dropout(self.attention(self.norm_attention(x)))
             result: Tensor = x + self.dropout(self.feed(self.norm_feed(x)))
-            return result
-        x = self.norm_attention(x + self.dropout(self.attention(x)))
-        result = self.norm_feed(x + self.dropout(self.feed(x)))
+        else:
+            x = self.norm_attention(x + self.dropout(self.attention(x)))
+            result = self.norm_feed(x + self.dropout(self.feed(x)))
         return result
 
 

@@ -14,8 +14,8 @@ class Groups:
     """Which nodes of a trace go together. A group is known by its leader, and is in the leaders' order.
 
     What costs nothing (a view, an item of a tuple) goes with the last of those it reads, and so runs no
-    earlier than they. What reads no input of the model (a mask, positions, a weight's other form) goes with its
-    only reader, or stands alone where several read it. Both keep every group after the groups that it needs.
+    earlier than they. What reads no input of the model (a mask, positions, a weight's other form) goes with
+    its only reader, or stands alone where several read it. Both keep groups after the groups that they need.
     """
 
     def __init__(self, nodes: list[Node], inputs: set[Node], measured: Measured, also: Overwritten) -> None:

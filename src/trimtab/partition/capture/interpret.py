@@ -62,24 +62,21 @@ class _Interpreter(Interpreter):
         is_layer = n.op == "call_module" and isinstance(self.fetch_attr(str(n.target)), torch.nn.RNNBase)
         if is_layer or (packet is not None and packet.__name__ in RECURRENT):
             work = self.recorder.works[n]
-            moved = self.sizes[n] + sum(
-                self.sizes.get(source, 0.0) for source in _data(n, self.recorder, self)
-            )
+            moved = self.sizes[n] + sum(self.sizes[source] for source in self._data(n))
             work.calls, work.traffic, work.by_kind = 1.0, moved, {"rnn": (work.flop, moved)}
 
-
-def _data(node: Node, recorder: Recorder, interpreter: Interpreter) -> list[Node]:
-    """What a node reads that is no weight."""
-    values = interpreter.env
-    return [
-        source
-        for source in node.all_input_nodes
-        if not any(key_of(tensor) in recorder.held for tensor in tensors_in(values.get(source)))
-    ]
+    def _data(self, n: Node) -> list[Node]:
+        """What a node reads that is no weight."""
+        held = self.recorder.held
+        return [
+            source
+            for source in n.all_input_nodes
+            if not any(key_of(tensor) in held for tensor in tensors_in(self.env.get(source)))
+        ]
 
 
 def _call_within(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A block under `torch.no_grad` or `autocast`, which an exported program keeps as a program of its own."""
+    """A block under `torch.no_grad` or `autocast`, which an exported program keeps as one of its own."""
     body = next((place for place, arg in enumerate(args) if isinstance(arg, torch.nn.Module)), None)
     if body is None or "cond" in str(target) or "while" in str(target):
         raise NotImplementedError(f"{target} cannot be run without values")

@@ -25,7 +25,7 @@ def from_modules(
 ) -> Traced:
     """The graph of the modules that run, without values if possible, else with random ones on the CPU."""
     try:
-        return _run(meta_copy(model), *moved((args, kwargs), "meta"), batch, on_meta=True)
+        return _run(meta_copy(model), moved((args, kwargs), "meta"), batch, on_meta=True)
     except Exception as error:  # anything may need values that are not there
         first = error
     size = sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())
@@ -35,14 +35,15 @@ def from_modules(
             f"{size / 2**30:.0f} GiB of weights are too many to run it for real; make the model export"
         ) from None
     try:
-        return _run(_real_copy(model), *moved((args, kwargs), "cpu"), batch, on_meta=False)
+        return _run(_real_copy(model), moved((args, kwargs), "cpu"), batch, on_meta=False)
     except Exception as error:
         raise BadInputError(
-            f"{name} does not run with its example inputs: {type(error).__name__}: {one_line(str(error))[:200]}"
+            f"{name} does not run with its example inputs: {type(error).__name__}: "
+            f"{one_line(str(error))[:200]}"
         ) from None
 
 
-class _Calls(Recorder):
+class _Calls(Recorder):  # type: ignore[no-untyped-call]
     """Parts are numbers in calling order: the inputs, then one for each call of a module without children."""
 
     def __init__(self, held: Mapping[int, Held], draft: Draft) -> None:
@@ -101,7 +102,8 @@ class _Calls(Recorder):
         return self.begin("between", "") if 0 <= latest < self.inputs else latest
 
 
-def _run(model: nn.Module, args: Any, kwargs: Any, batch: int, *, on_meta: bool) -> Traced:
+def _run(model: nn.Module, inputs: Any, batch: int, on_meta: bool) -> Traced:
+    args, kwargs = inputs
     held = held_by(model)
     calls = _Calls(held, Draft(batch, held))
     given = [*tensors_in((args, kwargs))]
@@ -133,7 +135,8 @@ def _finished(calls: _Calls, model: nn.Module) -> Traced:
     """The draft without modules that computed nothing (their results are views of earlier ones)."""
     saved = calls.saved()
     old = calls.draft
-    kept = [n for n, part in enumerate(old.parts) if part.kind or n in calls.works and calls.works[n].calls]
+    busy = {n for n, work in calls.works.items() if work.calls}
+    kept = [n for n, part in enumerate(old.parts) if part.kind or n in busy]
     number = {n: place for place, n in enumerate(kept)}
     draft = Draft(old.batch, old.held)
     recurrent = {path for path, module in model.named_modules() if isinstance(module, nn.RNNBase)}

@@ -16,7 +16,8 @@ from trimtab.partition.capture.kinds import kind_of
 
 
 def _attention_flop(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> int:
-    return int(sdpa_flop_count(query.shape, key.shape, value.shape))
+    formula: Any = sdpa_flop_count
+    return int(formula(query.shape, key.shape, value.shape))
 
 
 # The CPU's fused attention is left out of PyTorch's own registry, but the work moves to any device.
@@ -70,11 +71,11 @@ class Work:
         return max(self.by_kind, key=lambda kind: self.by_kind[kind], default="view")
 
 
-class Recorder(TorchDispatchMode):
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Attributes every operator to the part of the model that runs: `part`, which the caller sets."""
 
     def __init__(self, held: Mapping[int, Held]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.held = held
         self.part: Any = None
         self.works: dict[Any, Work] = {}
@@ -85,11 +86,11 @@ class Recorder(TorchDispatchMode):
 
     def __enter__(self) -> "Recorder":
         self._hooks.__enter__()
-        super().__enter__()
+        super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
         self._hooks.__exit__(*error)
 
     def saved(self) -> dict[Any, float]:

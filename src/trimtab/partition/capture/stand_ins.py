@@ -1,4 +1,4 @@
-"""Operators that the meta device would take apart in a way no accelerator does, replaced by what those run."""
+"""Operators that the meta device takes apart as no accelerator does, replaced by what those run."""
 
 from typing import Any
 

@@ -52,10 +52,10 @@ def split_columns(
                 widening[read[node][0] if read[node] else -1].append(node)
             else:
                 result.forward[node] = written[node]
-        elif kind in ("matmul", "attention"):
-            result.split[node], divided[node] = 1.0, True
-        elif kind in _PASSES_ON and sources and all(divided[source] for source in sources):
-            result.split[node], divided[node] = 1.0, True
+        else:
+            inside = kind in _PASSES_ON and bool(sources) and all(divided[source] for source in sources)
+            divided[node] = inside or kind in ("matmul", "attention")
+            result.split[node] = float(divided[node])
     for tensor, nodes in widening.items():
         # Products that read the same tensor (queries, keys, values) share one sum of its gradient.
         result.backward[nodes] = size[tensor] / len(nodes) if tensor >= 0 else 0.0
@@ -65,7 +65,7 @@ def split_columns(
 def _goes_into_attention(
     kinds: Sequence[str], weighted: Sequence[bool], readers: Sequence[Sequence[int]]
 ) -> list[bool]:
-    """Whether a node's result reaches attention, or a product without weights, before anything else mixes it."""
+    """Whether a node's result reaches attention, or a product without weights, before any other product."""
     reaches = [False] * len(kinds)
     for node in reversed(range(len(kinds))):
         for reader in readers[node]:
