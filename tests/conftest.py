@@ -8,6 +8,7 @@ from datetime import date
 from pathlib import Path
 
 import pytest
+from browser import Browser, open_browser
 
 from trimtab.bench import BUNDLED_STEPS
 from trimtab.core import Host, Offer, Profile, Series, Steps, Workload
@@ -40,6 +41,13 @@ def new_group() -> Iterator[Callable[..., LimitedGroup]]:
             return group
 
         yield make
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """A real browser to look at pages with."""
+    with open_browser(tmp_path_factory.mktemp("pages")) as opened:
+        yield opened
 
 
 @pytest.fixture(scope="session")

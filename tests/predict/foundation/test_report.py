@@ -1,11 +1,9 @@
 """The page of a prediction, in a real browser."""
 
-import shutil
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
+from browser import Browser
 
 from trimtab.predict import Foundation, Prediction, predict, prediction_report
 
@@ -21,40 +19,6 @@ ON_CLUSTERS = {
         {"configuration": "m4.2xlarge nodes=10", "time": "11m"},
     ],
 }
-
-
-class Browser:
-    """Pages in Chromium; whatever goes wrong on one, or is fetched by it, is a problem."""
-
-    def __init__(self, chromium: Any, folder: Path) -> None:
-        self.chromium, self.folder = chromium, folder
-        self.problems: list[str] = []
-
-    def show(self, text: str, script: bool = True, scheme: str = "light") -> Any:
-        file = self.folder / "report.html"
-        file.write_text(text, encoding="utf-8")
-        page = self.chromium.new_context(java_script_enabled=script, color_scheme=scheme).new_page()
-        page.on("pageerror", lambda error: self.problems.append(str(error)))
-        page.on("dialog", lambda dialog: self.problems.append(dialog.message))
-        page.on("console", lambda said: self.problems.append(said.text) if said.type == "error" else None)
-        page.on("request", lambda one: self.problems.append(one.url) if "http" in one.url[:4] else None)
-        page.goto(file.as_uri())
-        if script:
-            page.wait_for_function("document.querySelectorAll('.js-plotly-plot .main-svg').length >= 2")
-        return page
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    path = shutil.which("chromium")
-    if path is None:
-        pytest.skip("Debian's chromium is not installed")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as driver:
-        chromium = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield Browser(chromium, tmp_path_factory.mktemp("pages"))
-        chromium.close()
 
 
 def _drawn(page: Any, name: str) -> list[dict[str, Any]]:

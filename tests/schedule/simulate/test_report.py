@@ -1,10 +1,9 @@
 """The page of a simulation, also in a real browser."""
 
 import re
-import shutil
 from pathlib import Path
 
-import pytest
+from browser import Browser, traces_drawn
 
 from trimtab.schedule import Group, policy, read_trace
 from trimtab.schedule.simulate import Replay, Scene, SimulationSettings, html_report, scene_of, simulate
@@ -40,34 +39,11 @@ def test_who_waited_longest_comes_first_with_a_reason(tmp_path: Path) -> None:
     assert all("left" in why or "before it" in why for _, why in rows)
 
 
-def test_the_page_draws_its_charts_offline(tmp_path: Path) -> None:
-    browser_path = shutil.which("chromium")
-    if browser_path is None:
-        pytest.skip("Debian's chromium is not installed")
-    from playwright.sync_api import sync_playwright
-
+def test_the_page_draws_its_charts_offline(tmp_path: Path, browser: Browser) -> None:
     text = HEADER + "".join(f"j{n},{60 * n},{1 + n % 2},{300 + n}\n" for n in range(30))
-    file = tmp_path / "report.html"
-    file.write_text(html_report(*run(tmp_path, text, "fifo", "las")), encoding="utf-8")
-    problems: list[str] = []
-    with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=browser_path, args=["--no-sandbox"])
-        try:
-            page = browser.new_page()
-            page.on("pageerror", lambda error: problems.append(str(error)))
-            page.on(
-                "request",
-                lambda request: problems.append(request.url) if request.url.startswith("http") else None,
-            )
-            page.goto(file.as_uri())
-            page.wait_for_selector(".js-plotly-plot .main-svg")
-            page.wait_for_function("document.querySelectorAll('.js-plotly-plot .main-svg').length >= 5")
-            drawn_traces = page.evaluate(
-                "Array.from(document.querySelectorAll('.js-plotly-plot')).map(p => p._fullData.length)"
-            )
-            bars = page.locator(".js-plotly-plot").nth(1).locator(".bars .point").count()
-        finally:
-            browser.close()
-    assert problems == []
-    assert drawn_traces == [2, 2, 2, 2, 2]  # completion by policy; then groups, in two charts of each policy
+    page = browser.show(html_report(*run(tmp_path, text, "fifo", "las")), charts=5)
+    bars = page.locator(".js-plotly-plot").nth(1).locator(".bars .point").count()
+    assert browser.problems == []
+    # Completion by policy; then groups, in two charts of each policy.
+    assert traces_drawn(page) == [2, 2, 2, 2, 2]
     assert bars == 30
