@@ -50,6 +50,8 @@ __all__ = [
     "mix",
     "play",
     "problem_of",
+    "reached_by",
+    "solve_exactly",
     "stage_rows",
     "would_help",
 ]
