@@ -1,6 +1,4 @@
-"""Trimtab's own policy.
-
-An integer program over jobs and shapes for the least time that everybody spends waiting.
+"""Trimtab's own policy: an integer program over jobs and shapes for the least time that all spend waiting.
 
 Suppose an accelerator-second costs others p seconds. A job that does v units of work per second in a shape
 of k accelerators then costs (1 + p·k) / v per unit: its own seconds, and those of whom it keeps waiting. So

@@ -1,7 +1,4 @@
-"""What goes wrong in a simulated cluster: nodes lost, spot nodes taken back, slow nodes, jobs that fail.
-
-From one seed.
-"""
+"""What goes wrong in a simulated cluster, from one seed: nodes are lost, reclaimed or slow, and jobs fail."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,4 @@
-"""What came of a simulation.
-
-When every job began and ended, what it held and cost, and the figures people compare.
-"""
+"""What came of a simulation: when jobs began and ended, what they held and cost, figures to compare."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,6 +1,4 @@
-"""A cluster in a loop.
-
-Jobs arrive and progress, the policy decides once per round, and faults happen in between.
+"""A cluster in a loop: jobs arrive and progress, the policy decides once per round, faults happen in between.
 
 Within a round time is exact: a job ends when its work does, and its accelerators are given away at the next
 round. Everything is a function of the jobs, the world, the policy and one seed.

@@ -24,10 +24,7 @@ KINDS = {"t4": "aws", "rtx2080ti": "rtx", "a100": "dgx-ext", "v100": "azure", "q
 
 @dataclass(frozen=True, slots=True)
 class Nature:
-    """Facts about an application that are not in the tables.
-
-    Epochs, seconds to restart, how much slower it really is.
-    """
+    """What the tables do not tell of an application: epochs, seconds to restart, how much slower it is."""
 
     epochs: int
     restart: float

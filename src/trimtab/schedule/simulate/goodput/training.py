@@ -21,9 +21,10 @@ _ROUNDING = 1e-8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batches:
-    """Ways to split global batches over workers, one column per shape.
+    """Ways to split global batches over workers: a row per way, a column per shape of `nodes` and `workers`.
 
-    Per worker, and how often it accumulates.
+    `local` is the batch of one worker, `accumulated` how often it adds up gradients before a step, `scale`
+    the global batch over the smallest one, and `allowed` 1 where that can be, else 0.
     """
 
     nodes: Floats
