@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from trimtab.bench import BenchOptions, run_bench
-from trimtab.bench.kept import Kept
+from trimtab.bench.kept import Kept, Part, done
 from trimtab.bench.schedule.beliefs import belief_figures
 from trimtab.bench.schedule.deadlines import deadline_figures
 from trimtab.bench.schedule.gavel_trace import gavel_trace_figures
 from trimtab.bench.schedule.goals import compared
-from trimtab.bench.schedule.parts import Part, done, parts_of
+from trimtab.bench.schedule.parts import parts_of
 from trimtab.bench.schedule.priorities import priority_figures
 from trimtab.bench.schedule.published import GAVEL_TRACE, SIA
 from trimtab.bench.schedule.speed import job_rounds_per_second, round_seconds

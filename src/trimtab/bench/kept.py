@@ -1,12 +1,17 @@
 """Parts of a long bench that are done, kept on disk until code, data or options change."""
 
 import hashlib
-from collections.abc import Iterable
+import json
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from trimtab.core import home
 from trimtab.kernel import write_whole
+
+Key = tuple[str, ...]
 
 _CHECKSUM = hashlib.sha256().digest_size  # bytes at the end of a file
 
@@ -35,3 +40,30 @@ class Kept:
     def save(self, name: str, content: bytes) -> None:
         """Keep a part."""
         write_whole(self.folder / name, content + hashlib.sha256(content).digest())
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A name such as ("workloads", "saturn-1", "trimtab"), and what to do; `of`: what it depends on."""
+
+    key: Key
+    run: Callable[[], Any]
+    of: str = ""
+
+    @property
+    def file(self) -> str:
+        """What it is kept as."""
+        return "-".join(re.sub(r"\W+", "_", word) for word in (*self.key, self.of) if word) + ".json"
+
+
+def done(parts: Iterable[Part], kept: Kept, tell: Callable[[object], None]) -> dict[Key, Any]:
+    """What every part answered: before, or now."""
+    found = {}
+    for part in parts:
+        known = kept.load(part.file)
+        if known is None:
+            known = json.dumps(part.run()).encode()
+            kept.save(part.file, known)
+        found[part.key] = json.loads(known)
+        tell(part)
+    return found

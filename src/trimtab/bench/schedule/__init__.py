@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trimtab.bench.kept import Kept
+from trimtab.bench.kept import Kept, Key, done
 from trimtab.bench.options import BenchOptions
 from trimtab.bench.result import BenchResult
 from trimtab.bench.schedule import published
 from trimtab.bench.schedule.goals import compared, goals
-from trimtab.bench.schedule.parts import Key, done, parts_of
+from trimtab.bench.schedule.parts import parts_of
 from trimtab.bench.schedule.tables import tables
 from trimtab.core import BadInputError
 

@@ -1,15 +1,12 @@
 """All that is simulated, as parts: each by itself, in order, and kept when it is done."""
 
 import hashlib
-import json
-import re
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from trimtab.bench.kept import Kept
+from trimtab.bench.kept import Part
 from trimtab.bench.options import BenchOptions
 from trimtab.bench.schedule import (
     beliefs,
@@ -25,37 +22,8 @@ from trimtab.bench.schedule import (
 from trimtab.core import BadInputError
 from trimtab.schedule import Trace, read_trace, read_traces
 
-Key = tuple[str, ...]
-
 _SEEDS = 3
 _TIMED = ("trimtab", "sia")
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A name such as ("workloads", "saturn-1", "trimtab"), and what to do; `of`: what it depends on."""
-
-    key: Key
-    run: Callable[[], Any]
-    of: str = ""
-
-    @property
-    def file(self) -> str:
-        """What it is kept as."""
-        return "-".join(re.sub(r"\W+", "_", word) for word in (*self.key, self.of) if word) + ".json"
-
-
-def done(parts: Iterable[Part], kept: Kept, tell: Callable[[object], None]) -> dict[Key, Any]:
-    """What every part answered: before, or now."""
-    found = {}
-    for part in parts:
-        known = kept.load(part.file)
-        if known is None:
-            known = json.dumps(part.run()).encode()
-            kept.save(part.file, known)
-        found[part.key] = json.loads(known)
-        tell(part)
-    return found
 
 
 def parts_of(options: BenchOptions, data: Path) -> list[Part]:
