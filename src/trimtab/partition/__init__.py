@@ -8,9 +8,8 @@ if TYPE_CHECKING:
     from trimtab.partition.cost.evaluate import evaluate, play
     from trimtab.partition.cost.timeline import Slot
     from trimtab.partition.devices import Device, Devices
-    from trimtab.partition.explain import compared, device_rows, figures, limits, mix, stage_rows, would_help
+    from trimtab.partition.explain import Explained, explained
     from trimtab.partition.graph import Graph, Tie, in_order
-    from trimtab.partition.layer_names import in_short
     from trimtab.partition.layout import Layout
     from trimtab.partition.machines import islands
     from trimtab.partition.plan import DeviceUse, Forecast, Plan, Recipe, Stage
@@ -26,6 +25,7 @@ __all__ = [
     "DeviceUse",
     "Devices",
     "Exact",
+    "Explained",
     "Forecast",
     "Graph",
     "Layout",
@@ -37,61 +37,48 @@ __all__ = [
     "Stage",
     "Tie",
     "ToldDevices",
-    "compared",
-    "device_rows",
     "devices_of",
     "devices_told",
     "evaluate",
-    "figures",
+    "explained",
     "in_order",
-    "in_short",
     "islands",
-    "limits",
-    "mix",
     "play",
     "problem_of",
     "reached_by",
     "solve_exactly",
-    "stage_rows",
-    "would_help",
 ]
 
 # Everything here needs NumPy, and some of it PyTorch; who only asks for help should not wait for either.
 _LAZY = {
     "RIVALS": "rivals",
-    "Reached": "rivals",
-    "reached_by": "rivals",
-    "Exact": "solvers.milp",
-    "solve_exactly": "solvers.milp",
     "Assumptions": "cost.assumptions",
     "Device": "devices",
     "DeviceUse": "plan",
     "Devices": "devices",
+    "Exact": "solvers.milp",
+    "Explained": "explain",
     "Forecast": "plan",
     "Graph": "graph",
     "Layout": "layout",
     "Plan": "plan",
     "Problem": "problem",
+    "Reached": "rivals",
     "Recipe": "plan",
     "Slot": "cost.timeline",
     "Stage": "plan",
     "Tie": "graph",
     "ToldDevices": "told_devices",
-    "compared": "explain",
-    "device_rows": "explain",
     "devices_of": "told_devices",
     "devices_told": "told_devices",
     "evaluate": "cost.evaluate",
-    "figures": "explain",
+    "explained": "explain",
     "in_order": "graph",
-    "in_short": "layer_names",
     "islands": "machines",
-    "limits": "explain",
-    "mix": "explain",
     "play": "cost.evaluate",
     "problem_of": "problem",
-    "stage_rows": "explain",
-    "would_help": "explain",
+    "reached_by": "rivals",
+    "solve_exactly": "solvers.milp",
 }
 
 
