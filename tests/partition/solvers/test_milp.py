@@ -45,11 +45,16 @@ def _priced(problem: Problem, stage_of: np.ndarray, row_of: tuple[int, ...]) -> 
 
 
 @settings(max_examples=25, deadline=None, derandomize=True)
-@given(family=st.sampled_from(list(FAMILIES)), seed=st.integers(0, 999), told=st.sampled_from(LAYOUTS))
+@given(
+    family=st.sampled_from(list(FAMILIES)),
+    seed=st.integers(0, 999),
+    told=st.sampled_from(LAYOUTS),
+    overlapped=st.booleans(),
+)
 def test_it_says_of_any_cut_what_the_problem_says(
-    make_problem: Callable[..., Problem], family: str, seed: int, told: dict[str, object]
+    make_problem: Callable[..., Problem], family: str, seed: int, told: dict[str, object], overlapped: bool
 ) -> None:
-    problem = make_problem(family, 12, 3, seed, memory=2.5e9, **told)
+    problem = replace(make_problem(family, 12, 3, seed, memory=2.5e9, **told), overlapped=overlapped)
     stage_of, row_of = _random_cut(problem, seed)
     assert _priced(problem, stage_of, row_of) == pytest.approx(problem.seconds(stage_of, row_of), rel=1e-6)
 

@@ -10,7 +10,7 @@ from trimtab.partition.cost.node_times import NodeTimes
 from trimtab.partition.devices import Devices
 from trimtab.partition.graph import Graph, Ints
 from trimtab.partition.plan import Forecast, Plan, Recipe
-from trimtab.partition.problem import Cost, usable_memory
+from trimtab.partition.problem import Cost
 from trimtab.partition.rivals.stages import plans_of
 
 
@@ -52,7 +52,7 @@ def _best_plan(
     possible: list[tuple[float, int, Plan]] = []
     for plan in plans:
         cost = cost_of(graph, devices, recipe, plan, times=times)
-        if _may_fit(cost, devices):
+        if cost.short <= 0.0:
             possible.append((_at_least_seconds(cost), len(possible), plan))
     best: tuple[Plan, Forecast] | None = None
     for at_least, _, plan in sorted(possible):
@@ -68,12 +68,3 @@ def _at_least_seconds(cost: Cost) -> float:
     """No schedule is faster: a micro-batch passes all stages, and the busiest device never waits."""
     load = cost.problem.layout.microbatches * (cost.forward + cost.backward) + cost.once
     return max(cost.latency, float(np.bincount(cost.rows, load).max()))
-
-
-def _may_fit(cost: Cost, devices: Devices) -> bool:
-    """Whether what stays and what is in flight is no more than any device has, and all links are there."""
-    held = np.bincount(cost.rows, cost.memory.resident + cost.memory.held)
-    room = np.array(
-        [min(usable_memory(devices[d]) for rank in row for d in rank) for row in cost.problem.rows]
-    )
-    return bool(np.isfinite(cost.hand).all() and (held <= room).all())

@@ -176,8 +176,8 @@ class CutProgram:
                 (column, once * self.unit)
                 for column, once in zip(self.runs[k], problem.row_once.tolist(), strict=True)
             ]
-            if not problem.overlapped and k:
-                terms.append((self.hand[k - 1], more * problem.trips))
+            if not problem.overlapped and k < len(self.hand):
+                terms.append((self.hand[k], more * problem.trips))
             program.at_most([*terms, (slowest, -1.0)], 0.0)
             for column, seconds in self._of_nodes(k, load):
                 program.cost[column] = seconds
