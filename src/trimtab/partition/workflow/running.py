@@ -210,9 +210,13 @@ def _obstacle(stage: Stage) -> str:
 def _words(stage: Stage) -> tuple[str, ...]:
     """The command with what earlier stages wrote filled in."""
     return tuple(
-        "".join(part if isinstance(part, str) else part.path.read_text("utf-8").strip() for part in word)
+        "".join(part if isinstance(part, str) else _content(part.path) for part in word)
         for word in stage.command
     )
+
+
+def _content(path: Path) -> str:
+    return path.read_text("utf-8", errors="replace").replace("\0", "").strip()
 
 
 def _started(stage: Stage, command: Sequence[str], logs: tuple[Path, Path]) -> list[str]:

@@ -14,7 +14,7 @@ import yaml
 from trimtab.core import BadInputError
 from trimtab.partition.workflow.pipeline import Place
 
-_MOST_ITEMS = 1_000_000
+_MOST_ITEMS = 200_000
 
 
 @dataclass(frozen=True, slots=True)
