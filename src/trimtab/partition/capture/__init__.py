@@ -5,15 +5,28 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trimtab.partition.capture.builder import Built, load_builder, resized
-    from trimtab.partition.capture.capturing import Captured, capture
+    from trimtab.partition.capture.capturing import Captured, capture, capture_model
+    from trimtab.partition.capture.target import load_graph, load_target
 
-__all__ = ["Built", "Captured", "capture", "load_builder", "resized"]
+__all__ = [
+    "Built",
+    "Captured",
+    "capture",
+    "capture_model",
+    "load_builder",
+    "load_graph",
+    "load_target",
+    "resized",
+]
 
 _LAZY = {
     "Built": "builder",
     "Captured": "capturing",
     "capture": "capturing",
+    "capture_model": "capturing",
     "load_builder": "builder",
+    "load_graph": "target",
+    "load_target": "target",
     "resized": "builder",
 }
 

@@ -67,6 +67,10 @@ def capture(model: nn.Module, example_inputs: Any, name: str) -> Captured:
     return Captured(traced.draft.graph(name), "modules", note, batch, traced.members)
 
 
+capture_model = capture
+"""The same by a name that the package's door can show: `capture` there is the room that this stands in."""
+
+
 def _exported(
     model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], strict: bool
 ) -> ExportedProgram:

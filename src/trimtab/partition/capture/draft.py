@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from trimtab.partition.capture.record import Held, Work
 from trimtab.partition.capture.tensor_parallel import split_columns
+from trimtab.partition.capture.work import Held, Work
 from trimtab.partition.graph import Graph, Tie
 
 

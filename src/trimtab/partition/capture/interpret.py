@@ -8,8 +8,9 @@ import torch
 from torch.fx import GraphModule, Interpreter, Node
 
 from trimtab.partition.capture.kinds import RECURRENT
-from trimtab.partition.capture.record import Held, Recorder, Work, bytes_of, key_of, tensors_in
+from trimtab.partition.capture.record import Recorder, bytes_of, key_of, tensors_in
 from trimtab.partition.capture.stand_ins import StandIns
+from trimtab.partition.capture.work import Held, Work
 
 
 @dataclass(frozen=True, slots=True)

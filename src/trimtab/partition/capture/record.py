@@ -5,7 +5,6 @@ autograd says itself what it would keep for the backward pass.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -13,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 
 from trimtab.partition.capture.kinds import kind_of
+from trimtab.partition.capture.work import Held, Work
 
 
 def _attention_flop(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> int:
@@ -25,50 +25,6 @@ _FORMULAS: dict[Any, Any] = {
     **flop_registry,
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention_flop,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """A weight or a buffer of the model: how many numbers, bytes, and whether it is trained."""
-
-    name: str
-    numbers: int
-    size: float
-    trained: bool
-
-
-@dataclass(slots=True)
-class Work:
-    """What one part of a model does in a forward pass: kernels, FLOP, bytes moved, weights read (by key)."""
-
-    calls: float = 0.0
-    flop: float = 0.0
-    traffic: float = 0.0
-    by_kind: dict[str, tuple[float, float]] = field(default_factory=dict)
-    held: set[int] = field(default_factory=set)
-
-    def add(self, kind: str, flop: float, traffic: float) -> None:
-        """One more kernel."""
-        before = self.by_kind.get(kind, (0.0, 0.0))
-        self.by_kind[kind] = (before[0] + flop, before[1] + traffic)
-        self.calls += 1
-        self.flop += flop
-        self.traffic += traffic
-
-    def join(self, other: "Work") -> None:
-        """Take over what another part does."""
-        self.calls += other.calls
-        self.flop += other.flop
-        self.traffic += other.traffic
-        self.held |= other.held
-        for kind, (flop, traffic) in other.by_kind.items():
-            before = self.by_kind.get(kind, (0.0, 0.0))
-            self.by_kind[kind] = (before[0] + flop, before[1] + traffic)
-
-    @property
-    def kind(self) -> str:
-        """What most of it is: by arithmetic, and by bytes where there is none."""
-        return max(self.by_kind, key=lambda kind: self.by_kind[kind], default="view")
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]

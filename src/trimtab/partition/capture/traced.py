@@ -12,8 +12,9 @@ from trimtab.partition.capture.draft import Draft, Part
 from trimtab.partition.capture.grouping import Groups, block_of
 from trimtab.partition.capture.in_place import Overwritten, without_in_place
 from trimtab.partition.capture.interpret import Measured, measure
-from trimtab.partition.capture.record import Held, Work, held_as, held_by, key_of
+from trimtab.partition.capture.record import held_as, held_by, key_of
 from trimtab.partition.capture.weightless import as_meta, moved
+from trimtab.partition.capture.work import Held, Work
 
 Members = tuple[tuple[str, ...], ...]
 

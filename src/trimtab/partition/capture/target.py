@@ -1,0 +1,30 @@
+"""From what a user names to a graph: a builder, a JSON graph file, or an ONNX model."""
+
+from typing import TYPE_CHECKING
+
+from trimtab.partition.graph import Graph
+
+if TYPE_CHECKING:
+    from trimtab.partition.capture.capturing import Captured
+
+
+def load_graph(target: str, batch: int = 1) -> Graph:
+    """The graph of `target`; `batch` stands in for dimensions that an ONNX model leaves open."""
+    if target.endswith(".onnx"):
+        from trimtab.partition.onnx_file import read_onnx
+
+        return read_onnx(target, batch)
+    if target.endswith(".json"):
+        from trimtab.partition.graph_file import read_graph
+
+        return read_graph(target)
+    return load_target(target).graph
+
+
+def load_target(target: str) -> "Captured":
+    """The graph of a builder such as `model.py:build`, with the trace that it comes from."""
+    from trimtab.partition.capture.builder import load_builder
+    from trimtab.partition.capture.capturing import capture
+
+    built = load_builder(target)
+    return capture(built.model, built.inputs, built.name)

@@ -1,0 +1,199 @@
+"""A graph from an ONNX model: its nodes, with inferred shapes. Weights are counted and never read."""
+
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from trimtab.core import BadInputError, MissingDependencyError, NotFoundError, one_line
+from trimtab.partition.capture.draft import Draft, Part
+from trimtab.partition.capture.work import Held, Work
+from trimtab.partition.graph import Graph
+from trimtab.partition.onnx_operators import Shape, flop_of, keeps_inputs, keeps_result, kind_of
+
+_STATISTICS = slice(3, 5)  # of the inputs of a batch normalisation: they are not trained
+
+
+def read_onnx(path: Path | str, batch: int = 1) -> Graph:
+    """The graph of a model; `batch` samples where an input leaves its first dimension open."""
+    where = str(path)
+    model = _inferred(_loaded(Path(path)), where, batch)
+    return _Reading(model.graph, where).draft.graph(Path(path).stem)
+
+
+def _loaded(path: Path) -> Any:
+    try:
+        import onnx
+        import onnx.inliner
+    except ImportError:
+        raise MissingDependencyError(
+            "reading an ONNX model needs the package onnx: pip install 'trimtab[onnx]'"
+        ) from None
+    try:
+        model = onnx.load(path, load_external_data=False)
+    except FileNotFoundError:
+        raise NotFoundError(f"there is no file {path}; name an ONNX model") from None
+    except OSError as error:
+        raise BadInputError(f"{path} cannot be read: {error.strerror}") from None
+    except Exception:  # what is something else may fail to be read in any way
+        raise BadInputError(f"{path} is no ONNX model") from None
+    if not model.graph.node:
+        raise BadInputError(f"{path} is no ONNX model, or one without nodes")
+    return onnx.inliner.inline_local_functions(model) if model.functions else model
+
+
+def _inferred(model: Any, where: str, batch: int) -> Any:
+    """The model with open first dimensions set, and the shapes that follow from its inputs."""
+    import onnx
+
+    weights = {weight.name for weight in model.graph.initializer}
+    for value in model.graph.input:
+        for number, dimension in enumerate(value.type.tensor_type.shape.dim):
+            if value.name in weights or dimension.HasField("dim_value"):
+                continue
+            if number:
+                raise BadInputError(
+                    f'{where}: dimension {number} of the input "{value.name}" is open; export the model with '
+                    f"fixed input shapes"
+                )
+            dimension.dim_value = batch
+    del model.graph.value_info[:]  # they may name dimensions that are set now
+    for value in model.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    try:
+        return onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
+    except onnx.shape_inference.InferenceError as error:
+        raise BadInputError(f"{where}: shapes cannot be inferred: {one_line(str(error))[:200]}") from None
+
+
+class _Reading:
+    """Parts in the file's order; views go with what they view, constants with whoever reads them."""
+
+    def __init__(self, graph: Any, where: str) -> None:
+        self._where = where
+        self._shapes: dict[str, tuple[Shape, int]] = {}
+        self._weights: dict[str, set[int]] = {}  # by the name of a value, those that it is made of
+        self._maker: dict[str, int] = {}
+        self._root: dict[str, str] = {}
+        self._tensor: dict[str, int] = {}
+        self._saved: set[str] = set()
+        self.draft = Draft(1, self._held(graph))
+        self._know_shapes(graph)
+        self._begin(graph)
+        for number, node in enumerate(graph.node):
+            self._add(node, node.name or f"{node.op_type}_{number}")
+        self._end(graph)
+
+    def _held(self, graph: Any) -> dict[int, Held]:
+        import onnx
+
+        statistics = {
+            name
+            for node in graph.node
+            if node.op_type == "BatchNormalization"
+            for name in node.input[_STATISTICS]
+        }
+        held = {}
+        for key, weight in enumerate(graph.initializer):
+            shape = tuple(weight.dims)
+            self._shapes[weight.name] = (shape, weight.data_type)
+            self._weights[weight.name] = {key}
+            numeric = onnx.helper.tensor_dtype_to_np_dtype(weight.data_type).kind == "f"
+            # A single number is a constant of the formula (an epsilon, an exponent) rather than a weight.
+            trained = numeric and prod(shape) > 1 and weight.name not in statistics
+            held[key] = Held(weight.name, prod(shape), self._size(weight.name), trained)
+        return held
+
+    def _know_shapes(self, graph: Any) -> None:
+        for value in (*graph.input, *graph.value_info, *graph.output):
+            tensor = value.type.tensor_type
+            if tensor.HasField("shape") and all(d.HasField("dim_value") for d in tensor.shape.dim):
+                self._shapes[value.name] = (tuple(d.dim_value for d in tensor.shape.dim), tensor.elem_type)
+
+    def _shape(self, name: str) -> Shape:
+        if name not in self._shapes:
+            raise BadInputError(
+                f'{self._where}: the shape of the value "{name}" is not known; export the model with fixed '
+                f"input shapes"
+            )
+        return self._shapes[name][0]
+
+    def _size(self, name: str) -> float:
+        """Bytes of a value, floating-point numbers taken as four."""
+        import onnx
+
+        kind = onnx.helper.tensor_dtype_to_np_dtype(self._shapes[name][1])
+        return float(prod(self._shape(name)) * (4 if kind.kind == "f" else kind.itemsize))
+
+    def _begin(self, graph: Any) -> None:
+        inputs = [value.name for value in graph.input if value.name not in self._weights]
+        for name in inputs:
+            self._maker[name] = len(self.draft.parts)
+            self.draft.parts.append(Part(name, "", "input", Work()))
+        shape = self._shape(inputs[0]) if inputs else ()
+        self.draft.batch = max(shape[0], 1) if shape else 1
+
+    def _add(self, node: Any, name: str) -> None:
+        if any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute):
+            raise BadInputError(
+                f"{self._where}: the path of {name} ({node.op_type}) depends on data; export the model "
+                f"without control flow"
+            )
+        reads = [value for value in node.input if value and value not in self._weights]
+        unmade = next((value for value in reads if value not in self._maker), None)
+        if unmade is not None:
+            raise BadInputError(f'{self._where}: {name} reads "{unmade}", which nothing before it makes')
+        weights = set().union(*(self._weights.get(value, ()) for value in node.input))
+        kind = kind_of(node.op_type)
+        if not reads:
+            self._weights.update(dict.fromkeys(node.output, weights))
+        elif kind == "view":
+            latest = max(reads, key=self._maker.__getitem__)
+            for value in node.output:
+                self._maker[value] = self._maker[latest]
+                self._root[value] = self._root.get(latest, latest)
+        else:
+            part = Part(name.strip("/").replace("/", "."), _block(name), kind, Work(held=weights))
+            self._place(part, node, reads)
+
+    def _place(self, part: Part, node: Any, reads: list[str]) -> None:
+        number = len(self.draft.parts)
+        self.draft.parts.append(part)
+        for value in dict.fromkeys(reads):
+            self._use(value, number)
+        written = [value for value in node.output if value and self._is_read_or_first(value, node)]
+        self._maker.update(dict.fromkeys(written, number))
+        shapes = [self._shape(value) for value in node.input if value]
+        flop = flop_of(node.op_type, shapes, self._shape(written[0]), _transposed(node))
+        part.work.add(part.kind, flop, sum(self._size(value) for value in (*reads, *written)))
+        kept = [*reads] if keeps_inputs(node.op_type) else []
+        kept += written[:1] if keeps_result(node.op_type) else []
+        self._saved |= {self._root.get(value, value) for value in kept}
+
+    def _is_read_or_first(self, value: str, node: Any) -> bool:
+        return value == node.output[0] or value in self._shapes
+
+    def _use(self, value: str, user: int) -> None:
+        if self._maker[value] == user:
+            return
+        if value not in self._tensor:
+            self._tensor[value] = len(self.draft.tensors)
+            self._shape(value)
+            self.draft.tensors.append((self._maker[value], self._size(value)))
+        self.draft.uses.append((self._tensor[value], user))
+
+    def _end(self, graph: Any) -> None:
+        self.draft.parts.append(Part("output", "", "output", Work()))
+        for value in graph.output:
+            if value.name in self._maker:
+                self._use(value.name, len(self.draft.parts) - 1)
+        for value in self._saved:
+            self.draft.parts[self._maker[value]].saved += self._size(value)
+
+
+def _transposed(node: Any) -> bool:
+    return any(attribute.name == "transA" and attribute.i for attribute in node.attribute)
+
+
+def _block(name: str) -> str:
+    """The module that an exporter names in a node: "/layers.0/mlp/MatMul" runs in layers.0.mlp."""
+    return ".".join(name.strip("/").split("/")[:-1])
