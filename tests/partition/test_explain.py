@@ -5,16 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from trimtab.partition import Devices, Graph, Plan, Recipe, devices_of, evaluate
-from trimtab.partition.explain import (
-    compared,
-    device_rows,
-    figures,
-    limits,
-    mix,
-    stage_rows,
-    would_help,
-)
+from trimtab.partition import Devices, Graph, Plan, Recipe, Solution, devices_of, evaluate, explained
+from trimtab.partition.explain import StageRow, device_rows, figures, limits, mix, stage_rows
 
 MakeGraph = Callable[..., Graph]
 MakePlan = Callable[..., Plan]
@@ -59,28 +51,35 @@ def test_the_slowest_part_is_named(make_graph: MakeGraph, chain_plan: MakePlan) 
     recipe = replace(RECIPE, batch=plan.batch)
     first = limits(slow_links, plan, evaluate(graph, slow_links, recipe, plan))[0]
     assert first.startswith("the link from stage 1 (A100:0) to stage 2 (T4:0) sets the pace")
-    assert would_help(graph, slow_links, recipe, plan, evaluate(graph, slow_links, recipe, plan)).startswith(
-        "links twice as fast would help most: 1."
-    )
     fast_links = devices_of("a100:1,t4:1", network="4000Gbit")
     first = limits(fast_links, plan, evaluate(graph, fast_links, recipe, plan))[0]
     assert first.startswith("stage 2 (T4:0) sets the pace")
 
 
-def test_alternatives_come_with_their_numbers(
+def test_other_plans_come_with_their_numbers(
     make_graph: MakeGraph, four: Devices, chain_plan: MakePlan
 ) -> None:
     graph = make_graph()
     plan = chain_plan(graph, four)
     forecast = evaluate(graph, four, RECIPE, plan)
-    slower = replace(forecast, seconds=2 * forecast.seconds)
-    lacking = replace(forecast, fits=False, short=2.0**30)
-    apart = replace(forecast, fits=False, short=0.0)
-    lines = compared(forecast, (("slower", slower), ("larger", lacking), ("apart", apart)))
-    assert lines[0].startswith("slower: ")
-    assert lines[0].endswith("0.50× of this")
-    assert lines[1] == "larger: does not fit (1 GiB too much on its fullest device)"
-    assert lines[2] == "apart: needs a link that is not there"
+    others = (
+        ("slower", replace(forecast, seconds=2 * forecast.seconds)),
+        ("larger", replace(forecast, fits=False, short=2.0**30)),
+        ("apart", replace(forecast, fits=False, short=0.0)),
+    )
+    solution = Solution(plan, forecast, graph, four, RECIPE, "ours", ("because",), others, 0.1)
+    words = explained(solution)
+    assert words.reasons[0] == "because"
+    said = dict(words.others)
+    assert said["slower"].endswith("0.50× of this")
+    assert said["larger"] == "does not fit: 1 GiB too much on its fullest device"
+    assert said["apart"] == "needs a link that is not there"
+
+
+def test_many_layers_are_shown_by_their_ends() -> None:
+    row = StageRow(1, tuple("abcdefg"), "T4:0", 1.0, 1.0, 1.0, 0.5)
+    assert row.layers_in_short() == "a, b, … (3 more), f, g"
+    assert row.layers_in_short(7) == "a, b, c, d, e, f, g"
 
 
 def test_a_plan_without_prices_says_so(make_graph: MakeGraph, chain_plan: MakePlan) -> None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trimtab.partition import Graph
-from trimtab.partition.layer_names import in_short, layers_by_stage, ranges
+from trimtab.partition.layer_names import layers_by_stage, ranges
 
 MakeGraph = Callable[..., Graph]
 
@@ -33,11 +33,6 @@ def test_a_layer_that_is_cut_is_said_to_be_a_part(make_graph: MakeGraph) -> None
 def test_one_stage_is_the_whole_model(make_graph: MakeGraph) -> None:
     graph = make_graph()
     assert layers_by_stage(graph, [0] * len(graph), 1) == (("the whole model",),)
-
-
-def test_many_layers_are_shown_by_their_ends() -> None:
-    assert in_short(["a", "b", "c"]) == "a, b, c"
-    assert in_short(list("abcdefg")) == "a, b, … (3 more), f, g"
 
 
 @given(st.lists(st.integers(0, 40), unique=True))

@@ -11,10 +11,12 @@ if TYPE_CHECKING:
     from trimtab.partition.explain import Explained, explained
     from trimtab.partition.graph import Graph, Tie, in_order
     from trimtab.partition.layout import Layout
+    from trimtab.partition.ledger_entry import decision
     from trimtab.partition.machines import islands
     from trimtab.partition.plan import DeviceUse, Forecast, Plan, Recipe, Stage
     from trimtab.partition.problem import Problem, problem_of
     from trimtab.partition.rivals import RIVALS, Reached, reached_by
+    from trimtab.partition.solution import Solution
     from trimtab.partition.solvers.milp import Exact, solve_exactly
     from trimtab.partition.told_devices import ToldDevices, devices_of, devices_told
 
@@ -34,9 +36,11 @@ __all__ = [
     "Reached",
     "Recipe",
     "Slot",
+    "Solution",
     "Stage",
     "Tie",
     "ToldDevices",
+    "decision",
     "devices_of",
     "devices_told",
     "evaluate",
@@ -66,9 +70,11 @@ _LAZY = {
     "Reached": "rivals",
     "Recipe": "plan",
     "Slot": "cost.timeline",
+    "Solution": "solution",
     "Stage": "plan",
     "Tie": "graph",
     "ToldDevices": "told_devices",
+    "decision": "ledger_entry",
     "devices_of": "told_devices",
     "devices_told": "told_devices",
     "evaluate": "cost.evaluate",

@@ -1,15 +1,16 @@
 """What a plan does, in rows and sentences: who runs what, what limits it, what would help."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from trimtab.core.units import format_bytes, format_duration, format_money
-from trimtab.partition.cost.evaluate import evaluate
-from trimtab.partition.devices import Device, Devices
+from trimtab.partition.devices import Devices
 from trimtab.partition.graph import Graph
 from trimtab.partition.layer_names import layers_by_stage, ranges
-from trimtab.partition.plan import Forecast, Plan, Recipe
+from trimtab.partition.plan import Forecast, Plan
 from trimtab.partition.problem import usable_memory
+from trimtab.partition.solution import Solution
+from trimtab.partition.what_if import would_help
 
 _SHARDED = {
     "none": "",
@@ -30,6 +31,14 @@ class StageRow:
     backward: float
     busy: float
 
+    def layers_in_short(self, most: int = 4) -> str:
+        """The first and the last of many layers."""
+        if len(self.layers) <= most:
+            return ", ".join(self.layers)
+        half = most // 2
+        left_out = f"… ({len(self.layers) - 2 * half} more)"
+        return ", ".join([*self.layers[:half], left_out, *self.layers[-half:]])
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceRow:
@@ -40,6 +49,32 @@ class DeviceRow:
     used: float
     free: float
     busy: float
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """A plan in words. `figures` are named numbers; `others` what other plans would give, by their name."""
+
+    mix: str
+    stages: tuple[StageRow, ...]
+    devices: tuple[DeviceRow, ...]
+    figures: tuple[tuple[str, str], ...]
+    reasons: tuple[str, ...]
+    others: tuple[tuple[str, str], ...]
+
+
+def explained(found: Solution) -> Explained:
+    """All that there is to say about a plan."""
+    graph, devices, plan, forecast = found.graph, found.devices, found.plan, found.forecast
+    helps = would_help(graph, devices, found.recipe, plan, forecast)
+    return Explained(
+        mix(plan, found.recipe.training),
+        stage_rows(graph, devices, plan, forecast),
+        device_rows(devices, forecast),
+        figures(forecast, found.recipe.training),
+        (*found.reasons, *limits(devices, plan, forecast), helps),
+        tuple((name, _against(forecast, other)) for name, other in found.alternatives),
+    )
 
 
 def mix(plan: Plan, training: bool = True) -> str:
@@ -150,33 +185,6 @@ def limits(devices: Devices, plan: Plan, forecast: Forecast) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def compared(forecast: Forecast, alternatives: Sequence[tuple[str, Forecast]]) -> tuple[str, ...]:
-    """What other plans would give, each with its number."""
-    return tuple(f"{name}: {_against(forecast, other)}" for name, other in alternatives)
-
-
-def would_help(graph: Graph, devices: Devices, recipe: Recipe, plan: Plan, forecast: Forecast) -> str:
-    """What would speed this plan up most, by asking for the forecast of each change."""
-    changes = {
-        "links twice as fast": (Devices(devices.devices, devices.bandwidth * 2, devices.latency / 2), plan),
-        "twice the batch, in twice as many micro-batches": (
-            devices,
-            replace(plan, microbatches=plan.microbatches * 2),
-        ),
-    }
-    for kind in dict.fromkeys(devices[use.device].kind for use in forecast.uses):
-        faster = tuple(_twice_as_fast(d) if d.kind == kind else d for d in devices.devices)
-        changes[f"a {kind} twice as fast"] = (Devices(faster, devices.bandwidth, devices.latency), plan)
-    gains = {}
-    for name, (others, changed) in changes.items():
-        other = evaluate(graph, others, replace(recipe, batch=changed.batch), changed)
-        gains[name] = (other.batch / other.seconds) / (forecast.batch / forecast.seconds)
-    best = max(gains, key=gains.__getitem__)
-    if gains[best] < 1.02:
-        return "nothing alone would help much: neither links nor devices nor the batch hold it back"
-    return f"{best} would help most: {gains[best]:.2f}× the samples per second"
-
-
 def figures(forecast: Forecast, training: bool) -> tuple[tuple[str, str], ...]:
     """The plan's numbers, named."""
     cost = forecast.cost_per_sample
@@ -208,19 +216,11 @@ def _parameters(graph: Graph, nodes: Sequence[int]) -> float:
 
 def _against(forecast: Forecast, other: Forecast) -> str:
     if not other.fits:
-        lacks = f" ({format_bytes(other.short)} too much on its fullest device)" if other.short > 0 else ""
-        return f"does not fit{lacks}" if other.short > 0 else "needs a link that is not there"
+        if other.short <= 0:
+            return "needs a link that is not there"
+        return f"does not fit: {format_bytes(other.short)} too much on its fullest device"
     ratio = other.throughput / (forecast.batch / forecast.seconds)
     return f"{format_duration(other.seconds)}, {other.throughput:,.4g} samples/s, {ratio:.2f}× of this"
-
-
-def _twice_as_fast(device: Device) -> Device:
-    return replace(
-        device,
-        peak={name: 2 * rate for name, rate in device.peak.items()},
-        memory_bandwidth=2 * device.memory_bandwidth,
-        cores=2 * device.cores,
-    )
 
 
 def _count(number: int, one: str, several: str | None = None) -> str:

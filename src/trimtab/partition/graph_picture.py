@@ -12,6 +12,7 @@ from trimtab.partition.graph import Graph, Ints
 from trimtab.partition.layer_names import module_paths
 
 MOST_BOXES = 150
+_LEAST_BOXES, _BOXES_TO_A_STAGE = 12, 3
 _WIDTH, _HEIGHT, _GAP_X, _GAP_Y = 104, 26, 22, 12
 _COLUMNS = 7
 _LEFT, _BAND = 120, 26
@@ -40,21 +41,27 @@ def graph_picture(graph: Graph, stage_of: Sequence[int], labels: Sequence[str]) 
 
 
 def boxed(graph: Graph, stage_of: Sequence[int], most: int = MOST_BOXES) -> Boxes:
-    """Nodes of one module and stage as one box, at the finest depth with at most `most` boxes."""
+    """Nodes of one module and stage as one box, at a depth with few boxes to a stage, but not too few."""
     paths = module_paths(graph)
-    deepest = max(len(path) for path in paths)
-    keys: list[tuple[object, ...]] = []
-    for depth in range(deepest, 0, -1):
-        keys = [(stage, path[:depth]) for stage, path in zip(stage_of, paths, strict=True)]
-        if len(set(keys)) <= most:
-            return _boxes(keys, [".".join(path[:depth]) for path in paths], stage_of)
+    enough = max(_LEAST_BOXES, _BOXES_TO_A_STAGE * (max(stage_of) + 1))
+    chosen: Boxes | None = None
+    for depth in range(1, max(len(path) for path in paths) + 1):
+        names = [".".join(path[:depth]) for path in paths]
+        boxes = _boxes(list(zip(stage_of, names, strict=True)), names, stage_of)
+        if len(boxes.names) > most:
+            break
+        chosen = boxes
+        if len(boxes.names) >= enough:
+            break
+    if chosen is not None:
+        return chosen
     size = -(-len(graph) // most)
-    keys = [(stage, node // size) for node, stage in enumerate(stage_of)]
-    return _boxes(keys, [".".join(path) for path in paths], stage_of)
+    rows = [(stage, str(node // size)) for node, stage in enumerate(stage_of)]
+    return _boxes(rows, [".".join(path) for path in paths], stage_of)
 
 
-def _boxes(keys: Sequence[tuple[object, ...]], names: Sequence[str], stage_of: Sequence[int]) -> Boxes:
-    first: dict[tuple[object, ...], int] = {}
+def _boxes(keys: Sequence[tuple[int, str]], names: Sequence[str], stage_of: Sequence[int]) -> Boxes:
+    first: dict[tuple[int, str], int] = {}
     for node, key in enumerate(keys):
         first.setdefault(key, node)
     number = {key: index for index, key in enumerate(first)}

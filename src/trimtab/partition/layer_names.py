@@ -20,14 +20,6 @@ def layers_by_stage(graph: Graph, stage_of: Sequence[int], stages: int) -> tuple
     return tuple(ranges(modules) for modules in found)
 
 
-def in_short(layers: Sequence[str], most: int = 4) -> str:
-    """The first and the last of many."""
-    if len(layers) <= most:
-        return ", ".join(layers)
-    half = most // 2
-    return ", ".join([*layers[:half], f"… ({len(layers) - 2 * half} more)", *layers[-half:]])
-
-
 def ranges(names: Iterable[str]) -> tuple[str, ...]:
     """Names that only count up joined: h.0, h.1, h.2 as h.0–2."""
     found: list[list[str]] = []

@@ -1,0 +1,106 @@
+"""A plan as one HTML page that needs nothing else: graph, schedule and memory as pictures, reasons."""
+
+from collections.abc import Sequence
+from html import escape
+
+from trimtab.core.units import format_bytes, format_duration, format_money
+from trimtab.page import bullets, page
+from trimtab.partition.explain import Explained, explained, stage_labels
+from trimtab.partition.graph_picture import graph_picture
+from trimtab.partition.memory_picture import memory_picture
+from trimtab.partition.plan import Forecast
+from trimtab.partition.schedule_picture import schedule_picture
+from trimtab.partition.solution import Solution
+
+
+def report(found: Solution, decision_id: str, assumed: Sequence[str] = ()) -> str:
+    """The whole page."""
+    graph, plan, forecast = found.graph, found.plan, found.forecast
+    words, labels = explained(found), stage_labels(found.devices, plan)
+    body = (
+        f"{_summary(found, words, decision_id)}"
+        f"<h2>The graph</h2>{graph_picture(graph, plan.stage_of(len(graph)), labels)}"
+        "<h2>The schedule of one step</h2>"
+        f"{schedule_picture(plan, forecast, labels, found.recipe.training)}"
+        f"<h2>Memory</h2>{memory_picture(forecast, found.devices)}"
+        f'<h2>Stages</h2><div class="scroll">{_stages(words)}</div>'
+        f'<h2>Devices</h2><div class="scroll">{_devices(words)}</div>'
+        f"{bullets('Why this cut', words.reasons)}"
+        f'<h2>Other plans</h2><div class="scroll">{_others(found, words)}</div>'
+        f"{bullets('Assumptions', assumed)}"
+    )
+    return page(f"Trimtab: {graph.name}", f"How to split {graph.name}", body)
+
+
+def _summary(found: Solution, words: Explained, decision_id: str) -> str:
+    rows = "".join(
+        f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in words.figures
+    )
+    return (
+        f"<p><b>{escape(words.mix)}</b></p><table><tbody>{rows}</tbody></table>"
+        f"<p>{len(found.graph):,} operations, {found.graph.total_parameters:,.0f} parameters;"
+        f" found by {escape(found.method)} in {format_duration(found.seconds)}."
+        f" Decision {escape(decision_id)}.</p>"
+    )
+
+
+def _stages(words: Explained) -> str:
+    return _table(
+        ("#", "Layers", "Devices", "Parameters", "Forward", "Backward", "Busy"),
+        [
+            (
+                str(row.number),
+                row.layers_in_short(12),
+                row.devices,
+                f"{row.parameters:,.0f}",
+                format_duration(row.forward),
+                format_duration(row.backward),
+                f"{row.busy:.0%}",
+            )
+            for row in words.stages
+        ],
+        numbers=(0, 3, 4, 5, 6),
+    )
+
+
+def _devices(words: Explained) -> str:
+    return _table(
+        ("Devices", "Stage", "Used on each", "Free on each", "Busy"),
+        [
+            (row.names, row.stages, format_bytes(row.used), format_bytes(row.free), f"{row.busy:.0%}")
+            for row in words.devices
+        ],
+        numbers=(2, 3, 4),
+    )
+
+
+def _others(found: Solution, words: Explained) -> str:
+    plans = [("this plan", found.forecast), *found.alternatives]
+    said = ["chosen", *(sentence for _, sentence in words.others)]
+    return _table(
+        ("Plan", "Step", "Samples/s", "$ per million", "Idle memory", ""),
+        [(name, *_numbers(other), words) for (name, other), words in zip(plans, said, strict=True)],
+        numbers=(1, 2, 3, 4),
+    )
+
+
+def _numbers(forecast: Forecast) -> tuple[str, str, str, str]:
+    if not forecast.fits:
+        return "–", "–", "–", "–"
+    cost = forecast.cost_per_sample
+    return (
+        format_duration(forecast.seconds),
+        f"{forecast.throughput:,.4g}",
+        "–" if cost is None else format_money(cost * 1e6),
+        format_bytes(forecast.idle),
+    )
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int]) -> str:
+    kind = ["number" if place in numbers else "words" for place in range(len(heads))]
+    head = "".join(f'<th class="{k}">{escape(h)}</th>' for k, h in zip(kind, heads, strict=True))
+    body = "".join(
+        f"<tr>{''.join(f'<td class={k}>{escape(v)}</td>' for k, v in zip(kind, row, strict=True))}</tr>"
+        for row in rows
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
