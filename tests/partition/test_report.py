@@ -34,7 +34,8 @@ def test_the_page_shows_graph_schedule_memory_and_tables_offline(
 ) -> None:
     graph = make_graph(skip=True)
     plan = chain_plan(graph, four, microbatches=4)
-    shown = browser.show(report(solution(graph, four, plan), "abc123", ("10Gbit between machines",)))
+    page = report(solution(graph, four, plan), "abc123", ("10Gbit between machines",))
+    shown = browser.show(page, script=False)
     assert browser.problems == []
     pictures = shown.locator("figure svg")
     assert [pictures.nth(n).get_attribute("aria-label") for n in range(pictures.count())] == [
