@@ -4,12 +4,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from trimtab.partition.capture import (
+        Built,
+        Captured,
+        capture_model,
+        load_builder,
+        load_graph,
+        load_target,
+        resized,
+    )
     from trimtab.partition.cost.assumptions import Assumptions
     from trimtab.partition.cost.evaluate import evaluate, play
     from trimtab.partition.cost.timeline import Slot
     from trimtab.partition.devices import Device, Devices
     from trimtab.partition.explain import Explained, explained
     from trimtab.partition.graph import Graph, Tie, in_order
+    from trimtab.partition.graph_file import read_graph, write_graph
     from trimtab.partition.layout import Layout
     from trimtab.partition.ledger_entry import decision
     from trimtab.partition.machines import islands
@@ -23,6 +33,8 @@ if TYPE_CHECKING:
 __all__ = [
     "RIVALS",
     "Assumptions",
+    "Built",
+    "Captured",
     "Device",
     "DeviceUse",
     "Devices",
@@ -40,6 +52,7 @@ __all__ = [
     "Stage",
     "Tie",
     "ToldDevices",
+    "capture_model",
     "decision",
     "devices_of",
     "devices_told",
@@ -47,10 +60,16 @@ __all__ = [
     "explained",
     "in_order",
     "islands",
+    "load_builder",
+    "load_graph",
+    "load_target",
     "play",
     "problem_of",
     "reached_by",
+    "read_graph",
+    "resized",
     "solve_exactly",
+    "write_graph",
 ]
 
 # Everything here needs NumPy, and some of it PyTorch; who only asks for help should not wait for either.
@@ -85,6 +104,15 @@ _LAZY = {
     "problem_of": "problem",
     "reached_by": "rivals",
     "solve_exactly": "solvers.milp",
+    "Built": "capture.builder",
+    "Captured": "capture.capturing",
+    "capture_model": "capture.capturing",
+    "load_builder": "capture.builder",
+    "load_graph": "capture.target",
+    "load_target": "capture.target",
+    "resized": "capture.builder",
+    "read_graph": "graph_file",
+    "write_graph": "graph_file",
 }
 
 

@@ -1,9 +1,10 @@
 """Captures any module as a graph: exported if possible, else traced, else module by module."""
 
+import io
 import logging
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -109,11 +110,12 @@ def _first_line(error: Exception) -> str:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Tracers warn and log at length about what is no fault of the user's."""
+    """Tracers warn, log and print at length about what is no fault of the user's."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
+    unheard = io.StringIO()
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), redirect_stdout(unheard), redirect_stderr(unheard):
             warnings.simplefilter("ignore")
             yield
     finally:
