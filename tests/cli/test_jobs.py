@@ -158,7 +158,7 @@ def test_a_policy_that_fails_does_not_end_it(
     (second,) = submitted(trimtab, str(job_file))
     while "nothing is decided" not in (said := child.stderr.readline()):
         assert said, "it has ended"
-    assert "nothing is decided for now: policy fifo failed (KeyError: 'nothing'; line " in said
+    assert "nothing is decided for now: policy fifo failed: KeyError: 'nothing' (line " in said
     until(trimtab, first, "running")
     until(trimtab, second, "waiting")
     mistake.unlink()

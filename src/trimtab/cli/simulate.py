@@ -100,12 +100,12 @@ def simulate(
     """
     from rich.console import Console
 
-    from trimtab.core import BadInputError
+    from trimtab.kernel import check_writable, write_whole
     from trimtab.schedule import policy
     from trimtab.schedule.simulate import html_report
 
-    if report is not None and (report.is_dir() or not report.parent.is_dir()):
-        raise BadInputError(f"the report cannot be written to {report}; name a file in a folder that exists")
+    if report is not None:
+        check_writable(report)
     chosen = {name: policy(name) for name in policies or ["trimtab"]}
     scene, told = _scene(trace, part, cluster, data, rigid, faults)
     if quotas is not None:
@@ -121,7 +121,7 @@ def simulate(
         if tenants:
             _print_tenants(console, replays)
     if report is not None and replays:
-        report.write_text(html_report(scene, replays), encoding="utf-8")
+        write_whole(report, html_report(scene, replays))
         typer.echo(f"report: {report.resolve()}", err=True)
     if len(replays) < len(chosen):
         raise typer.Exit(_INTERRUPTED)

@@ -38,6 +38,11 @@ class Group:
     reclaims: float = 0.0
     zone: str = ""
 
+    @property
+    def gpu_price(self) -> float:
+        """Dollars per second of one accelerator; of a node where it has none."""
+        return self.price / max(1, self.gpus)
+
 
 @dataclass(frozen=True, slots=True)
 class Shape:
@@ -73,7 +78,7 @@ class Cluster:
     @cached_property
     def gpu_price(self) -> Floats:
         """Dollars per second of one accelerator of each group; of one node where it has none."""
-        return np.array([g.price / max(1, g.gpus) for g in self.groups])
+        return np.array([group.gpu_price for group in self.groups])
 
 
 def usual_shapes(groups: Sequence[Group], most: int | None = None) -> tuple[Shape, ...]:

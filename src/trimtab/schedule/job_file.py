@@ -140,7 +140,7 @@ def _gang(fields: Fields) -> tuple[Worker, int, int]:
         each = 1.0
         least, most = asked.range("gpus") if "gpus" in asked else (counted, counted)
     if "workers" in fields:
-        each, least, most = _dealt(fields, each, least, most) if given else (each, *fields.range("workers"))
+        each, least, most = _dealt(fields, least, most) if given else (each, *fields.range("workers"))
     worker = Worker(
         gpus=each,
         cpus=asked.number("cpus", 1.0),
@@ -150,7 +150,7 @@ def _gang(fields: Fields) -> tuple[Worker, int, int]:
     return worker, least, most
 
 
-def _dealt(fields: Fields, each: float, least: int, most: int) -> tuple[float, int, int]:
+def _dealt(fields: Fields, least: int, most: int) -> tuple[float, int, int]:
     """Accelerators of all workers together, dealt out among so many."""
     few, many = fields.range("workers")
     if least % few or most % many or least // few != most // many:

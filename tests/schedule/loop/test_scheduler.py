@@ -134,6 +134,57 @@ def test_an_engine_that_disappears_leaves_everything_as_it_is(
         thread.join()
 
 
+def test_an_engine_with_a_mistake_in_it_does_not_end_the_loop(
+    store: Store,
+    submit: Submit,
+    memory_engine: MakeEngine,
+    scheduler: MakeScheduler,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    engine = memory_engine()
+    nodes, engine.nodes = engine.nodes, lambda: {}["data"]
+    submit("a")
+    end = threading.Event()
+    thread = threading.Thread(target=scheduler(engine).run, args=(end,))
+    thread.start()
+    try:
+        until(lambda: "nothing is decided for now: KeyError: 'data' (line " in caplog.text)
+        engine.nodes = nodes
+        until(lambda: states(store) == {"a": "running"})
+    finally:
+        end.set()
+        thread.join()
+
+
+def test_a_run_whose_stop_fails_goes_on_and_is_stopped_again(
+    store: Store,
+    submit: Submit,
+    memory_engine: MakeEngine,
+    scheduler: MakeScheduler,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    engine = memory_engine()
+    stop, tries = engine.stop, list[str]()
+
+    def fail_once(run_id: str, grace: float) -> None:
+        tries.append(run_id)
+        if len(tries) == 1:
+            raise KeyError("status")
+        stop(run_id, grace)
+
+    engine.stop = fail_once
+    loop = scheduler(engine)
+    submit("a")
+    loop.step()
+    loop.step()
+    running = store.jobs.get("a")
+    store.jobs.change(running, JobState.STOPPING, replace(running.run, then=JobState.WAITING))
+    until(lambda: "job a cannot be stopped yet: KeyError: 'status' (line " in caplog.text, loop.step)
+    assert engine.keys() == ["a-1"]
+    until(lambda: engine.keys() == ["a-1", "a-2"], loop.step)
+    assert tries == ["run-a-1", "run-a-1"]
+
+
 def test_a_run_the_engine_has_forgotten_is_run_again(
     store: Store, submit: Submit, memory_engine: MakeEngine, scheduler: MakeScheduler
 ) -> None:
@@ -242,8 +293,8 @@ class Failing(Chosen):
 @pytest.mark.parametrize(
     ("how", "sentence"),
     [
-        ("raises", "policy chosen:few=1 failed (ZeroDivisionError: by nothing at all; line "),
-        ("nonsense", "policy chosen:few=1 failed (IndexError: "),
+        ("raises", "policy chosen:few=1 failed: ZeroDivisionError: by nothing at all (line "),
+        ("nonsense", "policy chosen:few=1 failed: IndexError: "),
     ],
     ids=["raises", "nonsense"],
 )

@@ -39,7 +39,7 @@ def test_a_policy_sees_columns_of_those_who_are_there() -> None:
     state.arrive(10.0)
     state.start(0, ON_TWO, 10.0, hazard=0.0)
     state.charge(np.array([0]), np.array([3.0]), np.array([0.0]))
-    seen = state.columns(state.active, 12.0, WORLD)
+    seen = state.columns(state.active, WORLD)
     assert seen.ids == ("a", "b")
     assert [seen.tenants[tenant] for tenant in seen.tenant] == ["x", "y"]
     assert seen.deadline.tolist() == [50.0, np.inf]

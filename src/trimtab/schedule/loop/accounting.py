@@ -34,12 +34,16 @@ def held(job: Job, run: JobRun, now: float) -> dict[str, float]:
     return given
 
 
+def price_of(job: Job, run: JobRun, group: Group) -> float:
+    """Dollars per second of its present run."""
+    return accelerators(job, run) * group.gpu_price
+
+
 def spent(job: Job, run: JobRun, now: float, group: Group | None) -> float:
     """Dollars up to now; nothing is added where the group's price is not known any more."""
     if group is None:
         return run.spent
-    price = group.price / max(1, group.gpus)
-    return run.spent + accelerators(job, run) * seconds_of(run, now) * price
+    return run.spent + seconds_of(run, now) * price_of(job, run, group)
 
 
 def done(record: JobRecord, speeds: Speeds, kind: str, now: float, told: float | None) -> float:
@@ -61,18 +65,23 @@ def told_progress(path: Path) -> float | None:
     return None
 
 
+def told_rate(run: JobRun, now: float, told: float | None) -> float | None:
+    """Units per second of one worker in the present run; None where the job does not say how far it came."""
+    seconds = seconds_of(run, now)
+    if told is None or told <= run.began or seconds <= 0:
+        return None
+    return (told - run.began) / seconds / together(workers_of(run))
+
+
 def closed(job: Job, record: JobRecord, now: float, group: Group | None, told: float | None) -> JobRun:
     """The run when its present attempt is over; its rate is known where the job said how far it came."""
     run = record.run
-    rates = dict(run.rates)
-    seconds = seconds_of(run, now)
-    if told is not None and group is not None and told > run.began and seconds > 0:
-        rates[group.accelerator] = (told - run.began) / seconds / together(workers_of(run))
+    rate = told_rate(run, now, told)
     return replace(
         run,
         held=held(job, run, now),
         spent=spent(job, run, now, group),
-        seconds=run.seconds + seconds,
+        seconds=run.seconds + seconds_of(run, now),
         since=None,
-        rates=rates,
+        rates=dict(run.rates) if group is None or rate is None else {**run.rates, group.accelerator: rate},
     )

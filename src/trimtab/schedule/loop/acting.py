@@ -54,7 +54,7 @@ def plan_of(
     }
     going = [int(row) for row in np.flatnonzero((before != WAITING) & (after != before))]
     stops = {
-        row: (_what(view, row, int(after[row])), why[row] or _made_room(view, row, int(after[row])))
+        row: (_what(view, row, int(after[row])), why[row] or _made_room(view, int(after[row])))
         for row in going
         if view.rows[row].record.run.run_id
     }
@@ -113,7 +113,7 @@ def _what(view: View, row: int, after: int) -> str:
     return "grow" if new.workers > old.workers else "shrink"
 
 
-def _made_room(view: View, row: int, after: int) -> str:
+def _made_room(view: View, after: int) -> str:
     if after == WAITING:
         return "its place was given to others"
     new = view.cluster.shapes[after]

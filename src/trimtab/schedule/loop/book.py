@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from trimtab.core import BadInputError, Decision, Estimate, Outcome, Scalar
 from trimtab.schedule.cluster import Group
-from trimtab.schedule.loop.accounting import accelerators, closed, done, told_progress
+from trimtab.schedule.loop.accounting import closed, done, price_of, told_progress
 from trimtab.schedule.loop.entries import decision, outcome
 from trimtab.schedule.loop.fleet import Fleet
 from trimtab.schedule.loop.history import History
@@ -41,7 +41,7 @@ class Book:
 
     def group(self, record: JobRecord) -> Group | None:
         """The group its run is in; None where there is none any more."""
-        return next((group for group in self.fleet.groups if group.name == record.run.group), None)
+        return self.fleet.named(record.run.group)
 
     def intend_start(
         self,
@@ -167,7 +167,7 @@ class Book:
         told = told_progress(JobFiles.of(record.id).progress)
         speeds = speeds_of(job, {**self.history.rates(record.application), **record.run.rates})
         work = done(record, speeds, group.accelerator if group else "", at, told)
-        price = group.price / max(1, group.gpus) * accelerators(job, record.run) if group else 0.0
+        price = price_of(job, record.run, group) if group else 0.0
         came = outcome(record, at, price, why)
         return replace(record, done=work, run=closed(job, record, at, group, told)), came
 

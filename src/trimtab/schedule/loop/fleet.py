@@ -44,6 +44,10 @@ class Fleet:
             for number, name in enumerate(names)
         }
 
+    def named(self, name: str) -> Group | None:
+        """The group of that name; None where it is gone."""
+        return next((group for group in self.groups if group.name == name), None)
+
 
 def _free_name(kind: str, gpus: int, zone: str, taken: set[str]) -> str:
     name = f"{gpus}x{kind}" if gpus else "cpu"

@@ -75,7 +75,7 @@ def _full(view: View, allocation: Allocation, index: int) -> str:
     used = np.zeros(len(view.cluster.groups))
     given = np.flatnonzero(allocation.shape != WAITING)
     shapes = allocation.shape[given]
-    each = np.maximum(view.jobs.gpus[given], 0) if job.worker.gpus else view.jobs.cpus[given]
+    each = view.jobs.gpus[given] if job.worker.gpus else view.jobs.cpus[given]
     np.add.at(used, view.cluster.shape_group[shapes], view.cluster.shape_workers[shapes] * each)
     column = 0 if job.worker.gpus else 1
     parts = [

@@ -8,9 +8,7 @@ import contextlib
 import copy
 import logging
 import threading
-import traceback
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 from trimtab.core import Clock, Engine, RealClock, TrimtabError
 from trimtab.core.units import format_money
@@ -25,6 +23,7 @@ from trimtab.schedule.loop.history import Left
 from trimtab.schedule.loop.outlook import outlooks
 from trimtab.schedule.loop.places import JobFiles
 from trimtab.schedule.loop.runs import Runs
+from trimtab.schedule.loop.sentences import sentence_of
 from trimtab.schedule.loop.settings import LoopSettings
 from trimtab.schedule.loop.view import View, is_placed, row_of, view_of
 from trimtab.schedule.quota import Quotas
@@ -38,11 +37,6 @@ log = logging.getLogger(__name__)
 
 class PolicyFailedError(TrimtabError):
     """A policy failed instead of answering, or its answer cannot be used."""
-
-    def __init__(self, name: str, error: Exception) -> None:
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        what = " ".join(f"{type(error).__name__}: {error}".split())
-        super().__init__(f"policy {name} failed ({what}; line {where.lineno} of {Path(where.filename).name})")
 
 
 class Scheduler:
@@ -102,13 +96,18 @@ class Scheduler:
         self._store.jobs.note(*told)
 
     def _guarded(self, act: Callable[[], bool | None]) -> bool:
-        """Do it; where engine, store or policy fails, say so once and leave everything as it is."""
+        """Do it; where engine, store or policy fails, say so once and leave everything as it is.
+
+        That goes for errors nobody foresaw too: what was begun is gone on with in the next round, as after a
+        crash.
+        """
         try:
             answer = act()
-        except TrimtabError as error:
-            if str(error) != self._silent:
-                log.warning("nothing is decided for now: %s", error)
-            self._silent = str(error)
+        except Exception as error:
+            said = sentence_of(error)
+            if said != self._silent:
+                log.warning("nothing is decided for now: %s", said)
+            self._silent = said
             return False
         if self._silent:
             log.warning("decisions go on")
@@ -179,7 +178,7 @@ class Scheduler:
             return plan, outlooks(view, allocation, plan, now)
         except Exception as error:
             self._policy = copy.deepcopy(self._forgetful)
-            raise PolicyFailedError(self._about["policy"], error) from error
+            raise PolicyFailedError(f"policy {self._about['policy']} failed: {sentence_of(error)}") from error
 
     def _act(self, view: View, plan: Plan, now: float) -> None:
         """Each in turn; what somebody else has changed meanwhile is left to the next round."""

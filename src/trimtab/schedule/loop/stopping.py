@@ -6,10 +6,11 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-from trimtab.core import BadInputError, Engine, NotFoundError, TrimtabError
+from trimtab.core import BadInputError, Engine, NotFoundError
 from trimtab.core.units import format_duration
 from trimtab.schedule.job import Checkpoint
 from trimtab.schedule.loop.places import JobFiles
+from trimtab.schedule.loop.sentences import sentence_of
 from trimtab.schedule.submission import Submission
 from trimtab.store import JobRecord
 
@@ -73,8 +74,8 @@ class Stops:
                 self._engine.stop(stop.run_id, self._grace)
         except NotFoundError:
             pass  # it has ended meanwhile
-        except TrimtabError as error:
-            stop.failed = str(error)
+        except Exception as error:  # whatever it is: unless we know that it has ended, it runs
+            stop.failed = sentence_of(error)
         finally:
             stop.over.set()
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from trimtab.schedule.allocation import WAITING, Allocation
-from trimtab.schedule.cluster import Cluster, Floats, Group, Ints, Shape, usual_shapes
+from trimtab.schedule.cluster import Cluster, Floats, Ints, Shape, usual_shapes
 from trimtab.schedule.job import Job
 from trimtab.schedule.jobs import Jobs
 from trimtab.schedule.locality import fetch
-from trimtab.schedule.loop.accounting import done, held, seconds_of, spent, workers_of
+from trimtab.schedule.loop.accounting import done, held, seconds_of, spent, told_rate, workers_of
 from trimtab.schedule.loop.fleet import Fleet
 from trimtab.schedule.loop.history import History, Left, features
 from trimtab.schedule.possible import largest_gang
@@ -52,9 +52,9 @@ def row_of(
 ) -> Row:
     """What is known of one job; `told` is how far it says it has come."""
     measured = {**history.rates(record.application), **record.run.rates}
-    group = group_named(fleet, record.run.group)
+    group = fleet.named(record.run.group)
     kind = group.accelerator if group else ""
-    live = _live_rate(record, now, told)
+    live = told_rate(record.run, now, told)
     speeds = speeds_of(submission.job, measured)
     if live is not None and not submission.job.speeds:
         speeds = speeds_of(submission.job, {**measured, kind: live})
@@ -95,19 +95,12 @@ def view_of(rows: Sequence[Row], fleet: Fleet, left: Left, now: float) -> View:
         settling=np.array([_settling(row, now) for row in rows], dtype=bool),
         fetch=near.seconds,
         egress=near.dollars,
-        spent=_floats(
-            spent(row.job, row.record.run, now, group_named(fleet, row.record.run.group)) for row in rows
-        ),
+        spent=_floats(spent(row.job, row.record.run, now, fleet.named(row.record.run.group)) for row in rows),
         budget=_floats(math.inf if row.job.budget is None else row.job.budget for row in rows),
     )
     shape = [_present_shape(row.record, fleet, cluster) for row in rows]
     previous = Allocation(np.array(shape, dtype=np.int64), np.arange(len(rows)))
     return View(tuple(rows), jobs, cluster, previous)
-
-
-def group_named(fleet: Fleet, name: str) -> Group | None:
-    """The group of that name; None where it is gone."""
-    return next((group for group in fleet.groups if group.name == name), None)
 
 
 def is_placed(record: JobRecord) -> bool:
@@ -198,12 +191,3 @@ def _present_shape(record: JobRecord, fleet: Fleet, cluster: Cluster) -> int:
         return WAITING
     group = fleet.places[record.run.parts[0].node][0]
     return cluster.shapes.index(Shape(group, workers_of(record.run)))
-
-
-def _live_rate(record: JobRecord, now: float, told: float | None) -> float | None:
-    """Units per second of one worker in the present run, where the job says how far it has come."""
-    run = record.run
-    seconds = seconds_of(run, now)
-    if told is None or told <= run.began or seconds <= 0:
-        return None
-    return (told - run.began) / seconds / together(workers_of(run))

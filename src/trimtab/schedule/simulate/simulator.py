@@ -123,7 +123,7 @@ class _Simulation:
         state = self.state
         rows = state.active
         cluster = self._usable()
-        jobs = state.columns(rows, now, self.world)
+        jobs = state.columns(rows, self.world)
         previous = Allocation(state.shape[rows], np.arange(len(rows)))
         allocation = self.policy.allocate(jobs, cluster, previous, self.clock)
         self.job_rounds += len(rows)

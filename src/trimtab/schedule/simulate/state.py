@@ -130,7 +130,7 @@ class State:
             self.active = np.concatenate((self.active, np.arange(self.arrived, until)))
             self.arrived = until
 
-    def columns(self, rows: Ints, now: float, world: World) -> Jobs:
+    def columns(self, rows: Ints, world: World) -> Jobs:
         """What a policy may know of these."""
         look = world.look(rows)
         return Jobs(
