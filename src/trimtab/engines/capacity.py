@@ -16,7 +16,12 @@ def check_capacity(launch: Launch, nodes: Mapping[str, Node]) -> None:
             ("bytes of memory", launch.memory, node.memory),
         ):
             if each * count > most:
-                shown = format_bytes(most) if "memory" in what else f"{most:g} {what}"
+                asked, has = amount(each, what), amount(most, what)
                 raise BadInputError(
-                    f"{count} workers with {each:g} {what} each do not fit on the node {name}; it has {shown}"
+                    f"{count} workers with {asked} each do not fit on the node {name}; it has {has}"
                 )
+
+
+def amount(value: float, what: str) -> str:
+    """So many CPUs or accelerators, or bytes in a unit people read."""
+    return f"{format_bytes(value)} of memory" if what == "bytes of memory" else f"{value:g} {what}"

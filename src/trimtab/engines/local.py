@@ -27,7 +27,7 @@ from trimtab.core import (
     TrimtabError,
     home,
 )
-from trimtab.core.units import format_bytes
+from trimtab.engines.capacity import amount
 from trimtab.engines.kept_run import Intent, KeptRun, KeptRuns, within
 from trimtab.engines.launch import check_launch, signal_number
 from trimtab.engines.local_devices import environments, give
@@ -81,9 +81,9 @@ class LocalEngine:
         workers = intent.workers if intent else 1
         for what, value, most in zip(("CPUs", "bytes of memory"), (cpus, memory), machine(), strict=True):
             if value is not None and not 0 < value * workers <= most:
-                shown = format_bytes(most) if what != "CPUs" else f"{most:g} CPUs"
+                asked, has = amount(value, what), amount(most, what)
                 each = f" for each of {workers} workers" if workers > 1 else ""
-                raise BadInputError(f"{value:g} {what}{each} cannot be given; this machine has {shown}")
+                raise BadInputError(f"{asked}{each} cannot be given; this machine has {has}")
         group = group_of(run)
         try:
             with ContainerGroup(Hierarchy(group.version, group.folders), "") as limits:

@@ -96,8 +96,8 @@ class RayCluster:
         self._ask("PUT", f"/api/packages/gcs/{name}", body)
         return f"gcs://{name}"
 
-    def submit(self, job_id: str, command: str, package: str, node: str | None = None, **more: Any) -> bool:
-        """Start a command in a package's folder; False where there has been a job of that id before."""
+    def submit(self, job_id: str, command: str, package: str, node: str | None = None, **more: Any) -> None:
+        """Start a command in a package's folder, unless there has been a job of that id before."""
         asked: dict[str, Any] = {"entrypoint": command, "submission_id": job_id, **more}
         asked["runtime_env"] = {"working_dir": package, **more.get("runtime_env", {})}
         if node is not None:
@@ -105,10 +105,8 @@ class RayCluster:
         try:
             self._json("POST", "/api/jobs/", asked)
         except RayError as error:
-            if error.status and self.job(job_id) is not None:
-                return False
-            raise
-        return True
+            if not error.status or self.job(job_id) is None:
+                raise
 
     def jobs(self) -> dict[str, RayJob]:
         """All that were submitted and are remembered, by id."""
