@@ -143,15 +143,18 @@ def test_a_shape_beyond_the_budget_is_not_taken(round_of: RoundOf) -> None:
 
 
 def test_a_tenant_that_had_little_comes_first(round_of: RoundOf) -> None:
-    chosen, clock = policy("trimtab"), SimulatedClock()
-    held = round_of(FOUR, [gang(id="a", tenant="rich"), gang(id="b", tenant="poor", remaining=5 * HOUR)])
-    given = Allocation.nothing(2)
-    for _ in range(60):
-        given = chosen.allocate(held, FOUR, given, clock)
-        clock.advance(60.0)
-        if given.shape[1] != WAITING:
-            return
-    pytest.fail("the poor tenant never ran")
+    jobs = round_of(FOUR, [gang(id="a", tenant="rich"), gang(id="b", tenant="poor", remaining=5 * HOUR)])
+    seen = {}
+    for name in ("trimtab", "trimtab:fairness=0"):
+        chosen, clock, given = policy(name), SimulatedClock(), Allocation.nothing(2)
+        ran = []
+        for _ in range(60):
+            given = chosen.allocate(jobs, FOUR, given, clock)
+            ran.append(jobs.tenants[jobs.tenant[int(np.flatnonzero(given.shape != WAITING)[0])]])
+            clock.advance(60.0)
+        seen[name] = set(ran)
+        assert ran[0] == "rich"
+    assert seen == {"trimtab": {"rich", "poor"}, "trimtab:fairness=0": {"rich"}}
 
 
 def test_a_hard_deadline_that_nothing_can_meet_is_refused(round_of: RoundOf) -> None:
