@@ -1,0 +1,62 @@
+"""Who talks to whom: along a pipeline, among replicas, within a stage, and over weights that stages share."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import torch.distributed as dist
+
+from trimtab.partition.plan import Plan
+from trimtab.partition.run.ranks import Place, places, rank_at
+
+Ties = tuple[tuple[tuple[int, ...], tuple[str, ...]], ...]
+"""Sets of stages, each with the weights that exactly those stages share."""
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """This process's groups: its pipeline, its replicas, those it shares products with, and its ties."""
+
+    pipeline: Any
+    replicas: Any
+    parts: Any
+    ties: tuple[tuple[Any, tuple[str, ...]], ...]
+
+
+def make_groups(plan: Plan, place: Place, ties: Ties) -> Groups:
+    """Every group of the plan, made in the same order by every process; those that this one is in."""
+    ranks = places(plan)
+    stages, replicas, parts = range(len(plan.stages)), range(plan.replicas), range(plan.tensor)
+
+    def among(members: list[int]) -> Any:
+        group = dist.new_group(members)
+        return group if place.rank in members else None
+
+    pipelines = [among([rank_at(ranks, s, r, t) for s in stages]) for r, t in product(replicas, parts)]
+    copies = [among([rank_at(ranks, s, r, t) for r in replicas]) for s, t in product(stages, parts)]
+    shares = [among([rank_at(ranks, s, r, t) for t in parts]) for s, r in product(stages, replicas)]
+    tied = [
+        (among([rank_at(ranks, s, r, t) for s in holders]), names)
+        for holders, names in ties
+        for r, t in product(replicas, parts)
+    ]
+    return Groups(
+        pipeline=next(group for group in pipelines if group is not None),
+        replicas=next(group for group in copies if group is not None),
+        parts=next(group for group in shares if group is not None),
+        ties=tuple((group, names) for group, names in tied if group is not None),
+    )
+
+
+def shared_weights(weights: Sequence[Sequence[str]]) -> Ties:
+    """The ties of stages, given the names of the weights that each one holds."""
+    holders: dict[str, list[int]] = {}
+    for stage, names in enumerate(weights):
+        for name in names:
+            holders.setdefault(name, []).append(stage)
+    sets: dict[tuple[int, ...], list[str]] = {}
+    for name, stages in holders.items():
+        if len(stages) > 1:
+            sets.setdefault(tuple(stages), []).append(name)
+    return tuple((stages, tuple(names)) for stages, names in sorted(sets.items()))

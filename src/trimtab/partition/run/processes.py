@@ -1,0 +1,110 @@
+"""Processes of a run: started together, watched, and all of them gone afterwards."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from trimtab.core import TrimtabError
+
+_LOOK_EVERY = 0.02
+
+
+class RunFailedError(TrimtabError):
+    """A process of a run failed or took too long; the message says which and why."""
+
+    exit_status = 1
+
+
+def run_processes(
+    count: int,
+    command: Callable[[int], list[str]],
+    folder: Path,
+    timeout: float,
+    threads: int,
+    name: Callable[[int], str],
+) -> None:
+    """Start `count` processes and wait until all have ended well; on any failure the others are killed.
+
+    `command(rank)` is what a rank runs, `name(rank)` what to call it; their output goes to files in `folder`.
+    """
+    children: list[subprocess.Popen[bytes]] = []
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "GLOO_SOCKET_IFNAME": "lo"}
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [_source_root(), os.environ.get("PYTHONPATH")]))
+    try:
+        for rank in range(count):
+            with errors_file(folder, rank).open("wb") as errors:
+                children.append(
+                    subprocess.Popen(
+                        command(rank),
+                        stdin=subprocess.DEVNULL,
+                        stdout=errors,
+                        stderr=errors,
+                        env=environment,
+                    )
+                )
+        _wait(children, folder, time.monotonic() + timeout, timeout, name)
+    finally:
+        for child in children:
+            child.kill()
+        for child in children:
+            child.wait()
+
+
+def errors_file(folder: Path, rank: int) -> Path:
+    """Where a rank's output goes."""
+    return folder / f"errors-{rank}.txt"
+
+
+def python() -> str:
+    """The interpreter that runs this."""
+    return sys.executable
+
+
+def _source_root() -> str:
+    return str(Path(__file__).parents[3])
+
+
+def _wait(
+    children: list[subprocess.Popen[bytes]],
+    folder: Path,
+    deadline: float,
+    timeout: float,
+    name: Callable[[int], str],
+) -> None:
+    while True:
+        states = [child.poll() for child in children]
+        failed = [rank for rank, state in enumerate(states) if state not in (None, 0)]
+        if failed:
+            raise RunFailedError(_why(children, failed, folder, name))
+        if all(state == 0 for state in states):
+            return
+        if time.monotonic() > deadline:
+            running = ", ".join(name(rank) for rank, state in enumerate(states) if state is None)
+            raise RunFailedError(f"the run did not end within {timeout:g} s; still running: {running}")
+        time.sleep(_LOOK_EVERY)
+
+
+def _why(
+    children: list[subprocess.Popen[bytes]], failed: list[int], folder: Path, name: Callable[[int], str]
+) -> str:
+    """The first failure in words: of those that failed by themselves, not because another was gone."""
+    lines = {rank: _last_error(errors_file(folder, rank)) for rank in failed}
+    rank = min(failed, key=lambda r: (_is_echo(lines[r]), r))
+    status = children[rank].returncode
+    how = f"was killed by signal {-status}" if status < 0 else "failed"
+    said = f": {lines[rank]}" if lines[rank] and status > 0 else ""
+    return f"{name(rank)} {how}{said}"
+
+
+def _is_echo(line: str) -> bool:
+    return "Connection" in line or "connection" in line or "Socket" in line
+
+
+def _last_error(path: Path) -> str:
+    """The last line of what a process said that is an error's own."""
+    lines = [line.strip() for line in path.read_text(errors="replace").splitlines()]
+    causes = [line for line in lines if line and not line.startswith(("warnings.warn", "[W"))]
+    return causes[-1][:400] if causes else ""

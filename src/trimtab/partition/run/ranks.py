@@ -1,0 +1,37 @@
+"""Which process is which: one per device of a plan, numbered in the order of the devices."""
+
+from dataclasses import dataclass
+
+from trimtab.core import BadInputError
+from trimtab.partition.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One process's part of a plan: its stage, its replica, and its part of every product."""
+
+    rank: int
+    device: int
+    stage: int
+    replica: int
+    part: int
+
+
+def places(plan: Plan) -> tuple[Place, ...]:
+    """The part of every process, by rank; refuses a plan in which a device runs several stages."""
+    found: dict[int, tuple[int, int, int]] = {}
+    for number, stage in enumerate(plan.stages):
+        for replica, devices in enumerate(stage.ranks):
+            for part, device in enumerate(devices):
+                if device in found:
+                    raise BadInputError(
+                        f"device {device} runs stages {found[device][0]} and {number}; "
+                        "a plan can be run only where every device runs one stage of one replica"
+                    )
+                found[device] = (number, replica, part)
+    return tuple(Place(rank, device, *found[device]) for rank, device in enumerate(sorted(found)))
+
+
+def rank_at(ranks: tuple[Place, ...], stage: int, replica: int, part: int) -> int:
+    """The rank that runs one part of one replica of one stage."""
+    return next(p.rank for p in ranks if (p.stage, p.replica, p.part) == (stage, replica, part))

@@ -1,0 +1,113 @@
+"""The same training steps on the whole model in one process: what a run's losses must equal."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.overrides import TorchFunctionMode
+
+from trimtab.partition.plan import Plan, Recipe
+from trimtab.partition.run.optimizers import optimizer_of
+from trimtab.partition.run.samples import LossFunction, Samples
+
+_DROPS = (
+    nn.functional.dropout,
+    nn.functional.dropout1d,
+    nn.functional.dropout2d,
+    nn.functional.dropout3d,
+    nn.functional.alpha_dropout,
+    nn.functional.feature_alpha_dropout,
+    torch.dropout,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Losses per step; weights after them; buffers of each replica; seconds of one replica's micro-batch.
+
+    `forward` and `backward` are medians over the pieces that the first replica computes, warm-up left out.
+    """
+
+    losses: tuple[float, ...]
+    weights: dict[str, Tensor]
+    buffers: tuple[dict[str, Tensor], ...]
+    forward: float
+    backward: float
+
+
+class WithoutDropout(TorchFunctionMode):
+    """Nothing is dropped: functions that drop keep everything."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """The function as called, with a chance of zero where it drops."""
+        named = dict(kwargs or {})
+        if func in _DROPS:
+            return args[0] if args else named["input"]
+        if func is nn.functional.scaled_dot_product_attention:
+            args = (*args[:4], 0.0, *args[5:]) if len(args) > 4 else args
+            if "dropout_p" in named:
+                named["dropout_p"] = 0.0
+        return func(*args, **named)
+
+
+def stop_dropout(model: nn.Module) -> None:
+    """Set the chance of dropping to zero in every layer that has one."""
+    for module in model.modules():
+        if isinstance(module, nn.modules.dropout._DropoutNd):
+            module.p = 0.0
+        elif isinstance(module, nn.MultiheadAttention | nn.RNNBase):
+            module.dropout = 0.0
+
+
+def train_whole(
+    model: nn.Module,
+    call: Callable[[Sequence[Tensor]], tuple[tuple[Any, ...], dict[str, Any]]],
+    samples: Samples,
+    loss: LossFunction,
+    plan: Plan,
+    recipe: Recipe,
+    steps: int,
+) -> Reference:
+    """Train the whole model on the plan's micro-batches, replica by replica, gradients added up.
+
+    `call` turns the inputs into the model's arguments. Every replica has buffers of its own, as in a run.
+    """
+    optimizer = optimizer_of([p for p in model.parameters() if p.requires_grad], recipe.optimizer)
+    buffers = tuple(
+        {name: value.clone() for name, value in model.named_buffers()} for _ in range(plan.replicas)
+    )
+    losses: list[float] = []
+    seconds: list[tuple[float, float]] = []
+    for number in range(steps):
+        inputs, targets = samples.step(number, plan.batch)
+        optimizer.zero_grad(set_to_none=True)
+        total = 0.0
+        for microbatch in range(plan.microbatches):
+            for replica in range(plan.replicas):
+                arguments, named = call(samples.inputs_of(inputs, plan, replica, microbatch))
+                began = time.perf_counter()
+                with WithoutDropout():
+                    outputs = functional_call(model, buffers[replica], arguments, named)
+                wanted = samples.targets_of(targets, plan, replica, microbatch)
+                part = loss(outputs, wanted) * (plan.shares[replica] / plan.batch)
+                halfway = time.perf_counter()
+                torch.autograd.backward(part)
+                if replica == 0:
+                    seconds.append((halfway - began, time.perf_counter() - halfway))
+                total += float(part.detach())
+        optimizer.step()
+        losses.append(total)
+    timed = torch.tensor(seconds[1:] or seconds).median(dim=0).values
+    return Reference(
+        losses=tuple(losses),
+        weights={name: value.detach() for name, value in model.named_parameters()},
+        buffers=buffers,
+        forward=float(timed[0]),
+        backward=float(timed[1]),
+    )

@@ -1,0 +1,166 @@
+"""Trains with a plan on local processes, and proves that it computes what the whole model does."""
+
+import os
+import pickle
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import torch
+
+from trimtab.core import BadInputError
+from trimtab.partition.graph import Graph
+from trimtab.partition.plan import Plan, Recipe
+from trimtab.partition.run.job import Job, Result, result_file, stage_file
+from trimtab.partition.run.prepared import Prepared, prepare
+from trimtab.partition.run.processes import python, run_processes
+from trimtab.partition.run.ranks import places
+from trimtab.partition.run.reference import Reference, train_whole
+from trimtab.partition.run.report import RankReport, RunReport, largest_difference
+from trimtab.partition.run.samples import Samples
+from trimtab.partition.run.user_file import UserFunctions, user_functions
+
+
+@dataclass(frozen=True, slots=True)
+class RunSettings:
+    """How long and from which seed to run; `threads` of each process, 0 for what the cores allow."""
+
+    steps: int = 5
+    seed: int = 0
+    timeout: float = 600.0
+    threads: int = 0
+
+    def __post_init__(self) -> None:
+        if self.steps < 1:
+            raise BadInputError(f"a run of {self.steps} steps trains nothing; give at least 1")
+
+
+def run(
+    target: str, graph: Graph, plan: Plan, recipe: Recipe, settings: RunSettings | None = None
+) -> RunReport:
+    """Train the model that `target` builds for a few steps as planned, and the whole of it alongside.
+
+    The plan's nodes are those of `graph`. One local process stands for each device; they meet over gloo on
+    loopback, or over NCCL where there is a GPU for each. Arithmetic is fp32 and nothing is dropped, so that
+    both ways can be compared.
+    """
+    chosen = settings or RunSettings()
+    if not recipe.training:
+        raise BadInputError("--run trains; for inference export the plan as a device map instead")
+    ranks = places(plan)
+    cores = sorted(os.sched_getaffinity(0))
+    threads = chosen.threads or max(1, len(cores) // len(ranks))
+    on_gpu = torch.cuda.is_available() and torch.cuda.device_count() >= len(ranks)
+    prepared = prepare(target, graph, plan, chosen.seed, "cuda" if on_gpu else "cpu", dropout=False)
+    functions = user_functions(target)
+    pinned = not on_gpu and len(ranks) * threads <= len(cores)
+    job = Job(
+        target=target,
+        plan=plan,
+        recipe=recipe,
+        ties=prepared.ties,
+        inputs=prepared.inputs,
+        outputs=prepared.outputs,
+        steps=chosen.steps,
+        seed=chosen.seed,
+        device="cuda" if on_gpu else "cpu",
+        threads=threads,
+        cores=tuple(tuple(cores[r * threads : (r + 1) * threads]) for r in range(len(ranks)))
+        if pinned
+        else (),
+        timeout=chosen.timeout,
+    )
+    folder = Path(tempfile.mkdtemp(prefix="trimtab-run-"))
+    try:
+        _lay_out(job, prepared, folder)
+        whole = _whole(job, prepared, functions)
+        run_processes(
+            len(ranks),
+            lambda rank: [python(), "-m", "trimtab.partition.run.worker", str(folder), str(rank)],
+            folder,
+            chosen.timeout,
+            threads,
+            lambda rank: f"stage {ranks[rank].stage} of replica {ranks[rank].replica} (rank {rank})",
+        )
+        results = [torch.load(result_file(folder, r), weights_only=False) for r in range(len(ranks))]
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return _report(job, whole, results, pinned)
+
+
+def _lay_out(job: Job, prepared: Prepared, folder: Path) -> None:
+    """Leave for the processes what they need: the job, their stages, the model's state."""
+    (folder / "job.pickle").write_bytes(pickle.dumps(job))
+    for share, stages in prepared.stages.items():
+        for stage in stages:
+            stage_file(folder, stage.facts.number, share).write_bytes(pickle.dumps(stage))
+    torch.save({name: value.detach() for name, value in prepared.state.items()}, folder / "state.pt")
+
+
+def _whole(job: Job, prepared: Prepared, functions: UserFunctions) -> Reference:
+    samples = Samples(job.inputs, job.seed, functions.batch)
+    before = torch.get_num_threads()
+    torch.set_num_threads(job.threads)
+    try:
+        return train_whole(
+            prepared.model, prepared.call, samples, functions.loss, job.plan, job.recipe, job.steps
+        )
+    finally:
+        torch.set_num_threads(before)
+
+
+def _report(job: Job, whole: Reference, results: Sequence[Result], pinned: bool) -> RunReport:
+    losses = tuple(sum(result.losses[n] for result in results) / job.plan.tensor for n in range(job.steps))
+    steps = tuple(
+        max(r.times.ended[n] for r in results) - min(r.times.began[n] for r in results)
+        for n in range(job.steps)
+    )
+    return RunReport(
+        losses=losses,
+        whole_losses=whole.losses,
+        difference=largest_difference(losses, whole.losses),
+        weights=max(_state_difference(result, whole) for result in results),
+        seconds=median(steps[1:] or steps),
+        steps=steps,
+        ranks=tuple(_rank_report(result, job.plan.microbatches) for result in results),
+        whole_forward=whole.forward,
+        whole_backward=whole.backward,
+        threads=job.threads,
+        pinned=pinned,
+        notes=_notes(job, pinned),
+    )
+
+
+def _rank_report(result: Result, microbatches: int) -> RankReport:
+    times = result.times
+    return RankReport(
+        result.place,
+        median(times.forward[1:] or times.forward) / microbatches,
+        median(times.backward[1:] or times.backward) / microbatches,
+        result.peak,
+    )
+
+
+def _state_difference(result: Result, whole: Reference) -> float:
+    """How far a process's weights and buffers are from the whole model's."""
+    expected = {**whole.weights, **whole.buffers[result.place.replica]}
+    differences = [
+        float((value.double() - expected[name].double()).abs().max())
+        for name, value in result.state.items()
+        if name in expected and value.numel()
+    ]
+    return max(differences, default=0.0)
+
+
+def _notes(job: Job, pinned: bool) -> tuple[str, ...]:
+    notes = ["arithmetic is fp32 and dropout is off, so that the losses can be compared"]
+    if job.recipe.precision != "fp32":
+        notes.append(f"the plan's {job.recipe.precision} is not used here")
+    if job.plan.schedule == "1f1b" and job.plan.microbatches < len(job.plan.stages):
+        notes.append("with fewer micro-batches than stages, torch runs 1f1b as gpipe")
+    if job.device == "cpu" and not pinned:
+        notes.append("there are more processes than cores: times include waiting for one another")
+    return tuple(notes)

@@ -1,0 +1,147 @@
+"""One stage of a pipeline as a module: takes what arrives, hands on, holds its own weights."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.utils.checkpoint import checkpoint
+
+from trimtab.partition.run.tensor_parts import TensorParts
+
+
+@dataclass(frozen=True, slots=True)
+class TensorFacts:
+    """A tensor that passes from stage to stage; `trained` where a gradient comes back for it."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    trained: bool
+
+    def example(self, dtype: torch.dtype | None = None) -> Tensor:
+        """A tensor like it that holds no values; floating ones in `dtype` where one is given."""
+        chosen = dtype if dtype is not None and self.dtype.is_floating_point else self.dtype
+        return torch.empty(self.shape, dtype=chosen, device="meta", requires_grad=self.trained)
+
+
+@dataclass(frozen=True, slots=True)
+class StageFacts:
+    """What a stage holds, takes and hands on.
+
+    `weights` and `buffers` name entries of the model's state; `loaded` are the model's inputs that it reads
+    itself, by their number; `constants` likewise those that are the same for every sample. `mutated` are
+    buffers whose new values its graph returns after what it hands on.
+    """
+
+    number: int
+    weights: tuple[tuple[str, bool], ...]
+    buffers: tuple[str, ...]
+    constants: tuple[int, ...]
+    loaded: tuple[int, ...]
+    received: tuple[TensorFacts, ...]
+    handed_on: tuple[TensorFacts, ...]
+    mutated: tuple[str, ...]
+
+
+def attribute(name: str) -> str:
+    """The name under which a module can hold an entry of the model's state; dots are not allowed there."""
+    return name.replace(".", "/")
+
+
+class StageModule(nn.Module):
+    """A stage that can be trained. Its graph takes weights, buffers, constants, loaded, received."""
+
+    def __init__(self, graph: fx.GraphModule, facts: StageFacts) -> None:
+        super().__init__()
+        self.graph = graph
+        self.facts = facts
+        self.recompute = False
+        self.number_format: torch.dtype | None = None
+        self.constants: dict[int, Tensor] = {}
+        self.parts: TensorParts | None = None
+
+    def load(
+        self, state: Mapping[str, Tensor], device: torch.device, parts: TensorParts | None = None
+    ) -> None:
+        """Take copies of the stage's own part of the model's state; of weights only this device's parts."""
+        self.parts = parts
+        for name, trained in self.facts.weights:
+            value = state[name].detach()
+            value = (parts.part(name, value) if parts else value).to(device, copy=True).contiguous()
+            self.register_parameter(attribute(name), nn.Parameter(value, requires_grad=trained))
+        for name in self.facts.buffers:
+            self.register_buffer(attribute(name), state[name].detach().to(device, copy=True))
+
+    def whole_state(self) -> dict[str, Tensor]:
+        """Weights and buffers put together again from all devices that hold parts of them; all must ask."""
+        state = {}
+        for name, value in self.own_state().items():
+            whole = value.full_tensor() if hasattr(value, "full_tensor") else value
+            if self.parts is not None and name not in self.facts.buffers:
+                whole = self.parts.whole(self.parts.distributed(name, whole.detach()))
+            state[name] = whole.detach().cpu()
+        return state
+
+    def own_state(self) -> dict[str, Tensor]:
+        """Weights and buffers by the names they have in the whole model."""
+        names = [*(name for name, _ in self.facts.weights), *self.facts.buffers]
+        return {name: getattr(self, attribute(name)) for name in names}
+
+    def forward(self, *received: Tensor, **loaded: Tensor) -> tuple[Tensor, ...]:
+        """What the stage hands on; inputs that it reads itself come by keyword as `input_0`, `input_1`…"""
+        if not self.recompute:
+            return self._handed_on(self._run(self._buffers_now(), received, loaded))
+        again = False
+
+        def once_more(*arrived: Tensor) -> tuple[Tensor, ...]:
+            nonlocal again
+            buffers = [b.clone() for b in self._buffers_now()] if again else self._buffers_now()
+            again = True
+            return self._run(buffers, arrived, loaded)
+
+        return self._handed_on(checkpoint(once_more, *received, use_reentrant=False))
+
+    def _buffers_now(self) -> list[Tensor]:
+        return [getattr(self, attribute(name)) for name in self.facts.buffers]
+
+    def _run(
+        self, buffers: list[Tensor], received: tuple[Tensor, ...], loaded: Mapping[str, Tensor]
+    ) -> tuple[Any, ...]:
+        weights = {name: getattr(self, attribute(name)) for name, _ in self.facts.weights}
+        others = [
+            *buffers,
+            *(self.constants[number] for number in self.facts.constants),
+            *(loaded[f"input_{number}"] for number in self.facts.loaded),
+            *received,
+        ]
+        with self._arithmetic(others):
+            if self.parts is None:
+                return tuple(self.graph(*weights.values(), *others))
+            split = [self.parts.distributed(name, part) for name, part in weights.items()]
+            with self.parts.arithmetic():
+                values = self.graph(*split, *self.parts.replicated(others))
+            return tuple(self.parts.whole(value) for value in values)
+
+    @contextmanager
+    def _arithmetic(self, values: Sequence[Tensor]) -> Iterator[None]:
+        if self.number_format is None:
+            yield
+            return
+        kind = next((t.device.type for t in (*values, *self.parameters())), "cpu")
+        with torch.autocast(kind, self.number_format):
+            yield
+
+    def _handed_on(self, values: tuple[Any, ...]) -> tuple[Tensor, ...]:
+        """The values that go on, in one piece each; new values of buffers stay here."""
+        count = len(self.facts.handed_on)
+        for name, value in zip(self.facts.mutated, values[count:], strict=True):
+            setattr(self, attribute(name), value.detach())
+        return tuple(self._in_format(value).contiguous() for value in values[:count])
+
+    def _in_format(self, value: Tensor) -> Tensor:
+        if self.number_format is None or not value.is_floating_point():
+            return value
+        return value.to(self.number_format)

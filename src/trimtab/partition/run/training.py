@@ -1,0 +1,140 @@
+"""One process's share of training: its stage in the pipeline, step after step."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+
+from trimtab.partition.plan import Plan, Recipe
+from trimtab.partition.run.gradients import add_up, add_up_ties
+from trimtab.partition.run.groups import Groups
+from trimtab.partition.run.optimizers import optimizer_of
+from trimtab.partition.run.ranks import Place
+from trimtab.partition.run.stage_module import StageModule
+from trimtab.partition.run.tensor_parts import plain_tensors_are_equal
+
+Loss = Callable[[tuple[Tensor, ...], int], Tensor]
+"""The loss of a micro-batch: what the last stage returned, and the micro-batch's number."""
+
+
+@dataclass(slots=True)
+class StepTimes:
+    """When each step began and ended on this process's clock, and the seconds in which it computed."""
+
+    began: list[float] = field(default_factory=list)
+    ended: list[float] = field(default_factory=list)
+    forward: list[float] = field(default_factory=list)
+    backward: list[float] = field(default_factory=list)
+
+
+class TimedStage(PipelineStage):
+    """A stage of the pipeline that adds up the seconds of its own forward and backward passes."""
+
+    forward_seconds = 0.0
+    backward_seconds = 0.0
+
+    def forward_one_chunk(self, *arguments: Any, **named: Any) -> Any:
+        """As the stage does, timed."""
+        began = self._now()
+        output = super().forward_one_chunk(*arguments, **named)
+        self.forward_seconds += self._now() - began
+        return output
+
+    def backward_one_chunk(self, *arguments: Any, **named: Any) -> Any:
+        """As the stage does, timed."""
+        began = self._now()
+        super().backward_one_chunk(*arguments, **named)
+        self.backward_seconds += self._now() - began
+
+    def _now(self) -> float:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        return time.perf_counter()
+
+
+class Trainer:
+    """A stage with its optimizer, ready to take steps together with the other processes of the plan."""
+
+    def __init__(
+        self,
+        stage: StageModule,
+        plan: Plan,
+        recipe: Recipe,
+        place: Place,
+        groups: Groups,
+        device: torch.device,
+    ) -> None:
+        self.stage, self.plan, self.place, self.groups, self.device = stage, plan, place, groups, device
+        self.times = StepTimes()
+        stage.recompute = plan.recompute
+        if plan.sharding == "full" and plan.replicas > 1:
+            shard(stage, groups.replicas, device)
+        self.optimizer = optimizer_of(
+            [p for p in stage.parameters() if p.requires_grad],
+            recipe.optimizer,
+            groups.replicas if plan.sharding == "optimizer" and plan.replicas > 1 else None,
+        )
+        self._timed = TimedStage(
+            stage,
+            place.stage,
+            len(plan.stages),
+            device,
+            input_args=tuple(t.example(stage.number_format) for t in stage.facts.received),
+            output_args=tuple(t.example(stage.number_format) for t in stage.facts.handed_on),
+            group=groups.pipeline,
+        )
+        self._loss: Loss | None = None
+        self._schedule = self._made_schedule()
+
+    def step(self, inputs: dict[str, Tensor], loss: Loss) -> float:
+        """Train on the step's samples; this process's part of the loss, zero but in the last stage.
+
+        `inputs` are those that the stage loads, for all micro-batches of its replica one after the other.
+        """
+        self._loss = loss
+        losses: list[Tensor] = []
+        self.optimizer.zero_grad(set_to_none=True)
+        self._timed.forward_seconds = self._timed.backward_seconds = 0.0
+        dist.barrier()
+        self.times.began.append(time.perf_counter())
+        numbers = torch.arange(self.plan.microbatches)
+        with plain_tensors_are_equal(self.stage.parts):
+            self._schedule.step(target=numbers, losses=losses, return_outputs=False, **inputs)
+        self._synchronise()
+        self.optimizer.step()
+        self.times.ended.append(time.perf_counter())
+        self.times.forward.append(self._timed.forward_seconds)
+        self.times.backward.append(self._timed.backward_seconds)
+        return float(sum(part.detach() for part in losses)) if losses else 0.0
+
+    def _made_schedule(self) -> Any:
+        """GPipe or 1F1B; with fewer micro-batches than stages torch has only GPipe."""
+        few = self.plan.microbatches < len(self.plan.stages)
+        kind = ScheduleGPipe if self.plan.schedule == "gpipe" or few else Schedule1F1B
+        return kind(self._timed, self.plan.microbatches, loss_fn=self._weighed, scale_grads=False)
+
+    def _weighed(self, outputs: tuple[Tensor, ...], number: Tensor) -> Tensor:
+        """A micro-batch's loss as a part of the step's."""
+        assert self._loss is not None
+        return self._loss(outputs, int(number)) * (self.plan.shares[self.place.replica] / self.plan.batch)
+
+    def _synchronise(self) -> None:
+        trained = [p for p in self.stage.parameters() if p.requires_grad]
+        if self.plan.replicas > 1 and self.plan.sharding != "full":
+            add_up(trained, self.groups.replicas)
+        add_up_ties(self.stage, self.groups.ties)
+
+
+def shard(stage: StageModule, group: Any, device: torch.device) -> None:
+    """Keep only this replica's part of each weight, gradient and optimizer state (FSDP)."""
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.fsdp import fully_shard
+
+    sharded = fully_shard(stage, mesh=DeviceMesh.from_group(group, device.type))
+    sharded.set_gradient_divide_factor(1.0)
+    sharded.set_force_sum_reduction_for_comms(True)

@@ -1,0 +1,20 @@
+"""What the file that builds a model may define for training it."""
+
+from dataclasses import dataclass
+
+from trimtab.partition.capture import builder_source
+from trimtab.partition.run.samples import BatchFunction, LossFunction, mean_of_squares
+
+
+@dataclass(frozen=True, slots=True)
+class UserFunctions:
+    """`batch(samples, generator)` gives inputs, or inputs and targets; `loss(outputs, targets)` a number."""
+
+    batch: BatchFunction | None
+    loss: LossFunction
+
+
+def user_functions(target: str) -> UserFunctions:
+    """What the file of a builder like `model.py:build` defines; our loss where it has none."""
+    source = builder_source(target)
+    return UserFunctions(getattr(source, "batch", None), getattr(source, "loss", mean_of_squares))
