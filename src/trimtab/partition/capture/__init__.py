@@ -4,13 +4,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trimtab.partition.capture.builder import Built, load_builder, resized
+    from trimtab.partition.capture.builder import Built, builder_source, load_builder, resized
     from trimtab.partition.capture.capturing import Captured, capture, capture_model
     from trimtab.partition.capture.target import load_graph, load_target
 
 __all__ = [
     "Built",
     "Captured",
+    "builder_source",
     "capture",
     "capture_model",
     "load_builder",
@@ -21,6 +22,7 @@ __all__ = [
 
 _LAZY = {
     "Built": "builder",
+    "builder_source": "builder",
     "Captured": "capturing",
     "capture": "capturing",
     "capture_model": "capturing",

@@ -51,6 +51,11 @@ def load_builder(target: str, real: bool = False) -> Built:
     return Built(model, inputs, name if name != "build" else Path(place).stem, source)
 
 
+def builder_source(target: str) -> ModuleType:
+    """The module that a builder stands in, imported but not called."""
+    return _imported(_parsed(target)[0])
+
+
 def resized(inputs: Any, samples: int) -> Any:
     """The same inputs with another number of samples: tensors that have a batch are repeated or cut."""
     batch = next((tensor.shape[0] for tensor in tensors_in(inputs) if tensor.dim()), None)
