@@ -3,11 +3,12 @@
 import os
 import socket
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import date
 from pathlib import Path
 
 import pytest
+from small_slurm import SmallSlurm, open_slurm
 
 from trimtab.core import Configuration, Offer
 
@@ -89,3 +90,10 @@ def free_port() -> Callable[[], int]:
             return int(probe.getsockname()[1])
 
     return find
+
+
+@pytest.fixture(scope="module")
+def cluster(free_port: Callable[[], int]) -> Iterator[SmallSlurm]:
+    """A Slurm of one's own."""
+    with open_slurm(free_port) as opened:
+        yield opened

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from counting import COUNT
 
 from trimtab.core import BadInputError, Configuration, EngineEvent, Launch, NotFoundError, Workload, home
 from trimtab.engines import LocalEngine, launch_of
@@ -452,29 +453,13 @@ def test_accelerators_are_given_out_and_come_back(here: Here) -> None:
     _until(lambda: sorted(here.engine.log(shares).read_text().split()) == ["0", "0", "1"])
 
 
-_COUNT = """
-import json, os, sys, time
-folder, steps = sys.argv[1], 40
-state = {"step": 0, "sum": 0}
-if os.path.exists(f"{folder}/checkpoint"):
-    state = json.load(open(f"{folder}/checkpoint"))
-    print("resumed at", state["step"], flush=True)
-while state["step"] < steps:
-    state = {"step": state["step"] + 1, "sum": (state["sum"] * 31 + state["step"]) % 1000003}
-    json.dump(state, open(f"{folder}/new", "w"))
-    os.replace(f"{folder}/new", f"{folder}/checkpoint")
-    time.sleep(0.02)
-json.dump(state, open(f"{folder}/result", "w"))
-"""
-
-
 def test_a_killed_job_resumes_from_its_checkpoint_and_ends_with_the_same_result(
     here: Here, tmp_path: Path
 ) -> None:
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     whole.mkdir()
     broken.mkdir()
-    command = (sys.executable, "-S", "-c", _COUNT)
+    command = (sys.executable, "-S", "-c", COUNT)
     undisturbed = here.gang(*command, str(whole), workers=1, key="whole")
     first = here.gang(*command, str(broken), workers=1, key="broken, attempt 1")
     _until(lambda: (broken / "checkpoint").exists())

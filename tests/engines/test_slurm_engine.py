@@ -4,16 +4,14 @@ import contextlib
 import json
 import multiprocessing
 import os
-import shutil
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
+from counting import COUNT
+from small_slurm import SmallSlurm, program, until
 
 from trimtab.core import (
     BadInputError,
@@ -31,128 +29,11 @@ from trimtab.engines.slurm_commands import SlurmAwayError
 MIB = 2**20
 SLEEP = ("sleep", "100")
 
-_CONFIGURATION = """\
-ClusterName=trimtab
-SlurmctldHost=localhost(127.0.0.1)
-SlurmUser=root
-SlurmctldPort={ports[0]}
-AuthType=auth/munge
-AuthInfo=socket={folder}/munge/socket
-CryptoType=crypto/munge
-CommunicationParameters=NoInAddrAny
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_CPU_Memory
-SlurmdParameters=config_overrides
-SchedulerParameters=batch_sched_delay=0,sched_min_interval=100000
-GresTypes=gpu
-MpiDefault=none
-ReturnToService=2
-KillWait=1
-MessageTimeout=3
-StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool-%n
-SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd-%n.pid
-SlurmctldLogFile={folder}/slurmctld.log
-SlurmdLogFile={folder}/slurmd-%n.log
-NodeName=DEFAULT CPUs=4 RealMemory=1024 State=UNKNOWN
-NodeName=n1 NodeHostname=localhost NodeAddr=127.0.0.1 Port={ports[1]} Gres=gpu:t4:2 Feature=fast,zone-a
-NodeName=n2 NodeHostname=localhost NodeAddr=127.0.0.1 Port={ports[2]} Gres=gpu:2 Feature=zone-b,v100
-NodeName=n3 NodeHostname=localhost NodeAddr=127.0.0.1 Port={ports[3]} CPUs=2 RealMemory=512
-PartitionName=all Nodes=ALL Default=YES State=UP
-PartitionName=small Nodes=n3 State=UP
-"""
-_DEVICES = """\
-NodeName=n1 Name=gpu Type=t4 File={folder}/gpu[0-1]
-NodeName=n2 Name=gpu File={folder}/gpu[0-1]
-"""
-
-
-class Cluster:
-    """munged, slurmctld and three slurmd of one's own, on loopback, in a folder of their own."""
-
-    def __init__(self, folder: Path, free_port: Callable[[], int]) -> None:
-        self.folder = folder
-        self.configuration = folder / "slurm.conf"
-        self.environment = {**os.environ, "SLURM_CONF": str(self.configuration)}
-        for part in ("munge", "state"):
-            (folder / part).mkdir(parents=True)
-        for number, minor in ((0, 3), (1, 5)):  # as /dev/null and /dev/zero: Slurm wants devices
-            os.mknod(folder / f"gpu{number}", 0o20666, os.makedev(1, minor))
-        key = folder / "munge" / "key"
-        key.write_bytes(os.urandom(128))
-        key.chmod(0o400)
-        ports = [free_port() for _ in range(4)]
-        self.configuration.write_text(_CONFIGURATION.format(folder=folder, ports=ports))
-        (folder / "gres.conf").write_text(_DEVICES.format(folder=folder))
-        self.daemons: dict[str, subprocess.Popen[bytes]] = {}
-
-    def start(self, name: str, *arguments: str) -> None:
-        with open(self.folder / f"{name}.out", "ab") as out:
-            self.daemons[name] = subprocess.Popen(
-                [_program(name.partition("-")[0]), *arguments], env=self.environment, stdout=out, stderr=out
-            )
-
-    def start_all(self) -> None:
-        munge = self.folder / "munge"
-        files = [f"--{what}-file={munge}/{what}" for what in ("key", "pid", "seed", "log")]
-        self.start("munged", "--foreground", "--force", f"--socket={munge}/socket", *files)
-        _until((munge / "socket").exists)
-        self.start("slurmctld", "-D", "-i")
-        for node in ("n1", "n2", "n3"):
-            self.start(f"slurmd-{node}", "-D", "-N", node)
-        _until(lambda: self.ask("sinfo", "-h", "-N", "-p", "all", "-o", "%T").split() == ["idle"] * 3, 60)
-
-    def ask(self, *command: str) -> str:
-        return subprocess.run(
-            command, env=self.environment, capture_output=True, text=True, timeout=60
-        ).stdout
-
-    def stop(self, name: str) -> None:
-        daemon = self.daemons.pop(name)
-        daemon.terminate()
-        try:
-            daemon.wait(20)  # until it has saved what it knows
-        except subprocess.TimeoutExpired:  # it waits for another that is gone
-            daemon.kill()
-            daemon.wait()
-
-    def stop_all(self) -> None:
-        with ExitStack() as stack:
-            stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
-            stack.callback(self._end_what_is_left)
-            for name in self.daemons:
-                stack.callback(self.stop, name)
-
-    def _end_what_is_left(self) -> None:
-        """Whatever was born of the daemons still knows their configuration."""
-        for process in psutil.process_iter(["environ"]):
-            if (process.info["environ"] or {}).get("SLURM_CONF") == str(self.configuration):
-                process.kill()
-
-
-@pytest.fixture(scope="module")
-def cluster(free_port: Callable[[], int]) -> Iterator[Cluster]:
-    missing = [name for name in ("munged", "slurmctld", "slurmd", "sbatch") if not _program(name)]
-    if missing or os.geteuid() != 0:
-        pytest.skip(
-            f"needs root and packages slurmctld, slurmd, slurm-client, munge ({missing or 'not root'})"
-        )
-    # Munge trusts no socket below a folder that everyone can write to, such as /tmp.
-    made = Cluster(Path("/run") / f"trimtab-test-slurm-engine-{os.getpid()}", free_port)
-    try:
-        made.start_all()
-        yield made
-    finally:
-        made.stop_all()
-
 
 class There:
     """An engine on the cluster, and what it has told."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: SmallSlurm) -> None:
         self.cluster = cluster
         self.engine = SlurmEngine()
         self.seen: list[EngineEvent] = []
@@ -171,7 +52,7 @@ class There:
                 made.append(self.launch(*command, key=key, **parts))
             return bool(made)
 
-        _until(launched, 60)
+        until(launched, 60)
         return made[0]
 
     def python(self, text: str, *arguments: str, key: str = "key", **parts: int) -> str:
@@ -180,7 +61,7 @@ class There:
     def said(self, run_id: str) -> str:
         return self.engine.log(run_id).read_text()
 
-    def events(self, run_id: str, until: str) -> list[EngineEvent]:
+    def events(self, run_id: str, what: str) -> list[EngineEvent]:
         """What was told of a run once it is told that; a controller that is slow to answer is asked again."""
 
         def told() -> list[EngineEvent]:
@@ -188,28 +69,17 @@ class There:
                 self.seen.extend(self.engine.watch())
             return [event for event in self.seen if event.run_id == run_id]
 
-        _until(lambda: any(event.what == until for event in told()), 60)
+        until(lambda: any(event.what == what for event in told()), 60)
         return told()
 
 
 @pytest.fixture
-def there(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[There]:
+def there(cluster: SmallSlurm, monkeypatch: pytest.MonkeyPatch) -> Iterator[There]:
     monkeypatch.setenv("SLURM_CONF", str(cluster.configuration))
     place = There(cluster)
     yield place
     for run_id in place.engine.running():
         place.engine.stop(run_id, 0.0)
-
-
-def _program(name: str) -> str:
-    return shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin") or ""
-
-
-def _until(holds: Callable[[], bool], seconds: float = 40.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def test_nodes_have_their_accelerators_from_slurm(there: There) -> None:
@@ -279,9 +149,9 @@ print("ready", flush=True)
 while True: time.sleep(0.05)
 """
     run_id = there.python(script, n1=1, n2=1)
-    _until(lambda: there.said(run_id).count("ready") == 2)
+    until(lambda: there.said(run_id).count("ready") == 2)
     there.engine.signal(run_id, "USR1")
-    _until(lambda: there.said(run_id).count("heard") == 2)
+    until(lambda: there.said(run_id).count("heard") == 2)
     with pytest.raises(BadInputError, match="Slurm does not change what a job has"):
         there.engine.resize(run_id, 1.0, None)
     there.engine.stop(run_id, 0.5)
@@ -306,7 +176,7 @@ print("ready", flush=True)
 while True: time.sleep(0.05)
 """
     run_id = there.python(script, n1=1, n2=1)
-    _until(lambda: there.said(run_id).count("ready") == 2)
+    until(lambda: there.said(run_id).count("ready") == 2)
     there.engine.stop(run_id, 20.0)
     assert there.said(run_id).count("saves") == there.said(run_id).count("saved") == 1
     assert there.events(run_id, "ended")[-1].detail == "stopped, status 143"
@@ -365,7 +235,7 @@ print("ready", flush=True)
 while not pathlib.Path(sys.argv[1]).exists(): time.sleep(0.05)
 """
     run_id = there.python(script, f"{tmp_path}/go", n1=1)
-    _until(lambda: "ready" in there.said(run_id))
+    until(lambda: "ready" in there.said(run_id))
     there.cluster.stop("slurmctld")
     try:
         with pytest.raises(TrimtabError, match=r"^Slurm does not answer \(.*; what runs goes on, try again"):
@@ -385,7 +255,7 @@ def test_workers_that_are_to_start_while_the_controller_is_away_start_later(
 ) -> None:
     waiting = tmp_path / "srun"
     waiting.write_text(
-        f'#!/bin/sh\nuntil [ -e {tmp_path}/go ]; do sleep 0.05; done\nexec {_program("srun")} "$@"\n'
+        f'#!/bin/sh\nuntil [ -e {tmp_path}/go ]; do sleep 0.05; done\nexec {program("srun")} "$@"\n'
     )
     waiting.chmod(0o755)
     work = Workload("w", command=("echo", "here at last"))
@@ -395,7 +265,7 @@ def test_workers_that_are_to_start_while_the_controller_is_away_start_later(
     there.cluster.stop("slurmctld")
     try:
         (tmp_path / "go").touch()
-        _until(lambda: "srun: error" in there.said(run_id), 60)
+        until(lambda: "srun: error" in there.said(run_id), 60)
     finally:
         there.cluster.start("slurmctld", "-D")
     assert [event.detail for event in there.events(run_id, "ended")][-1] == "status 0"
@@ -405,11 +275,11 @@ def test_workers_that_are_to_start_while_the_controller_is_away_start_later(
 def test_what_slurm_has_forgotten_is_told_from_the_runs_own_note_or_is_lost(there: There) -> None:
     noted, unnoted = there.launch("true", key="noted", n1=1), there.launch("true", key="unnoted", n1=1)
     folders = [there.engine.log(run_id).parent for run_id in (noted, unnoted)]
-    _until(lambda: all((folder / "status").exists() for folder in folders))
+    until(lambda: all((folder / "status").exists() for folder in folders))
     (folders[1] / "status").unlink()
     there.cluster.stop("slurmctld")
     there.cluster.start("slurmctld", "-D", "-c")
-    _until(lambda: len(there.engine.nodes()) == 3)
+    until(lambda: len(there.engine.nodes()) == 3)
     assert there.events(noted, "ended")[-1].detail == "status 0"
     assert "forgotten" in there.events(unnoted, "lost")[-1].detail
     assert there.launch("true", key="noted", n1=1) == noted
@@ -436,39 +306,22 @@ def test_what_cannot_be_is_refused_and_leaves_nothing(there: There, launch: Laun
     assert there.cluster.ask("squeue", "-h") == ""
 
 
-_COUNT = """
-import json, os, sys, time
-folder, steps = sys.argv[1], 40
-state = {"step": 0, "sum": 0}
-if os.path.exists(f"{folder}/checkpoint"):
-    state = json.load(open(f"{folder}/checkpoint"))
-    print("resumed at", state["step"], flush=True)
-while state["step"] < steps:
-    state = {"step": state["step"] + 1, "sum": (state["sum"] * 31 + state["step"]) % 1000003}
-    json.dump({**state, "pid": os.getpid()}, open(f"{folder}/new", "w"))
-    os.replace(f"{folder}/new", f"{folder}/checkpoint")
-    time.sleep(0.02)
-print(state["step"], state["sum"], flush=True)
-"""
-
-
 def test_a_killed_job_resumes_from_its_checkpoint_and_ends_with_the_same_result(
     there: There, tmp_path: Path
 ) -> None:
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     whole.mkdir()
     broken.mkdir()
-    undisturbed = there.python(_COUNT, str(whole), key="whole", n1=1)
-    first = there.python(_COUNT, str(broken), key="broken, attempt 1", n2=1)
-    _until((broken / "checkpoint").exists)
+    undisturbed = there.python(COUNT, str(whole), key="whole", n1=1)
+    first = there.python(COUNT, str(broken), key="broken, attempt 1", n2=1)
+    until((broken / "checkpoint").exists)
     os.kill(json.loads((broken / "checkpoint").read_text())["pid"], 9)
     assert there.events(first, "failed")[-1].detail == "status 137"
-    second = there.python(_COUNT, str(broken), key="broken, attempt 2", n2=1)
+    second = there.python(COUNT, str(broken), key="broken, attempt 2", n2=1)
     there.events(second, "ended")
     there.events(undisturbed, "ended")
-    resumed, result = there.said(second).splitlines()
-    assert resumed.startswith("resumed at ")
-    assert result == there.said(undisturbed).strip()
+    assert there.said(second).startswith("resumed at ")
+    assert (broken / "result").read_text() == (whole / "result").read_text()
 
 
 def test_without_slurms_commands_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
