@@ -1,7 +1,8 @@
 """The graph as a picture: boxes of operations, a band for each stage, and what is handed on between them."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from trimtab.partition.graph import Graph, Ints
 from trimtab.partition.layer_names import module_paths
 
 MOST_BOXES = 150
-_LEAST_BOXES, _BOXES_TO_A_STAGE = 12, 3
+_LEAST_BOXES, _BOXES_TO_A_STAGE = 16, 3
 _WIDTH, _HEIGHT, _GAP_X, _GAP_Y = 104, 26, 22, 12
 _COLUMNS = 7
 _LEFT, _BAND = 120, 26
@@ -41,13 +42,16 @@ def graph_picture(graph: Graph, stage_of: Sequence[int], labels: Sequence[str]) 
 
 
 def boxed(graph: Graph, stage_of: Sequence[int], most: int = MOST_BOXES) -> Boxes:
-    """Nodes of one module and stage as one box, at a depth with few boxes to a stage, but not too few."""
+    """Nodes of one module and stage as one box, at a depth with few boxes to a stage, but not too few.
+
+    A module that is left and entered again has a box for each time, so that boxes can be run in order.
+    """
     paths = module_paths(graph)
     enough = max(_LEAST_BOXES, _BOXES_TO_A_STAGE * (max(stage_of) + 1))
     chosen: Boxes | None = None
     for depth in range(1, max(len(path) for path in paths) + 1):
-        names = [".".join(path[:depth]) for path in paths]
-        boxes = _boxes(list(zip(stage_of, names, strict=True)), names, stage_of)
+        modules = [(stage, *path[:depth]) for stage, path in zip(stage_of, paths, strict=True)]
+        boxes = _boxes(list(zip(modules, _visits(graph, modules), strict=True)), paths, stage_of)
         if len(boxes.names) > most:
             break
         chosen = boxes
@@ -56,20 +60,36 @@ def boxed(graph: Graph, stage_of: Sequence[int], most: int = MOST_BOXES) -> Boxe
     if chosen is not None:
         return chosen
     size = -(-len(graph) // most)
-    rows = [(stage, str(node // size)) for node, stage in enumerate(stage_of)]
-    return _boxes(rows, [".".join(path) for path in paths], stage_of)
+    return _boxes([(stage, node // size) for node, stage in enumerate(stage_of)], paths, stage_of)
 
 
-def _boxes(keys: Sequence[tuple[int, str]], names: Sequence[str], stage_of: Sequence[int]) -> Boxes:
-    first: dict[tuple[int, str], int] = {}
+def _visits(graph: Graph, modules: Sequence[Hashable]) -> list[int]:
+    """How often the way to each node changed modules, at most: the same for what is run in one go."""
+    changes = [0] * len(graph)
+    sources, targets, _ = graph.edges
+    for use in np.argsort(targets, kind="stable").tolist():
+        source, target = int(sources[use]), int(targets[use])
+        changes[target] = max(changes[target], changes[source] + (modules[source] != modules[target]))
+    return changes
+
+
+def _boxes(keys: Sequence[Hashable], paths: Sequence[tuple[str, ...]], stage_of: Sequence[int]) -> Boxes:
+    inside: dict[Hashable, list[int]] = {}
     for node, key in enumerate(keys):
-        first.setdefault(key, node)
-    number = {key: index for index, key in enumerate(first)}
+        inside.setdefault(key, []).append(node)
+    number = {key: index for index, key in enumerate(inside)}
     return Boxes(
         np.array([number[key] for key in keys], dtype=np.int64),
-        tuple(names[node] for node in first.values()),
-        tuple(stage_of[node] for node in first.values()),
+        tuple(_shared(paths, nodes) for nodes in inside.values()),
+        tuple(stage_of[nodes[0]] for nodes in inside.values()),
     )
+
+
+def _shared(paths: Sequence[tuple[str, ...]], nodes: Sequence[int]) -> str:
+    """What the paths of some nodes have in common, or the first of them where that is nothing."""
+    lowest, highest = min(paths[node] for node in nodes), max(paths[node] for node in nodes)
+    alike = takewhile(lambda pair: pair[0] == pair[1], zip(lowest, highest, strict=False))
+    return ".".join(one for one, _ in alike) or f"{'.'.join(paths[nodes[0]])} …"
 
 
 def _edges(graph: Graph, boxes: Boxes) -> dict[tuple[int, int], float]:
