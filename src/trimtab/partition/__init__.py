@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from trimtab.partition.plan import DeviceUse, Forecast, Plan, Recipe, Stage
     from trimtab.partition.problem import Problem, problem_of
     from trimtab.partition.rivals import RIVALS, Reached, reached_by
+    from trimtab.partition.search_settings import SearchSettings
     from trimtab.partition.solution import Solution
+    from trimtab.partition.solve import solve
     from trimtab.partition.solvers.milp import Exact, solve_exactly
     from trimtab.partition.told_devices import ToldDevices, devices_of, devices_told
 
@@ -47,6 +49,7 @@ __all__ = [
     "Problem",
     "Reached",
     "Recipe",
+    "SearchSettings",
     "Slot",
     "Solution",
     "Stage",
@@ -68,12 +71,15 @@ __all__ = [
     "reached_by",
     "read_graph",
     "resized",
+    "solve",
     "solve_exactly",
     "write_graph",
 ]
 
 # Everything here needs NumPy, and some of it PyTorch; who only asks for help should not wait for either.
 _LAZY = {
+    "solve": "solve",
+    "SearchSettings": "search_settings",
     "RIVALS": "rivals",
     "Assumptions": "cost.assumptions",
     "Device": "devices",

@@ -13,8 +13,8 @@ from trimtab.core import BadInputError
 class Device:
     """One device. `kind` is an accelerator of the catalog, or "cpu" with `cores`; `memory` in bytes.
 
-    `peak` is FLOP/s by number format and `memory_bandwidth` B/s, as the catalog has them or as told; `machine`
-    numbers the machine it sits in; `price` is dollars per second, None where nobody knows.
+    `peak` is FLOP/s by number format and `memory_bandwidth` B/s, as the catalog has them or as told;
+    `machine` numbers the machine it sits in; `price` is dollars per second, None where nobody knows.
     """
 
     name: str

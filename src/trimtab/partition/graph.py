@@ -1,4 +1,4 @@
-"""A model as a graph: what each operation computes, holds and hands on. Columns, in an order that can be run."""
+"""A model as a graph: what each operation computes, holds and hands on, in an order that can be run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -41,10 +41,10 @@ class Tie:
 class Graph:
     """Nodes as columns, each after all that it needs; bytes and FLOP of a forward pass, per sample.
 
-    `flop` is arithmetic; `traffic` bytes read and written (without weights); `parameters` how many weights are
-    trained and `buffers` bytes of those that are not; `saved` bytes kept for the backward pass. Tensors are
-    what edges carry: `producer[t]` hands on `size[t]` bytes, and use u says that node `user[u]` needs tensor
-    `used[u]`. `split` is the share of a node's work and weights that tensor parallelism can divide;
+    `flop` is arithmetic; `traffic` bytes read and written (without weights); `parameters` how many weights
+    are trained and `buffers` bytes of those that are not; `saved` bytes kept for the backward pass. Tensors
+    are what edges carry: `producer[t]` hands on `size[t]` bytes, and use u says that node `user[u]` needs
+    tensor `used[u]`. `split` is the share of a node's work and weights that tensor parallelism can divide;
     `reduced_forward` and `reduced_backward` are bytes that its devices then add up. Bytes are for numbers of
     `element` bytes. `calls` counts kernels. `blocks` names the module a node belongs to.
     """

@@ -47,9 +47,9 @@ class Stage:
 class Plan:
     """Stages one after the other, `replicas` times side by side, in micro-batches.
 
-    A step is `microbatches` times `sum(shares)` samples: replica r takes `shares[r]` of each micro-batch. What
-    a later stage needs of an earlier one is handed on from stage to stage. `sharding` says what replicas keep
-    only a part of: nothing, the optimizer's state (ZeRO 1), or weights and gradients too (ZeRO 3, FSDP).
+    A step is `microbatches` times `sum(shares)` samples: replica r takes `shares[r]` of each micro-batch.
+    What a later stage needs of an earlier one is handed on from stage to stage. `sharding` says what replicas
+    keep only a part of: nothing, the optimizer's state (ZeRO 1), or weights and gradients too (ZeRO 3, FSDP).
     `recompute` keeps only what enters a stage and computes the rest again in the backward pass.
     """
 
@@ -117,8 +117,8 @@ class Forecast:
 
     `latency` is the time of one micro-batch alone, forward and back; `bottleneck` what each further one adds;
     `synchronisation` what adding up gradients adds. `transfers[i]` are the seconds in which stage i hands one
-    micro-batch to the next. `idle` bytes stay free on the devices in use; `price` is dollars per second of all
-    of them, None where a price is unknown.
+    micro-batch to the next. `idle` bytes stay free on the devices in use; `price` is dollars per second of
+    all of them, None where a price is unknown.
     """
 
     seconds: float

@@ -10,7 +10,7 @@ For stages s = 1..S, each with its nodes and a row of devices (`Row`):
 
 with M micro-batches and `once` what a step does once: update the weights, add up gradients over replicas. In
 inference, nothing comes back: Lat has 1 × the sum of hand_s. Where sending and computing do not overlap,
-load_s holds 2 × hand_(s-1) as well. A boundary carries every tensor made before it and needed after it, once.
+load_s holds 2 × hand_s as well. A boundary carries every tensor made before it and needed after it, once.
 
     memory_s   = resident_s + in flight × (kept_s + received_s + sent_s) + alive × largest tensor_s + base
 
@@ -166,7 +166,7 @@ class Cost:
         """Seconds per micro-batch and stage."""
         load = self.forward + self.backward
         if not self.problem.overlapped:
-            load[1:] += self.problem.trips * self.hand
+            load[:-1] += self.problem.trips * self.hand
         return load
 
     @property

@@ -18,7 +18,7 @@ class Assumptions:
     correction: tuple[tuple[str, float, float], ...] = ()
     """What runs showed, by kind of device: forward and backward times relative to the formulas."""
     overlapped: bool = True
-    """Whether a stage computes while it sends and receives; otherwise it waits for what it receives."""
+    """Whether a stage computes while it sends and receives; otherwise it waits for what it sends."""
 
     def corrected(self, kind: str) -> tuple[float, float]:
         """Factors on forward and backward times of a kind of device."""

@@ -88,10 +88,10 @@ def _stage_of(graph: Graph, plan: Plan) -> Ints:
 
 def stage_times(cost: Cost) -> StageTimes:
     """What a schedule is played with."""
-    load = cost.forward.copy()
+    forward, hand = cost.forward.copy(), cost.hand
     if not cost.problem.overlapped:
-        load[1:] += cost.hand
-    return StageTimes(load.tolist(), cost.backward.tolist(), cost.hand.tolist(), cost.rows.tolist())
+        forward[:-1] += cost.problem.trips * hand
+    return StageTimes(forward.tolist(), cost.backward.tolist(), hand.tolist(), cost.rows.tolist())
 
 
 def _seconds(slots: tuple[Slot, ...], cost: Cost) -> float:

@@ -1,0 +1,247 @@
+"""The exact answer over given places: dynamic programming from the last stage to the first.
+
+The step is Lat + the slowest stage's or boundary's extra time (`Problem`). For a bound W on the latter, the
+least Lat follows stage by stage, because a stage's cost depends only on where it begins and ends, its row,
+the next stage's row, and how many stages follow (which says how many micro-batches it holds). Lowering W
+from solution to solution visits every trade between the two.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from trimtab.partition.graph import Floats, Ints
+from trimtab.partition.problem import Problem
+from trimtab.partition.solvers.places import Places
+
+_EXACT = 1e-9
+_BISECTIONS = 14
+
+
+@dataclass(frozen=True, slots=True)
+class States:
+    """Sets of rows that stages may use, each after those it is reached from; the first is the empty one.
+
+    `steps[x]` are pairs: the row in front, and the state of the rows behind it. `members` are the rows that
+    are like a row and may stand for it, in the order in which they are taken.
+    """
+
+    steps: tuple[tuple[tuple[int, int], ...], ...]
+    count: tuple[int, ...]
+    members: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cut:
+    """An answer: the stage of every node, the row of every stage, and the seconds of a step."""
+
+    stage_of: Ints
+    row_of: tuple[int, ...]
+    seconds: float
+
+
+@dataclass(slots=True)
+class _Solved:
+    """One pass: for every state and row in front, the least latency from each place on, and how."""
+
+    value: dict[tuple[int, int], Floats] = field(default_factory=dict)
+    ends: dict[tuple[int, int], Ints] = field(default_factory=dict)
+    behind: dict[tuple[int, int], Ints] = field(default_factory=dict)
+
+
+class ChainSolver:
+    """The columns of a problem over its places, made once for all bounds."""
+
+    def __init__(self, places: Places, states: States) -> None:
+        self.places, self.states = places, states
+        problem = self.problem = places.problem
+        self.more = problem.layout.microbatches - 1
+        rows = sorted({row for steps in states.steps for row, _ in steps})
+        work = {row: places.before(problem.forward[row] + problem.backward[row]) for row in rows}
+        once = {row: places.before(problem.once[row]) for row in rows}
+        self.load = {row: np.where(places.after, _spans(work[row]), np.inf) for row in rows}
+        self.extra = {
+            row: self.more * _spans(work[row]) + _spans(once[row]) + problem.row_once[row] for row in rows
+        }
+        self.hand = {(row, to): problem.hand_seconds(row, to, places.crossing) for row in rows for to in rows}
+        self._memory = _StageMemory(places)
+        self._fitting: dict[tuple[int, int], Floats] = {}
+
+    def best(self, slack: float = 0.0) -> Cut | None:
+        """The cut with the shortest step, or one within the share `slack` of it; None where nothing fits."""
+        loosest = self._pass(np.inf)
+        answer = self._read(loosest)
+        if answer is None:
+            return None
+        best, least = answer, self._latency(loosest)
+        tightest = self._tightest(least, best)
+        if tightest is not None and tightest.seconds < best.seconds:
+            best = tightest
+        bound = best.seconds - least
+        while bound > 0.0:
+            solved = self._pass(bound)
+            found = self._read(solved)
+            if found is None or self._latency(solved) >= best.seconds:
+                break
+            if found.seconds < best.seconds:
+                best = found
+            bound = min(self._slowest(found) * (1.0 - max(slack, _EXACT)), best.seconds - least)
+        return best
+
+    def _tightest(self, least: float, known: Cut) -> Cut | None:
+        """A cut whose slowest stage is about as fast as can be: a good place to start from."""
+        low, high, best = 0.0, known.seconds - least, None
+        for _ in range(_BISECTIONS):
+            middle = 0.5 * (low + high)
+            found = self._read(self._pass(middle))
+            if found is None:
+                low = middle
+            else:
+                high = min(middle, self._slowest(found))
+                best = found if best is None or found.seconds < best.seconds else best
+            if high - low <= 1e-3 * high:
+                break
+        return best
+
+    def _slowest(self, cut: Cut) -> float:
+        cost = self.problem.cost(cut.stage_of, cut.row_of)
+        return cost.seconds - cost.latency
+
+    def _pass(self, bound: float) -> _Solved:
+        """The least latency when no stage or boundary takes more than `bound` after the first micro-batch."""
+        solved, size = _Solved(), len(self.places)
+        whole = np.full(size, np.inf)
+        whole[-1] = 0.0
+        allowed: dict[tuple[int, int], Floats] = {}
+        for state, steps in enumerate(self.states.steps):
+            for row, behind in steps:
+                key = row, self.problem.layout.in_flight(self.states.count[state])
+                if key not in allowed:
+                    allowed[key] = np.where(self.extra[row] > bound, np.inf, self._fits(*key))
+                tails = [
+                    (to, solved.value[behind, to], self.hand[row, to]) for to, _ in self.states.steps[behind]
+                ] or [(row, whole, np.zeros(size))]
+                self._put(solved, (state, row), allowed[key], bound, tails)
+        return solved
+
+    def _put(
+        self,
+        solved: _Solved,
+        key: tuple[int, int],
+        stage: Floats,
+        bound: float,
+        tails: Sequence[tuple[int, Floats, Floats]],
+    ) -> None:
+        """Value of every place with a row in front: over all ends of its stage and all rows behind it."""
+        trips = self.problem.trips
+        onward = np.stack(
+            [np.where(self.more * hand > bound, np.inf, tail + trips * hand) for _, tail, hand in tails]
+        )
+        choice = onward.argmin(axis=0)
+        total = stage + onward.min(axis=0)[None, :]
+        if not self.problem.overlapped:
+            sending = np.stack([hand for _, _, hand in tails])[choice, np.arange(len(choice))]
+            late = self.extra[key[1]] + self.more * trips * sending[None, :] > bound
+            total = np.where(late, np.inf, total)
+        end = total.argmin(axis=1)
+        solved.value[key] = total[np.arange(len(end)), end]
+        solved.ends[key] = end
+        solved.behind[key] = np.array([to for to, _, _ in tails])[choice][end]
+
+    def _fits(self, row: int, flight: int) -> Floats:
+        """Seconds of a stage from each place to each other, infinite where it has not the memory."""
+        if (row, flight) not in self._fitting:
+            room = self._memory.need(flight) <= self.problem.capacity[row]
+            self._fitting[row, flight] = np.where(room, self.load[row], np.inf)
+        return self._fitting[row, flight]
+
+    def _latency(self, solved: _Solved) -> float:
+        return min((float(value[0]) for value in solved.value.values()), default=np.inf)
+
+    def _read(self, solved: _Solved) -> Cut | None:
+        """The best of all states, as a cut."""
+        value, key = min(
+            ((float(value[0]), key) for key, value in solved.value.items()), default=(np.inf, (0, 0))
+        )
+        if not np.isfinite(value):
+            return None
+        place, chosen, rows = 0, [0], []
+        state, row = key
+        while True:
+            rows.append(row)
+            end, to = int(solved.ends[state, row][place]), int(solved.behind[state, row][place])
+            state = next(behind for front, behind in self.states.steps[state] if front == row)
+            chosen.append(end)
+            place, row = end, to
+            if not self.states.count[state]:
+                break
+        stage_of, row_of = self.places.stages(chosen), self._members(rows)
+        return Cut(stage_of, row_of, self.problem.cost(stage_of, row_of).seconds)
+
+    def _members(self, rows: Sequence[int]) -> tuple[int, ...]:
+        """Every stage gets a row of its own among those that are alike."""
+        taken: dict[int, int] = {}
+        found = []
+        for row in rows:
+            found.append(self.states.members[row][taken.get(row, 0)])
+            taken[row] = taken.get(row, 0) + 1
+        return tuple(found)
+
+
+class _StageMemory:
+    """Bytes of a stage from each place to each other."""
+
+    def __init__(self, places: Places) -> None:
+        problem = self.problem = places.problem
+        self.staying = _spans(places.before(problem.resident)) + problem.alive * places.largest + problem.base
+        self.kept = _spans(places.before(problem.kept))
+        self.received, self.sent = places.crossing[:, None], places.crossing[None, :]
+
+    def need(self, flight: int) -> Floats:
+        """With so many micro-batches in flight."""
+        if not self.problem.training:
+            return self.staying + self.received + self.sent
+        if self.problem.layout.recompute:
+            return self.staying + flight * self.received + self.kept + self.sent
+        return self.staying + flight * (self.kept + self.received + self.sent)
+
+
+def _spans(before: Floats) -> Floats:
+    """From sums before each place, sums from each place to each other."""
+    return before[None, :] - before[:, None]
+
+
+def states_of_classes(problem: Problem, classes: Sequence[Sequence[int]], limit: int) -> States | None:
+    """How many rows of each class are used, in any order of classes; None where that is too many states."""
+    sizes = [len(each) for each in classes]
+    if np.prod([size + 1.0 for size in sizes]) * len(sizes) > limit:
+        return None
+    counts = sorted(np.ndindex(*(size + 1 for size in sizes)), key=sum)
+    number = {each: index for index, each in enumerate(counts)}
+    steps = []
+    for each in counts:
+        ways = [
+            (classes[k][0], number[(*each[:k], each[k] - 1, *each[k + 1 :])])
+            for k in range(len(sizes))
+            if each[k] > 0
+        ]
+        steps.append(tuple(ways))
+    return States(tuple(steps), tuple(sum(each) for each in counts), _members(problem, classes))
+
+
+def states_of_order(problem: Problem, order: Sequence[int]) -> States:
+    """Rows in a given order; those in front may stay unused."""
+    steps: list[tuple[tuple[int, int], ...]] = [()]
+    for index, row in enumerate(reversed(order)):
+        steps.append(((row, index),))
+    each = tuple((row,) for row in range(len(problem.rows)))
+    return States(tuple(steps), tuple(range(len(steps))), each)
+
+
+def _members(problem: Problem, classes: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
+    found: list[tuple[int, ...]] = [(row,) for row in range(len(problem.rows))]
+    for members in classes:
+        for row in members:
+            found[row] = tuple(members)
+    return tuple(found)
