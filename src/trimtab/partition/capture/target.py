@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from trimtab.core import MissingDependencyError
 from trimtab.partition.graph import Graph
 
 if TYPE_CHECKING:
@@ -23,8 +24,14 @@ def load_graph(target: str, batch: int = 1) -> Graph:
 
 def load_target(target: str) -> "Captured":
     """The graph of a builder such as `model.py:build`, with the trace that it comes from."""
-    from trimtab.partition.capture.builder import load_builder
-    from trimtab.partition.capture.capturing import capture
-
+    try:
+        from trimtab.partition.capture.builder import load_builder
+        from trimtab.partition.capture.capturing import capture
+    except ImportError as error:
+        if error.name != "torch":
+            raise
+        raise MissingDependencyError(
+            f"{target} builds a PyTorch model: pip install 'trimtab[learn]'"
+        ) from None
     built = load_builder(target)
     return capture(built.model, built.inputs, built.name)

@@ -100,12 +100,10 @@ def _part(leader: Node, group: list[Node], inputs: set[Node], measured: Measured
         return Part("output", "", "output", Work())
     own = measured.works.get(leader)
     block = block_of(leader)
-    name = ".".join(filter(None, (block, _operation(leader))))
+    name = str(leader.target) if leader.op == "call_module" else f"{block}.{_operation(leader)}".lstrip(".")
     return Part(name, block, own.kind if own is not None else work.kind, work, saved)
 
 
 def _operation(node: Node) -> str:
-    if node.op == "call_module":
-        return "call"
     packet = getattr(node.target, "overloadpacket", node.target)
     return str(getattr(packet, "__name__", packet)).strip("_")

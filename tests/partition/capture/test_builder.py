@@ -1,0 +1,130 @@
+"""A user's function becomes a model without memory, or one sentence that says why not."""
+
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="builders build PyTorch models")
+
+from trimtab.core import TrimtabError  # noqa: E402
+from trimtab.partition import load_builder, load_target, resized  # noqa: E402
+
+BUILDERS = """
+import torch
+from dataclasses import dataclass
+from torch import nn
+from neighbour import WIDTH
+
+@dataclass
+class Options:
+    layers: int = 2
+
+def build(layers=2, width=WIDTH):
+    options = Options(layers)
+    model = nn.Sequential(*(nn.Linear(width, width) for _ in range(options.layers)))
+    return model, torch.randn(4, width)
+
+def huge():
+    return nn.Linear(1_000_000, 1_000_000), torch.randn(1, 1_000_000)
+
+def reads_values():
+    rates = [rate.item() for rate in torch.linspace(0, 0.5, 3)]
+    return nn.Sequential(nn.Linear(8, 8), *map(nn.Dropout, rates)), torch.randn(2, 8)
+
+def names_no_device():
+    class Positions(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.places = nn.Embedding(8, 4)
+        def forward(self, x):
+            return x + self.places(torch.arange(8)) + torch.zeros(8, 4, device="cpu")
+    return Positions(), torch.randn(2, 8, 4)
+
+def without_inputs(): return nn.Linear(8, 8)
+def nothing(): return None
+def raises(): raise ValueError("no such\\nconfiguration")
+def leaves(): raise SystemExit(3)
+number = 3
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (tmp_path / "neighbour.py").write_text("WIDTH = 16\n", encoding="utf-8")
+    path = tmp_path / "mymodel.py"
+    path.write_text(BUILDERS, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("call", "parameters"),
+    [
+        ("build", 2 * (16 * 16 + 16)),
+        ("build()", 2 * (16 * 16 + 16)),
+        ("build(layers=3)", 3 * (16 * 16 + 16)),
+        ("build(1, width=4)", 4 * 4 + 4),
+        ("huge", 1e12 + 1e6),
+        ("reads_values", 8 * 8 + 8),
+        ("names_no_device", 8 * 4),
+    ],
+)
+def test_a_builder_is_called_and_captured(file: Path, call: str, parameters: float) -> None:
+    found = load_target(f"{file}:{call}")
+    assert found.how == "export"
+    assert found.graph.total_parameters == parameters
+
+
+def test_what_is_built_has_no_memory_unless_it_is_wanted(file: Path) -> None:
+    built, real = load_builder(f"{file}:build"), load_builder(f"{file}:build", real=True)
+    assert all(weight.is_meta for weight in built.model.parameters())
+    assert built.inputs.is_meta
+    assert built.name == "mymodel"
+    assert not any(weight.is_meta for weight in real.model.parameters())
+    assert torch.isfinite(real.model(real.inputs)).all()
+
+
+def test_a_builder_may_stand_in_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine_of_test").mkdir()
+    code = "import torch\ndef tiny(): return torch.nn.Linear(2, 2), torch.randn(1, 2)\n"
+    (tmp_path / "mine_of_test" / "nets.py").write_text(code, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert load_builder("mine_of_test.nets:tiny").name == "tiny"
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("mymodel.py", r'"mymodel.py" names no builder; write file.py:function'),
+        ("{file}:bild", r'there is no function "bild" in .* \(did you mean build\?\)'),
+        ("{file}:number", r'there is no function "number"'),
+        ("{file}.py:build", r"there is no file .*\.py\.py"),
+        ("no.such.package:build", r"no.such.package cannot be imported: ModuleNotFoundError"),
+        ("{file}:build(layers=x)", r"are no plain values; write them like"),
+        ("{file}:build(**{{}})", r"are no plain values"),
+        ("{file}:build(depth=3)", r"raises TypeError: .*depth"),
+        ("{file}:raises", r"raises ValueError: no such configuration$"),
+        ("{file}:leaves", r"raises SystemExit: 3"),
+        ("{file}:nothing", r"returns NoneType, no model; return \(model, inputs\)"),
+        ("{file}:without_inputs", r"returns a model without example inputs; return \(model, inputs\)"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_sentence(file: Path, target: str, message: str) -> None:
+    with pytest.raises(TrimtabError, match=message) as error:
+        load_builder(target.format(file=file))
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_that_does_not_compile_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "broken.py"
+    path.write_text("def build(:\n", encoding="utf-8")
+    with pytest.raises(TrimtabError, match=r"broken\.py cannot be imported: SyntaxError"):
+        load_builder(f"{path}:build")
+
+
+def test_inputs_are_repeated_or_cut_to_another_batch() -> None:
+    inputs = (torch.arange(3), {"mask": torch.zeros(3, 2), "scale": torch.ones(5)})
+    larger, named = resized(inputs, 5)
+    assert larger.tolist() == [0, 1, 2, 0, 1]
+    assert named["mask"].shape == (5, 2)
+    assert named["scale"].shape == (5,)
+    assert resized(torch.arange(3), 1).tolist() == [0]

@@ -1,0 +1,148 @@
+"""Graphs in JSON files: what is written is read, and what is wrong is named."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trimtab.core import BadInputError, NotFoundError
+from trimtab.partition import Graph, Tie, read_graph, write_graph
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "graph-files.md"
+COLUMNS = ("calls", "flop", "traffic", "parameters", "buffers", "saved", "split", "reduced_forward")
+
+
+def uses(graph: Graph) -> list[tuple[int, int]]:
+    return sorted(zip(graph.used.tolist(), graph.user.tolist(), strict=True))
+
+
+def assert_same(one: Graph, other: Graph) -> None:
+    for name in ("name", "names", "blocks", "kinds", "ties", "element"):
+        assert getattr(one, name) == getattr(other, name)
+    for name in (*COLUMNS, "reduced_backward", "producer", "size"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+    assert uses(one) == uses(other)
+
+
+def written(folder: Path, content: Any) -> Path:
+    path = folder / "graph.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+    return path
+
+
+def chain(*edges: tuple[str, str], **first: Any) -> dict[str, Any]:
+    nodes = [{"name": name} for name in ("a", "b", "c")]
+    nodes[0] |= first
+    return {"nodes": nodes, "edges": [{"from": one, "to": other, "bytes": 8} for one, other in edges]}
+
+
+def test_what_is_written_is_read_again(tmp_path: Path, make_graph: Callable[..., Graph]) -> None:
+    graph = make_graph(skip=True)
+    write_graph(graph, tmp_path / "graph.json")
+    assert_same(graph, read_graph(tmp_path / "graph.json"))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_any_graph_survives_the_file(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    count = data.draw(st.integers(1, 8))
+    numbers = st.lists(st.floats(0, 1e15), min_size=count, max_size=count).map(np.array)
+    pairs = [(one, other) for other in range(count) for one in range(other)]
+    drawn = sorted(data.draw(st.lists(st.sampled_from(pairs), unique=True, max_size=12))) if pairs else []
+    makers = sorted({maker for maker, _ in drawn})
+    columns = {name: data.draw(numbers) for name in (*COLUMNS, "reduced_backward")}
+    columns["split"] = columns["split"] / 1e15
+    columns["parameters"] += 5.0
+    graph = Graph(
+        name=data.draw(st.text(min_size=1)),
+        names=tuple(f"n{number}" for number in range(count)),
+        blocks=("",) * count,
+        kinds=("matmul",) * count,
+        **columns,
+        producer=np.array(makers, dtype=np.int64),
+        size=np.ones(len(makers)),
+        used=np.array([makers.index(maker) for maker, _ in drawn], dtype=np.int64),
+        user=np.array([user for _, user in drawn], dtype=np.int64),
+        ties=(Tie((0, count - 1), 5.0),) if count > 1 else (),
+    )
+    path = tmp_path_factory.mktemp("graph") / "graph.json"
+    write_graph(graph, path)
+    assert_same(graph, read_graph(path))
+
+
+def test_the_documents_example_is_read(tmp_path: Path) -> None:
+    example = re.search(r"```json\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)
+    assert example is not None
+    graph = read_graph(written(tmp_path, example[1]))
+    assert graph.names == ("picture", "stem", "left", "right", "join", "answer")
+    assert graph.total_parameters == 9408 + 147456
+    join = graph.names.index("join")
+    assert graph.traffic[join] == 2 * 6422528
+    assert graph.saved[join] == 6422528
+    assert graph.calls[graph.names.index("answer")] == 0
+    assert len(graph.producer) == 5  # what both branches read is one tensor
+
+
+def test_nodes_may_come_in_any_order(tmp_path: Path) -> None:
+    graph = read_graph(written(tmp_path, chain(("c", "b"), ("b", "a"))))
+    assert graph.names == ("c", "b", "a")
+    assert uses(graph) == [(0, 1), (1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", r"is no JSON"),
+        ("[" * 100_000, r"is no JSON"),
+        ([], r"should be an object with names and values, not \[\]"),
+        ({}, r'"nodes" should be a list, not None'),
+        ({"nodes": []}, r'"nodes" is empty; there is nothing to split'),
+        ({"nodes": ["a"]}, r"node 0 should be an object"),
+        ({"nodes": [{"kind": "conv"}]}, r'node 0: "name" should be text, not None'),
+        ({"nodes": [{"name": "a"}, {"name": "a"}]}, r'two nodes are called "a"'),
+        ({"nodes": [{"name": "a"}], "edgs": []}, r'there is no "edgs" here \(did you mean edges\?\)'),
+        (chain(flops=3), r'node 0: there is no "flops" here'),
+        (chain(kind="convolution"), r'node "a": there is no kind "convolution"'),
+        (chain(flop=-1), r'node "a": "flop" is -1; it should be a finite number, at least 0'),
+        (chain(flop=float("nan")), r'"flop" is nan; it should be a finite number'),
+        (chain(saved=float("inf")), r'"saved" is inf; it should be a finite number'),
+        (chain(parameters=10**400), r'"parameters" is .* it should be a finite number'),
+        (chain(flop="3"), r'"flop" should be a number, not .3.'),
+        (chain(flop=True), r'"flop" should be a number, not True'),
+        (chain(split=2), r'"split" is 2; it should be a finite number, between 0 and 1'),
+        (chain(("a", "b"), ("b", "c"), ("c", "a")), r"there is a cycle: \w → \w → \w → \w"),
+        (chain(("a", "a")), r"there is a cycle: a → a"),
+        (chain(("a", "d")), r'edges\[0\]: no node is called "d"'),
+        (
+            chain() | {"edges": [{"from": "a", "to": "b"}]},
+            r'edges\[0\]: "bytes" should be a number, not None',
+        ),
+        (chain() | {"edges": [{"from": "a", "bytes": 1}]}, r"edges\[0\] should name a node, not None"),
+        (chain() | {"tensors": [{"from": "a", "to": "b", "bytes": 1}]}, r'"to" should be a list of nodes'),
+        (chain() | {"ties": [{"nodes": ["a"], "parameters": 0}]}, r"at least two different nodes"),
+        (chain() | {"ties": [{"nodes": ["a", "b"], "parameters": 9}]}, r"cannot share more weights \(9\)"),
+        (chain() | {"element": 0}, r'"element" is 0'),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_sentence(tmp_path: Path, content: Any, message: str) -> None:
+    path = written(tmp_path, content)
+    with pytest.raises(BadInputError, match=message) as error:
+        read_graph(path)
+    assert str(error.value).startswith(str(path))
+    assert "\n" not in str(error.value)
+
+
+def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="there is no file"):
+        read_graph(tmp_path / "none.json")
+    with pytest.raises(BadInputError, match="cannot be read"):
+        read_graph(tmp_path)
+    (tmp_path / "binary.json").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(BadInputError, match="is no JSON"):
+        read_graph(tmp_path / "binary.json")
