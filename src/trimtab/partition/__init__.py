@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from trimtab.partition.rivals import RIVALS, Reached, reached_by
     from trimtab.partition.search_settings import SearchSettings
     from trimtab.partition.solution import Solution
-    from trimtab.partition.solve import solve
+    from trimtab.partition.solving import solve
     from trimtab.partition.solvers.milp import Exact, solve_exactly
     from trimtab.partition.told_devices import ToldDevices, devices_of, devices_told
 
@@ -78,7 +78,7 @@ __all__ = [
 
 # Everything here needs NumPy, and some of it PyTorch; who only asks for help should not wait for either.
 _LAZY = {
-    "solve": "solve",
+    "solve": "solving",
     "SearchSettings": "search_settings",
     "RIVALS": "rivals",
     "Assumptions": "cost.assumptions",
