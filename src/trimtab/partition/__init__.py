@@ -18,6 +18,13 @@ if TYPE_CHECKING:
     from trimtab.partition.cost.timeline import Slot
     from trimtab.partition.devices import Device, Devices
     from trimtab.partition.explain import Explained, explained
+    from trimtab.partition.exports import (
+        PlanDocument,
+        device_map,
+        plan_json,
+        read_plan,
+        torchrun_script,
+    )
     from trimtab.partition.graph import Graph, Tie, in_order
     from trimtab.partition.graph_file import read_graph, write_graph
     from trimtab.partition.layout import Layout
@@ -26,10 +33,24 @@ if TYPE_CHECKING:
     from trimtab.partition.plan import DeviceUse, Forecast, Plan, Recipe, Stage
     from trimtab.partition.problem import Problem, problem_of
     from trimtab.partition.rivals import RIVALS, Reached, reached_by
+    from trimtab.partition.run import (
+        Link,
+        RankReport,
+        RunFailedError,
+        RunReport,
+        RunSettings,
+        StageTime,
+        Training,
+        measure_link,
+        run_plan,
+        stage_modules,
+        time_stages,
+        train_launched,
+    )
     from trimtab.partition.search_settings import SearchSettings
     from trimtab.partition.solution import Solution
-    from trimtab.partition.solving import solve
     from trimtab.partition.solvers.milp import Exact, solve_exactly
+    from trimtab.partition.solving import solve
     from trimtab.partition.told_devices import ToldDevices, devices_of, devices_told
 
 __all__ = [
@@ -45,18 +66,27 @@ __all__ = [
     "Forecast",
     "Graph",
     "Layout",
+    "Link",
     "Plan",
+    "PlanDocument",
     "Problem",
+    "RankReport",
     "Reached",
     "Recipe",
+    "RunFailedError",
+    "RunReport",
+    "RunSettings",
     "SearchSettings",
     "Slot",
     "Solution",
     "Stage",
+    "StageTime",
     "Tie",
     "ToldDevices",
+    "Training",
     "capture_model",
     "decision",
+    "device_map",
     "devices_of",
     "devices_told",
     "evaluate",
@@ -66,13 +96,21 @@ __all__ = [
     "load_builder",
     "load_graph",
     "load_target",
+    "measure_link",
+    "plan_json",
     "play",
     "problem_of",
     "reached_by",
     "read_graph",
+    "read_plan",
     "resized",
+    "run_plan",
     "solve",
     "solve_exactly",
+    "stage_modules",
+    "time_stages",
+    "torchrun_script",
+    "train_launched",
     "write_graph",
 ]
 
@@ -119,6 +157,23 @@ _LAZY = {
     "resized": "capture.builder",
     "read_graph": "graph_file",
     "write_graph": "graph_file",
+    "Link": "run",
+    "PlanDocument": "exports",
+    "RankReport": "run",
+    "RunFailedError": "run",
+    "RunReport": "run",
+    "RunSettings": "run",
+    "StageTime": "run",
+    "Training": "run",
+    "device_map": "exports",
+    "measure_link": "run",
+    "plan_json": "exports",
+    "read_plan": "exports",
+    "run_plan": "run",
+    "stage_modules": "run",
+    "time_stages": "run",
+    "torchrun_script": "exports",
+    "train_launched": "run",
 }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch.distributed as dist
 
 from trimtab.partition.plan import Plan
-from trimtab.partition.run.ranks import Place, places, rank_at
+from trimtab.partition.run.ranks import Place, rank_at
 
 Ties = tuple[tuple[tuple[int, ...], tuple[str, ...]], ...]
 """Sets of stages, each with the weights that exactly those stages share."""
@@ -24,9 +24,8 @@ class Groups:
     ties: tuple[tuple[Any, tuple[str, ...]], ...]
 
 
-def make_groups(plan: Plan, place: Place, ties: Ties) -> Groups:
+def make_groups(plan: Plan, ranks: tuple[Place, ...], place: Place, ties: Ties) -> Groups:
     """Every group of the plan, made in the same order by every process; those that this one is in."""
-    ranks = places(plan)
     stages, replicas, parts = range(len(plan.stages)), range(plan.replicas), range(plan.tensor)
 
     def among(members: list[int]) -> Any:

@@ -9,22 +9,26 @@ from torch import nn
 from trimtab.partition.plan import Optimizer
 
 RATE = 1e-3
-"""Learning rate of every run."""
+"""Learning rate where none is given."""
 ADAM_EPSILON = 1e-6
 """Keeps Adam from turning gradients that are only rounding errors into whole steps."""
 
 _KINDS: dict[Optimizer, tuple[type[torch.optim.Optimizer], dict[str, Any]]] = {
-    "sgd": (torch.optim.SGD, {"lr": RATE}),
-    "momentum": (torch.optim.SGD, {"lr": RATE, "momentum": 0.9}),
-    "adam": (torch.optim.Adam, {"lr": RATE, "eps": ADAM_EPSILON}),
+    "sgd": (torch.optim.SGD, {}),
+    "momentum": (torch.optim.SGD, {"momentum": 0.9}),
+    "adam": (torch.optim.Adam, {"eps": ADAM_EPSILON}),
 }
 
 
 def optimizer_of(
-    parameters: Sequence[nn.Parameter], name: Optimizer, spread_over: Any | None = None
+    parameters: Sequence[nn.Parameter],
+    name: Optimizer,
+    spread_over: Any | None = None,
+    rate: float = RATE,
 ) -> torch.optim.Optimizer:
     """The recipe's optimizer; with a group of processes, each keeps a part of its state (ZeRO 1)."""
-    kind, settings = _KINDS[name]
+    kind, special = _KINDS[name]
+    settings = {**special, "lr": rate}
     if not parameters:
         return kind([nn.Parameter(torch.zeros(1))], **settings)
     if spread_over is None:

@@ -10,7 +10,6 @@ from torch.utils import _pytree as pytree
 
 from trimtab.core import BadInputError
 from trimtab.partition.capture import Captured, capture, load_builder, resized
-from trimtab.partition.graph import Graph
 from trimtab.partition.plan import Plan
 from trimtab.partition.run.groups import Ties, shared_weights
 from trimtab.partition.run.reference import stop_dropout
@@ -32,15 +31,20 @@ class Prepared:
     call: Callable[[Sequence[Tensor]], tuple[tuple[Any, ...], dict[str, Any]]]
 
 
-def prepare(target: str, graph: Graph, plan: Plan, seed: int, device: str, *, dropout: bool) -> Prepared:
-    """The model that `target` builds from this seed, cut as planned; refuses one that does not export."""
+def prepare(
+    target: str, operations: Sequence[str], plan: Plan, seed: int, device: str, *, dropout: bool
+) -> Prepared:
+    """The model that `target` builds from this seed, cut as planned; refuses one that does not export.
+
+    The plan numbers `operations`. `device` is where the stages will run.
+    """
     torch.manual_seed(seed)
     built = load_builder(target, real=True)
     model, examples = built.model, built.inputs
     per_sample = _per_sample(examples)
     stages: dict[int, list[StageModule]] = {}
     for share in dict.fromkeys(plan.shares):
-        captured = planned(capture(model, resized(examples, share), graph.name), graph)
+        captured = planned(capture(model, resized(examples, share), built.name), operations)
         stages[share] = stage_modules(captured, plan, device=device, dropout=dropout, per_sample=per_sample)
     if not dropout:
         stop_dropout(model)
@@ -57,19 +61,15 @@ def prepare(target: str, graph: Graph, plan: Plan, seed: int, device: str, *, dr
     )
 
 
-def planned(captured: Captured, graph: Graph) -> Captured:
-    """A capture whose nodes are numbered as in `graph`, which a plan is for; refuses another model's."""
-    if captured.graph.names == graph.names:
-        return captured
-    exported(captured)
+def planned(captured: Captured, operations: Sequence[str]) -> Captured:
+    """A capture whose members are in the order of the operations of a plan; refuses another model's."""
     members = dict(zip(captured.graph.names, captured.members, strict=True))
-    missing = [name for name in graph.names if name not in members]
-    if missing or len(graph) != len(members):
-        odd = missing[0] if missing else next(n for n in members if n not in set(graph.names))
+    if members.keys() != set(operations):
+        odd = sorted(members.keys() ^ set(operations))[0]
         raise BadInputError(
             f"the plan was made for another model than {captured.graph.name}: only one of them has {odd}"
         )
-    return replace(captured, graph=graph, members=tuple(members[name] for name in graph.names))
+    return replace(captured, members=tuple(members[name] for name in operations))
 
 
 def _per_sample(examples: Any) -> list[bool]:

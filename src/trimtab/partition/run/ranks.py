@@ -1,8 +1,10 @@
 """Which process is which: one per device of a plan, numbered in the order of the devices."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trimtab.core import BadInputError
+from trimtab.partition.devices import Devices
 from trimtab.partition.plan import Plan
 
 
@@ -17,8 +19,11 @@ class Place:
     part: int
 
 
-def places(plan: Plan) -> tuple[Place, ...]:
-    """The part of every process, by rank; refuses a plan in which a device runs several stages."""
+def places(plan: Plan, order: Sequence[int] = ()) -> tuple[Place, ...]:
+    """The part of every process, by rank; refuses a plan in which a device runs several stages.
+
+    Ranks follow the numbers of devices, or `order`, where one is given.
+    """
     found: dict[int, tuple[int, int, int]] = {}
     for number, stage in enumerate(plan.stages):
         for replica, devices in enumerate(stage.ranks):
@@ -29,7 +34,13 @@ def places(plan: Plan) -> tuple[Place, ...]:
                         "a plan can be run only where every device runs one stage of one replica"
                     )
                 found[device] = (number, replica, part)
-    return tuple(Place(rank, device, *found[device]) for rank, device in enumerate(sorted(found)))
+    return tuple(Place(rank, device, *found[device]) for rank, device in enumerate(order or sorted(found)))
+
+
+def by_machine(plan: Plan, devices: Devices) -> tuple[int, ...]:
+    """The plan's devices in the order of ranks where machine after machine starts its processes."""
+    used = {device for device, _, _ in plan.devices()}
+    return tuple(sorted(used, key=lambda device: (devices[device].machine, device)))
 
 
 def rank_at(ranks: tuple[Place, ...], stage: int, replica: int, part: int) -> int:

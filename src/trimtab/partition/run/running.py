@@ -38,7 +38,7 @@ class RunSettings:
             raise BadInputError(f"a run of {self.steps} steps trains nothing; give at least 1")
 
 
-def run(
+def run_plan(
     target: str, graph: Graph, plan: Plan, recipe: Recipe, settings: RunSettings | None = None
 ) -> RunReport:
     """Train the model that `target` builds for a few steps as planned, and the whole of it alongside.
@@ -54,7 +54,7 @@ def run(
     cores = sorted(os.sched_getaffinity(0))
     threads = chosen.threads or max(1, len(cores) // len(ranks))
     on_gpu = torch.cuda.is_available() and torch.cuda.device_count() >= len(ranks)
-    prepared = prepare(target, graph, plan, chosen.seed, "cuda" if on_gpu else "cpu", dropout=False)
+    prepared = prepare(target, graph.names, plan, chosen.seed, "cuda" if on_gpu else "cpu", dropout=False)
     functions = user_functions(target)
     pinned = not on_gpu and len(ranks) * threads <= len(cores)
     job = Job(

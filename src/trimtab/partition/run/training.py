@@ -13,8 +13,9 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGP
 from trimtab.partition.plan import Plan, Recipe
 from trimtab.partition.run.gradients import add_up, add_up_ties
 from trimtab.partition.run.groups import Groups
-from trimtab.partition.run.optimizers import optimizer_of
+from trimtab.partition.run.optimizers import RATE, optimizer_of
 from trimtab.partition.run.ranks import Place
+from trimtab.partition.run.samples import LossFunction, Outputs, Samples
 from trimtab.partition.run.stage_module import StageModule
 from trimtab.partition.run.tensor_parts import plain_tensors_are_equal
 
@@ -68,6 +69,7 @@ class Trainer:
         place: Place,
         groups: Groups,
         device: torch.device,
+        rate: float = RATE,
     ) -> None:
         self.stage, self.plan, self.place, self.groups, self.device = stage, plan, place, groups, device
         self.times = StepTimes()
@@ -78,6 +80,7 @@ class Trainer:
             [p for p in stage.parameters() if p.requires_grad],
             recipe.optimizer,
             groups.replicas if plan.sharding == "optimizer" and plan.replicas > 1 else None,
+            rate,
         )
         self._timed = TimedStage(
             stage,
@@ -128,6 +131,22 @@ class Trainer:
         if self.plan.replicas > 1 and self.plan.sharding != "full":
             add_up(trained, self.groups.replicas)
         add_up_ties(self.stage, self.groups.ties)
+
+
+def train_step(
+    trainer: Trainer, samples: Samples, loss: LossFunction, outputs: Outputs, number: int
+) -> float:
+    """One step on its samples; this process's part of the loss."""
+    plan, replica, facts = trainer.plan, trainer.place.replica, trainer.stage.facts
+    inputs, targets = samples.step(number, plan.batch)
+    mine = [value.to(trainer.device) for value in samples.replica_inputs(inputs, plan, replica)]
+    trainer.stage.constants = {i: mine[i] for i in facts.constants}
+
+    def of_microbatch(handed_on: tuple[Tensor, ...], microbatch: int) -> Tensor:
+        wanted = samples.targets_of(targets, plan, replica, microbatch)
+        return loss(outputs.rebuilt(handed_on), wanted)
+
+    return trainer.step({f"input_{i}": mine[i] for i in facts.loaded}, of_microbatch)
 
 
 def shard(stage: StageModule, group: Any, device: torch.device) -> None:

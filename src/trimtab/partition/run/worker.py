@@ -9,7 +9,6 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
 
 from trimtab.core import TrimtabError
 from trimtab.kernel import die_with_parent
@@ -17,10 +16,10 @@ from trimtab.partition.run.groups import make_groups
 from trimtab.partition.run.job import Job, Result, result_file, stage_file
 from trimtab.partition.run.memory import PeakMemory
 from trimtab.partition.run.ranks import Place, places
-from trimtab.partition.run.samples import LossFunction, Outputs, Samples
+from trimtab.partition.run.samples import Samples
 from trimtab.partition.run.stage_module import StageModule
 from trimtab.partition.run.tensor_parts import TensorParts
-from trimtab.partition.run.training import Trainer
+from trimtab.partition.run.training import Trainer, train_step
 from trimtab.partition.run.user_file import user_functions
 
 
@@ -49,7 +48,7 @@ def main(folder: Path, rank: int) -> None:
 
 
 def _train(job: Job, folder: Path, place: Place, device: torch.device) -> Result:
-    groups = make_groups(job.plan, place, job.ties)
+    groups = make_groups(job.plan, places(job.plan), place, job.ties)
     peak = PeakMemory(device)
     share = job.plan.shares[place.replica]
     stage: StageModule = pickle.loads(stage_file(folder, place.stage, share).read_bytes())
@@ -64,22 +63,6 @@ def _train(job: Job, folder: Path, place: Place, device: torch.device) -> Result
     result.peak = peak.grown()
     result.state = stage.whole_state()
     return result
-
-
-def train_step(
-    trainer: Trainer, samples: Samples, loss: LossFunction, outputs: Outputs, number: int
-) -> float:
-    """One step on its samples; this process's part of the loss."""
-    plan, replica, facts = trainer.plan, trainer.place.replica, trainer.stage.facts
-    inputs, targets = samples.step(number, plan.batch)
-    mine = [value.to(trainer.device) for value in samples.replica_inputs(inputs, plan, replica)]
-    trainer.stage.constants = {i: mine[i] for i in facts.constants}
-
-    def of_microbatch(handed_on: tuple[Tensor, ...], microbatch: int) -> Tensor:
-        wanted = samples.targets_of(targets, plan, replica, microbatch)
-        return loss(outputs.rebuilt(handed_on), wanted)
-
-    return trainer.step({f"input_{i}": mine[i] for i in facts.loaded}, of_microbatch)
 
 
 if __name__ == "__main__":
