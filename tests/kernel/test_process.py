@@ -7,7 +7,15 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from trimtab.kernel import Owner, environment, network_bytes, process_io, read_process, tree
+from trimtab.kernel import (
+    Owner,
+    environment,
+    network_bytes,
+    process_io,
+    read_process,
+    thread_waits,
+    tree,
+)
 
 
 def wait_for(condition: Callable[[], object]) -> None:
@@ -76,3 +84,22 @@ def test_an_owner_survives_its_name_and_knows_the_dead() -> None:
     assert Owner(me.namespace, me.pid, me.started + 1).is_gone()
     assert not Owner(me.namespace + 1, 4_000_000, 1).is_gone()
     assert Owner.of("trimtab-notes") is None
+
+
+def test_two_that_want_one_core_wait_for_each_other() -> None:
+    core = min(os.sched_getaffinity(0))
+    busy = [
+        subprocess.Popen(
+            [sys.executable, "-S", "-c", "while True: pass"],
+            preexec_fn=lambda: os.sched_setaffinity(0, {core}),
+        )
+        for _ in range(2)
+    ]
+    try:
+        wait_for(lambda: all(sum(thread_waits(each.pid).values()) > 0.1 for each in busy))
+        assert all(sum(thread_waits(each.pid).values()) > 0.1 for each in busy)
+    finally:
+        for each in busy:
+            each.kill()
+            each.wait()
+    assert thread_waits(4_000_000) == {}

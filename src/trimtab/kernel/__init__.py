@@ -27,6 +27,7 @@ from trimtab.kernel.process import (
     process_names,
     processes,
     read_process,
+    thread_waits,
     tree,
 )
 
@@ -65,6 +66,7 @@ __all__ = [
     "processes",
     "read_process",
     "sweep_groups",
+    "thread_waits",
     "tree",
     "untrap",
     "write_whole",

@@ -1,5 +1,6 @@
 """Processes as `/proc` shows them: who descends from whom and what they used."""
 
+import contextlib
 import ctypes
 import os
 from collections.abc import Iterable, Iterator
@@ -106,6 +107,19 @@ def process_io(pid: int) -> tuple[float, float] | None:
         return None
     values = dict(line.split(": ") for line in lines)
     return float(values["read_bytes"]), float(values["write_bytes"])
+
+
+def thread_waits(pid: int) -> dict[int, float]:
+    """Seconds that each living thread of a process was ready to run while others had the cores, by its id.
+
+    `/proc/PID/task/TID/schedstat` is "ns-on-a-core ns-waiting-for-one times-run"; empty where it is not kept.
+    """
+    waits = {}
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for thread in os.listdir(_PROC / str(pid) / "task"):
+            text = (_PROC / str(pid) / "task" / thread / "schedstat").read_text()
+            waits[int(thread)] = int(text.split()[1]) / 1e9
+    return waits
 
 
 def network_bytes(pid: int) -> tuple[float, float] | None:

@@ -54,7 +54,7 @@ def test_use_weighs_samples_by_their_time(used: Used) -> None:
 
 def test_a_reason_says_what_the_run_could_not_show(pipeline: Read, used: Used) -> None:
     (sized,) = size(pipeline(ONE), {"train": used([3.9, 4.0], [1.0, 2.0])})
-    assert "it used all 4 cores there were" in sized.reason
+    assert "it took all 4 cores there were" in sized.reason
     assert "memory was seen 2 times, so a peak may have been missed" in sized.reason
     assert "memory 64Mi" in sized.reason
     assert "less than this is not asked for" in sized.reason

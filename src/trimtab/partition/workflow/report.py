@@ -33,6 +33,7 @@ def pipeline_report(name: str, sized: Sequence[Sized], reserved: Mapping[str, Re
 
 _READING = (
     "every stage ran by itself in a control group of its own; time is of this machine",
+    "CPU is what the stage used, and what it would have used while it waited for a core that others had",
     "memory is what the kernel charges the stage with, less file cache that it could drop at once, and no"
     " less than its largest process has resident",
     "a reservation is a request times the time it is held; one size for all is that of the largest stage",

@@ -14,8 +14,8 @@ from pathlib import Path
 from trimtab.core import BadInputError, Profile, Workload, one_line
 from trimtab.core.units import format_duration
 from trimtab.observe import Interrupts, Progress, Settings, load_profile, profile, save_profile
+from trimtab.partition.workflow.alone import Alone
 from trimtab.partition.workflow.pipeline import Content, Pipeline, Stage
-from trimtab.partition.workflow.resident import Resident
 
 # The profiler starts commands where Trimtab is; a stage has a folder, and its output goes to files.
 _START = 'cd "$1" && exec >"$2" 2>"$3" && shift 3 && exec "$@"'
@@ -138,21 +138,17 @@ class _Runner:
         settings = Settings(
             self._settings.window, self._settings.every, f"{self._pipeline.name}/{stage.name}", full=True
         )
-        caught, resident = Interrupts(), Resident()
+        caught, alone = Interrupts(), Alone()
 
         def look(progress: Progress) -> None:
-            resident.look()
+            alone.look()
             self._tell(StageProgress(stage.name, number, count, progress))
 
         seen = profile(_started(stage, command, logs), settings, look, caught)
         if caught.received is not None:
             raise InterruptedRunError(stage.name, caught.received, self._ran)
         self._check(stage, seen, logs[1])
-        seen = replace(
-            seen,
-            workload=Workload(seen.workload.name, command=command),
-            series=replace(seen.series, memory=resident.at_least(seen.series.memory)),
-        )
+        seen = replace(alone.corrected(seen), workload=Workload(seen.workload.name, command=command))
         save_profile(seen, self._profile_path(stage, command))
         return seen
 

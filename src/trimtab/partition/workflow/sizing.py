@@ -12,6 +12,7 @@ from itertools import pairwise
 from trimtab.core import BadInputError, Estimate, Profile
 from trimtab.core.units import format_bytes, format_duration
 from trimtab.partition.workflow.accelerators import device_resource
+from trimtab.partition.workflow.alone import waiting
 from trimtab.partition.workflow.pipeline import Pipeline, Request, Stage
 from trimtab.partition.workflow.quantity import (
     LEAST_CPU,
@@ -149,9 +150,9 @@ def _cpu_reason(use: Use, request: Request, profile: Profile, rule: Rule) -> str
     if request.cpu == LEAST_CPU:
         reason += ", and less than this is not asked for"
     if use.cpu_enough >= _ALL_CORES * profile.host.cores:
-        reason += (
-            f"; it used all {profile.host.cores:.3g} cores there were, and might use more where there are"
-        )
+        reason += f"; it took all {profile.host.cores:.3g} cores there were, and might take more"
+    if waiting(profile):
+        reason += f"; {waiting(profile)}, which counts as use, and alone it would be done sooner"
     return reason
 
 
