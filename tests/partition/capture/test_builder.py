@@ -85,10 +85,11 @@ def test_what_is_built_has_no_memory_unless_it_is_wanted(file: Path) -> None:
 
 def test_a_builder_may_stand_in_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mine_of_test").mkdir()
-    code = "import torch\ndef tiny(): return torch.nn.Linear(2, 2), torch.randn(1, 2)\n"
+    code = "import torch\ndef tiny(): return torch.nn.Linear(2, 2), torch.randn(1, 2)\nbuild = tiny\n"
     (tmp_path / "mine_of_test" / "nets.py").write_text(code, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     assert load_builder("mine_of_test.nets:tiny").name == "tiny"
+    assert load_builder("mine_of_test.nets:build").name == "nets"
 
 
 @pytest.mark.parametrize(

@@ -183,6 +183,31 @@ def test_what_overwrites_comes_between_what_it_overwrites_and_who_reads_it_then(
     assert "copy" in needs(graph, "tanh")
 
 
+def test_a_buffer_is_read_after_what_updates_it() -> None:
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inside, self.last = nn.Linear(8, 8), nn.Linear(8, 8)
+            self.register_buffer("count", torch.zeros(1))
+
+        def forward(self, x: Any) -> Any:
+            self.count.add_(1)
+            return self.last(self.inside(x) / self.count) * self.count
+
+    found = capture_model(Counting(), torch.randn(2, 8), "model")
+    assert needs(found.graph, "div") == {"inside.linear", "add"}
+    assert needs(found.graph, "mul") == {"last.linear", "add"}
+    assert found.graph.buffers.sum() == 4
+
+
+def test_inputs_that_are_no_tensors_are_no_nodes() -> None:
+    class Scaled(nn.Module):
+        def forward(self, x: Any, factor: int, mask: Any = None) -> Any:
+            return (x * factor).add_(1)
+
+    assert captured(Scaled(), torch.randn(2, 8), 3, None).names == ("x", "mul", "add", "output")
+
+
 def test_a_mask_that_many_read_is_one_node_and_positions_go_with_their_reader() -> None:
     class Masked(nn.Module):
         def __init__(self) -> None:
@@ -262,10 +287,10 @@ def test_inputs_may_be_given_by_name() -> None:
 class Routed(nn.Module):
     """A mixture of experts whose tokens really go different ways."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int = 16) -> None:
         super().__init__()
-        self.gate, self.head = nn.Linear(16, 2), nn.Linear(16, 4)
-        self.experts = nn.ModuleList(nn.Linear(16, 16) for _ in range(2))
+        self.gate, self.head = nn.Linear(width, 2), nn.Linear(width, 4)
+        self.experts = nn.ModuleList(nn.Linear(width, width) for _ in range(2))
 
     def forward(self, x: Any) -> Any:
         best, result = self.gate(x).argmax(-1), torch.zeros_like(x)
@@ -289,6 +314,13 @@ def test_a_model_whose_path_depends_on_data_is_captured_module_by_module(device:
     assert {"experts.0", "experts.1", "gate", "head"} <= {*found.graph.names}
     assert needs(found.graph, "head") & {"experts.0", "experts.1"}
     assert needs(found.graph, "experts.1") >= {"gate"}
+
+
+def test_such_a_model_that_is_too_large_to_run_is_refused() -> None:
+    with torch.device("meta"):
+        model, x = Routed(width=40_000), torch.randn(2, 40_000)
+    with pytest.raises(BadInputError, match=r"^routed cannot be captured: .* 12 GiB of weights are too many"):
+        capture_model(model, x, "routed")
 
 
 def test_what_only_fx_can_trace_is_traced_by_it() -> None:

@@ -48,7 +48,8 @@ def load_builder(target: str, real: bool = False) -> Built:
     model, inputs = _checked(target, built)
     if not real:
         model, inputs = meta_copy(model), moved(inputs, "meta")
-    return Built(model, inputs, name if name != "build" else Path(place).stem, source)
+    title = Path(place.removesuffix(".py")).name.rpartition(".")[2] if name == "build" else name
+    return Built(model, inputs, title, source)
 
 
 def builder_source(target: str) -> ModuleType:

@@ -29,8 +29,9 @@ class Groups:
         for node in nodes:
             if node not in self._skipped and node not in self._constants:
                 self.leader[node] = self._leader_of(node)
+        self._readers = self._readers_of(nodes)
         for node in reversed(nodes):
-            if node in self._constants and node.users:
+            if node in self._constants:
                 self._place_constant(node)
         self._place_unread(nodes)
 
@@ -60,6 +61,13 @@ class Groups:
                 constant.add(node)
         return constant
 
+    def _readers_of(self, nodes: list[Node]) -> dict[Node, list[Node]]:
+        readers: dict[Node, list[Node]] = {}
+        for node in nodes:
+            for source in self.reads(node):
+                readers.setdefault(source, []).append(node)
+        return readers
+
     def _leader_of(self, node: Node) -> Node:
         work = self._measured.works.get(node)
         leaders = [self.leader[source] for source in self.reads(node) if source not in self._constants]
@@ -68,7 +76,7 @@ class Groups:
         return max(leaders, key=self.place.__getitem__)
 
     def _place_constant(self, node: Node) -> None:
-        readers = {self.leader[user] for user in node.users if user in self.leader}
+        readers = {self.leader[user] for user in self._readers.get(node, ()) if user in self.leader}
         if readers:
             only = next(iter(readers))
             self.leader[node] = node if len(readers) > 1 or only.op == "output" else only

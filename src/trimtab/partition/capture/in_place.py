@@ -12,7 +12,7 @@ def without_in_place(graph: Graph) -> Overwritten:
     """Rewrite `graph`; returns, for each node, those that overwrite parts of what it reads before it does.
 
     `relu_(x)` becomes `relu(x)`, and whoever read x after it reads the result. What writes into a view of
-    something (`x[:, 0] = y`) stays, and so does what updates a buffer of the model.
+    something (`x[:, 0] = y`) stays, and so does what updates an input or a buffer of the model.
     """
     place = {node: number for number, node in enumerate(graph.nodes)}
     root: dict[Node, Node] = {}
@@ -27,10 +27,10 @@ def without_in_place(graph: Graph) -> Overwritten:
         first = node.args[0] if node.args and isinstance(node.args[0], Node) else None
         if first is not None and _is_view(node.target):
             root[node] = root.get(first, first)
-        if first is None or not node.target._schema.is_mutable or first.op == "placeholder":
+        if first is None or not node.target._schema.is_mutable or not _writes_first(node.target):
             continue
         pure = _pure(node.target)
-        if pure is not None and first not in root:
+        if pure is not None and first not in root and first.op != "placeholder":
             node.target = pure
             for user in [user for user in first.users if place[user] > place[node]]:
                 user.replace_input_with(first, node)
@@ -43,6 +43,11 @@ def without_in_place(graph: Graph) -> Overwritten:
 def _is_view(target: torch._ops.OpOverload) -> bool:
     returned = target._schema.returns
     return bool(returned) and returned[0].alias_info is not None and not target._schema.is_mutable
+
+
+def _writes_first(target: torch._ops.OpOverload) -> bool:
+    written = target._schema.arguments[0].alias_info
+    return written is not None and written.is_write
 
 
 def _pure(target: torch._ops.OpOverload) -> torch._ops.OpOverload | None:

@@ -35,7 +35,7 @@ def from_program(program: ExportedProgram, batch: int) -> Traced:
     places = [node for node in nodes if node.op == "placeholder"]
     values: list[Any] = []
     held: dict[int, Held] = {}
-    on_meta: dict[int, torch.Tensor] = {}
+    on_meta: dict[tuple[Any, ...], torch.Tensor] = {}
     inputs: set[Node] = set()
     for node, spec in zip(places, program.graph_signature.input_specs, strict=True):
         if spec.kind == InputKind.USER_INPUT:
@@ -45,7 +45,8 @@ def from_program(program: ExportedProgram, batch: int) -> Traced:
             continue
         weight = _stored(program, str(spec.target))
         if isinstance(weight, torch.Tensor):
-            stand_in = on_meta.setdefault(key_of(weight), as_meta(weight))
+            same = (key_of(weight), weight.storage_offset(), weight.shape)
+            stand_in = on_meta.setdefault(same, as_meta(weight))
             held.setdefault(key_of(stand_in), held_as(str(spec.target), weight))
             weight = stand_in
         values.append(weight)
