@@ -5,8 +5,7 @@ from dataclasses import replace
 
 from browser import Browser
 
-from trimtab.partition import Devices, Graph, Plan, Recipe, Solution, evaluate
-from trimtab.partition.report import report
+from trimtab.partition import Devices, Graph, Plan, Recipe, Solution, evaluate, html_report
 
 MakeGraph = Callable[..., Graph]
 MakePlan = Callable[..., Plan]
@@ -34,7 +33,7 @@ def test_the_page_shows_graph_schedule_memory_and_tables_offline(
 ) -> None:
     graph = make_graph(skip=True)
     plan = chain_plan(graph, four, microbatches=4)
-    page = report(solution(graph, four, plan), "abc123", ("10Gbit between machines",))
+    page = html_report(solution(graph, four, plan), "abc123", ("10Gbit between machines",))
     shown = browser.show(page, script=False)
     assert browser.problems == []
     pictures = shown.locator("figure svg")
@@ -64,6 +63,6 @@ def test_a_name_with_markup_in_it_is_shown_not_run(
     make_graph: MakeGraph, four: Devices, chain_plan: MakePlan
 ) -> None:
     graph = replace(make_graph(), name="<script>alert(1)</script>")
-    page = report(solution(graph, four, chain_plan(graph, four)), "abc123")
+    page = html_report(solution(graph, four, chain_plan(graph, four)), "abc123")
     assert "<script>alert(1)" not in page
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page

@@ -14,6 +14,7 @@ from trimtab.cli.collect import collect_app
 from trimtab.cli.decisions import decisions, outcome
 from trimtab.cli.jobs import cancel, jobs, logs, queue
 from trimtab.cli.models import models_app
+from trimtab.cli.partition import partition
 from trimtab.cli.pipeline import pipeline
 from trimtab.cli.predict import predict
 from trimtab.cli.profile import profile
@@ -54,6 +55,7 @@ app.command(
 )(profile)
 app.command()(recommend)
 app.command()(predict)
+app.command()(partition)
 app.command()(pipeline)
 app.command()(decisions)
 app.command()(outcome)

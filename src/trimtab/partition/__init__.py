@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from trimtab.partition.alternatives import with_usual_plans
     from trimtab.partition.capture import (
         Built,
         Captured,
@@ -25,13 +26,16 @@ if TYPE_CHECKING:
         read_plan,
         torchrun_script,
     )
+    from trimtab.partition.fitting import why_not
     from trimtab.partition.graph import Graph, Tie, in_order
     from trimtab.partition.graph_file import read_graph, write_graph
     from trimtab.partition.layout import Layout
     from trimtab.partition.ledger_entry import decision
     from trimtab.partition.machines import islands
-    from trimtab.partition.plan import DeviceUse, Forecast, Plan, Recipe, Stage
+    from trimtab.partition.methods import METHODS, plan_by
+    from trimtab.partition.plan import DeviceUse, Forecast, Plan, Recipe, Sharding, Stage
     from trimtab.partition.problem import Problem, problem_of
+    from trimtab.partition.report import html_report
     from trimtab.partition.rivals import RIVALS, Reached, reached_by
     from trimtab.partition.run import (
         Link,
@@ -54,6 +58,7 @@ if TYPE_CHECKING:
     from trimtab.partition.told_devices import ToldDevices, devices_of, devices_told
 
 __all__ = [
+    "METHODS",
     "RIVALS",
     "Assumptions",
     "Built",
@@ -77,6 +82,7 @@ __all__ = [
     "RunReport",
     "RunSettings",
     "SearchSettings",
+    "Sharding",
     "Slot",
     "Solution",
     "Stage",
@@ -91,12 +97,14 @@ __all__ = [
     "devices_told",
     "evaluate",
     "explained",
+    "html_report",
     "in_order",
     "islands",
     "load_builder",
     "load_graph",
     "load_target",
     "measure_link",
+    "plan_by",
     "plan_json",
     "play",
     "problem_of",
@@ -111,15 +119,18 @@ __all__ = [
     "time_stages",
     "torchrun_script",
     "train_launched",
+    "why_not",
+    "with_usual_plans",
     "write_graph",
 ]
 
 # Everything here needs NumPy, and some of it PyTorch; who only asks for help should not wait for either.
 _LAZY = {
-    "solve": "solving",
-    "SearchSettings": "search_settings",
+    "METHODS": "methods",
     "RIVALS": "rivals",
     "Assumptions": "cost.assumptions",
+    "Built": "capture.builder",
+    "Captured": "capture.capturing",
     "Device": "devices",
     "DeviceUse": "plan",
     "Devices": "devices",
@@ -128,52 +139,57 @@ _LAZY = {
     "Forecast": "plan",
     "Graph": "graph",
     "Layout": "layout",
+    "Link": "run",
     "Plan": "plan",
+    "PlanDocument": "exports",
     "Problem": "problem",
+    "RankReport": "run",
     "Reached": "rivals",
     "Recipe": "plan",
+    "RunFailedError": "run",
+    "RunReport": "run",
+    "RunSettings": "run",
+    "SearchSettings": "search_settings",
+    "Sharding": "plan",
     "Slot": "cost.timeline",
     "Solution": "solution",
     "Stage": "plan",
+    "StageTime": "run",
     "Tie": "graph",
     "ToldDevices": "told_devices",
+    "Training": "run",
+    "capture_model": "capture.capturing",
     "decision": "ledger_entry",
+    "device_map": "exports",
     "devices_of": "told_devices",
     "devices_told": "told_devices",
     "evaluate": "cost.evaluate",
     "explained": "explain",
+    "html_report": "report",
     "in_order": "graph",
     "islands": "machines",
-    "play": "cost.evaluate",
-    "problem_of": "problem",
-    "reached_by": "rivals",
-    "solve_exactly": "solvers.milp",
-    "Built": "capture.builder",
-    "Captured": "capture.capturing",
-    "capture_model": "capture.capturing",
     "load_builder": "capture.builder",
     "load_graph": "capture.target",
     "load_target": "capture.target",
-    "resized": "capture.builder",
-    "read_graph": "graph_file",
-    "write_graph": "graph_file",
-    "Link": "run",
-    "PlanDocument": "exports",
-    "RankReport": "run",
-    "RunFailedError": "run",
-    "RunReport": "run",
-    "RunSettings": "run",
-    "StageTime": "run",
-    "Training": "run",
-    "device_map": "exports",
     "measure_link": "run",
+    "plan_by": "methods",
     "plan_json": "exports",
+    "play": "cost.evaluate",
+    "problem_of": "problem",
+    "reached_by": "rivals",
+    "read_graph": "graph_file",
     "read_plan": "exports",
+    "resized": "capture.builder",
     "run_plan": "run",
+    "solve": "solving",
+    "solve_exactly": "solvers.milp",
     "stage_modules": "run",
     "time_stages": "run",
     "torchrun_script": "exports",
     "train_launched": "run",
+    "why_not": "fitting",
+    "with_usual_plans": "alternatives",
+    "write_graph": "graph_file",
 }
 
 

@@ -13,7 +13,7 @@ from trimtab.partition.schedule_picture import schedule_picture
 from trimtab.partition.solution import Solution
 
 
-def report(found: Solution, decision_id: str, assumed: Sequence[str] = ()) -> str:
+def html_report(found: Solution, decision_id: str, assumed: Sequence[str] = ()) -> str:
     """The whole page."""
     graph, plan, forecast = found.graph, found.plan, found.forecast
     words, labels = explained(found), stage_labels(found.devices, plan)

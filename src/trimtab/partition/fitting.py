@@ -1,0 +1,121 @@
+"""A model that does not fit, in one sentence: by how much, and what would make it fit."""
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import islice
+
+from trimtab.core import TrimtabError
+from trimtab.core.units import format_bytes
+from trimtab.partition.devices import Devices
+from trimtab.partition.explain import device_names
+from trimtab.partition.graph import Graph
+from trimtab.partition.layout import Layout
+from trimtab.partition.machines import islands, with_more
+from trimtab.partition.plan import Recipe, Sharding
+from trimtab.partition.problem import bytes_per_weight, usable_memory
+from trimtab.partition.search_settings import SearchSettings
+from trimtab.partition.solution import Solution
+from trimtab.partition.solvers.cutting import QUICK
+
+_PATIENCE = 20.0
+"""Seconds for finding out what would help."""
+_MOST_NAMED = 3
+_MOST_MORE = 1024
+_ALL_SHARDINGS: tuple[Sharding, ...] = ("none", "optimizer", "full")
+_SIXTEEN_BIT = ("bf16", "fp16")
+
+Ask = Callable[[Devices, Recipe, SearchSettings], Solution]
+"""The solver for one graph."""
+
+
+def why_not(found: Solution, settings: SearchSettings, ask: Ask) -> str:
+    """What to say of a plan that does not fit: disconnected, or too large and by how much."""
+    graph, parts = found.graph, islands(found.devices)
+    if len(parts) > 1 and (found.forecast.short <= 0 or not math.isfinite(found.forecast.seconds)):
+        names = " from ".join(device_names(found.devices, part) for part in parts[:3])
+        return (
+            f"{graph.name} does not fit on devices that are joined: no link leads to {names};"
+            " give --network, or links in the devices' file"
+        )
+    ways = list(islice(_ways(found, settings, ask), _MOST_NAMED))
+    hint = f"it would fit {', or '.join(ways)}" if ways else "nothing tried in a few seconds made it fit"
+    return f"{graph.name} does not fit: {_lacking(found)}; {hint}"
+
+
+def _lacking(found: Solution) -> str:
+    forecast, devices = found.forecast, found.devices
+    worst = max(forecast.uses, key=lambda use: use.memory - usable_memory(devices[use.device]))
+    room = usable_memory(devices[worst.device])
+    return (
+        f"even the best split found needs {format_bytes(worst.memory)} on {devices[worst.device].name},"
+        f" which is {format_bytes(worst.memory - room)} more than the {format_bytes(room)} it can use"
+    )
+
+
+def _ways(found: Solution, settings: SearchSettings, ask: Ask) -> Iterator[str]:
+    """Changes that make it fit, each tried with the solver, as long as patience lasts."""
+    graph, devices, recipe = found.graph, found.devices, found.recipe
+    give_up = time.monotonic() + _PATIENCE
+
+    def fits(others: Devices, changed: Recipe, allowed: SearchSettings) -> bool:
+        quick = replace(allowed, finalists=1, effort=QUICK)
+        try:
+            return time.monotonic() < give_up and ask(others, changed, quick).forecast.fits
+        except TrimtabError:
+            return False
+
+    for words, allowed in _freer(settings, recipe):
+        if fits(devices, recipe, allowed):
+            yield words
+    more = _more(graph, devices, recipe, lambda others: fits(others, recipe, settings))
+    if more:
+        yield more
+    if recipe.precision not in _SIXTEEN_BIT:
+        half = "bf16" if any("bf16" in d.peak for d in devices.devices) else "fp16"
+        if fits(devices, replace(recipe, precision=half), settings):
+            yield f"with --precision {half}"
+    smaller = (recipe.batch >> halved for halved in range(1, recipe.batch.bit_length()))
+    batch = next((b for b in smaller if fits(devices, replace(recipe, batch=b), settings)), None)
+    if batch is not None:
+        yield f"with --batch {batch}"
+
+
+def _freer(settings: SearchSettings, recipe: Recipe) -> Iterator[tuple[str, SearchSettings]]:
+    """What the options rule out that saves memory."""
+    if recipe.training and not settings.recompute:
+        yield "without --no-recompute", replace(settings, recompute=True)
+    if settings.microbatches is not None:
+        yield "without --microbatches", replace(settings, microbatches=None)
+    if settings.pipeline_only or settings.most_tensor < 8 or settings.most_replicas is not None:
+        whole = replace(settings, pipeline_only=False, most_replicas=None, most_tensor=8)
+        yield "with replicas and shared products too", whole
+    if recipe.training and set(settings.shardings) < {"none", "optimizer", "full"}:
+        yield "with --sharding none,optimizer,full", replace(settings, shardings=_ALL_SHARDINGS)
+    if settings.schedule == "gpipe":
+        yield "with --schedule 1f1b", replace(settings, schedule="1f1b")
+
+
+def _more(graph: Graph, devices: Devices, recipe: Recipe, fits: Callable[[Devices], bool]) -> str:
+    """The fewest more devices of the kind with the most memory that would do, in words; "" where none do."""
+    kind = max(devices.devices, key=lambda device: device.memory).kind
+    have = sum(device.kind == kind for device in devices.devices)
+    each = usable_memory(next(device for device in devices.devices if device.kind == kind))
+    needed = graph.total_parameters * sum(bytes_per_weight(recipe, Layout()))
+    room = sum(usable_memory(device) for device in devices.devices)
+    too_few, count = 0, max(1, int((needed - room) // each))
+    while count <= _MOST_MORE:
+        if fits(with_more(devices, kind, count)):
+            enough = _fewest(too_few, count, lambda number: fits(with_more(devices, kind, number)))
+            return f"with {enough} more {kind} ({have + enough} in all)"
+        too_few, count = count, count * 2
+    return ""
+
+
+def _fewest(too_few: int, enough: int, fits: Callable[[int], bool]) -> int:
+    """The least number that fits, between one that does not and one that does."""
+    while enough - too_few > max(1, enough // 16):
+        middle = (too_few + enough) // 2
+        too_few, enough = (too_few, middle) if fits(middle) else (middle, enough)
+    return enough
