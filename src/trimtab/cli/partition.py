@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -202,8 +201,7 @@ def partition(
     graph, notes = _graph(target, batch)
     found = _plan(graph, told.devices, recipe, settings, method)
     assumed = (*told.assumed, *notes)
-    files = _files(found, target, html, output, device_map, torchrun, assumed)
-    decision_id = _keep(found, files)
+    decision_id, written = _keep(found, target, assumed, html, output, device_map, torchrun)
     ran = _train(found, target, steps, decision_id) if run else None
     if as_json:
         print(json.dumps(plan_as_json(found, decision_id, assumed, ran)))
@@ -211,7 +209,7 @@ def partition(
     print_plan(found, assumed, explain)
     if ran is not None:
         print_run(found, ran)
-    for path in files:
+    for path in written:
         typer.echo(f"written: {path.resolve()}")
     typer.echo(f"decision {decision_id}: trimtab decisions {decision_id}")
 
@@ -313,50 +311,40 @@ def _plan(
     raise BadInputError(sentence)
 
 
-def _files(
+def _keep(
     found: "Solution",
     target: str,
+    assumed: tuple[str, ...],
     html: Path | None,
     output: Path | None,
     device_map: Path | None,
     torchrun: Path | None,
-    assumed: tuple[str, ...],
-) -> dict[Path, Callable[[str], str]]:
-    """What to write where, given the decision's id; all of it is made before any of it is written."""
+) -> tuple[str, list[Path]]:
+    """Write the decision down, and the files that are asked for; its id and their paths."""
     from trimtab import partition as room
-
-    made: dict[Path, Callable[[str], str]] = {}
-    asked = found.plan, found.graph, found.devices, found.recipe
-    if output:
-        plan = room.plan_json(*asked, found.forecast, None if _is_file(target) else target)
-        made[output] = lambda _: plan
-    if device_map:
-        placed = json.dumps(room.device_map(found.plan, found.graph, found.devices), indent=1) + "\n"
-        made[device_map] = lambda _: placed
-    if torchrun:
-        for name, text in room.torchrun_script(*asked, target, found.forecast).items():
-            made[torchrun / name] = lambda _, text=text: text
-    if html:
-        made[html] = lambda decision_id: room.html_report(found, decision_id, assumed)
-    return made
-
-
-def _keep(found: "Solution", files: dict[Path, Callable[[str], str]]) -> str:
-    """Write the decision and the files; the decision's id."""
     from trimtab.kernel import write_whole
-    from trimtab.partition import decision
     from trimtab.store import open_store
 
-    made = decision(found)
-    texts = {path: text(made.id) for path, text in files.items()}
+    made = room.decision(found)
+    asked = found.plan, found.graph, found.devices, found.recipe
+    texts: dict[Path, str] = {}  # all of them, before any is written
+    if output:
+        texts[output] = room.plan_json(*asked, found.forecast, None if _is_file(target) else target)
+    if device_map:
+        placed = room.device_map(found.plan, found.graph, found.devices)
+        texts[device_map] = json.dumps(placed, indent=1) + "\n"
+    if torchrun:
+        script = room.torchrun_script(*asked, target, found.forecast)
+        texts |= {torchrun / name: text for name, text in script.items()}
+    if html:
+        texts[html] = room.html_report(found, made.id, assumed)
     with open_store() as store:
         store.ledger.record(made)
     for path, text in texts.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, text)
         if path.suffix == ".sh":
             path.chmod(0o755)
-    return made.id
+    return made.id, list(texts)
 
 
 def _train(found: "Solution", target: str, steps: int, decision_id: str) -> "RunReport":

@@ -7,6 +7,7 @@ import numpy as np
 
 from trimtab.partition.cost.node_times import NodeTimes
 from trimtab.partition.devices import Devices
+from trimtab.partition.explain import mix
 from trimtab.partition.graph import Graph
 from trimtab.partition.methods import best_of, rival_plan
 from trimtab.partition.plan import Forecast, Plan, Recipe, Stage
@@ -26,8 +27,10 @@ def with_usual_plans(found: Solution, settings: SearchSettings) -> Solution:
     """The solution with the plans that people would try first among its alternatives."""
     if len(found.devices) < 2:
         return found
-    usual = list(_usual(found, settings))
-    return replace(found, alternatives=(*found.alternatives[:_MOST_MIXES], *usual))
+    same = mix(found.plan, found.recipe.training)
+    mixes = {name: forecast for name, forecast in reversed(found.alternatives) if name != same}
+    kept = list(reversed(mixes.items()))[:_MOST_MIXES]
+    return replace(found, alternatives=(*kept, *_usual(found, settings)))
 
 
 def _usual(found: Solution, settings: SearchSettings) -> Iterator[Named]:

@@ -194,12 +194,12 @@ def figures(forecast: Forecast, training: bool) -> tuple[tuple[str, str], ...]:
             f"{format_duration(forecast.seconds)} ({format_duration(forecast.low)} to"
             f" {format_duration(forecast.high)}) for {forecast.batch:,} samples",
         ),
-        ("throughput", f"{forecast.batch / forecast.seconds:,.4g} samples/s"),
+        ("throughput", _samples(forecast.batch / forecast.seconds)),
         (
             "cost",
             "unknown: a device has no price" if cost is None else f"{format_money(cost * 1e6)} per million",
         ),
-        ("waiting", f"{forecast.bubble:.0%} of the stages' time"),
+        *((("waiting", f"{forecast.bubble:.0%} of the stages' time"),) if forecast.transfers else ()),
         (
             "idle memory",
             f"{format_bytes(forecast.idle)} on {_count(len(forecast.uses), 'device')} in use",
@@ -220,7 +220,11 @@ def _against(forecast: Forecast, other: Forecast) -> str:
             return "needs a link that is not there"
         return f"does not fit: {format_bytes(other.short)} too much on its fullest device"
     ratio = other.throughput / (forecast.batch / forecast.seconds)
-    return f"{format_duration(other.seconds)}, {other.throughput:,.4g} samples/s, {ratio:.2f}× of this"
+    return f"{format_duration(other.seconds)}, {_samples(other.throughput)}, {ratio:.2f}× of this"
+
+
+def _samples(rate: float) -> str:
+    return f"{rate:,.0f} samples/s" if rate >= 1000 else f"{rate:.4g} samples/s"
 
 
 def _count(number: int, one: str, several: str | None = None) -> str:

@@ -90,7 +90,7 @@ def _numbers(forecast: Forecast) -> tuple[str, str, str, str]:
     cost = forecast.cost_per_sample
     return (
         format_duration(forecast.seconds),
-        f"{forecast.throughput:,.4g}",
+        f"{forecast.throughput:,.0f}" if forecast.throughput >= 1000 else f"{forecast.throughput:.4g}",
         "–" if cost is None else format_money(cost * 1e6),
         format_bytes(forecast.idle),
     )
