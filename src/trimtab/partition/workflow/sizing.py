@@ -24,11 +24,13 @@ from trimtab.partition.workflow.quantity import (
 )
 
 RULE = "rule:p95-cpu-and-peak-memory"
-_COVERAGE = 0.9
 _ENOUGH_OF_CPU = 0.95  # of the time
 _FEW_SAMPLES = 5
-_SHORTER = 0.7  # of the time measured once; the same stage on the same machine may also take
-_LONGER = 1.5
+# How often the same stage, run again on the same machine, stays within the stated range: of memory the margin
+# on either side; of time a third to three times, because others may crowd the machine now or then.
+_MEMORY_COVERAGE = 0.9
+_TIME_COVERAGE = 0.8
+_CROWDED = 3.0
 _ALL_CORES = 0.9  # of the machine's; a stage that used so much might have used more elsewhere
 
 
@@ -126,12 +128,12 @@ def _sized(stage: Stage, profile: Profile, wanted: tuple[str, int] | None, rule:
         profile=profile,
         use=use,
         request=request,
-        time=Estimate(use.seconds, _SHORTER * use.seconds, _LONGER * use.seconds, _COVERAGE, "s"),
+        time=Estimate(use.seconds, use.seconds / _CROWDED, use.seconds * _CROWDED, _TIME_COVERAGE, "s"),
         memory=Estimate(
             use.memory_peak,
             use.memory_peak / (1 + rule.margin),
             use.memory_peak * (1 + rule.margin),
-            _COVERAGE,
+            _MEMORY_COVERAGE,
             "B",
         ),
         reason="; ".join(
