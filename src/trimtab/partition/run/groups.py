@@ -16,16 +16,24 @@ Ties = tuple[tuple[tuple[int, ...], tuple[str, ...]], ...]
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """This process's groups: its pipeline, its replicas, those it shares products with, and its ties."""
+    """This process's groups: its pipeline, its replicas, those it shares products with, and its ties.
+
+    `stages` gives the place in the pipeline's group of the process that runs each stage.
+    """
 
     pipeline: Any
+    stages: dict[int, int]
     replicas: Any
     parts: Any
     ties: tuple[tuple[Any, tuple[str, ...]], ...]
 
 
 def make_groups(plan: Plan, ranks: tuple[Place, ...], place: Place, ties: Ties) -> Groups:
-    """Every group of the plan, made in the same order by every process; those that this one is in."""
+    """Every group of the plan, made in the same order by every process; those that this one is in.
+
+    Groups number their processes by rank, and so does sharding: who shares weights over stages must be in the
+    same place among its stage's replicas, to hold the same shard.
+    """
     stages, replicas, parts = range(len(plan.stages)), range(plan.replicas), range(plan.tensor)
 
     def among(members: list[int]) -> Any:
@@ -36,12 +44,15 @@ def make_groups(plan: Plan, ranks: tuple[Place, ...], place: Place, ties: Ties) 
     copies = [among([rank_at(ranks, s, r, t) for r in replicas]) for s, t in product(stages, parts)]
     shares = [among([rank_at(ranks, s, r, t) for t in parts]) for s, r in product(stages, replicas)]
     tied = [
-        (among([rank_at(ranks, s, r, t) for s in holders]), names)
+        (among([sorted(rank_at(ranks, s, r, t) for r in replicas)[nth] for s in holders]), names)
         for holders, names in ties
-        for r, t in product(replicas, parts)
+        for nth, t in product(replicas, parts)
     ]
+    pipeline = next(group for group in pipelines if group is not None)
+    own = [rank_at(ranks, s, place.replica, place.part) for s in stages]
     return Groups(
-        pipeline=next(group for group in pipelines if group is not None),
+        pipeline=pipeline,
+        stages={stage: dist.get_group_rank(pipeline, rank) for stage, rank in enumerate(own)},
         replicas=next(group for group in copies if group is not None),
         parts=next(group for group in shares if group is not None),
         ties=tuple((group, names) for group, names in tied if group is not None),

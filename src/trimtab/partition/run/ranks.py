@@ -10,7 +10,7 @@ from trimtab.partition.plan import Plan
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One process's part of a plan: its stage, its replica, and its part of every product."""
+    """One process's part of a plan: its stage, its replica, and which part of every product it computes."""
 
     rank: int
     device: int
@@ -24,17 +24,19 @@ def places(plan: Plan, order: Sequence[int] = ()) -> tuple[Place, ...]:
 
     Ranks follow the numbers of devices, or `order`, where one is given.
     """
-    found: dict[int, tuple[int, int, int]] = {}
-    for number, stage in enumerate(plan.stages):
-        for replica, devices in enumerate(stage.ranks):
-            for part, device in enumerate(devices):
-                if device in found:
-                    raise BadInputError(
-                        f"device {device} runs stages {found[device][0]} and {number}; "
-                        "a plan can be run only where every device runs one stage of one replica"
-                    )
-                found[device] = (number, replica, part)
-    return tuple(Place(rank, device, *found[device]) for rank, device in enumerate(order or sorted(found)))
+    found: dict[int, tuple[int, int]] = {}
+    for device, stage, replica in plan.devices():
+        if device in found:
+            raise BadInputError(
+                f"device {device} runs stages {found[device][0]} and {stage}; "
+                "a plan can be run only where every device runs one stage of one replica"
+            )
+        found[device] = (stage, replica)
+    placed: list[Place] = []
+    for rank, device in enumerate(order or sorted(found)):
+        part = sum((other.stage, other.replica) == found[device] for other in placed)
+        placed.append(Place(rank, device, *found[device], part))
+    return tuple(placed)
 
 
 def by_machine(plan: Plan, devices: Devices) -> tuple[int, ...]:

@@ -91,6 +91,7 @@ class Trainer:
             output_args=tuple(t.example(stage.number_format) for t in stage.facts.handed_on),
             group=groups.pipeline,
         )
+        self._timed.stage_index_to_group_rank = groups.stages
         self._loss: Loss | None = None
         self._schedule = self._made_schedule()
 
