@@ -110,7 +110,7 @@ def _in_levels(problem: Problem, states: States, effort: Effort) -> Cut | None:
     while True:
         chosen = np.flatnonzero(np.diff(best.stage_of)) + 1
         near = max(1, effort.places // (2 * max(1, len(chosen))))
-        step = max(1, 2 * step // near)
+        step = max(1, min(step // 2, 2 * step // near))
         offsets = np.arange(-near, near + 1) * step
         close = (chosen[:, None] + offsets[None, :]).ravel()
         ends = np.unique(np.concatenate([[0, count], chosen, close[(close > 0) & (close < count)]]))
