@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     )
     from trimtab.partition.search_settings import SearchSettings
     from trimtab.partition.solution import Solution
+    from trimtab.partition.solvers.cutting import Effort, best_cut
     from trimtab.partition.solvers.milp import Exact, solve_exactly
     from trimtab.partition.solving import solve
     from trimtab.partition.told_devices import ToldDevices, devices_of, devices_told
@@ -66,6 +67,7 @@ __all__ = [
     "Device",
     "DeviceUse",
     "Devices",
+    "Effort",
     "Exact",
     "Explained",
     "Forecast",
@@ -90,6 +92,7 @@ __all__ = [
     "Tie",
     "ToldDevices",
     "Training",
+    "best_cut",
     "capture_model",
     "decision",
     "device_map",
@@ -126,6 +129,8 @@ __all__ = [
 
 # Everything here needs NumPy, and some of it PyTorch; who only asks for help should not wait for either.
 _LAZY = {
+    "Effort": "solvers.cutting",
+    "best_cut": "solvers.cutting",
     "METHODS": "methods",
     "RIVALS": "rivals",
     "Assumptions": "cost.assumptions",

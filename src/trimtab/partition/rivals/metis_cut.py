@@ -1,6 +1,10 @@
 """A graph partitioner that knows of weights and of what is cut, but of no direction: METIS."""
 
+import ctypes
+import os
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -56,14 +60,15 @@ def _parts(graph: Graph, node_share: Floats, device_share: Floats) -> Ints:
     except ImportError as error:
         raise MissingDependencyError("a cut by METIS needs pymetis: pip install 'trimtab[rivals]'") from error
     starts, neighbours, bytes_between = _neighbours(graph)
-    found = pymetis.part_graph(
-        len(device_share),
-        pymetis.CSRAdjacency(adj_starts=starts.tolist(), adjacent=neighbours.tolist()),
-        vweights=(np.round(node_share * _UNITS).astype(np.int64)).tolist(),
-        eweights=bytes_between.tolist(),
-        tpwgts=(device_share / device_share.sum()).tolist(),
-        options=pymetis.Options(seed=0, ufactor=_UNEVEN),
-    )
+    with _silenced():
+        found = pymetis.part_graph(
+            len(device_share),
+            pymetis.CSRAdjacency(adj_starts=starts.tolist(), adjacent=neighbours.tolist()),
+            vweights=(np.round(node_share * _UNITS).astype(np.int64)).tolist(),
+            eweights=bytes_between.tolist(),
+            tpwgts=(device_share / device_share.sum()).tolist(),
+            options=pymetis.Options(seed=0, ufactor=_UNEVEN),
+        )
     return np.array(found.vertex_part, dtype=np.int64)
 
 
@@ -90,3 +95,18 @@ def _flowing_on(graph: Graph, part: Ints) -> Ints:
     for use in np.argsort(targets, kind="stable"):
         turn[targets[use]] = max(turn[targets[use]], turn[sources[use]])
     return order[turn]
+
+
+@contextmanager
+def _silenced() -> Iterator[None]:
+    """METIS, written in C, complains on standard output of parts that stay empty."""
+    sys.stdout.flush()
+    kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    try:
+        yield
+    finally:
+        ctypes.CDLL(None).fflush(None)
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(nowhere)

@@ -9,7 +9,7 @@ from trimtab.partition.graph import Graph, Ints
 from trimtab.partition.plan import Recipe
 from trimtab.partition.rivals.layers import layers
 
-SEEDS = 10
+SEEDS = 5
 
 
 def random_cuts(graph: Graph, devices: Devices, recipe: Recipe) -> Iterator[Ints]:

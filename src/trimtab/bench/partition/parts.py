@@ -1,0 +1,44 @@
+"""All that is measured, as parts: each by itself, and kept when it is done."""
+
+from collections.abc import Iterator
+from functools import partial
+
+from trimtab.bench.kept import Part
+from trimtab.bench.options import BenchOptions
+from trimtab.bench.partition import cases, large, prediction, small, speed
+
+SPEED_RUNS = 3
+
+
+def parts_of(options: BenchOptions) -> list[Part]:
+    """Everything, in order."""
+    return [
+        *_small(options),
+        *_large(options),
+        *_speed(options),
+        *_prediction(options),
+    ]
+
+
+def _small(options: BenchOptions) -> Iterator[Part]:
+    for number in range(small.QUICK_CASES if options.quick else small.CASES):
+        yield Part(("small", str(number)), partial(small.small_figures, number, options.seed))
+
+
+def _large(options: BenchOptions) -> Iterator[Part]:
+    for case in cases.cases(options.quick):
+        for method in large.METHODS:
+            yield Part(("large", case.name, method), partial(large.large_figures, case, method))
+
+
+def _speed(options: BenchOptions) -> Iterator[Part]:
+    nodes = speed.QUICK_NODES if options.quick else speed.NODES
+    for seed in range(options.seed, options.seed + (1 if options.quick else SPEED_RUNS)):
+        yield Part(("ten_thousand", str(seed)), partial(speed.solving_seconds, nodes, seed))
+    for model in ("gpt2_small",) if options.quick else ("gpt3_175b",):
+        yield Part(("commands", model), partial(speed.command_figures, model))
+
+
+def _prediction(options: BenchOptions) -> Iterator[Part]:
+    for name, run in prediction.runs(options.quick).items():
+        yield Part(("prediction", name), run)

@@ -1,0 +1,73 @@
+"""The sections of the bench, put together.
+
+Small random graphs beside an exact solver, whole models beside every rival by the same forecast, how long a
+large graph and a large model take, and predicted beside measured steps. Finished parts are kept.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from trimtab.bench.kept import Kept, Key, done
+from trimtab.bench.options import BenchOptions
+from trimtab.bench.partition import cases, large, prediction, small
+from trimtab.bench.partition.goals import goals
+from trimtab.bench.partition.parts import parts_of
+from trimtab.bench.partition.tables import tables
+from trimtab.bench.result import BenchResult
+
+
+def all_sections(options: BenchOptions) -> BenchResult:
+    """What `trimtab bench partition` answers with."""
+    parts = parts_of(options)
+    kept = Kept.of("partition", _made_from(options))
+    with options.progress(len(parts), "splitting") as tell:
+        figures = _figures(done(parts, kept, tell), options)
+    rivals = {
+        case: {name: each["throughput"] for name, each in by.items() if name not in large.OURS}
+        for case, by in figures["large"].items()
+    }
+    return BenchResult("partition", figures, {"throughput": rivals}, {}, options.seed, tables(figures))
+
+
+def _figures(found: Mapping[Key, Any], options: BenchOptions) -> dict[str, Any]:
+    """By section."""
+    by_case: dict[str, dict[str, Any]] = {}
+    for key, value in found.items():
+        if key[0] == "large":
+            by_case.setdefault(key[1], {})[key[2]] = value
+    kinds = {case.name: case.on.kind for case in cases.cases(options.quick)}
+    over = {ours: large.over_accelerate(by_case, kinds, ours) for ours in large.OURS}
+    took = [value["seconds"] for key, value in found.items() if key[0] == "ten_thousand"]
+    commands = {key[1]: value for key, value in found.items() if key[0] == "commands"}
+    runs = {key[1]: value for key, value in found.items() if key[0] == "prediction"}
+    figures: dict[str, Any] = {
+        "small": small.summary([value for key, value in found.items() if key[0] == "small"]),
+        "large": by_case,
+        "kinds": kinds,
+        "fits": large.fits(by_case, large.METHODS),
+        "over_accelerate": over,
+        "geomean_over_accelerate": over[large.HYBRID]["geomean"],
+        "checks": {
+            "beaten_by": [each for ours in large.OURS for each in large.beaten(by_case, ours)],
+            "idler_than": large.idler(by_case, large.HYBRID),
+        },
+        "seconds_10k_nodes": median(took),
+        "ten_thousand": {"least": min(took), "most": max(took), "runs": len(took)},
+        "commands": commands,
+        "gpt3": next(iter(commands.values())),
+        "prediction": prediction.summary(runs),
+    }
+    figures["prediction_error"] = figures["prediction"]["median"]
+    figures["goals"] = goals(figures)
+    return figures
+
+
+def _made_from(options: BenchOptions) -> Iterator[bytes]:
+    """What was asked for, and the code that is measured and measures."""
+    yield repr((options.quick, options.seed)).encode()
+    here = Path(__file__).resolve().parent
+    for folder in (here, here.parent.parent / "partition", here.parent.parent / "predict"):
+        for path in sorted(folder.rglob("*.py")):
+            yield path.read_bytes()
