@@ -31,6 +31,18 @@ def reads_values():
     rates = [rate.item() for rate in torch.linspace(0, 0.5, 3)]
     return nn.Sequential(nn.Linear(8, 8), *map(nn.Dropout, rates)), torch.randn(2, 8)
 
+def huge_that_reads_values():
+    rates = torch.linspace(0, 0.5, 3).tolist()
+    return nn.Sequential(nn.Linear(1_000_000, 1_000_000), nn.Dropout(rates[1])), torch.randn(1, 1_000_000)
+
+def huge_that_reads_weights():
+    layer = nn.Linear(100_000, 100_000)
+    layer.weight.sum().item()
+    return layer, torch.randn(1, 100_000)
+
+def draws_a_number():
+    return nn.Linear(8, 2 + int(torch.rand(1).item() < 2)), torch.randn(2, 8)
+
 def names_no_device():
     class Positions(nn.Module):
         def __init__(self):
@@ -65,6 +77,8 @@ def file(tmp_path: Path) -> Path:
         ("build(1, width=4)", 4 * 4 + 4),
         ("huge", 1e12 + 1e6),
         ("reads_values", 8 * 8 + 8),
+        ("huge_that_reads_values", 1e12 + 1e6),
+        ("draws_a_number", 8 * 3 + 3),
         ("names_no_device", 8 * 4),
     ],
 )
@@ -103,6 +117,7 @@ def test_a_builder_may_stand_in_a_package(tmp_path: Path, monkeypatch: pytest.Mo
         ("{file}:build(layers=x)", r"are no plain values; write them like"),
         ("{file}:build(**{{}})", r"are no plain values"),
         ("{file}:build(depth=3)", r"raises TypeError: .*depth"),
+        ("{file}:huge_that_reads_weights", r"raises RuntimeError: .*allocate memory"),
         ("{file}:raises", r"raises ValueError: no such configuration$"),
         ("{file}:leaves", r"raises SystemExit: 3"),
         ("{file}:nothing", r"returns NoneType, no model; return \(model, inputs\)"),

@@ -18,7 +18,7 @@ from torch._subclasses import FakeTensorMode
 
 from trimtab.core import BadInputError, NotFoundError, did_you_mean, one_line
 from trimtab.partition.capture.record import tensors_in
-from trimtab.partition.capture.weightless import changed, meta_copy, moved
+from trimtab.partition.capture.weightless import WeightsOnMeta, changed, limited_memory, meta_copy, moved
 
 _TARGET = re.compile(r"(?P<place>.+?):(?P<function>\w+)(?P<call>\(.*\))?", re.DOTALL)
 
@@ -124,10 +124,10 @@ def _first_on_path(folder: str) -> Iterator[None]:
 
 
 def _called(target: str, function: Callable[[], Any], real: bool) -> Any:
-    """What the builder returns: without memory, or, where it insists on values (`.item()`), with them."""
+    """What the builder returns: without memory, or, where it insists on values, with as little as can be."""
     ways: list[AbstractContextManager[Any]] = [nullcontext()]
     if not real:
-        ways = [torch.device("meta"), FakeTensorMode(), nullcontext()]
+        ways = [torch.device("meta"), WeightsOnMeta(), FakeTensorMode(), limited_memory()]
     problem: BaseException | None = None
     for way in ways:
         try:

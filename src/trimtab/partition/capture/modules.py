@@ -13,11 +13,9 @@ from trimtab.partition.capture.draft import Draft, Part
 from trimtab.partition.capture.record import Recorder, held_by, key_of, storage_bytes, tensors_in
 from trimtab.partition.capture.stand_ins import StandIns
 from trimtab.partition.capture.traced import Traced
-from trimtab.partition.capture.weightless import meta_copy, moved
+from trimtab.partition.capture.weightless import LARGEST_REAL_MODEL, meta_copy, moved
 from trimtab.partition.capture.work import Held, Work
 
-LARGEST_REAL_MODEL = 4 * 2**30
-"""Bytes of weights that are filled with random numbers to see where its data takes a model."""
 _NOWHERE = -1
 
 

@@ -1,12 +1,53 @@
 """Models and inputs without the memory of their numbers."""
 
 import copy
-from collections.abc import Callable, Mapping
+import resource
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import nn
 from torch._subclasses import FakeTensorMode
+from torch.overrides import TorchFunctionMode
+
+LARGEST_REAL_MODEL = 8 * 2**30
+"""Bytes that may be filled with real numbers where a model cannot be built or run without any."""
+_FACTORIES = {
+    torch.empty,
+    torch.empty_strided,
+    torch.full,
+    torch.ones,
+    torch.rand,
+    torch.randint,
+    torch.randn,
+    torch.zeros,
+}
+
+
+class WeightsOnMeta(TorchFunctionMode):
+    """What weights are made by takes no memory; ranges and lists of numbers, which builders read, do."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in _FACTORIES and kwargs.get("device") is None:
+            kwargs = {**kwargs, "device": "meta"}
+        return func(*args, **kwargs)
+
+
+@contextmanager
+def limited_memory(size: int = LARGEST_REAL_MODEL) -> Iterator[None]:
+    """Let this process take only `size` bytes more: what needs more fails, and the machine goes on."""
+    import psutil
+
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    wanted = psutil.Process().memory_info().vms + size
+    allowed = [limit for limit in before if limit != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_AS, (min([wanted, *allowed]), before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 def meta_copy(model: nn.Module) -> nn.Module:
