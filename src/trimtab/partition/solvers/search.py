@@ -210,6 +210,8 @@ def _bounded(problem: Problem, devices: Devices, settings: SearchSettings) -> _C
         return None
     work = problem.forward + problem.backward
     alone = work.sum(axis=1)
+    if not np.isfinite(alone).any():
+        return None
     speed = 1.0 / np.maximum(alone, 1e-30)
     more = problem.layout.microbatches - 1
     bound = float(work.min(axis=0).sum()) + more / float(speed.sum())
