@@ -2,6 +2,8 @@
 
 import json
 import os
+import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -10,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from trimtab.core import BadInputError, Profile
-from trimtab.partition.workflow import Pipeline, RunSettings, StageProgress, profile_stages
+from trimtab.kernel import LimitedGroup
+from trimtab.partition.workflow import Pipeline, RunSettings, StageProgress, profile_stages, size
 
 Read = Callable[..., Pipeline]
 BUSY = "import time; kept = bytearray(90 << 20); any(time.process_time() > 0.4 for _ in iter(int, 1))"
@@ -46,6 +49,21 @@ def test_a_stage_is_measured_by_itself(pipeline: Read, tmp_path: Path) -> None:
     assert {(each.stage, each.number, each.stages) for each in told} == {("idle", 1, 2), ("busy", 2, 2)}
 
 
+def test_a_stage_ends_well_within_what_it_asks_for_and_not_within_less(
+    pipeline: Read, tmp_path: Path, new_group: Callable[..., LimitedGroup]
+) -> None:
+    command = [sys.executable, "-S", "-c", BUSY]
+    read = pipeline(f"stages: [{{name: busy, command: {json.dumps(command)}}}]")
+    (sized,) = size(read, profile_stages(read, tmp_path / "work")[0])
+    ends = []
+    for memory in (sized.request.memory, sized.use.memory_peak / 2):
+        group = new_group()
+        group.limit_memory(memory)
+        child = subprocess.Popen(command, preexec_fn=lambda group=group: group.add(os.getpid()))
+        ends.append(child.wait(timeout=60))
+    assert ends == [0, -signal.SIGKILL]
+
+
 def test_profiles_are_kept_until_something_changes(
     pipeline: Read, tmp_path: Path, ran: Callable[[], tuple[int, int]]
 ) -> None:
@@ -77,6 +95,7 @@ def test_a_failing_stage_says_which_with_what(pipeline: Read, tmp_path: Path) ->
     [
         ("[{name: a, command: sleep 30}]", 'stage "a" took longer than 200 ms'),
         ("[{name: a, command: [no-such-program]}]", 'there is no program "no-such-program"'),
+        ("[{name: a, command: 'true', outputs: [/proc/x/y]}]", 'stage "a" cannot write /proc/x/y: no such'),
         ("[{name: a, command: cat x, inputs: [x]}]", "which no stage makes and which is not there"),
         (
             "[{name: a, command: 'true', outputs: [x]}, {name: b, command: cat x, inputs: [x]}]",

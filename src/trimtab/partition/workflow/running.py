@@ -131,8 +131,7 @@ class _Runner:
         count = len(self._pipeline.stages)
         self._tell(StageProgress(stage.name, number, count))
         self._check_inputs(stage)
-        for path in stage.outputs:
-            path.parent.mkdir(parents=True, exist_ok=True)
+        _make_folders(stage)
         command = _words(stage)
         logs = self._log(stage)
         settings = Settings(
@@ -209,6 +208,15 @@ def _words(stage: Stage) -> tuple[str, ...]:
         "".join(part if isinstance(part, str) else _content(part.path) for part in word)
         for word in stage.command
     )
+
+
+def _make_folders(stage: Stage) -> None:
+    for path in stage.outputs:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            why = (error.strerror or str(error)).lower()
+            raise BadInputError(f'stage "{stage.name}" cannot write {path}: {why}') from None
 
 
 def _content(path: Path) -> str:
