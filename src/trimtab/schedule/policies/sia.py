@@ -53,15 +53,19 @@ class SiaPolicy:
 
 
 def relative_goodput(jobs: Jobs, cluster: Cluster) -> Floats:
-    """Each row over its smallest; a job that never ran is equally good with one worker anywhere."""
-    speed = np.where(cluster.shape_workers <= jobs.most[:, None], jobs.speed, 0.0)
+    """Each row over its smallest; a job that never ran is equally good with its fewest workers anywhere."""
+    workers = cluster.shape_workers
+    allowed = (workers >= jobs.least[:, None]) & (workers <= jobs.most[:, None])
+    speed = np.where(allowed, jobs.speed, 0.0)
     fresh = jobs.done == 0
-    speed[fresh] = np.where((speed[fresh] > 0) & (cluster.shape_workers == 1), 1.0, 0.0)
+    fewest = np.where(speed > 0, workers, np.inf).min(axis=1, initial=np.inf)[:, None]
+    speed[fresh] = np.where((speed[fresh] > 0) & (workers == fewest[fresh]), 1.0, 0.0)
     smallest = np.where(speed > 0, speed, np.inf).min(axis=1)
     return speed / np.where(np.isfinite(smallest), smallest, 1.0)[:, None]
 
 
 def _restart_factor(jobs: Jobs, now: float) -> Floats:
     age = now - jobs.submitted
-    factor = np.maximum(age - jobs.restarts * jobs.restart_seconds, 0.0) / (age + jobs.restart_seconds)
-    return np.where(age < jobs.restart_seconds, 1.0, factor)
+    whole = age + jobs.restart_seconds
+    factor = np.maximum(age - jobs.restarts * jobs.restart_seconds, 0.0) / np.where(whole > 0, whole, 1.0)
+    return np.where((age < jobs.restart_seconds) | (whole <= 0), 1.0, factor)
