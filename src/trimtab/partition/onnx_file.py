@@ -160,7 +160,7 @@ class _Reading:
         self.draft.parts.append(part)
         for value in dict.fromkeys(reads):
             self._use(value, number)
-        written = [value for value in node.output if value and self._is_read_or_first(value, node)]
+        written = [node.output[0], *(value for value in node.output[1:] if value in self._shapes)]
         self._maker.update(dict.fromkeys(written, number))
         shapes = [self._shape(value) for value in node.input if value]
         flop = flop_of(node.op_type, shapes, self._shape(written[0]), _transposed(node))
@@ -168,9 +168,6 @@ class _Reading:
         kept = [*reads] if keeps_inputs(node.op_type) else []
         kept += written[:1] if keeps_result(node.op_type) else []
         self._saved |= {self._root.get(value, value) for value in kept}
-
-    def _is_read_or_first(self, value: str, node: Any) -> bool:
-        return value == node.output[0] or value in self._shapes
 
     def _use(self, value: str, user: int) -> None:
         if self._maker[value] == user:
