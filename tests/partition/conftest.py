@@ -1,6 +1,7 @@
 """Small graphs that look like models, and plans for them."""
 
 from collections.abc import Callable
+from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
@@ -10,6 +11,7 @@ from trimtab.partition import Devices, Graph, Plan, Stage, Tie, devices_of
 
 MakeGraph = Callable[..., Graph]
 MakePlan = Callable[..., Plan]
+Target = Callable[[str], str]
 Drawn = Callable[[str, str], list[ElementTree.Element]]
 
 
@@ -96,3 +98,34 @@ def drawn() -> Drawn:
 def four() -> Devices:
     """Two fast devices and two slow ones."""
     return devices_of("a100-40:2,t4:2", network="25Gbit")
+
+
+@pytest.fixture(scope="session")
+def target() -> Target:
+    """The builder of one of the models in small_models.py, by name."""
+    return lambda name: f"{Path(__file__).with_name('small_models.py')}:{name}"
+
+
+@pytest.fixture(scope="session")
+def even_plan() -> MakePlan:
+    """As many nodes in each stage; devices are numbered stage by stage, or taken from `order`."""
+
+    def make(
+        graph: Graph,
+        stages: int,
+        shares: tuple[int, ...] = (2,),
+        microbatches: int = 2,
+        tensor: int = 1,
+        order: tuple[int, ...] = (),
+        **more: object,
+    ) -> Plan:
+        width = len(shares) * tensor
+        devices = order or tuple(range(stages * width))
+        cut = []
+        for number, part in enumerate(np.array_split(np.arange(len(graph)), stages)):
+            own = devices[number * width : (number + 1) * width]
+            ranks = tuple(own[i : i + tensor] for i in range(0, width, tensor))
+            cut.append(Stage(tuple(map(int, part)), ranks))
+        return Plan(tuple(cut), shares, microbatches, **more)  # type: ignore[arg-type]
+
+    return make

@@ -1,15 +1,12 @@
 """How fast two processes of this machine hand tensors to each other: the network of local devices."""
 
 import shutil
-import signal
-import sys
 import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import quantiles
 
-from trimtab.core import TrimtabError
 from trimtab.partition.run.processes import python, run_processes
 
 SIZES = tuple(4096 * 4**power for power in range(7))
@@ -35,7 +32,7 @@ def measure_link(timeout: float = 120.0) -> Link:
     try:
         run_processes(
             2,
-            lambda rank: [python(), "-m", "trimtab.partition.run.links", str(folder), str(rank)],
+            lambda rank: [python(), "-m", "trimtab.partition.run.worker", "link", str(folder), str(rank)],
             folder,
             timeout,
             1,
@@ -59,7 +56,7 @@ def fitted(seconds: dict[int, float]) -> Link:
     return Link(float(1.0 / slope), float(min(max(latency, 0.0), min(seconds.values()))), seconds)
 
 
-def main(folder: Path, rank: int) -> None:
+def run_end(folder: Path, rank: int) -> None:
     """One end of the link: rank 0 sends first and writes down the times."""
     import torch
     import torch.distributed as dist
@@ -84,13 +81,3 @@ def main(folder: Path, rank: int) -> None:
         dist.barrier()
     finally:
         dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    from trimtab.kernel import die_with_parent
-
-    die_with_parent(signal.SIGKILL)
-    try:
-        main(Path(sys.argv[1]), int(sys.argv[2]))
-    except TrimtabError as error:
-        sys.exit(str(error))

@@ -1,6 +1,7 @@
 """Processes of a run: started together, watched, and all of them gone afterwards."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 from trimtab.core import TrimtabError
 
 _LOOK_EVERY = 0.02
+_MOMENT = 2.0
 
 
 class RunFailedError(TrimtabError):
@@ -78,13 +80,21 @@ def _wait(
         states = [child.poll() for child in children]
         failed = [rank for rank, state in enumerate(states) if state not in (None, 0)]
         if failed:
-            raise RunFailedError(_why(children, failed, folder, name))
+            raise RunFailedError(_why(children, _all_failed(children), folder, name))
         if all(state == 0 for state in states):
             return
         if time.monotonic() > deadline:
             running = ", ".join(name(rank) for rank, state in enumerate(states) if state is None)
             raise RunFailedError(f"the run did not end within {timeout:g} s; still running: {running}")
         time.sleep(_LOOK_EVERY)
+
+
+def _all_failed(children: list[subprocess.Popen[bytes]]) -> list[int]:
+    """Who failed, once the others have had a moment to fail too: the first to end need not be the cause."""
+    moment = time.monotonic() + _MOMENT
+    while time.monotonic() < moment and any(child.poll() is None for child in children):
+        time.sleep(_LOOK_EVERY)
+    return [rank for rank, child in enumerate(children) if child.poll() not in (None, 0)]
 
 
 def _why(
@@ -94,7 +104,9 @@ def _why(
     lines = {rank: _last_error(errors_file(folder, rank)) for rank in failed}
     rank = min(failed, key=lambda r: (_is_echo(lines[r]), r))
     status = children[rank].returncode
-    how = f"was killed by signal {-status}" if status < 0 else "failed"
+    how = "failed" if status > 0 else f"was killed by signal {-status}"
+    if status == -signal.SIGKILL:
+        how += " (its memory may have run out)"
     said = f": {lines[rank]}" if lines[rank] and status > 0 else ""
     return f"{name(rank)} {how}{said}"
 

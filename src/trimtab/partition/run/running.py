@@ -11,7 +11,7 @@ from statistics import median
 
 import torch
 
-from trimtab.core import BadInputError
+from trimtab.core import BadInputError, TrimtabError
 from trimtab.partition.graph import Graph
 from trimtab.partition.plan import Plan, Recipe
 from trimtab.partition.run.job import Job, Result, result_file, stage_file
@@ -22,6 +22,7 @@ from trimtab.partition.run.reference import Reference, train_whole
 from trimtab.partition.run.report import RankReport, RunReport, largest_difference
 from trimtab.partition.run.samples import Samples
 from trimtab.partition.run.user_file import UserFunctions, user_functions
+from trimtab.partition.run.worker import cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ def run_plan(
         whole = _whole(job, prepared, functions)
         run_processes(
             len(ranks),
-            lambda rank: [python(), "-m", "trimtab.partition.run.worker", str(folder), str(rank)],
+            lambda rank: [python(), "-m", "trimtab.partition.run.worker", "rank", str(folder), str(rank)],
             folder,
             chosen.timeout,
             threads,
@@ -108,6 +109,10 @@ def _whole(job: Job, prepared: Prepared, functions: UserFunctions) -> Reference:
         return train_whole(
             prepared.model, prepared.call, samples, functions.loss, job.plan, job.recipe, job.steps
         )
+    except TrimtabError:
+        raise
+    except Exception as error:  # the user's model, batch() and loss() may raise anything
+        raise BadInputError(f"a training step of {job.target} raises {cause(error)}") from error
     finally:
         torch.set_num_threads(before)
 
