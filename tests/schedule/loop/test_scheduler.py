@@ -2,7 +2,8 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -40,6 +41,19 @@ def until(holds: Callable[[], object], act: Callable[[], object] = lambda: None)
         assert time.monotonic() < deadline
         act()
         time.sleep(0.01)
+
+
+@contextmanager
+def running(loop: Scheduler) -> Iterator[None]:
+    """The loop goes round in a thread."""
+    end = threading.Event()
+    thread = threading.Thread(target=loop.run, args=(end,))
+    thread.start()
+    try:
+        yield
+    finally:
+        end.set()
+        thread.join()
 
 
 def test_jobs_start_where_there_is_room_and_others_follow(
@@ -114,10 +128,7 @@ def test_an_engine_that_disappears_leaves_everything_as_it_is(
 ) -> None:
     engine = memory_engine()
     submit("a")
-    end = threading.Event()
-    thread = threading.Thread(target=scheduler(engine).run, args=(end,))
-    thread.start()
-    try:
+    with running(scheduler(engine)):
         until(lambda: states(store) == {"a": "running"})
         engine.away = True
         submit("b")
@@ -129,9 +140,6 @@ def test_an_engine_that_disappears_leaves_everything_as_it_is(
         engine.away = False
         until(lambda: states(store) == {"a": "ended", "b": "running"})
         assert "decisions go on" in caplog.text
-    finally:
-        end.set()
-        thread.join()
 
 
 def test_an_engine_with_a_mistake_in_it_does_not_end_the_loop(
@@ -144,16 +152,10 @@ def test_an_engine_with_a_mistake_in_it_does_not_end_the_loop(
     engine = memory_engine()
     nodes, engine.nodes = engine.nodes, lambda: {}["data"]
     submit("a")
-    end = threading.Event()
-    thread = threading.Thread(target=scheduler(engine).run, args=(end,))
-    thread.start()
-    try:
+    with running(scheduler(engine)):
         until(lambda: "nothing is decided for now: KeyError: 'data' (line " in caplog.text)
         engine.nodes = nodes
         until(lambda: states(store) == {"a": "running"})
-    finally:
-        end.set()
-        thread.join()
 
 
 def test_a_run_whose_stop_fails_goes_on_and_is_stopped_again(
@@ -177,8 +179,8 @@ def test_a_run_whose_stop_fails_goes_on_and_is_stopped_again(
     submit("a")
     loop.step()
     loop.step()
-    running = store.jobs.get("a")
-    store.jobs.change(running, JobState.STOPPING, replace(running.run, then=JobState.WAITING))
+    there = store.jobs.get("a")
+    store.jobs.change(there, JobState.STOPPING, replace(there.run, then=JobState.WAITING))
     until(lambda: "job a cannot be stopped yet: KeyError: 'status' (line " in caplog.text, loop.step)
     assert engine.keys() == ["a-1"]
     until(lambda: engine.keys() == ["a-1", "a-2"], loop.step)
@@ -206,8 +208,8 @@ def test_a_cancelled_job_stops_and_is_not_asked_to_save(
     submit("a", "checkpoint: USR1")
     loop.step()
     loop.step()
-    running = store.jobs.get("a")
-    store.jobs.change(running, JobState.STOPPING, replace(running.run, then=JobState.CANCELLED))
+    there = store.jobs.get("a")
+    store.jobs.change(there, JobState.STOPPING, replace(there.run, then=JobState.CANCELLED))
     until(lambda: states(store) == {"a": "cancelled"}, loop.step)
     assert engine.signals == []
     assert engine.running() == {}
@@ -307,13 +309,11 @@ def test_a_policy_that_fails_changes_nothing_and_is_asked_again(
     how: str,
     sentence: str,
 ) -> None:
-    engine, end = memory_engine(), threading.Event()
+    engine = memory_engine()
     loop = Scheduler(store, engine, Failing(), "chosen:few=1", LoopSettings(round=0.1, look=0.02))
     submit("a")
     submit("b")
-    thread = threading.Thread(target=loop.run, args=(end,))
-    thread.start()
-    try:
+    with running(loop):
         until(lambda: states(store) == {"a": "running", "b": "waiting"})
         monkeypatch.setattr(Failing, "how", how)
         until(lambda: f"nothing is decided for now: {sentence}" in caplog.text)
@@ -328,9 +328,6 @@ def test_a_policy_that_fails_changes_nothing_and_is_asked_again(
         monkeypatch.setattr(Failing, "how", "")
         until(lambda: states(store) == {"a": "ended", "b": "running"})
         assert "decisions go on" in caplog.text
-    finally:
-        end.set()
-        thread.join()
     assert engine.keys() == ["a-1", "b-1"]
 
 
