@@ -34,8 +34,7 @@ from trimtab.partition.plan import STATE_NUMBERS, Recipe
 from trimtab.predict import USABLE_DEVICE_MEMORY, USABLE_HOST_MEMORY
 
 _BASE_MEMORY = 70e6  # workspaces of the libraries, as fitted on an H200
-_HALF_SAVED = {"conv": 0.47}  # what autocast keeps relative to fp32, as fitted there: casts, but not all
-_OTHER_HALF_SAVED = 0.72
+_HALF_SAVED = (0.47, 0.72)  # what autocast keeps of convolutions and others relative to fp32, as fitted there
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -218,7 +217,7 @@ def problem_of(
     largest_share = max(layout.shares)
     forward, backward, once, row_once = row_times(graph, devices, recipe, layout, rows, assume, times)
     part = 1.0 - graph.split + graph.split / layout.tensor
-    saved = np.array([_HALF_SAVED.get(kind, _OTHER_HALF_SAVED) if half else 1.0 for kind in graph.kinds])
+    saved = np.where(np.array(graph.kinds) == "conv", *_HALF_SAVED) if half else np.ones(len(graph))
     scale = 4.0 / graph.element
     hand_latency, hand_rate = links(devices, rows, assume)
     return Problem(

@@ -23,39 +23,48 @@ def row_times(
     times: NodeTimes,
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """Forward, backward and once, per row and node, and once per row; a row waits for its slowest replica."""
-    shape = (len(rows), len(graph))
-    forward, backward, once, row_once = np.zeros(shape), np.zeros(shape), np.zeros(shape), np.zeros(len(rows))
-    known: dict[tuple[object, ...], int] = {}
-    for r, row in enumerate(rows):
-        ring = _ring_rate(devices, row, assume)
-        alike = (
-            ring,
-            *((devices[rank[0]].kind, _inside_rate(devices, rank, assume)) for rank in row),
-            *(devices[rank[0]].peak.get(recipe.precision) for rank in row),
-        )
-        if alike in known:
-            same = known[alike]
-            forward[r], backward[r], once[r] = forward[same], backward[same], once[same]
-            row_once[r] = row_once[same]
-            continue
-        known[alike] = r
-        for rank, share in zip(row, layout.shares, strict=True):
-            device = devices[rank[0]]
-            took = times.on(device, share, layout.tensor)
-            ahead, back = _with_reductions(
-                graph, took.forward, took.backward, devices, rank, share, recipe, assume
-            )
-            if layout.recompute and recipe.training:
-                back = back + ahead
-            gather, reduce = _sharding_seconds(graph, layout, ring, recipe)
-            ahead, back = ahead + _shown(gather, ahead, assume), back + _shown(gather, back, assume)
-            weights = WEIGHT_BYTES * graph.parameters / layout.tensor
-            update = took.update * weights / (1 if layout.sharding == "none" else layout.replicas)
-            forward[r] = np.maximum(forward[r], ahead)
-            backward[r] = np.maximum(backward[r], back)
-            once[r] = np.maximum(once[r], update + _shown(reduce, back, assume))
-            row_once[r] = max(row_once[r], took.once)
-    return forward, backward, once, row_once
+    columns: dict[tuple[object, ...], tuple[Floats, Floats, Floats, float]] = {}
+    found = []
+    for row in rows:
+        ring = ring_rate(devices, row, assume)
+        kinds = {
+            (devices[rank[0]].kind, share, inside_rate(devices, rank, assume)): (rank, share)
+            for rank, share in zip(row, layout.shares, strict=True)
+        }
+        key = (ring, *kinds)
+        if key not in columns:
+            each = [
+                _rank_times(graph, devices, recipe, layout, rank, share, ring, assume, times)
+                for rank, share in kinds.values()
+            ]
+            ahead, back, once = (np.max([one[i] for one in each], axis=0) for i in range(3))
+            columns[key] = ahead, back, once, max(one[3] for one in each)
+        found.append(columns[key])
+    forward, backward, all_once = (np.stack([each[i] for each in found]) for i in range(3))
+    return forward, backward, all_once, np.array([each[3] for each in found])
+
+
+def _rank_times(
+    graph: Graph,
+    devices: Devices,
+    recipe: Recipe,
+    layout: Layout,
+    rank: tuple[int, ...],
+    share: int,
+    ring: float,
+    assume: Assumptions,
+    times: NodeTimes,
+) -> tuple[Floats, Floats, Floats, float]:
+    """The same for one replica of a row."""
+    took = times.on(devices[rank[0]], share, layout.tensor)
+    ahead, back = _with_reductions(graph, took.forward, took.backward, devices, rank, share, recipe, assume)
+    if layout.recompute and recipe.training:
+        back = back + ahead
+    gather, reduce = _sharding_seconds(graph, layout, ring, recipe)
+    ahead, back = ahead + _shown(gather, ahead, assume), back + _shown(gather, back, assume)
+    weights = WEIGHT_BYTES * graph.parameters / layout.tensor
+    update = took.update * weights / (1 if layout.sharding == "none" else layout.replicas)
+    return ahead, back, update + _shown(reduce, back, assume), took.once
 
 
 def _with_reductions(
@@ -72,7 +81,7 @@ def _with_reductions(
     count = len(rank)
     if count == 1:
         return forward, backward
-    rate = _inside_rate(devices, rank, assume)
+    rate = inside_rate(devices, rank, assume)
     latency = 2 * (count - 1) * max(devices.latency[i, j] for i in rank for j in rank if i != j)
     scale = (4.0 / graph.element) * (0.5 if recipe.precision in ("bf16", "fp16") else 1.0) * samples
 
@@ -103,7 +112,7 @@ def _shown(collective: Floats, behind: Floats, assume: Assumptions) -> Floats:
     return np.maximum(collective - assume.overlap * behind, assume.exposed * collective)
 
 
-def _ring_rate(devices: Devices, row: Row, assume: Assumptions) -> float:
+def ring_rate(devices: Devices, row: Row, assume: Assumptions) -> float:
     """B/s of the slowest link in the ring of a row's replicas; infinite for one replica."""
     heads = [rank[0] for rank in row]
     if len(heads) == 1:
@@ -112,7 +121,7 @@ def _ring_rate(devices: Devices, row: Row, assume: Assumptions) -> float:
     return assume.link_efficiency * min(float(devices.bandwidth[i, j]) for i, j in pairs)
 
 
-def _inside_rate(devices: Devices, rank: tuple[int, ...], assume: Assumptions) -> float:
+def inside_rate(devices: Devices, rank: tuple[int, ...], assume: Assumptions) -> float:
     """B/s of the slowest link between devices that share products."""
     if len(rank) == 1:
         return float("inf")

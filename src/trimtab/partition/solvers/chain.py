@@ -16,7 +16,7 @@ from trimtab.partition.problem import Problem
 from trimtab.partition.solvers.places import Places
 
 _EXACT = 1e-9
-_BISECTIONS = 14
+_TIGHT = 1e-3  # how close to the least bound its search goes
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +71,11 @@ class ChainSolver:
     def best(self, slack: float = 0.0) -> Cut | None:
         """The cut with the shortest step, or one within the share `slack` of it; None where nothing fits."""
         loosest = self._pass(np.inf)
-        answer = self._read(loosest)
-        if answer is None:
+        best = self._read(loosest)
+        if best is None:
             return None
-        best, least = answer, self._latency(loosest)
-        tightest = self._tightest(least, best)
-        if tightest is not None and tightest.seconds < best.seconds:
-            best = tightest
+        least = self._latency(loosest)
+        best = self._tightest(best, least, slack)
         bound = best.seconds - least
         while bound > 0.0:
             solved = self._pass(bound)
@@ -89,19 +87,20 @@ class ChainSolver:
             bound = min(self._slowest(found) * (1.0 - max(slack, _EXACT)), best.seconds - least)
         return best
 
-    def _tightest(self, least: float, known: Cut) -> Cut | None:
+    def _tightest(self, known: Cut, least: float, slack: float) -> Cut:
         """A cut whose slowest stage is about as fast as can be: a good place to start from."""
-        low, high, best = 0.0, known.seconds - least, None
-        for _ in range(_BISECTIONS):
-            middle = 0.5 * (low + high)
+        work = (self.problem.forward + self.problem.backward).sum(axis=1)
+        low = self.more / float((1.0 / np.maximum(work, 1e-30)).sum())
+        high, best, widening = known.seconds - least, known, 1.03
+        while high > low * (1.0 + max(slack, _TIGHT)):
+            middle = min(low * widening, 0.5 * (low + high)) if low > 0.0 else 0.5 * high
             found = self._read(self._pass(middle))
             if found is None:
-                low = middle
+                low, widening = middle, widening * 1.5
             else:
                 high = min(middle, self._slowest(found))
-                best = found if best is None or found.seconds < best.seconds else best
-            if high - low <= 1e-3 * high:
-                break
+                best = min(best, found, key=lambda cut: cut.seconds)
+                widening = 1.0 + 0.5 * (widening - 1.0)
         return best
 
     def _slowest(self, cut: Cut) -> float:

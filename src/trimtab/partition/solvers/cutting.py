@@ -35,9 +35,9 @@ QUICK = Effort(places=64, sets=0, states=0, moves=0, seconds=0.0, slack=0.02)
 """For sifting many layouts."""
 
 
-def best_cut(problem: Problem, speed: Floats, effort: Effort, seed: int = 0) -> Cut | None:
-    """The best cut found; None where nothing fits. `speed` of each row, relative to the others."""
-    states = list(_row_states(problem, speed, effort))
+def best_cut(problem: Problem, effort: Effort, seed: int = 0) -> Cut | None:
+    """The best cut found; None where nothing fits."""
+    states = list(_row_states(problem, effort))
     until = monotonic() + effort.seconds
     best = over_orders = _best_over_orders(problem, states, effort)
     if effort.sets and len(problem.graph) <= effort.places:
@@ -133,7 +133,7 @@ def _spread(problem: Problem, done: Floats, places: int) -> Ints:
     return np.array(sorted(found), dtype=np.int64)
 
 
-def _row_states(problem: Problem, speed: Floats, effort: Effort) -> Iterator[States]:
+def _row_states(problem: Problem, effort: Effort) -> Iterator[States]:
     """Rows in all orders where they are few kinds; else in a few orders that make sense."""
     classes = classes_of(problem)
     by_class = states_of_classes(problem, classes, effort.states)
@@ -142,7 +142,8 @@ def _row_states(problem: Problem, speed: Floats, effort: Effort) -> Iterator[Sta
         return
     seen: set[tuple[int, ...]] = set()
     groups = [list(each) for each in classes]
-    pace = [float(speed[each].mean()) for each in groups]
+    alone = (problem.forward + problem.backward).sum(axis=1)
+    pace = [float(-alone[each].mean()) for each in groups]
     room = [float(problem.capacity[each].mean()) for each in groups]
     came = [float(index) for index in range(len(groups))]
     for key in (came, pace, [-each for each in pace], room, [-each for each in room]):

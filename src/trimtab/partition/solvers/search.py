@@ -13,11 +13,12 @@ import numpy as np
 from trimtab.core import BadInputError
 from trimtab.partition.cost.evaluate import evaluate
 from trimtab.partition.cost.node_times import NodeTimes
-from trimtab.partition.devices import Devices
-from trimtab.partition.graph import Floats, Graph
-from trimtab.partition.layout import Layout
+from trimtab.partition.cost.rows import inside_rate, ring_rate
+from trimtab.partition.devices import Device, Devices
+from trimtab.partition.graph import Graph
+from trimtab.partition.layout import Layout, Row
 from trimtab.partition.plan import Forecast, Plan, Recipe, Stage
-from trimtab.partition.problem import Problem, problem_of
+from trimtab.partition.problem import Problem, bytes_per_weight, problem_of
 from trimtab.partition.search_settings import SearchSettings
 from trimtab.partition.solvers.chain import Cut
 from trimtab.partition.solvers.cutting import QUICK, best_cut
@@ -29,6 +30,8 @@ _ROOMY = 1e18  # bytes that any model fits in
 
 
 Found = tuple[Plan, Forecast]
+Tell = Callable[[str, int, int], None]
+_Sifted = tuple[float, Problem, Cut]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,11 +47,28 @@ class Search:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Candidate:
-    """A mix: its columns, and seconds that no cut of it can beat."""
+    """A mix, and what no cut of it can beat."""
 
-    problem: Problem
+    layout: Layout
+    rows: tuple[Row, ...]
     bound: float
-    speed: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Ask:
+    """What a plan is asked for."""
+
+    graph: Graph
+    devices: Devices
+    recipe: Recipe
+    settings: SearchSettings
+    times: NodeTimes
+
+    def problem(self, layout: Layout, rows: tuple[Row, ...]) -> Problem:
+        """The columns of a mix."""
+        return problem_of(
+            self.graph, self.devices, self.recipe, layout, rows, self.settings.assume, self.times
+        )
 
 
 def search(
@@ -56,23 +76,23 @@ def search(
     devices: Devices,
     recipe: Recipe,
     settings: SearchSettings | None = None,
-    tell: Callable[[str, int, int], None] | None = None,
+    tell: Tell | None = None,
 ) -> Search:
     """The best plan for the graph on (some of) the devices; where none fits, the one that comes nearest.
 
     `tell` hears what is being done, how much of it is done, and how much there is.
     """
     settings, began = settings or SearchSettings(), monotonic()
-    times = NodeTimes(graph, recipe, settings.assume)
-    candidates = sorted(_candidates(graph, devices, recipe, settings, times), key=lambda each: each.bound)
-    found = _sifted(candidates, settings, devices, tell) or _nearest(graph, devices, recipe, settings, times)
+    ask = _Ask(graph, devices, recipe, settings, NodeTimes(graph, recipe, settings.assume))
+    candidates = sorted(_candidates(ask), key=lambda each: each.bound)
+    found = _sifted(ask, candidates, tell) or _nearest(ask)
     finished: list[Found] = []
-    for number, (_, candidate, quick) in enumerate(found[: settings.finalists]):
+    for number, (_, problem, quick) in enumerate(found[: settings.finalists]):
         if tell:
             tell("cutting", number, min(settings.finalists, len(found)))
-        cut = best_cut(candidate.problem, candidate.speed, settings.effort, settings.seed) or quick
-        plan = _plan(candidate.problem, min(cut, quick, key=lambda each: each.seconds))
-        finished.append((plan, evaluate(graph, devices, recipe, plan, settings.assume, times)))
+        cut = best_cut(problem, settings.effort, settings.seed) or quick
+        plan = _plan(problem, min(cut, quick, key=lambda each: each.seconds))
+        finished.append((plan, evaluate(graph, devices, recipe, plan, settings.assume, ask.times)))
     finished = [each for each in finished if each[1].fits] or finished[:1]
     best = _best(finished, settings, devices)
     others = tuple(each for each in finished if each is not best)
@@ -101,25 +121,21 @@ def _value(forecast: Forecast, settings: SearchSettings) -> float:
     return forecast.seconds / forecast.batch
 
 
-def _sifted(
-    candidates: list[_Candidate],
-    settings: SearchSettings,
-    devices: Devices,
-    tell: Callable[[str, int, int], None] | None,
-) -> list[tuple[float, _Candidate, Cut]]:
+def _sifted(ask: _Ask, candidates: list[_Candidate], tell: Tell | None) -> list[_Sifted]:
     """Quick cuts of the candidates that may be the best, best first."""
-    found: list[tuple[float, _Candidate, Cut]] = []
+    found: list[_Sifted] = []
     best = np.inf
     for number, candidate in enumerate(candidates):
         if candidate.bound > best * _NEAR:
             break
         if tell and number % 8 == 0:
             tell("comparing mixes", number, len(candidates))
-        cut = best_cut(candidate.problem, candidate.speed, QUICK)
+        problem = ask.problem(candidate.layout, candidate.rows)
+        cut = best_cut(problem, QUICK)
         if cut is not None:
-            value = cut.seconds * _price(candidate.problem, cut, devices, settings)
+            value = cut.seconds * _price(problem, cut, ask.devices, ask.settings)
             best = min(best, value)
-            found.append((value, candidate, cut))
+            found.append((value, problem, cut))
     return sorted(found, key=lambda each: each[0])
 
 
@@ -139,28 +155,39 @@ def _plan(problem: Problem, cut: Cut) -> Plan:
     return problem.layout.plan(stages)
 
 
-def _candidates(
-    graph: Graph, devices: Devices, recipe: Recipe, settings: SearchSettings, times: NodeTimes
-) -> Iterator[_Candidate]:
+def _candidates(ask: _Ask) -> Iterator[_Candidate]:
     """All mixes that could fit at all, with their bounds."""
+    devices, settings = ask.devices, ask.settings
     for chosen in _subsets(devices, settings):
         few = devices.only(chosen)
-        speed = np.array([1.0 / float(_whole(times, few, each, recipe)) for each in range(len(few))])
+        speed = np.array([1.0 / _whole(ask.times, device) for device in few.devices])
         most, tensor = settings.most_replicas or len(few), settings.most_tensor
         if settings.pipeline_only:
             most = tensor = 1
         for grouping in groupings(few, speed, most, tensor):
             rows = tuple(tuple(tuple(chosen[d] for d in rank) for rank in row) for row in grouping.rows)
-            for layout in _layouts(grouping, recipe, settings):
-                problem = problem_of(graph, devices, recipe, layout, rows, settings.assume, times)
-                candidate = _bounded(problem, devices, settings)
-                if candidate is not None:
-                    yield candidate
+            alike = _alike(ask, rows)
+            for layout in _layouts(grouping, ask.recipe, settings):
+                bound = _bound(ask, layout, alike)
+                if np.isfinite(bound):
+                    yield _Candidate(layout, rows, bound)
 
 
-def _whole(times: NodeTimes, devices: Devices, device: int, recipe: Recipe) -> float:
+def _alike(ask: _Ask, rows: tuple[Row, ...]) -> dict[Row, int]:
+    """One of each sort of row, and how many there are of it."""
+    devices, assume = ask.devices, ask.settings.assume
+    sorts: dict[tuple[object, ...], Row] = {}
+    count: dict[Row, int] = {}
+    for row in rows:
+        kinds = [(devices[rank[0]].kind, inside_rate(devices, rank, assume)) for rank in row]
+        first = sorts.setdefault((ring_rate(devices, row, assume), *kinds), row)
+        count[first] = count.get(first, 0) + 1
+    return count
+
+
+def _whole(times: NodeTimes, device: Device) -> float:
     """Seconds of the whole model on one device, a sample at a time."""
-    took = times.on(devices[device], 1)
+    took = times.on(device, 1)
     return float(took.forward.sum() + took.backward.sum())
 
 
@@ -201,57 +228,47 @@ def _microbatch_counts(batch: int, told: int | None) -> list[int]:
     return [count for count in range(1, batch + 1) if batch % count == 0]
 
 
-def _bounded(problem: Problem, devices: Devices, settings: SearchSettings) -> _Candidate | None:
-    """The mix with its bound, or nothing where even all rows together lack the memory.
+def _bound(ask: _Ask, layout: Layout, alike: dict[Row, int]) -> float:
+    """What no cut of a mix can beat; infinite where even all rows together lack the memory.
 
     No cut beats all work evenly over all rows, after a first micro-batch with each node on its fastest row.
     """
-    if float(problem.resident.sum()) > float(problem.capacity.sum()):
-        return None
+    problem, count = ask.problem(layout, tuple(alike)), np.array(list(alike.values()))
+    if float(problem.resident.sum()) > float(problem.capacity @ count):
+        return np.inf
     work = problem.forward + problem.backward
-    alone = work.sum(axis=1)
-    if not np.isfinite(alone).any():
-        return None
-    speed = 1.0 / np.maximum(alone, 1e-30)
-    more = problem.layout.microbatches - 1
-    bound = float(work.min(axis=0).sum()) + more / float(speed.sum())
-    if not np.isfinite(bound):
-        return None
-    if settings.objective == "cost":
-        used = {device for row in problem.rows for rank in row for device in rank}
-        prices = sorted(devices[device].price or 0.0 for device in used)
-        ranks = problem.layout.replicas * problem.layout.tensor
-        bound *= sum(prices[:ranks])
-    return _Candidate(problem, bound, speed)
+    evenly = float(count @ (1.0 / np.maximum(work.sum(axis=1), 1e-30)))
+    if evenly <= 0.0:
+        return np.inf
+    bound = float(work.min(axis=0).sum()) + (layout.microbatches - 1) / evenly
+    if ask.settings.objective == "cost":
+        each = [sum(ask.devices[d].price or 0.0 for rank in row for d in rank) for row in alike]
+        bound *= min(each)
+    return bound
 
 
-def _nearest(
-    graph: Graph, devices: Devices, recipe: Recipe, settings: SearchSettings, times: NodeTimes
-) -> list[tuple[float, _Candidate, Cut]]:
+def _nearest(ask: _Ask) -> list[_Sifted]:
     """Where nothing fits, the mix that would with the least more memory on each device."""
-    every = tuple(replace(device, memory=_ROOMY) for device in devices.devices)
-    roomy = Devices(every, devices.bandwidth, devices.latency)
-    thrifty = sorted(
-        _candidates(graph, roomy, recipe, settings, times), key=lambda each: _least_memory(each.problem)
-    )
-    real = [
-        problem_of(graph, devices, recipe, each.problem.layout, each.problem.rows, settings.assume, times)
-        for each in thrifty[: 2 * settings.finalists]
+    every = tuple(replace(device, memory=_ROOMY) for device in ask.devices.devices)
+    roomy = replace(ask, devices=Devices(every, ask.devices.bandwidth, ask.devices.latency))
+    mixes = sorted(_candidates(roomy), key=lambda each: _least_memory(ask, each))[
+        : 2 * ask.settings.finalists
     ]
+    problems = [ask.problem(each.layout, each.rows) for each in mixes]
 
-    def with_factor(factor: float) -> tuple[float, _Candidate, Cut] | None:
-        for problem in real:
-            larger, even = replace(problem, capacity=problem.capacity * factor), np.ones(len(problem.rows))
-            cut = best_cut(larger, even, QUICK)
+    def with_factor(factor: float) -> _Sifted | None:
+        for problem in problems:
+            larger = replace(problem, capacity=problem.capacity * factor)
+            cut = best_cut(larger, QUICK)
             if cut is not None:
-                return cut.seconds, _Candidate(larger, 0.0, even), cut
+                return cut.seconds, larger, cut
         return None
 
     low, high = 1.0, 2.0
     while (found := with_factor(high)) is None:
         low, high = high, 2.0 * high
-        if high * float(devices.memory.max()) > _ROOMY:
-            raise BadInputError(f"{graph.name} needs several devices, and no links join enough of them")
+        if high * float(ask.devices.memory.max()) > _ROOMY:
+            raise BadInputError(f"{ask.graph.name} needs several devices, and no links join enough of them")
     while high / low > _NEAR:
         middle = (low * high) ** 0.5
         nearer = with_factor(middle)
@@ -259,8 +276,10 @@ def _nearest(
     return [found]
 
 
-def _least_memory(problem: Problem) -> float:
+def _least_memory(ask: _Ask, mix: _Candidate) -> float:
     """A rough measure of what a mix needs on each device."""
-    layout = problem.layout
-    held = float(problem.kept.sum()) * (1 if layout.recompute else layout.in_flight(len(problem.rows)))
-    return (float(problem.resident.sum()) + held) / len(problem.rows)
+    graph, layout = ask.graph, mix.layout
+    held = float(graph.saved.sum()) * max(layout.shares)
+    held *= 1 if layout.recompute else layout.in_flight(len(mix.rows))
+    weights = graph.total_parameters * sum(bytes_per_weight(ask.recipe, layout))
+    return (weights + held) / (layout.tensor * len(mix.rows))
