@@ -37,11 +37,11 @@ def row_times(
                 _rank_times(graph, devices, recipe, layout, rank, share, ring, assume, times)
                 for rank, share in kinds.values()
             ]
-            ahead, back, once = (np.max([one[i] for one in each], axis=0) for i in range(3))
-            columns[key] = ahead, back, once, max(one[3] for one in each)
+            ahead, back, once = (np.max([one[0][i] for one in each], axis=0) for i in range(3))
+            columns[key] = ahead, back, once, max(one[1] for one in each)
         found.append(columns[key])
-    forward, backward, all_once = (np.stack([each[i] for each in found]) for i in range(3))
-    return forward, backward, all_once, np.array([each[3] for each in found])
+    forward, backward = np.stack([each[0] for each in found]), np.stack([each[1] for each in found])
+    return forward, backward, np.stack([each[2] for each in found]), np.array([each[3] for each in found])
 
 
 def _rank_times(
@@ -54,7 +54,7 @@ def _rank_times(
     ring: float,
     assume: Assumptions,
     times: NodeTimes,
-) -> tuple[Floats, Floats, Floats, float]:
+) -> tuple[tuple[Floats, Floats, Floats], float]:
     """The same for one replica of a row."""
     took = times.on(devices[rank[0]], share, layout.tensor)
     ahead, back = _with_reductions(graph, took.forward, took.backward, devices, rank, share, recipe, assume)
@@ -64,7 +64,7 @@ def _rank_times(
     ahead, back = ahead + _shown(gather, ahead, assume), back + _shown(gather, back, assume)
     weights = WEIGHT_BYTES * graph.parameters / layout.tensor
     update = took.update * weights / (1 if layout.sharding == "none" else layout.replicas)
-    return ahead, back, update + _shown(reduce, back, assume), took.once
+    return (ahead, back, update + _shown(reduce, back, assume)), took.once
 
 
 def _with_reductions(

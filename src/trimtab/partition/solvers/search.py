@@ -251,10 +251,8 @@ def _nearest(ask: _Ask) -> list[_Sifted]:
     """Where nothing fits, the mix that would with the least more memory on each device."""
     every = tuple(replace(device, memory=_ROOMY) for device in ask.devices.devices)
     roomy = replace(ask, devices=Devices(every, ask.devices.bandwidth, ask.devices.latency))
-    mixes = sorted(_candidates(roomy), key=lambda each: _least_memory(ask, each))[
-        : 2 * ask.settings.finalists
-    ]
-    problems = [ask.problem(each.layout, each.rows) for each in mixes]
+    mixes = sorted(_candidates(roomy), key=lambda each: _least_memory(ask, each))
+    problems = [ask.problem(each.layout, each.rows) for each in mixes[: 2 * ask.settings.finalists]]
 
     def with_factor(factor: float) -> _Sifted | None:
         for problem in problems:
