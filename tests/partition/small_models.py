@@ -27,9 +27,10 @@ class Block(nn.Module):
         query, key, value = (
             part.view(samples, length, self.heads, width // self.heads).transpose(1, 2) for part in parts
         )
-        found = functional.scaled_dot_product_attention(query, key, value, dropout_p=0.1, is_causal=True)
+        chance = 0.1 if self.training else 0.0
+        found = functional.scaled_dot_product_attention(query, key, value, dropout_p=chance, is_causal=True)
         x = x + self.dropout(self.out(found.transpose(1, 2).reshape(samples, length, width)))
-        return x + functional.dropout(self.down(functional.gelu(self.up(self.second_norm(x)))), 0.1)
+        return x + functional.dropout(self.down(functional.gelu(self.up(self.second_norm(x)))), chance)
 
 
 class Decoder(nn.Module):

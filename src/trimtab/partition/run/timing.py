@@ -84,6 +84,8 @@ def _timed(
         marks.append(_now(device))
         found.append((marks[1] - marks[0], marks[2] - marks[1], marks[3] - marks[2]))
     forward, backward, update = (median(column) for column in zip(*found[2:], strict=True))
+    if not recipe.training:
+        backward = update = 0.0
     return StageTime(forward, backward, update, peak.grown())
 
 
