@@ -31,6 +31,10 @@ BENCHES = {
         "schedule",
         "Jobs on mixed accelerators: Trimtab's policy and nine others on the same traces.",
     ),
+    "partition": (
+        "partition",
+        "Models over unequal devices: ours, the optimum and six others, and steps that really run.",
+    ),
 }
 
 

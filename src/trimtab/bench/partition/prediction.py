@@ -80,7 +80,7 @@ def run_figures(told: LocalRun) -> dict[str, float]:
     plan = _plan(told, graph)
     recipe = Recipe(plan.batch)
     report = run_plan(target, graph, plan, recipe, RunSettings(steps=_STEPS))
-    predicted = forecast_of_run(graph, plan, recipe, report).seconds
+    predicted = _predicted(graph, plan, recipe, report)
     return {
         "predicted": predicted,
         "measured": report.seconds,
@@ -94,8 +94,9 @@ def _predicted(graph: Graph, plan: Plan, recipe: Recipe, report: RunReport) -> f
     devices = _local_devices(report.threads)
     whole = Plan((Stage(tuple(range(len(graph))), ((0,),)),), plan.shares[:1], 1)
     alone = evaluate(graph, devices, Recipe(whole.batch), whole)
-    seen = ("cpu", report.whole_forward / alone.stage_forward[0], report.whole_backward / alone.stage_backward[0])
-    assume = Assumptions(correction=(seen,), link_efficiency=1.0, overlapped=False)
+    ahead = report.whole_forward / alone.stage_forward[0]
+    back = report.whole_backward / alone.stage_backward[0]
+    assume = Assumptions(correction=(("cpu", ahead, back),), link_efficiency=1.0, overlapped=False)
     return evaluate(graph, devices, recipe, plan, assume).seconds
 
 

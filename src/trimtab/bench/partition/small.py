@@ -7,7 +7,6 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from trimtab.bench.partition.random_graphs import FAMILIES, random_graph
 from trimtab.partition import (
@@ -95,7 +94,7 @@ def small_figures(number: int, seed: int) -> dict[str, Any]:
     drawn = case(number, seed)
     exact = solve_exactly(drawn.problem, TIME_LIMIT)
     begun = perf_counter()
-    ours = best_cut(drawn.problem, _speed(drawn.problem), Effort())
+    ours = best_cut(drawn.problem, Effort())
     took = perf_counter() - begun
     return {
         "family": drawn.family,
@@ -111,11 +110,6 @@ def small_figures(number: int, seed: int) -> dict[str, Any]:
         "ours": None if ours is None else ours.seconds,
         "took": took,
     }
-
-
-def _speed(problem: Problem) -> NDArray[np.float64]:
-    """Of each row, for the whole model."""
-    return 1.0 / np.maximum((problem.forward + problem.backward).sum(axis=1), 1e-12)
 
 
 def summary(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
