@@ -28,6 +28,7 @@ def run_rank(folder: Path, rank: int) -> None:
     device = torch.device("cuda", rank) if job.device == "cuda" else torch.device("cpu")
     if device.type == "cuda":
         torch.cuda.set_device(device)
+        torch.backends.cudnn.allow_tf32 = False
     place = places(job.plan)[rank]
     dist.init_process_group(
         "nccl" if job.device == "cuda" else "gloo",

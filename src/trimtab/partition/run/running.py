@@ -105,10 +105,19 @@ def _whole(job: Job, prepared: Prepared, functions: UserFunctions) -> Reference:
     samples = Samples(job.inputs, job.seed, functions.batch)
     before = torch.get_num_threads()
     torch.set_num_threads(job.threads)
+    device = torch.device(job.device)
     try:
-        return train_whole(
-            prepared.model, prepared.call, samples, functions.loss, job.plan, job.recipe, job.steps
-        )
+        with torch.backends.cudnn.flags(allow_tf32=False):
+            return train_whole(
+                prepared.model,
+                prepared.call,
+                samples,
+                functions.loss,
+                job.plan,
+                job.recipe,
+                job.steps,
+                device,
+            )
     except TrimtabError:
         raise
     except Exception as error:  # the user's model, batch() and loss() may raise anything

@@ -184,3 +184,8 @@ def _rows(plan: Plan, replica: int, microbatch: int) -> slice:
     """The samples of a step that one replica computes in one micro-batch."""
     first = microbatch * sum(plan.shares) + sum(plan.shares[:replica])
     return slice(first, first + plan.shares[replica])
+
+
+def on_device(values: Any, device: torch.device) -> Any:
+    """All tensors in a structure on a device."""
+    return pytree.tree_map(lambda value: value.to(device) if isinstance(value, Tensor) else value, values)

@@ -1,6 +1,5 @@
 """Seconds and bytes of each stage of a plan alone, on this machine's GPU or CPU."""
 
-import time
 from dataclasses import dataclass
 from statistics import median
 
@@ -9,10 +8,11 @@ from torch import Tensor
 
 from trimtab.partition.graph import Graph
 from trimtab.partition.plan import Plan, Recipe
+from trimtab.partition.run.clock import now
 from trimtab.partition.run.memory import PeakMemory
 from trimtab.partition.run.optimizers import optimizer_of
 from trimtab.partition.run.prepared import prepare
-from trimtab.partition.run.samples import Samples
+from trimtab.partition.run.samples import Samples, on_device
 from trimtab.partition.run.stage_module import StageModule, TensorFacts
 
 _FORMATS = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -41,15 +41,15 @@ def time_stages(
         torch.set_float32_matmul_precision("high")
     samples = Samples(prepared.inputs, 0)
     share = plan.shares[0]
-    inputs, _ = samples.step(0, share)
+    inputs, _ = on_device(samples.step(0, share), chosen)
     times = []
     for stage in prepared.stages[share]:
         peak = PeakMemory(chosen)
         stage.load(prepared.state, chosen)
         stage.recompute = plan.recompute
         stage.number_format = _FORMATS.get(recipe.precision)
-        stage.constants = {i: inputs[i].to(chosen) for i in stage.facts.constants}
-        loaded = {f"input_{i}": inputs[i].to(chosen) for i in stage.facts.loaded}
+        stage.constants = {i: inputs[i] for i in stage.facts.constants}
+        loaded = {f"input_{i}": inputs[i] for i in stage.facts.loaded}
         times.append(_timed(stage, loaded, recipe, rounds, chosen, peak))
         stage.to("meta")
     return tuple(times)
@@ -71,17 +71,17 @@ def _timed(
         optimizer.zero_grad(set_to_none=True)
         for tensor in received:
             tensor.grad = None
-        marks = [_now(device)]
+        marks = [now(device)]
         with torch.set_grad_enabled(recipe.training):
             handed_on = stage(*received, **loaded)
-        marks.append(_now(device))
+        marks.append(now(device))
         if recipe.training:
             ends = [value for value in handed_on if value.requires_grad]
             torch.autograd.backward(ends, [torch.ones_like(value) for value in ends])
-        marks.append(_now(device))
+        marks.append(now(device))
         if recipe.training:
             optimizer.step()
-        marks.append(_now(device))
+        marks.append(now(device))
         found.append((marks[1] - marks[0], marks[2] - marks[1], marks[3] - marks[2]))
     forward, backward, update = (median(column) for column in zip(*found[2:], strict=True))
     if not recipe.training:
@@ -95,9 +95,3 @@ def _made_up(facts: TensorFacts, stage: StageModule, device: torch.device) -> Te
         return torch.zeros(facts.shape, dtype=facts.dtype, device=device)
     dtype = stage.number_format or facts.dtype
     return torch.randn(facts.shape, dtype=dtype, device=device).requires_grad_(facts.trained)
-
-
-def _now(device: torch.device) -> float:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter()

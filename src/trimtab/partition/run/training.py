@@ -1,6 +1,5 @@
 """One process's share of training: its stage in the pipeline, step after step."""
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,11 +10,12 @@ from torch import Tensor
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
 from trimtab.partition.plan import Plan, Recipe
+from trimtab.partition.run.clock import now
 from trimtab.partition.run.gradients import add_up, add_up_ties
 from trimtab.partition.run.groups import Groups
 from trimtab.partition.run.optimizers import RATE, optimizer_of
 from trimtab.partition.run.ranks import Place
-from trimtab.partition.run.samples import LossFunction, Outputs, Samples
+from trimtab.partition.run.samples import LossFunction, Outputs, Samples, on_device
 from trimtab.partition.run.stage_module import StageModule
 from trimtab.partition.run.tensor_parts import plain_tensors_are_equal
 
@@ -41,21 +41,16 @@ class TimedStage(PipelineStage):
 
     def forward_one_chunk(self, *arguments: Any, **named: Any) -> Any:
         """As the stage does, timed."""
-        began = self._now()
+        began = now(self.device)
         output = super().forward_one_chunk(*arguments, **named)
-        self.forward_seconds += self._now() - began
+        self.forward_seconds += now(self.device) - began
         return output
 
     def backward_one_chunk(self, *arguments: Any, **named: Any) -> Any:
         """As the stage does, timed."""
-        began = self._now()
+        began = now(self.device)
         super().backward_one_chunk(*arguments, **named)
-        self.backward_seconds += self._now() - began
-
-    def _now(self) -> float:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-        return time.perf_counter()
+        self.backward_seconds += now(self.device) - began
 
 
 class Trainer:
@@ -105,13 +100,13 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
         self._timed.forward_seconds = self._timed.backward_seconds = 0.0
         dist.barrier()
-        self.times.began.append(time.perf_counter())
+        self.times.began.append(now(self.device))
         numbers = torch.arange(self.plan.microbatches)
         with plain_tensors_are_equal(self.stage.parts):
             self._schedule.step(target=numbers, losses=losses, return_outputs=False, **inputs)
         self._synchronise()
         self.optimizer.step()
-        self.times.ended.append(time.perf_counter())
+        self.times.ended.append(now(self.device))
         self.times.forward.append(self._timed.forward_seconds)
         self.times.backward.append(self._timed.backward_seconds)
         return float(sum(part.detach() for part in losses)) if losses else 0.0
@@ -139,8 +134,8 @@ def train_step(
 ) -> float:
     """One step on its samples; this process's part of the loss."""
     plan, replica, facts = trainer.plan, trainer.place.replica, trainer.stage.facts
-    inputs, targets = samples.step(number, plan.batch)
-    mine = [value.to(trainer.device) for value in samples.replica_inputs(inputs, plan, replica)]
+    inputs, targets = on_device(samples.step(number, plan.batch), trainer.device)
+    mine = samples.replica_inputs(inputs, plan, replica)
     trainer.stage.constants = {i: mine[i] for i in facts.constants}
 
     def of_microbatch(handed_on: tuple[Tensor, ...], microbatch: int) -> Tensor:
