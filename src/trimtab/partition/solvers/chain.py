@@ -64,7 +64,10 @@ class ChainSolver:
         self.extra = {
             row: self.more * _spans(work[row]) + _spans(once[row]) + problem.row_once[row] for row in rows
         }
-        self.hand = {(row, to): problem.hand_seconds(row, to, places.crossing) for row in rows for to in rows}
+        pairs = {
+            (row, to) for steps in states.steps for row, behind in steps for to, _ in states.steps[behind]
+        }
+        self.hand = {pair: problem.hand_seconds(*pair, places.crossing) for pair in pairs}
         self._memory = _StageMemory(places)
         self._fitting: dict[tuple[int, int], Floats] = {}
 

@@ -135,18 +135,19 @@ def _spread(problem: Problem, done: Floats, places: int) -> Ints:
 
 def _row_states(problem: Problem, effort: Effort) -> Iterator[States]:
     """Rows in all orders where they are few kinds; else in a few orders that make sense."""
-    classes = classes_of(problem)
-    by_class = states_of_classes(problem, classes, effort.states)
+    by_class = states_of_classes(problem, classes_of(problem), effort.states) if effort.states else None
     if by_class is not None:
         yield by_class
         return
     seen: set[tuple[int, ...]] = set()
-    groups = [list(each) for each in classes]
+    groups = _by_signature(problem)
     alone = (problem.forward + problem.backward).sum(axis=1)
     pace = [float(-alone[each].mean()) for each in groups]
     room = [float(problem.capacity[each].mean()) for each in groups]
-    came = [float(index) for index in range(len(groups))]
-    for key in (came, pace, [-each for each in pace], room, [-each for each in room]):
+    keys = [pace, [-each for each in pace]]
+    if effort.states:
+        keys += [[float(index) for index in range(len(groups))], room, [-each for each in room]]
+    for key in keys:
         order = tuple(row for k in sorted(range(len(groups)), key=key.__getitem__) for row in groups[k])
         if order not in seen:
             seen.add(order)
@@ -165,6 +166,14 @@ def classes_of(problem: Problem) -> list[list[int]]:
         else:
             classes.append([row])
     return classes
+
+
+def _by_signature(problem: Problem) -> list[list[int]]:
+    """Rows that are alike in speed and memory, in the order in which they came."""
+    groups: dict[tuple[float, ...], list[int]] = {}
+    for row in range(len(problem.rows)):
+        groups.setdefault(_signature(problem, row), []).append(row)
+    return list(groups.values())
 
 
 def _signature(problem: Problem, row: int) -> tuple[float, ...]:

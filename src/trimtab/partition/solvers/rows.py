@@ -11,6 +11,8 @@ from trimtab.partition.layout import Row
 
 Rank = tuple[int, ...]
 
+_FEW = range(2, 9)  # replicas of different speeds, beside one on every device
+
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
@@ -53,7 +55,7 @@ def groupings(
             for rows in (
                 _alike(devices, ranks, replicas, near=True),
                 _alike(devices, ranks, replicas, near=False),
-                _mixed(ranks, replicas, speed),
+                _mixed(ranks, replicas, speed) if replicas in (*_FEW, len(ranks)) else (),
             ):
                 if rows and rows not in seen:
                     seen.add(rows)
