@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from trimtab.partition.ledger_entry import decision
     from trimtab.partition.machines import islands
     from trimtab.partition.methods import METHODS, plan_by
+    from trimtab.partition.placement import Placement
     from trimtab.partition.plan import DeviceUse, Forecast, Plan, Recipe, Sharding, Stage
     from trimtab.partition.problem import Problem, problem_of
     from trimtab.partition.report import html_report
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from trimtab.partition.solution import Solution
     from trimtab.partition.solvers.cutting import Effort, best_cut
     from trimtab.partition.solvers.milp import Exact, solve_exactly
+    from trimtab.partition.solvers.placing import place
     from trimtab.partition.solving import solve
     from trimtab.partition.told_devices import ToldDevices, devices_of, devices_told
 
@@ -74,6 +76,7 @@ __all__ = [
     "Graph",
     "Layout",
     "Link",
+    "Placement",
     "Plan",
     "PlanDocument",
     "Problem",
@@ -107,6 +110,7 @@ __all__ = [
     "load_graph",
     "load_target",
     "measure_link",
+    "place",
     "plan_by",
     "plan_json",
     "play",
@@ -129,6 +133,8 @@ __all__ = [
 
 # Everything here needs NumPy, and some of it PyTorch; who only asks for help should not wait for either.
 _LAZY = {
+    "place": "solvers.placing",
+    "Placement": "placement",
     "Effort": "solvers.cutting",
     "best_cut": "solvers.cutting",
     "METHODS": "methods",

@@ -1,0 +1,128 @@
+"""Equation (1) of the seed: the placement with the least loss of latency and idle memory.
+
+    loss = Lat(G, E) / Lat(all on the fastest device) + weight × idle memory / all memory
+
+Nodes in a row without branches move together. From several starts (each device alone, chains cut in all
+orders), units move to whatever device lowers the loss, until none does.
+"""
+
+from collections.abc import Iterator
+from time import monotonic
+
+import numpy as np
+
+from trimtab.partition.cost.assumptions import Assumptions
+from trimtab.partition.cost.latency import PassTimes
+from trimtab.partition.devices import Devices
+from trimtab.partition.graph import Graph, Ints
+from trimtab.partition.layout import Layout
+from trimtab.partition.placement import Placement
+from trimtab.partition.plan import Recipe
+from trimtab.partition.problem import problem_of, usable_memory
+from trimtab.partition.solvers.cutting import Effort, best_cut
+
+_WITHOUT_MEMORY = 100.0  # loss of a device that is twice too small
+_STARTS = Effort(seconds=0.0)
+
+
+def place(
+    graph: Graph,
+    devices: Devices,
+    recipe: Recipe,
+    idle_weight: float = 0.0,
+    assume: Assumptions | None = None,
+    seconds: float = 5.0,
+) -> Placement:
+    """The best placement found in about so many seconds; where none fits, the one that lacks least."""
+    rows = tuple(((device,),) for device in range(len(devices)))
+    problem = problem_of(graph, devices, recipe, Layout((recipe.batch,)), rows, assume)
+    search = _Placing(PassTimes(problem), devices, idle_weight)
+    until = monotonic() + seconds
+    best: tuple[float, Ints] | None = None
+    for start in _starts(search, rows):
+        found = search.improved(start, until)
+        if best is None or found[0] < best[0]:
+            best = found
+    assert best is not None
+    return search.placement(best[1], graph, recipe)
+
+
+def _starts(search: "_Placing", rows: tuple[tuple[tuple[int]], ...]) -> Iterator[Ints]:
+    """Chains over several devices, and every device alone, fastest first."""
+    problem, count = search.times.problem, len(search.times.problem.graph)
+    cut = best_cut(problem, _STARTS)
+    if cut is not None:
+        yield np.array(cut.row_of, dtype=np.int64)[cut.stage_of]
+    alone = (problem.forward + problem.backward).sum(axis=1)
+    for device in np.argsort(alone, kind="stable")[:3].tolist():
+        yield np.full(count, device, dtype=np.int64)
+
+
+class _Placing:
+    """What a placement is judged by, and the units that move."""
+
+    def __init__(self, times: PassTimes, devices: Devices, idle_weight: float) -> None:
+        self.times, self.devices, self.idle_weight = times, devices, idle_weight
+        problem = times.problem
+        self.room = np.array([usable_memory(device) for device in devices.devices])
+        self.alone = float((problem.forward + problem.backward).sum(axis=1).min())
+        self.units = _units(problem.graph)
+
+    def loss(self, device_of: Ints) -> float:
+        """See the module's formula; much more where memory is short."""
+        need = self.times.memory(device_of)
+        short = float(np.maximum(0.0, (need - self.room) / self.room).max())
+        idle = float((self.devices.memory - need)[need > 0.0].sum()) / float(self.devices.memory.sum())
+        relative = self.times.latency(device_of.tolist()) / self.alone
+        return relative + self.idle_weight * idle + _WITHOUT_MEMORY * short
+
+    def improved(self, start: Ints, until: float) -> tuple[float, Ints]:
+        """After all moves of single units that lower the loss."""
+        best, lowest, better = start, self.loss(start), True
+        while better and monotonic() < until:
+            better = False
+            for unit in self.units:
+                for device in range(len(self.devices)):
+                    if monotonic() > until:
+                        return lowest, best
+                    if device == best[unit[0]]:
+                        continue
+                    moved = best.copy()
+                    moved[unit] = device
+                    loss = self.loss(moved)
+                    if loss < lowest - 1e-12:
+                        best, lowest, better = moved, loss, True
+        return lowest, best
+
+    def placement(self, device_of: Ints, graph: Graph, recipe: Recipe) -> Placement:
+        """The answer with its figures."""
+        need = self.times.memory(device_of)
+        used = {device: float(need[device]) for device in np.flatnonzero(need > 0.0).tolist()}
+        return Placement(
+            graph=graph,
+            devices=self.devices,
+            recipe=recipe,
+            device_of=tuple(device_of.tolist()),
+            latency=self.times.latency(device_of.tolist()),
+            used=used,
+            idle=sum(float(self.devices.memory[device]) - bytes_ for device, bytes_ in used.items()),
+            loss=self.loss(device_of),
+            fits=bool((need <= self.room).all()),
+        )
+
+
+def _units(graph: Graph) -> list[list[int]]:
+    """Nodes in a row: each feeds only the next, which needs only it."""
+    sources, targets, _ = graph.edges
+    edges = {(source, target) for source, target in zip(sources.tolist(), targets.tolist(), strict=True)}
+    out, into = np.zeros(len(graph), int), np.zeros(len(graph), int)
+    for source, target in edges:
+        out[source] += 1
+        into[target] += 1
+    before = {target: source for source, target in edges if out[source] == 1 and into[target] == 1}
+    unit_of: dict[int, list[int]] = {}
+    for node in range(len(graph)):
+        unit = unit_of[before[node]] if node in before else []
+        unit.append(node)
+        unit_of[node] = unit
+    return list({id(unit): unit for unit in unit_of.values()}.values())
