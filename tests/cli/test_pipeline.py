@@ -48,11 +48,12 @@ def groups_of(pid: int) -> list[Path]:
     return [path for folder in folders for path in folder.glob(f"trimtab-*-{pid}-*")]
 
 
+@pytest.mark.slow
 def test_the_digits_example_runs_and_is_sized(variables: dict[str, str], tmp_path: Path) -> None:
     pytest.importorskip("sklearn", reason="needs scikit-learn, of the extra learn")
     pytest.importorskip("torch", reason="needs PyTorch, of the extra learn")
     sized, work = tmp_path / "sized.yaml", tmp_path / "work"
-    options = ("--parameter", "epochs=4", "--work", str(work), "-o", str(sized), "--json")
+    options = ("--parameter", "epochs=3", "--work", str(work), "-o", str(sized), "--json")
     done = subprocess.run(
         [*TRIMTAB, "pipeline", str(EXAMPLE / "kubeflow.yaml"), *options],
         env=variables,
