@@ -16,7 +16,8 @@ from trimtab.partition.plan import STATE_NUMBERS, Recipe
 if TYPE_CHECKING:
     from torch import nn
 
-_SCALES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3)
+_SCALES = (1.0, 0.8, 0.6, 0.4)
+_FEW = 8  # devices, of which every first few are tried
 _BLOCK = "Block"
 
 
@@ -31,10 +32,11 @@ def accelerate_sequential(graph: Graph, devices: Devices, recipe: Recipe) -> Ite
 
 
 def _maps(graph: Graph, devices: Devices, recipe: Recipe, balanced: bool) -> Iterator[Ints]:
-    """Its answers, told less and less memory: it counts weights only, and training needs more than those.
+    """Its answers to all that somebody might tell it; none where weights would go to a disk.
 
-    Blocks that repeat are never split, as its documentation advises for whatever has a residual connection;
-    where that leaves no answer, also with splitting. Nothing is yielded where weights would go to a disk.
+    It counts weights only, and training needs more than those: so it is told less and less memory. It
+    balances over all devices that it sees: so it is also shown only the first few. Blocks that repeat are never
+    split, as its documentation advises for whatever has a residual connection; and once more with splitting.
     """
     try:
         from accelerate.utils import get_balanced_memory, infer_auto_device_map
@@ -42,17 +44,11 @@ def _maps(graph: Graph, devices: Devices, recipe: Recipe, balanced: bool) -> Ite
         raise MissingDependencyError(
             "Accelerate's device map needs accelerate and torch: pip install 'trimtab[learn,rivals]'"
         ) from error
-    model = stand_in(graph)
-    # Of what training keeps (the weight, its gradient, the optimizer's state), Accelerate sees the weight.
-    weight_share = 1.0 / (2 + STATE_NUMBERS[recipe.optimizer]) if recipe.training else 1.0
-    seen = set()
-    for whole in ([_BLOCK], None):
-        for scale in _SCALES:
-            memory = {
-                number: int(size * weight_share * scale)
-                for number, size in enumerate(devices.memory.tolist())
-            }
+    model, seen = stand_in(graph), set()
+    for told in _told_memories(devices, recipe):
+        for whole in ([_BLOCK], None):
             with _quiet():
+                memory = dict(enumerate(told))
                 if balanced:
                     memory = get_balanced_memory(model, memory, no_split_module_classes=whole)
                 found = infer_auto_device_map(model, memory, no_split_module_classes=whole)
@@ -61,6 +57,17 @@ def _maps(graph: Graph, devices: Devices, recipe: Recipe, balanced: bool) -> Ite
                 if device_of.tobytes() not in seen:
                     seen.add(device_of.tobytes())
                     yield device_of
+
+
+def _told_memories(devices: Devices, recipe: Recipe) -> Iterator[list[int]]:
+    """Bytes of each device that weights may take, so that what belongs to them fits too; and less."""
+    # Of what training keeps (the weight, its gradient, the optimizer's state), Accelerate sees the weight.
+    weight_share = 1.0 / (2 + STATE_NUMBERS[recipe.optimizer]) if recipe.training else 1.0
+    total = len(devices)
+    counts = range(1, total + 1) if total <= _FEW else (total // 2, total * 3 // 4, total)
+    for count in counts:
+        for scale in _SCALES:
+            yield [int(size * weight_share * scale) for size in devices.memory[:count].tolist()]
 
 
 def stand_in(graph: Graph) -> "nn.Module":
