@@ -79,7 +79,10 @@ def test_profiles_are_kept_until_something_changes(
     assert profile_stages(pipeline(TWO), work)[1] == ("load", "train"), "a file it names is newer"
     os.utime(tmp_path / "source.txt", (1.0, 1.0))
     assert profile_stages(pipeline(TWO), work, settings=RunSettings(again=True))[1] == ("load", "train")
-    assert ran() == (4, 5)
+    (damaged,) = (work / "profiles").glob("load-*.json")
+    damaged.write_text("{")
+    assert profile_stages(pipeline(TWO), work)[1] == ("load", "train")
+    assert ran() == (5, 6)
 
 
 def test_a_failing_stage_says_which_with_what(pipeline: Read, tmp_path: Path) -> None:

@@ -124,8 +124,12 @@ class _Runner:
         path = self._profile_path(stage, command)
         if not path.exists():
             return None
-        changed_since = _newest(stage, command, self._made) > path.stat().st_mtime
-        return None if changed_since else load_profile(path)
+        if _newest(stage, command, self._made) > path.stat().st_mtime:
+            return None
+        try:
+            return load_profile(path)
+        except BadInputError:
+            return None  # damaged, or of another version: a run makes it anew
 
     def _run(self, stage: Stage, number: int) -> Profile:
         count = len(self._pipeline.stages)
