@@ -44,5 +44,5 @@ def test_waiting_for_a_core_counts_as_use(used: Callable[..., Profile]) -> None:
     seen = alone.corrected(profile)
     assert 0.3 < seen.series.cpu[0] <= 0.32, "never more than there is"
     assert seen.series.cpu[-1] == 0.3, "where it did not wait, what it used"
-    assert "it waited for a core" in waiting(seen)
+    assert "waited for a free core" in waiting(seen)
     assert waiting(profile) == ""

@@ -9,7 +9,7 @@ from trimtab.core import Profile
 from trimtab.core.units import format_duration
 from trimtab.kernel import thread_waits, tree
 
-_WAITED = "while others used the machine it waited for a core "
+_WAITED = "its threads waited for a free core "
 _WORTH_TELLING = 0.1  # of a stage's time
 _LITTLE_WAITING = 0.05  # of the time; as much is there on a quiet machine too
 _NEAR = 4  # samples on either side

@@ -154,7 +154,7 @@ def _cpu_reason(use: Use, request: Request, profile: Profile, rule: Rule) -> str
     if use.cpu_enough >= _ALL_CORES * profile.host.cores:
         reason += f"; it took all {profile.host.cores:.3g} cores there were, and might take more"
     if waiting(profile):
-        reason += f"; {waiting(profile)}, which counts as use, and alone it would be done sooner"
+        reason += f"; {waiting(profile)} in all, which counts as use; with more cores free it ends sooner"
     return reason
 
 
