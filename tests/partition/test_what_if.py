@@ -10,7 +10,7 @@ from trimtab.partition.what_if import would_help
 
 @pytest.mark.parametrize(
     ("network", "microbatches", "first"),
-    [("0.01Gbit", 8, "links twice as fast"), ("4000Gbit", 64, "a T4 twice as fast")],
+    [("0.01Gbit", 8, "links twice as fast"), ("4000Gbit", 64, "every T4 twice as fast")],
 )
 def test_what_holds_a_plan_back_is_named_first(
     make_graph: Callable[..., Graph],

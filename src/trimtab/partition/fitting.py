@@ -1,18 +1,19 @@
 """A model that does not fit, in one sentence: by how much, and what would make it fit."""
 
-import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
 
+import numpy as np
+
 from trimtab.core import TrimtabError
-from trimtab.core.units import format_bytes
+from trimtab.core.units import format_bytes, parse_bandwidth
 from trimtab.partition.devices import Devices
 from trimtab.partition.explain import device_names
 from trimtab.partition.graph import Graph
 from trimtab.partition.layout import Layout
-from trimtab.partition.machines import islands, with_more
+from trimtab.partition.machines import NETWORK, NETWORK_LATENCY, islands, with_more
 from trimtab.partition.plan import Recipe, Sharding
 from trimtab.partition.problem import bytes_per_weight, usable_memory
 from trimtab.partition.search_settings import SearchSettings
@@ -22,26 +23,61 @@ from trimtab.partition.solvers.cutting import QUICK
 _PATIENCE = 20.0
 """Seconds for finding out what would help."""
 _MOST_NAMED = 3
-_MOST_MORE = 1024
+_MOST_MORE = 512
 _ALL_SHARDINGS: tuple[Sharding, ...] = ("none", "optimizer", "full")
 _SIXTEEN_BIT = ("bf16", "fp16")
 
-Ask = Callable[[Devices, Recipe, SearchSettings], Solution]
-"""The solver for one graph."""
+Tell = Callable[[str, int, int], None]
+Ask = Callable[[Devices, Recipe, SearchSettings, Tell], Solution]
+"""The solver for one graph; it tells how far it is, and may be stopped then."""
+
+
+class _OutOfPatienceError(Exception):
+    """Raised in the middle of a search that takes too long."""
+
+
+class _Trial:
+    """Asks whether it would fit, as long as patience lasts."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask, self._give_up = ask, time.monotonic() + _PATIENCE
+
+    def fits(self, devices: Devices, recipe: Recipe, settings: SearchSettings) -> bool:
+        """Whether a quick search finds a plan that fits."""
+        quick = replace(settings, finalists=1, effort=QUICK)
+        try:
+            self._tell("", 0, 0)
+            return self._ask(devices, recipe, quick, self._tell).forecast.fits
+        except (TrimtabError, _OutOfPatienceError):
+            return False
+
+    def _tell(self, doing: str, done: int, of: int) -> None:
+        if time.monotonic() > self._give_up:
+            raise _OutOfPatienceError
 
 
 def why_not(found: Solution, settings: SearchSettings, ask: Ask) -> str:
     """What to say of a plan that does not fit: disconnected, or too large and by how much."""
-    graph, parts = found.graph, islands(found.devices)
-    if len(parts) > 1 and (found.forecast.short <= 0 or not math.isfinite(found.forecast.seconds)):
-        names = " from ".join(device_names(found.devices, part) for part in parts[:3])
-        return (
-            f"{graph.name} does not fit on devices that are joined: no link leads to {names};"
-            " give --network, or links in the devices' file"
-        )
-    ways = list(islice(_ways(found, settings, ask), _MOST_NAMED))
+    trial, parts = _Trial(ask), islands(found.devices)
+    if len(parts) > 1:
+        apart = " and ".join(device_names(found.devices, part) for part in parts[:3])
+        joined = _joined(found.devices)
+        if trial.fits(joined, found.recipe, settings):
+            return (
+                f"{found.graph.name} does not fit on any of the parts that no link joins, {apart}; give"
+                " --network, or links in the devices' file"
+            )
+        found = replace(found, devices=joined)
+    ways = list(islice(_ways(found, settings, trial), _MOST_NAMED))
     hint = f"it would fit {', or '.join(ways)}" if ways else "nothing tried in a few seconds made it fit"
-    return f"{graph.name} does not fit: {_lacking(found)}; {hint}"
+    return f"{found.graph.name} does not fit: {_lacking(found)}; {hint}"
+
+
+def _joined(devices: Devices) -> Devices:
+    """The same with the usual network where there is no link."""
+    missing = devices.bandwidth <= 0
+    bandwidth = np.where(missing, parse_bandwidth(NETWORK), devices.bandwidth)
+    return Devices(devices.devices, bandwidth, np.where(missing, NETWORK_LATENCY, devices.latency))
 
 
 def _lacking(found: Solution) -> str:
@@ -54,30 +90,21 @@ def _lacking(found: Solution) -> str:
     )
 
 
-def _ways(found: Solution, settings: SearchSettings, ask: Ask) -> Iterator[str]:
-    """Changes that make it fit, each tried with the solver, as long as patience lasts."""
+def _ways(found: Solution, settings: SearchSettings, trial: _Trial) -> Iterator[str]:
+    """Changes that make it fit, each tried with the solver."""
     graph, devices, recipe = found.graph, found.devices, found.recipe
-    give_up = time.monotonic() + _PATIENCE
-
-    def fits(others: Devices, changed: Recipe, allowed: SearchSettings) -> bool:
-        quick = replace(allowed, finalists=1, effort=QUICK)
-        try:
-            return time.monotonic() < give_up and ask(others, changed, quick).forecast.fits
-        except TrimtabError:
-            return False
-
     for words, allowed in _freer(settings, recipe):
-        if fits(devices, recipe, allowed):
+        if trial.fits(devices, recipe, allowed):
             yield words
-    more = _more(graph, devices, recipe, lambda others: fits(others, recipe, settings))
+    more = _more(graph, devices, recipe, lambda others: trial.fits(others, recipe, settings))
     if more:
         yield more
     if recipe.precision not in _SIXTEEN_BIT:
         half = "bf16" if any("bf16" in d.peak for d in devices.devices) else "fp16"
-        if fits(devices, replace(recipe, precision=half), settings):
+        if trial.fits(devices, replace(recipe, precision=half), settings):
             yield f"with --precision {half}"
     smaller = (recipe.batch >> halved for halved in range(1, recipe.batch.bit_length()))
-    batch = next((b for b in smaller if fits(devices, replace(recipe, batch=b), settings)), None)
+    batch = next((b for b in smaller if trial.fits(devices, replace(recipe, batch=b), settings)), None)
     if batch is not None:
         yield f"with --batch {batch}"
 

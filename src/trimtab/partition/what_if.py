@@ -22,7 +22,7 @@ def would_help(graph: Graph, devices: Devices, recipe: Recipe, plan: Plan, forec
     }
     for kind in dict.fromkeys(devices[use.device].kind for use in forecast.uses):
         faster = tuple(_twice_as_fast(d) if d.kind == kind else d for d in devices.devices)
-        changes[f"a {kind} twice as fast"] = (Devices(faster, devices.bandwidth, devices.latency), plan)
+        changes[f"every {kind} twice as fast"] = (Devices(faster, devices.bandwidth, devices.latency), plan)
     gains = {}
     for name, (others, changed) in changes.items():
         other = evaluate(graph, others, replace(recipe, batch=changed.batch), changed)

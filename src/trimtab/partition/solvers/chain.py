@@ -137,9 +137,10 @@ class ChainSolver:
     ) -> None:
         """Value of every place with a row in front: over all ends of its stage and all rows behind it."""
         trips = self.problem.trips
-        onward = np.stack(
-            [np.where(self.more * hand > bound, np.inf, tail + trips * hand) for _, tail, hand in tails]
-        )
+        with np.errstate(invalid="ignore"):  # no more micro-batches over a link that is not there
+            onward = np.stack(
+                [np.where(self.more * hand > bound, np.inf, tail + trips * hand) for _, tail, hand in tails]
+            )
         choice = onward.argmin(axis=0)
         total = stage + onward.min(axis=0)[None, :]
         if not self.problem.overlapped:

@@ -165,12 +165,22 @@ def _candidates(ask: _Ask) -> Iterator[_Candidate]:
         if settings.pipeline_only:
             most = tensor = 1
         for grouping in groupings(few, speed, most, tensor):
-            rows = tuple(tuple(tuple(chosen[d] for d in rank) for rank in row) for row in grouping.rows)
+            whole = (tuple(tuple(chosen[d] for d in rank) for rank in row) for row in grouping.rows)
+            rows = tuple(row for row in whole if _joined(ask, row))
+            if not rows:
+                continue
             alike = _alike(ask, rows)
             for layout in _layouts(grouping, ask.recipe, settings):
                 bound = _bound(ask, layout, alike)
                 if np.isfinite(bound):
                     yield _Candidate(layout, rows, bound)
+
+
+def _joined(ask: _Ask, row: Row) -> bool:
+    """Whether all that replicas and those that share products exchange has a link."""
+    assume = ask.settings.assume
+    inside = [inside_rate(ask.devices, rank, assume) for rank in row]
+    return min(ring_rate(ask.devices, row, assume), *inside) > 0.0
 
 
 def _alike(ask: _Ask, rows: tuple[Row, ...]) -> dict[Row, int]:
