@@ -108,21 +108,28 @@ def places_of_sets(problem: Problem, limit: int) -> tuple[Places, bool]:
 
 
 def _closed_sets(problem: Problem, limit: int) -> tuple[list[int], bool]:
-    """As bits of an integer, smaller ones first; of each size, only those that the fewest bytes leave."""
+    """As bits of an integer, smaller ones first; too many of one size are cut to those few bytes leave."""
     leaving = _Leaving(problem)
-    width = max(1, limit // max(1, len(problem.graph) - 1))
-    found, layer, whole = [0], {0: 0.0}, True
+    every = _layers(leaving, limit, None)
+    if every is not None:
+        return every, True
+    return _layers(leaving, limit, max(1, limit // len(problem.graph))) or [], False
+
+
+def _layers(leaving: "_Leaving", limit: int, width: int | None) -> list[int] | None:
+    """Sets by size, `width` of each at most; without a width, None where there are more than the limit."""
+    found, layer = [0], {0: 0.0}
     while layer:
         following: dict[int, float] = {}
         for inside, bytes_out in layer.items():
             for node in leaving.next_nodes(inside):
                 following[inside | 1 << node] = bytes_out + leaving.change(inside, node)
-        if len(found) + len(following) > limit and len(following) > width:
-            chosen = sorted(following, key=following.__getitem__)[:width]
-            following, whole = {each: following[each] for each in chosen}, False
-        found.extend(following)
-        layer = following
-    return found, whole
+        if width is None and len(found) + len(following) > limit:
+            return None
+        chosen = sorted(following, key=following.__getitem__)[:width]
+        layer = {each: following[each] for each in chosen}
+        found.extend(layer)
+    return found
 
 
 class _Leaving:
