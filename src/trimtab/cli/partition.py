@@ -205,13 +205,15 @@ def partition(
     ran = _train(found, target, steps, decision_id) if run else None
     if as_json:
         print(json.dumps(plan_as_json(found, decision_id, assumed, ran)))
-        return
-    print_plan(found, assumed, explain)
-    if ran is not None:
-        print_run(found, ran)
-    for path in written:
-        typer.echo(f"written: {path.resolve()}")
-    typer.echo(f"decision {decision_id}: trimtab decisions {decision_id}")
+    else:
+        print_plan(found, assumed, explain)
+        if ran is not None:
+            print_run(found, ran)
+        for path in written:
+            typer.echo(f"written: {path.resolve()}")
+        typer.echo(f"decision {decision_id}: trimtab decisions {decision_id}")
+    if ran is not None and not ran.equal:
+        raise typer.Exit(1)
 
 
 def _one_of(option: str, told: str, known: tuple[str, ...]) -> Any:
