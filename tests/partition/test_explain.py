@@ -77,9 +77,10 @@ def test_other_plans_come_with_their_numbers(
 
 
 def test_many_layers_are_shown_by_their_ends() -> None:
-    row = StageRow(1, tuple("abcdefg"), "T4:0", 1.0, 1.0, 1.0, 0.5)
-    assert row.layers_in_short() == "a, b, … (3 more), f, g"
-    assert row.layers_in_short(7) == "a, b, c, d, e, f, g"
+    row = StageRow(1, ("a", "b", "h.0–3", "i.0–1", "c"), "T4:0", 1.0, 1.0, 1.0, 0.5)
+    assert row.layers_in_short() == "a … h.0–3 … c"
+    assert row.layers_in_short(5) == "a, b, h.0–3, i.0–1, c"
+    assert replace(row, layers=tuple("abcd")).layers_in_short() == "a … d"
 
 
 def test_a_plan_without_prices_says_so(make_graph: MakeGraph, chain_plan: MakePlan) -> None:

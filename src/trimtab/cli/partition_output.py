@@ -139,7 +139,7 @@ def _stages(words: "Explained", explain: bool) -> "Table":
     for row in words.stages:
         table.add_row(
             str(row.number),
-            escape(row.layers_in_short(len(row.layers) if explain else 4)),
+            escape(row.layers_in_short(len(row.layers) if explain else 3)),
             escape(row.devices),
             _parameters(row.parameters),
             format_duration(row.forward),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from trimtab.core.units import format_bytes, format_duration, format_money
 from trimtab.partition.devices import Devices
 from trimtab.partition.graph import Graph
-from trimtab.partition.layer_names import layers_by_stage, ranges
+from trimtab.partition.layer_names import layers_by_stage, ranges, row_length
 from trimtab.partition.plan import Forecast, Plan
 from trimtab.partition.problem import usable_memory
 from trimtab.partition.solution import Solution
@@ -31,13 +31,13 @@ class StageRow:
     backward: float
     busy: float
 
-    def layers_in_short(self, most: int = 4) -> str:
-        """The first and the last of many layers."""
+    def layers_in_short(self, most: int = 3) -> str:
+        """The first and the last of many layers, and the longest row between them."""
         if len(self.layers) <= most:
             return ", ".join(self.layers)
-        half = most // 2
-        left_out = f"… ({len(self.layers) - 2 * half} more)"
-        return ", ".join([*self.layers[:half], left_out, *self.layers[-half:]])
+        longest = max(self.layers[1:-1], key=row_length)
+        between = [longest] if row_length(longest) > 1 else []
+        return " … ".join([self.layers[0], *between, self.layers[-1]])
 
 
 @dataclass(frozen=True, slots=True)

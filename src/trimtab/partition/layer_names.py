@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from trimtab.partition.graph import Graph
 
 _NUMBERED = re.compile(r"(.*?)(\d+)")
+_RANGE = re.compile(r".*?(\d+)–(\d+)")
 _ENDS = ("input", "output")
 PART = " (part)"
 
@@ -29,6 +30,12 @@ def ranges(names: Iterable[str]) -> tuple[str, ...]:
         else:
             found.append([name])
     return tuple(_joined(run) for run in found)
+
+
+def row_length(name: str) -> int:
+    """How many modules a name like h.0–2 stands for."""
+    match = _RANGE.fullmatch(name)
+    return int(match[2]) - int(match[1]) + 1 if match else 1
 
 
 def module_paths(graph: Graph) -> list[tuple[str, ...]]:

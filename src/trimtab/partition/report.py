@@ -50,7 +50,7 @@ def _stages(words: Explained) -> str:
         [
             (
                 str(row.number),
-                row.layers_in_short(12),
+                row.layers_in_short(5),
                 row.devices,
                 f"{row.parameters:,.0f}",
                 format_duration(row.forward),
