@@ -80,12 +80,23 @@ def _exported(
         mode = FakeTensorMode(allow_non_fake_inputs=True)
         model = fake_copy(model, mode)
         args, kwargs = changed((args, kwargs), lambda tensor: as_fake(tensor, mode))
-    before = torch.fx.config.do_not_emit_stack_traces
-    torch.fx.config.do_not_emit_stack_traces = True  # nobody reads them, and they take a fifth of the time
-    try:
+    with _without_stack_traces():
         return torch.export.export(model, args, kwargs, strict=strict)
+
+
+@contextmanager
+def _without_stack_traces() -> Iterator[None]:
+    """Nobody reads them, and they take a fifth of the time; some versions of PyTorch have no such switch."""
+    switches: Any = torch.fx.config
+    if not hasattr(switches, "do_not_emit_stack_traces"):
+        yield
+        return
+    before = switches.do_not_emit_stack_traces
+    switches.do_not_emit_stack_traces = True
+    try:
+        yield
     finally:
-        torch.fx.config.do_not_emit_stack_traces = before
+        switches.do_not_emit_stack_traces = before
 
 
 def _arguments(given: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
