@@ -7,7 +7,7 @@ from trimtab.core.units import format_bytes, format_duration, format_money
 from trimtab.partition.devices import Devices
 from trimtab.partition.graph import Graph
 from trimtab.partition.layer_names import layers_by_stage, ranges, row_length
-from trimtab.partition.plan import Forecast, Plan
+from trimtab.partition.plan import DeviceUse, Forecast, Plan
 from trimtab.partition.problem import usable_memory
 from trimtab.partition.solution import Solution
 from trimtab.partition.what_if import would_help
@@ -124,26 +124,28 @@ def stage_rows(graph: Graph, devices: Devices, plan: Plan, forecast: Forecast) -
     )
 
 
+def alike(devices: Devices, forecast: Forecast) -> tuple[tuple[DeviceUse, ...], ...]:
+    """What is done with devices in use, those of a kind that do the same together."""
+    found: dict[tuple[object, ...], list[DeviceUse]] = {}
+    for use in forecast.uses:
+        device = devices[use.device]
+        key = (device.kind, use.stages, f"{use.memory:.3g}", f"{usable_memory(device):.4g}")
+        found.setdefault(key, []).append(use)
+    return tuple(tuple(uses) for uses in found.values())
+
+
 def device_rows(devices: Devices, forecast: Forecast) -> tuple[DeviceRow, ...]:
     """Devices in use; those of a kind that do the same share a row."""
-    alike: dict[tuple[object, ...], list[int]] = {}
-    for place, use in enumerate(forecast.uses):
-        kind = devices[use.device].kind
-        shown = (kind, use.stages, f"{use.memory:.3g}", f"{usable_memory(devices[use.device]):.4g}")
-        alike.setdefault(shown, []).append(place)
-    rows = []
-    for places in alike.values():
-        use = forecast.uses[places[0]]
-        rows.append(
-            DeviceRow(
-                device_names(devices, [forecast.uses[place].device for place in places]),
-                ", ".join(ranges(str(stage + 1) for stage in use.stages)),
-                use.memory,
-                usable_memory(devices[use.device]) - use.memory,
-                use.busy / forecast.seconds,
-            )
+    return tuple(
+        DeviceRow(
+            device_names(devices, [use.device for use in uses]),
+            ", ".join(ranges(str(stage + 1) for stage in uses[0].stages)),
+            uses[0].memory,
+            usable_memory(devices[uses[0].device]) - uses[0].memory,
+            uses[0].busy / forecast.seconds,
         )
-    return tuple(rows)
+        for uses in alike(devices, forecast)
+    )
 
 
 def limits(devices: Devices, plan: Plan, forecast: Forecast) -> tuple[str, ...]:

@@ -76,7 +76,7 @@ def _devices(words: Explained) -> str:
 
 def _others(found: Solution, words: Explained) -> str:
     plans = [("this plan", found.forecast), *found.alternatives]
-    said = ["chosen", *(sentence for _, sentence in words.others)]
+    said = ["chosen", *(sentence.rpartition(", ")[2] for _, sentence in words.others)]
     return _table(
         ("Plan", "Step", "Samples/s", "$ per million", "Idle memory", ""),
         [(name, *_numbers(other), words) for (name, other), words in zip(plans, said, strict=True)],
