@@ -123,3 +123,9 @@ def pair() -> tuple[nn.Module, dict[str, Any]]:
 def undecided() -> tuple[nn.Module, tuple[Tensor, ...]]:
     """What does not export."""
     return Undecided(), (torch.ones(2, 4),)
+
+
+def undecided_rows(layers: int = 3) -> tuple[nn.Module, tuple[Tensor, ...]]:
+    """Layers in a row that do not export."""
+    steps = [step for _ in range(layers) for step in (Undecided(), nn.BatchNorm1d(4))]
+    return nn.Sequential(*steps), (torch.ones(2, 4),)

@@ -65,6 +65,7 @@ def test_skips_and_batch_norm_through_three_stages_recomputed(target: Any, even_
     _check(run_plan(target("skips"), graph, plan, Recipe(plan.batch, optimizer="sgd"), TWO), plan)
 
 
+@pytest.mark.slow
 def test_unequal_replicas_of_two_stages_that_shard_everything_in_any_order_of_devices(
     target: Any, even_plan: Any
 ) -> None:
@@ -79,6 +80,13 @@ def test_replicas_alone_that_share_the_optimizers_state(target: Any, even_plan: 
     _check(run_plan(target("pair"), graph, plan, Recipe(plan.batch, optimizer="momentum"), TWO), plan)
 
 
+def test_what_neither_exports_nor_is_a_row_is_refused(target: Any, even_plan: Any) -> None:
+    graph = load_graph(target("undecided"))
+    plan = even_plan(graph, 1)
+    with pytest.raises(BadInputError, match=r"--run needs a model that torch\.export can trace$"):
+        run_plan(target("undecided"), graph, plan, Recipe(plan.batch), TWO)
+
+
 def test_products_that_two_devices_share(target: Any, even_plan: Any) -> None:
     graph = load_graph(target("decoder"))
     plan = even_plan(graph, 1, tensor=2)
@@ -86,7 +94,7 @@ def test_products_that_two_devices_share(target: Any, even_plan: Any) -> None:
 
 
 def test_a_process_that_dies_is_named_and_leaves_nothing_behind(
-    target: Any, even_plan: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    target: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = tmp_path / "dying.py"
     source = Path(target("rows").rpartition(":")[0]).read_text()
@@ -98,10 +106,11 @@ def test_a_process_that_dies_is_named_and_leaves_nothing_behind(
     )
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
-    graph = load_graph(f"{model}:rows")
-    plan = even_plan(graph, 2)
+    graph = load_graph(f"{model}:undecided_rows")
+    nodes, cut = tuple(range(len(graph))), graph.names.index("3")
+    plan = Plan((Stage(nodes[:cut], ((0,),)), Stage(nodes[cut:], ((1,),))), (2,), 2)
     with pytest.raises(RunFailedError) as caught:
-        run_plan(f"{model}:rows", graph, plan, Recipe(plan.batch), TWO)
+        run_plan(f"{model}:undecided_rows", graph, plan, Recipe(plan.batch), TWO)
     said = str(caught.value)
     assert said == "stage 1 of replica 0 (rank 1) failed: ArithmeticError: the loss went wrong"
     assert not list(tmp_path.glob("trimtab-run-*"))

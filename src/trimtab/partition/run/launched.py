@@ -17,7 +17,6 @@ from trimtab.partition.run.ranks import Place, by_machine, places
 from trimtab.partition.run.samples import Samples
 from trimtab.partition.run.tensor_parts import TensorParts
 from trimtab.partition.run.training import Trainer, train_step
-from trimtab.partition.run.user_file import user_functions
 
 _FORMATS = {"fp32": None, "tf32": None, "bf16": torch.bfloat16}
 
@@ -79,10 +78,9 @@ def _train(
     stage.number_format = _FORMATS[recipe.precision]
     parts = TensorParts(groups.parts, device) if plan.tensor > 1 else None
     stage.load(prepared.state, device, parts)
-    inputs, outputs = prepared.inputs, prepared.outputs
+    inputs, outputs, functions = prepared.inputs, prepared.outputs, prepared.functions
     del prepared
     trainer = Trainer(stage, plan, recipe, place, groups, device, training.rate)
-    functions = user_functions(training.target)
     samples = Samples(inputs, training.seed, functions.batch)
     losses = []
     for number in range(training.steps):

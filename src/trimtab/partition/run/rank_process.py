@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from trimtab.partition.capture import builder_source
 from trimtab.partition.run.groups import make_groups
 from trimtab.partition.run.job import Job, Result, result_file, stage_file
 from trimtab.partition.run.memory import PeakMemory
@@ -45,6 +46,7 @@ def run_rank(folder: Path, rank: int) -> None:
 
 
 def _train(job: Job, folder: Path, place: Place, device: torch.device) -> Result:
+    functions = user_functions(builder_source(job.target))  # first: the stage may consist of its classes
     groups = make_groups(job.plan, places(job.plan), place, job.ties)
     peak = PeakMemory(device)
     share = job.plan.shares[place.replica]
@@ -52,7 +54,6 @@ def _train(job: Job, folder: Path, place: Place, device: torch.device) -> Result
     parts = TensorParts(groups.parts, device) if job.plan.tensor > 1 else None
     stage.load(torch.load(folder / "state.pt", mmap=True), device, parts)
     trainer = Trainer(stage, job.plan, job.recipe, place, groups, device)
-    functions = user_functions(job.target)
     samples = Samples(job.inputs, job.seed, functions.batch)
     result = Result(place, trainer.times, 0.0)
     for number in range(job.steps):

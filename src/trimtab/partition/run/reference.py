@@ -7,22 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.overrides import TorchFunctionMode
 
 from trimtab.partition.plan import Plan, Recipe
 from trimtab.partition.run.clock import now
+from trimtab.partition.run.dropout import WithoutDropout
 from trimtab.partition.run.optimizers import optimizer_of
 from trimtab.partition.run.samples import LossFunction, Samples, on_device
-
-_DROPS = (
-    nn.functional.dropout,
-    nn.functional.dropout1d,
-    nn.functional.dropout2d,
-    nn.functional.dropout3d,
-    nn.functional.alpha_dropout,
-    nn.functional.feature_alpha_dropout,
-    torch.dropout,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,32 +27,6 @@ class Reference:
     buffers: tuple[dict[str, Tensor], ...]
     forward: float
     backward: float
-
-
-class WithoutDropout(TorchFunctionMode):
-    """Nothing is dropped: functions that drop keep everything."""
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        """The function as called, with a chance of zero where it drops."""
-        named = dict(kwargs or {})
-        if func in _DROPS:
-            return args[0] if args else named["input"]
-        if func is nn.functional.scaled_dot_product_attention:
-            args = (*args[:4], 0.0, *args[5:]) if len(args) > 4 else args
-            if "dropout_p" in named:
-                named["dropout_p"] = 0.0
-        return func(*args, **named)
-
-
-def stop_dropout(model: nn.Module) -> None:
-    """Set the chance of dropping to zero in every layer that has one."""
-    for module in model.modules():
-        if isinstance(module, nn.modules.dropout._DropoutNd):
-            module.p = 0.0
-        elif isinstance(module, nn.MultiheadAttention | nn.RNNBase):
-            module.dropout = 0.0
 
 
 def train_whole(
@@ -108,7 +72,9 @@ def train_whole(
     timed = torch.tensor(seconds[1:] or seconds).median(dim=0).values
     return Reference(
         losses=tuple(losses),
-        weights={name: value.detach().cpu() for name, value in model.named_parameters()},
+        weights={
+            name: value.detach().cpu() for name, value in model.named_parameters(remove_duplicate=False)
+        },
         buffers=tuple({name: value.cpu() for name, value in row.items()} for row in buffers),
         forward=float(timed[0]),
         backward=float(timed[1]),

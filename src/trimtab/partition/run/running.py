@@ -21,7 +21,6 @@ from trimtab.partition.run.ranks import places
 from trimtab.partition.run.reference import Reference, train_whole
 from trimtab.partition.run.report import RankReport, RunReport, largest_difference
 from trimtab.partition.run.samples import Samples
-from trimtab.partition.run.user_file import UserFunctions, user_functions
 from trimtab.partition.run.worker import cause
 
 
@@ -56,7 +55,6 @@ def run_plan(
     threads = chosen.threads or max(1, len(cores) // len(ranks))
     on_gpu = torch.cuda.is_available() and torch.cuda.device_count() >= len(ranks)
     prepared = prepare(target, graph.names, plan, chosen.seed, "cuda" if on_gpu else "cpu", dropout=False)
-    functions = user_functions(target)
     pinned = not on_gpu and len(ranks) * threads <= len(cores)
     job = Job(
         target=target,
@@ -77,7 +75,7 @@ def run_plan(
     folder = Path(tempfile.mkdtemp(prefix="trimtab-run-"))
     try:
         _lay_out(job, prepared, folder)
-        whole = _whole(job, prepared, functions)
+        whole = _whole(job, prepared)
         run_processes(
             len(ranks),
             lambda rank: [python(), "-m", "trimtab.partition.run.worker", "rank", str(folder), str(rank)],
@@ -101,8 +99,8 @@ def _lay_out(job: Job, prepared: Prepared, folder: Path) -> None:
     torch.save({name: value.detach() for name, value in prepared.state.items()}, folder / "state.pt")
 
 
-def _whole(job: Job, prepared: Prepared, functions: UserFunctions) -> Reference:
-    samples = Samples(job.inputs, job.seed, functions.batch)
+def _whole(job: Job, prepared: Prepared) -> Reference:
+    samples = Samples(job.inputs, job.seed, prepared.functions.batch)
     before = torch.get_num_threads()
     torch.set_num_threads(job.threads)
     device = torch.device(job.device)
@@ -112,7 +110,7 @@ def _whole(job: Job, prepared: Prepared, functions: UserFunctions) -> Reference:
                 prepared.model,
                 prepared.call,
                 samples,
-                functions.loss,
+                prepared.functions.loss,
                 job.plan,
                 job.recipe,
                 job.steps,

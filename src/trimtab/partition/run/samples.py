@@ -120,6 +120,11 @@ class Outputs:
     spec: Any
     flat: tuple[Any, ...]
 
+    @classmethod
+    def of_one_tensor(cls) -> "Outputs":
+        """The form of a model that returns a tensor and nothing else."""
+        return cls(pytree.tree_structure(0), (_Handed(),))
+
     def rebuilt(self, handed_on: Sequence[Tensor]) -> Any:
         """The outputs in the model's own form."""
         values = iter(handed_on)

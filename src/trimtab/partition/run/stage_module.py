@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from trimtab.partition.run.tensor_parts import TensorParts
@@ -54,7 +54,7 @@ def attribute(name: str) -> str:
 class StageModule(nn.Module):
     """A stage that can be trained. Its graph takes weights, buffers, constants, loaded, received."""
 
-    def __init__(self, graph: fx.GraphModule, facts: StageFacts) -> None:
+    def __init__(self, graph: nn.Module, facts: StageFacts) -> None:
         super().__init__()
         self.graph = graph
         self.facts = facts

@@ -1,8 +1,8 @@
 """What the file that builds a model may define for training it."""
 
 from dataclasses import dataclass
+from types import ModuleType
 
-from trimtab.partition.capture import builder_source
 from trimtab.partition.run.samples import BatchFunction, LossFunction, mean_of_squares
 
 
@@ -14,7 +14,6 @@ class UserFunctions:
     loss: LossFunction
 
 
-def user_functions(target: str) -> UserFunctions:
-    """What the file of a builder like `model.py:build` defines; our loss where it has none."""
-    source = builder_source(target)
+def user_functions(source: ModuleType) -> UserFunctions:
+    """What the module that a builder stands in defines; our loss where it has none."""
     return UserFunctions(getattr(source, "batch", None), getattr(source, "loss", mean_of_squares))
