@@ -109,3 +109,11 @@ def test_nonsense_is_refused_with_its_place(tmp_path: Path, text: str, sentence:
         devices_of(path)
     assert "fleet.yaml" in str(refused.value) or "network" in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_the_example_of_the_docs_is_read(tmp_path: Path) -> None:
+    docs = Path(__file__).resolve().parents[2] / "docs" / "partition.md"
+    example = docs.read_text(encoding="utf-8").partition("```yaml\n")[2].partition("```")[0]
+    devices = devices_of(write(tmp_path, example))
+    assert [d.kind for d in devices.devices] == ["A100", "A100", "T4", *["homemade"] * 8]
+    assert (devices.bandwidth[2, 7:] == 0).all()
