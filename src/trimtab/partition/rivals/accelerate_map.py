@@ -35,8 +35,8 @@ def _maps(graph: Graph, devices: Devices, recipe: Recipe, balanced: bool) -> Ite
     """Its answers to all that somebody might tell it; none where weights would go to a disk.
 
     It counts weights only, and training needs more than those: so it is told less and less memory. It
-    balances over all devices that it sees: so it is also shown only the first few. Blocks that repeat are never
-    split, as its documentation advises for whatever has a residual connection; and once more with splitting.
+    balances over all devices that it sees: so it is also shown only the first few. Blocks that repeat are
+    never split, as its documentation advises for what has residual connections; and once more with splitting.
     """
     try:
         from accelerate.utils import get_balanced_memory, infer_auto_device_map
