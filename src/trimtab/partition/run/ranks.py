@@ -1,5 +1,6 @@
 """Which process is which: one per device of a plan, numbered in the order of the devices."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -32,10 +33,11 @@ def places(plan: Plan, order: Sequence[int] = ()) -> tuple[Place, ...]:
                 "a plan can be run only where every device runs one stage of one replica"
             )
         found[device] = (stage, replica)
+    parts: Counter[tuple[int, int]] = Counter()
     placed: list[Place] = []
     for rank, device in enumerate(order or sorted(found)):
-        part = sum((other.stage, other.replica) == found[device] for other in placed)
-        placed.append(Place(rank, device, *found[device], part))
+        placed.append(Place(rank, device, *found[device], parts[found[device]]))
+        parts[found[device]] += 1
     return tuple(placed)
 
 

@@ -20,6 +20,7 @@ from trimtab.partition.run.processes import python, run_processes
 from trimtab.partition.run.ranks import places
 from trimtab.partition.run.reference import Reference, train_whole
 from trimtab.partition.run.report import RankReport, RunReport, largest_difference
+from trimtab.partition.run.room import check_room
 from trimtab.partition.run.samples import Samples
 from trimtab.partition.run.worker import cause
 
@@ -51,6 +52,7 @@ def run_plan(
     if not recipe.training:
         raise BadInputError("--run trains; for inference export the plan as a device map instead")
     ranks = places(plan)
+    check_room(graph, plan, recipe)
     cores = sorted(os.sched_getaffinity(0))
     threads = chosen.threads or max(1, len(cores) // len(ranks))
     on_gpu = torch.cuda.is_available() and torch.cuda.device_count() >= len(ranks)
