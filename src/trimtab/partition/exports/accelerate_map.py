@@ -12,8 +12,10 @@ def device_map(plan: Plan, graph: Graph, devices: Devices | None = None) -> dict
     """Modules and the device of each, no finer than needed: {"transformer.h.0": 0, …}.
 
     Devices are numbered as in the plan; those of kind "cpu" are called so. Of several replicas it is the
-    first. Refuses what Accelerate cannot do: a module with weights on two devices, and an operation outside
-    of such modules whose inputs are on two devices.
+    first. Accelerate brings together what a module takes, but not what an operation between modules takes.
+    So a block that the plan cuts in two, and that combines both parts itself, goes whole to the device that
+    holds more of it. Refuses what cannot be mended: a module with weights of its own on two devices, and a
+    model that brings devices together outside of such blocks.
     """
     if plan.tensor > 1:
         raise BadInputError(
@@ -22,40 +24,46 @@ def device_map(plan: Plan, graph: Graph, devices: Devices | None = None) -> dict
         )
     stage_of = plan.stage_of(len(graph))
     device_of = [plan.stages[stage].ranks[0][0] for stage in stage_of]
-    named = {device: _name(device, devices) for device in device_of}
-    homes = _homes(graph, device_of, named)
-    found: dict[str, int] = {}
-    _cover("", homes, found)
-    _check_inputs(graph, device_of, found, named)
-    return {module: named[device] for module, device in found.items()}
+    _check_leaves(graph, device_of)
+    found = _covered(graph, device_of)
+    while (torn := _torn(graph, device_of, found)) is not None:
+        _make_whole(graph, device_of, *torn)
+        found = _covered(graph, device_of)
+    return {module: _name(device, devices) for module, device in found.items()}
 
 
 def _name(device: int, devices: Devices | None) -> int | str:
     return "cpu" if devices is not None and devices[device].kind == "cpu" else device
 
 
-def _homes(graph: Graph, device_of: list[int], named: dict[int, int | str]) -> dict[str, int]:
-    """The device of every module that holds weights or buffers itself."""
+def _check_leaves(graph: Graph, device_of: list[int]) -> None:
+    """Refuse a module whose own weights are on several devices."""
     found: dict[str, set[int]] = defaultdict(set)
     for node, block in enumerate(graph.blocks):
-        if graph.parameters[node] or graph.buffers[node]:
+        if _holds(graph, node):
             found[block].add(device_of[node])
     for block, where in found.items():
         if len(where) > 1:
-            listed = " and ".join(str(named[device]) for device in sorted(where))
             raise BadInputError(
-                f'the module "{block}" is split over devices {listed}; '
+                f'the module "{block}" is split over devices {_listed(where)}; '
                 "Accelerate can only place whole modules: cut the model between modules"
             )
-    return {block: next(iter(where)) for block, where in found.items()}
+
+
+def _covered(graph: Graph, device_of: list[int]) -> dict[str, int]:
+    """The largest modules that are on one device each, and that hold all weights together."""
+    homes = {block: device_of[n] for n, block in enumerate(graph.blocks) if _holds(graph, n)}
+    found: dict[str, int] = {}
+    _cover("", homes, found)
+    return found
 
 
 def _cover(path: str, homes: dict[str, int], found: dict[str, int]) -> None:
     """Place a module as one where everything in it is on one device, else its children."""
     below = {block: device for block, device in homes.items() if _within(block, path)}
     where = set(below.values())
-    if len(where) <= 1:
-        found.update(dict.fromkeys([path] if where else [], next(iter(where), 0)))
+    if len(where) == 1:
+        found[path] = where.pop()
         return
     if path in homes:
         raise BadInputError(
@@ -67,24 +75,44 @@ def _cover(path: str, homes: dict[str, int], found: dict[str, int]) -> None:
         _cover(child, homes, found)
 
 
+def _torn(graph: Graph, device_of: list[int], found: dict[str, int]) -> tuple[int, set[int]] | None:
+    """An operation outside of the modules that are placed, whose inputs are on several devices; those."""
+    sources, targets, _ = graph.edges
+    needs: dict[int, set[int]] = defaultdict(set)
+    for source, target in zip(sources.tolist(), targets.tolist(), strict=True):
+        if graph.kinds[source] != "input" and graph.kinds[target] != "output":
+            needs[target].add(device_of[source])
+    placed = [any(_within(block, module) for module in found) for block in graph.blocks]
+    torn = [node for node in sorted(needs) if len(needs[node]) > 1 and not placed[node]]
+    return (torn[0], needs[torn[0]]) if torn else None
+
+
+def _make_whole(graph: Graph, device_of: list[int], node: int, needed: set[int]) -> None:
+    """Put all of the block that an operation belongs to on the device that holds most of its weights."""
+    block = graph.blocks[node]
+    inside = [n for n, path in enumerate(graph.blocks) if _within(path, block)]
+    weights: dict[int, float] = defaultdict(float)
+    for n in inside:
+        if _holds(graph, n):
+            weights[device_of[n]] += float(graph.parameters[n])
+    if len(weights) < 2 or sum(weights.values()) > graph.parameters.sum() / 2:
+        raise BadInputError(
+            f'"{graph.names[node]}" in "{block or graph.name}" takes tensors from devices '
+            f"{_listed(needed)}, which Accelerate cannot bring together there; "
+            "--torchrun hands such tensors on from stage to stage"
+        )
+    home = max(weights, key=lambda device: weights[device])
+    for n in inside:
+        device_of[n] = home
+
+
+def _holds(graph: Graph, node: int) -> bool:
+    return bool(graph.parameters[node] or graph.buffers[node])
+
+
 def _within(block: str, path: str) -> bool:
     return not path or block == path or block.startswith(path + ".")
 
 
-def _check_inputs(
-    graph: Graph, device_of: list[int], found: dict[str, int], named: dict[int, int | str]
-) -> None:
-    """Accelerate moves the inputs of modules it places; between those, all inputs must be in one place."""
-    sources, targets, _ = graph.edges
-    needs: dict[int, set[int]] = defaultdict(set)
-    for source, target in zip(sources.tolist(), targets.tolist(), strict=True):
-        if graph.kinds[source] != "input":
-            needs[target].add(device_of[source])
-    for node, where in needs.items():
-        placed = any(_within(graph.blocks[node], module) for module in found)
-        if len(where) > 1 and not placed and graph.kinds[node] != "output":
-            listed = " and ".join(str(named[device]) for device in sorted(where))
-            raise BadInputError(
-                f'"{graph.names[node]}" in "{graph.blocks[node] or graph.name}" takes tensors from devices '
-                f"{listed}; Accelerate cannot bring them together there: cut the model elsewhere"
-            )
+def _listed(devices: set[int]) -> str:
+    return " and ".join(str(device) for device in sorted(devices))
