@@ -11,9 +11,10 @@ from trimtab.bench.options import BenchOptions
 from trimtab.bench.result import BenchResult, Table
 from trimtab.core import NotFoundError
 
-__all__ = ["BENCHES", "BUNDLED_STEPS", "BenchOptions", "BenchResult", "Table", "run_bench"]
+__all__ = ["BENCHES", "BUNDLED_STAGES", "BUNDLED_STEPS", "BenchOptions", "BenchResult", "Table", "run_bench"]
 
 BUNDLED_STEPS = Path(str(files("trimtab.bench") / "data" / "gpu-steps"))
+BUNDLED_STAGES = Path(str(files("trimtab.bench") / "data" / "gpu-stages"))
 
 BENCHES = {
     "gpu-steps": ("gpu_steps", "Step time and memory estimates against measurements on an H200."),

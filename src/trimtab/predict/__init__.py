@@ -87,7 +87,14 @@ if TYPE_CHECKING:
         version_name,
     )
     from trimtab.predict.measurements import MeasuredStep, read_measurements
-    from trimtab.predict.operations import Hardware, Operations, OperationTimes, operation_times
+    from trimtab.predict.operation_fit import MeasuredStage, fit_operations, predict_stages, read_stages
+    from trimtab.predict.operations import (
+        Hardware,
+        OperationConstants,
+        Operations,
+        OperationTimes,
+        operation_times,
+    )
     from trimtab.predict.scale_out import (
         ScaleOutAssumptions,
         all_reduce_seconds,
@@ -116,7 +123,9 @@ __all__ = [
     "Hardware",
     "JobFeatures",
     "Line",
+    "MeasuredStage",
     "MeasuredStep",
+    "OperationConstants",
     "OperationTimes",
     "Operations",
     "OthersWithout",
@@ -153,6 +162,7 @@ __all__ = [
     "exposed_seconds",
     "fit_constants",
     "fit_cpu_constants",
+    "fit_operations",
     "guarded",
     "guarded_memory",
     "learn_corrections",
@@ -166,6 +176,7 @@ __all__ = [
     "predict",
     "predict_memory",
     "predict_seconds",
+    "predict_stages",
     "prediction_decision",
     "prediction_lines",
     "prediction_report",
@@ -175,6 +186,7 @@ __all__ = [
     "ranges_without_the_model",
     "read_measurements",
     "read_request",
+    "read_stages",
     "remember",
     "restart_factor",
     "shipped_corrections",
@@ -187,6 +199,11 @@ __all__ = [
 
 # Only fitting needs SciPy; whoever estimates does not wait for it.
 _ROOMS = {
+    "OperationConstants": "operations",
+    "read_stages": "operation_fit",
+    "predict_stages": "operation_fit",
+    "fit_operations": "operation_fit",
+    "MeasuredStage": "operation_fit",
     "USABLE_HOST_MEMORY": "analytic",
     "USABLE_DEVICE_MEMORY": "analytic",
     "exposed_seconds": "scale_out",

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 from importlib import import_module
 from itertools import combinations
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,10 +75,10 @@ def fit_constants(
         )
     case = cases(good, accelerator)
     seconds = np.array([s.seconds for s in good], dtype=float)
-    step = _fit(StepConstants, lambda c: predict_seconds(case, c), seconds)
+    step = fit_to(StepConstants, lambda c: predict_seconds(case, c), seconds)
     with_memory = cases([s for s in good if s.peak_memory], accelerator)
     peaks = np.array([s.peak_memory for s in with_memory.steps], dtype=float)
-    memory = _fit(MemoryConstants, lambda c: predict_memory(with_memory, c), peaks)
+    memory = fit_to(MemoryConstants, lambda c: predict_memory(with_memory, c), peaks)
     return step, memory
 
 
@@ -87,7 +87,7 @@ def fit_cpu_constants(steps: Sequence[MeasuredStep], cores: float) -> CpuConstan
     good = [s for s in steps if not s.out_of_memory]
     ask = stack(demand_of(s.model, float(s.batch), s.training, "fp32") for s in good)
     seconds = np.array([s.seconds for s in good], dtype=float)
-    return _fit(CpuConstants, lambda c: np.asarray(cpu_step_time(ask, cores, c).total), seconds)
+    return fit_to(CpuConstants, lambda c: np.asarray(cpu_step_time(ask, cores, c).total), seconds)
 
 
 def leave_one_model_out(
@@ -200,13 +200,13 @@ def _error_range(ratios: Sequence[float]) -> tuple[float, float]:
     return min(1.0, float(low)), max(1.0, float(high))
 
 
-C = TypeVar("C", StepConstants, MemoryConstants, CpuConstants)
+C = TypeVar("C")
 
 
-def _fit(kind: type[C], predict: Callable[[C], Array], truth: Array) -> C:
+def fit_to(kind: type[C], predict: Callable[[C], Array], truth: Array) -> C:
     """Least squares on the log of the error, forgiving outliers, each constant tied weakly to its start."""
     least_squares = _solver()
-    free = [f for f in fields(kind) if "start" in f.metadata]
+    free = [f for f in fields(cast(Any, kind)) if "start" in f.metadata]
     names = [f.name for f in free]
     start, low, high = (np.log([f.metadata[k] for f in free]) for k in ("start", "low", "high"))
     target = np.log(truth)

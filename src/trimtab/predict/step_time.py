@@ -44,7 +44,7 @@ class StepTime:
 
 def step_time(ask: Demand, device: Device, constants: StepConstants) -> StepTime:
     """Seconds of one step, without network and input."""
-    host = once_seconds(ask, constants) + call_seconds(ask, constants)
+    host = _host_seconds(ask, constants)
     compute = _compute_seconds(ask, device, constants)
     traffic = _traffic_seconds(ask, device, constants)
     update = ask.updated_bytes / (constants.update_bandwidth * device.bandwidth)
@@ -58,18 +58,7 @@ def step_time(ask: Demand, device: Device, constants: StepConstants) -> StepTime
     )
 
 
-def kernel_seconds(ask: Demand, device: Device, constants: StepConstants) -> Quantity:
-    """Seconds that the device itself is busy with a step's operators, without the parameter update."""
-    return _compute_seconds(ask, device, constants) + _traffic_seconds(ask, device, constants)
-
-
-def once_seconds(ask: Demand, constants: StepConstants) -> Quantity:
-    """Host time of a step beside its operators."""
-    return constants.step_launch * _where(ask.training, 1.0, constants.inference_step_launch)
-
-
-def call_seconds(ask: Demand, constants: StepConstants) -> Quantity:
-    """Host time of launching a step's operators."""
+def _host_seconds(ask: Demand, constants: StepConstants) -> Quantity:
     calls = (
         ask.conv_calls * constants.conv_launch
         + ask.matmul_calls * constants.matmul_launch
@@ -79,7 +68,9 @@ def call_seconds(ask: Demand, constants: StepConstants) -> Quantity:
         + ask.small_calls * constants.small_launch
     )
     casting = constants.half_launch * _where(ask.training, 1.0, constants.inference_half_launch)
-    return calls * _where(ask.training, 1.0, constants.inference_launch) * _where(ask.half, casting, 1.0)
+    slower = _where(ask.training, 1.0, constants.inference_launch) * _where(ask.half, casting, 1.0)
+    once = constants.step_launch * _where(ask.training, 1.0, constants.inference_step_launch)
+    return once + calls * slower
 
 
 def _compute_seconds(ask: Demand, device: Device, constants: StepConstants) -> Quantity:
