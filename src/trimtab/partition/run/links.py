@@ -1,12 +1,11 @@
 """How fast two processes of this machine hand tensors to each other: the network of local devices."""
 
-import shutil
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import quantiles
 
+from trimtab.partition.run.folders import meeting_folder
 from trimtab.partition.run.processes import python, run_processes
 
 SIZES = tuple(4096 * 4**power for power in range(7))
@@ -28,8 +27,7 @@ def measure_link(timeout: float = 120.0) -> Link:
 
     Of each size it is the lower quartile that counts: what else runs on the machine only makes it slower.
     """
-    folder = Path(tempfile.mkdtemp(prefix="trimtab-link-"))
-    try:
+    with meeting_folder() as folder:
         run_processes(
             2,
             lambda rank: [python(), "-m", "trimtab.partition.run.worker", "link", str(folder), str(rank)],
@@ -39,8 +37,6 @@ def measure_link(timeout: float = 120.0) -> Link:
             lambda rank: f"end {rank} of the link",
         )
         lines = (folder / "seconds.txt").read_text().split()
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
     return fitted(dict(zip(SIZES, map(float, lines), strict=True)))
 
 

@@ -2,8 +2,6 @@
 
 import os
 import pickle
-import shutil
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +12,7 @@ import torch
 from trimtab.core import BadInputError, TrimtabError
 from trimtab.partition.graph import Graph
 from trimtab.partition.plan import Plan, Recipe
+from trimtab.partition.run.folders import meeting_folder
 from trimtab.partition.run.job import Job, Result, result_file, stage_file
 from trimtab.partition.run.prepared import Prepared, prepare
 from trimtab.partition.run.processes import python, run_processes
@@ -74,8 +73,7 @@ def run_plan(
         else (),
         timeout=chosen.timeout,
     )
-    folder = Path(tempfile.mkdtemp(prefix="trimtab-run-"))
-    try:
+    with meeting_folder() as folder:
         _lay_out(job, prepared, folder)
         whole = _whole(job, prepared)
         run_processes(
@@ -87,8 +85,6 @@ def run_plan(
             lambda rank: f"stage {ranks[rank].stage} of replica {ranks[rank].replica} (rank {rank})",
         )
         results = [torch.load(result_file(folder, r), weights_only=False) for r in range(len(ranks))]
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
     return _report(job, whole, results, pinned)
 
 
