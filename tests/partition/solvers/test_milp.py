@@ -86,7 +86,7 @@ def test_in_inference_nothing_comes_back(
 
 
 def test_memory_that_is_short_costs_time(make_problem: Callable[..., Problem]) -> None:
-    much, little = (make_problem("layered", 8, 3, seed=0, memory=m, microbatches=4) for m in (0.8e9, 0.3e9))
+    much, little = (make_problem("ordered", 8, 3, seed=0, memory=m, microbatches=4) for m in (0.8e9, 0.3e9))
     assert solve_exactly(much).seconds < solve_exactly(little).seconds < np.inf
 
 

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from statistics import median
 from typing import Any
@@ -10,18 +10,15 @@ from typing import Any
 import numpy as np
 
 from trimtab.partition import (
-    Assumptions,
-    Devices,
     Graph,
+    Link,
     Plan,
     Recipe,
-    RunReport,
     RunSettings,
     Stage,
-    devices_of,
-    evaluate,
     load_graph,
     measure_link,
+    predicted_here,
     run_plan,
 )
 
@@ -80,7 +77,7 @@ def run_figures(told: LocalRun) -> dict[str, float]:
     plan = _plan(told, graph)
     recipe = Recipe(plan.batch)
     report = run_plan(target, graph, plan, recipe, RunSettings(steps=_STEPS))
-    predicted = _predicted(graph, plan, recipe, report)
+    predicted = predicted_here(graph, plan, recipe, report, _link())
     return {
         "predicted": predicted,
         "measured": report.seconds,
@@ -89,27 +86,10 @@ def run_figures(told: LocalRun) -> dict[str, float]:
     }
 
 
-def _predicted(graph: Graph, plan: Plan, recipe: Recipe, report: RunReport) -> float:
-    """Seconds of a step, from those of the whole model's two passes alone and from the link's own speed."""
-    devices = _local_devices(report.threads)
-    whole = Plan((Stage(tuple(range(len(graph))), ((0,),)),), plan.shares[:1], 1)
-    alone = evaluate(graph, devices, Recipe(whole.batch), whole)
-    ahead = report.whole_forward / alone.stage_forward[0]
-    back = report.whole_backward / alone.stage_backward[0]
-    assume = Assumptions(correction=(("cpu", ahead, back),), link_efficiency=1.0, overlapped=False)
-    return evaluate(graph, devices, recipe, plan, assume).seconds
-
-
-@lru_cache(maxsize=4)
-def _local_devices(threads: int) -> Devices:
-    """Two processes of this machine, joined by what a message between two of them takes."""
-    devices, link = devices_of(f"cpu:2x{threads}"), measure_link()
-    apart = ~np.eye(len(devices), dtype=bool)
-    return replace(
-        devices,
-        bandwidth=np.where(apart, link.bandwidth, np.inf),
-        latency=np.where(apart, link.latency, 0.0),
-    )
+@lru_cache(maxsize=1)
+def _link() -> Link:
+    """What joins local processes, measured once."""
+    return measure_link()
 
 
 def _plan(told: LocalRun, graph: Graph) -> Plan:

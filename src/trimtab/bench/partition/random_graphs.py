@@ -15,6 +15,8 @@ _FLOP, _FLOP_SPREAD = 5e8, 1.0  # medians per sample, and standard deviations of
 _BYTES, _BYTES_SPREAD = 5e5, 1.0
 _PARAMETERS, _PARAMETERS_SPREAD = 2e6, 1.2
 _SHARE_OF_SKIPS = 0.3
+_WIDEST = 4  # nodes of a layer at most
+_FARTHEST = 12  # nodes that an edge spans at most, or twice as many where it skips
 
 
 def random_graph(family: str, nodes: int, seed: int) -> Graph:
@@ -53,20 +55,23 @@ def random_graph(family: str, nodes: int, seed: int) -> Graph:
 
 
 def _joined(edges: Iterable[Edge], nodes: int) -> list[Edge]:
-    """Edges among inner nodes, numbered from 0, with the input before all of them and the output after."""
+    """Edges among inner nodes, numbered from 0, with the input before all of them and the output after.
+
+    What nobody needs is needed by a node a little later, as models compute nothing in vain.
+    """
     inner = {(source + 1, target + 1) for source, target in edges}
     needing, needed = {target for _, target in inner}, {source for source, _ in inner}
     first = {(0, node) for node in range(1, nodes - 1) if node not in needing}
-    last = {(node, nodes - 1) for node in range(1, nodes - 1) if node not in needed}
-    return sorted(inner | first | last)
+    later = {(node, min(node + _WIDEST, nodes - 2)) for node in range(1, nodes - 2) if node not in needed}
+    return sorted(inner | first | later | {(nodes - 2, nodes - 1)})
 
 
 def _layered(count: int, draw: Draw) -> list[Edge]:
-    """Layers of one to four nodes, each of which needs one or two of the layer before."""
+    """Layers of a few nodes, each of which needs one or two of the layer before."""
     layers: list[list[int]] = []
     done = 0
     while done < count:
-        width = min(int(draw.integers(1, 5)), count - done)
+        width = min(int(draw.integers(1, _WIDEST + 1)), count - done)
         layers.append(list(range(done, done + width)))
         done += width
     return [
@@ -100,7 +105,7 @@ def _in_order(edges: list[Edge], count: int) -> list[Edge]:
 
 def _ordered(count: int, draw: Draw) -> list[Edge]:
     """Each node needs one or two of the few before it."""
-    reach = max(4, ceil(count / 4))
+    reach = max(4, min(_FARTHEST, ceil(count / 4)))
     return [
         (int(source), node)
         for node in range(1, count)
@@ -116,7 +121,7 @@ def _skips(count: int, draw: Draw) -> list[Edge]:
     """A chain, and connections that skip some of it."""
     chain = [(node, node + 1) for node in range(count - 1)]
     jumps = [
-        (node, min(count - 1, node + int(draw.integers(2, max(3, count // 2)))))
+        (node, min(count - 1, node + int(draw.integers(2, max(3, min(count // 2, 2 * _FARTHEST))))))
         for node in range(count - 2)
         if draw.random() < _SHARE_OF_SKIPS
     ]

@@ -23,7 +23,7 @@ def all_sections(options: BenchOptions) -> BenchResult:
     parts = parts_of(options)
     kept = Kept.of("partition", _made_from(options))
     with options.progress(len(parts), "splitting") as tell:
-        figures = _figures(done(parts, kept, tell), options)
+        figures = put_together(done(parts, kept, tell), options)
     rivals = {
         case: {name: each["throughput"] for name, each in by.items() if name not in large.OURS}
         for case, by in figures["large"].items()
@@ -31,8 +31,8 @@ def all_sections(options: BenchOptions) -> BenchResult:
     return BenchResult("partition", figures, {"throughput": rivals}, {}, options.seed, tables(figures))
 
 
-def _figures(found: Mapping[Key, Any], options: BenchOptions) -> dict[str, Any]:
-    """By section."""
+def put_together(found: Mapping[Key, Any], options: BenchOptions) -> dict[str, Any]:
+    """The figures, from what all parts answered."""
     by_case: dict[str, dict[str, Any]] = {}
     for key, value in found.items():
         if key[0] == "large":

@@ -12,29 +12,31 @@ from trimtab.core import TrimtabError
 from trimtab.partition import Recipe, devices_of, solve
 
 NODES, QUICK_NODES = 10_000, 1000
-_FLEET, _NETWORK = "h100:16/8,a100-80:16/8,v100-32:16/8,t4:16/4", "100Gbit"
+FLEET = "h100:16/8,a100-80:16/8,v100-32:16/8,t4:16/4"
+"""64 devices of four kinds."""
+_NETWORK = "100Gbit"
 _FAMILY = "ordered"
 _MAIN = "from trimtab.cli import main; main()"
 _BUILDER = "from trimtab.bench.partition.models import MODELS\n\nbuild = MODELS[{model!r}]\n"
-_ASKED = ("--devices", "h100:128/8", "--network", "400Gbit", "--batch", "1024", "--json")
+_ASKED = ("--network", "400Gbit", "--batch", "1024", "--json")
 
 
-def solving_seconds(nodes: int, seed: int) -> dict[str, float]:
-    """Seconds to a plan for a random graph of so many nodes on 64 devices of four kinds."""
-    graph, devices = random_graph(_FAMILY, nodes, seed), devices_of(_FLEET, _NETWORK)
+def solving_seconds(nodes: int, seed: int, fleet: str = FLEET) -> dict[str, float]:
+    """Seconds to a plan for a random graph of so many nodes."""
+    graph, devices = random_graph(_FAMILY, nodes, seed), devices_of(fleet, _NETWORK)
     begun = perf_counter()
     found = solve(graph, devices, Recipe(64))
     took = perf_counter() - begun
     return {"seconds": took, "fits": float(found.forecast.fits), "stages": float(len(found.plan.stages))}
 
 
-def command_figures(model: str) -> dict[str, float]:
+def command_figures(model: str, devices: str = "h100:128/8") -> dict[str, float]:
     """Seconds and peak memory of `trimtab partition` in a fresh process, from Python code to a plan."""
     with TemporaryDirectory() as folder:
         source = Path(folder) / "model.py"
         source.write_text(_BUILDER.format(model=model), encoding="utf-8")
         command = [sys.executable, "-c", _MAIN, "partition", f"{source}:build"]
-        command += _ASKED
+        command += ["--devices", devices, *_ASKED]
         begun = perf_counter()
         with open(Path(folder) / "output", "w+b") as output:
             own_store = os.environ | {"TRIMTAB_HOME": folder, "TRIMTAB_STORE": f"sqlite:///{folder}/store.db"}

@@ -1,0 +1,80 @@
+"""The bench as a whole: the figures' names, and that tables and goals come of them."""
+
+from typing import Any
+
+import pytest
+
+from trimtab.bench import BENCHES
+from trimtab.bench.options import BenchOptions
+from trimtab.bench.partition.cases import cases
+from trimtab.bench.partition.large import METHODS
+from trimtab.bench.partition.parts import parts_of
+from trimtab.bench.partition.sections import put_together
+from trimtab.bench.partition.tables import tables
+
+QUICK = BenchOptions(quick=True, quiet=True)
+SMALL = {"exact": 1.0, "ours": 1.0, "bound": 1.0, "proven": True, "exact_took": 2.0, "took": 0.1}
+LARGE = {
+    "throughput": 2.0,
+    "fits": True,
+    "step_seconds": 1.0,
+    "idle_gib": 3.0,
+    "devices": 2,
+    "stages": 2,
+    "replicas": 1,
+    "tensor": 1,
+    "microbatches": 4,
+    "schedule": "1f1b",
+    "sharding": "none",
+    "recompute": True,
+    "took": 0.5,
+}
+
+
+def _answers() -> dict[tuple[str, ...], Any]:
+    """What every part might answer."""
+    found: dict[tuple[str, ...], Any] = {}
+    for part in parts_of(QUICK):
+        section = part.key[0]
+        found[part.key] = {
+            "small": SMALL,
+            "large": LARGE,
+            "ten_thousand": {"seconds": 4.0},
+            "commands": {"seconds": 20.0, "peak_gib": 1.5},
+            "prediction": {"predicted": 1.1, "measured": 1.0, "error": 0.1},
+        }[section]
+    return found
+
+
+def test_the_bench_is_listed() -> None:
+    assert BENCHES["partition"][0] == "partition"
+
+
+def test_every_case_and_method_is_a_part() -> None:
+    keys = {part.key for part in parts_of(QUICK)}
+    assert {("large", case.name, method) for case in cases(quick=True) for method in METHODS} <= keys
+    assert len({part.file for part in parts_of(BenchOptions(quiet=True))}) == len(
+        parts_of(BenchOptions(quiet=True))
+    )
+
+
+def test_the_figures_have_the_names_they_are_known_by() -> None:
+    figures = put_together(_answers(), QUICK)
+    assert figures["small"]["within_1pct"] == 1.0
+    assert figures["small"]["speedup_over_milp"] == pytest.approx(20.0)
+    case = next(iter(figures["large"]))
+    assert figures["large"][case]["metis"]["throughput"] == 2.0
+    assert figures["geomean_over_accelerate"] == 1.0
+    assert figures["seconds_10k_nodes"] == 4.0
+    assert figures["gpt3"] == {"seconds": 20.0, "peak_gib": 1.5}
+    assert figures["prediction_error"] == 0.1
+    assert not figures["goals"]["times Accelerate's on unequal devices"]["met"]
+    assert figures["goals"]["seconds for 10,000 nodes"]["met"]
+
+
+def test_tables_show_all_of_it() -> None:
+    figures = put_together(_answers(), QUICK)
+    shown = tables(figures)
+    assert [table.title for table in shown][-1] == "Goals"
+    assert all(len(row) == len(table.columns) for table in shown for row in table.rows)
+    assert {row[0] for row in shown[1].rows} == set(figures["large"])

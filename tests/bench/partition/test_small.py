@@ -1,0 +1,67 @@
+"""Small cases: what is drawn, what is measured, and what the sum of it says."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from trimtab.bench.partition.small import case, small_figures, summary
+
+
+def test_cases_are_the_same_again_and_of_all_sorts() -> None:
+    drawn = [case(number, seed=0) for number in range(24)]
+    assert {each.kind for each in drawn} == {"equal", "two-tier", "unequal"}
+    assert len({each.family for each in drawn}) == 4
+    assert {each.tight for each in drawn} == {True, False}
+    assert all(8 <= each.nodes <= 40 and 2 <= len(each.problem.rows) <= 4 for each in drawn)
+    again = case(5, seed=0)
+    assert np.array_equal(again.problem.forward, drawn[5].problem.forward)
+    assert np.array_equal(again.problem.capacity, drawn[5].problem.capacity)
+
+
+def test_a_case_is_solved_both_ways() -> None:
+    number = next(n for n in range(100) if case(n, 0).nodes <= 12)
+    found = small_figures(number, seed=0)
+    assert found["proven"]
+    assert found["bound"] <= found["exact"] * (1 + 1e-9)
+    assert found["ours"] >= found["bound"] * (1 - 1e-9)
+    assert found["took"] > 0.0 < found["exact_took"]
+
+
+def _found(
+    exact: float | None, ours: float | None, bound: float | None, proven: bool = True
+) -> dict[str, Any]:
+    return {
+        "exact": exact,
+        "ours": ours,
+        "bound": bound,
+        "proven": proven,
+        "exact_took": 2.0,
+        "took": 0.1,
+    }
+
+
+def test_the_summary_counts_what_is_close_and_what_is_unproven() -> None:
+    figures = summary(
+        [
+            _found(1.0, 1.0, 1.0),
+            _found(1.0, 1.005, 1.0),
+            _found(1.0, 1.02, 1.0),
+            _found(1.0, 0.9, 0.8, proven=False),
+            _found(None, None, None),
+        ]
+    )
+    assert figures["cases"] == 5
+    assert figures["proven"] == 4
+    assert figures["nothing_fits"] == 1
+    assert figures["within_1pct"] == pytest.approx(0.8)
+    assert figures["within_1pct_of_bound"] == pytest.approx(0.6)
+    assert figures["worst_gap"] == pytest.approx(0.02)
+    assert figures["better_than_unproven"] == 1
+    assert figures["speedup_over_milp"] == pytest.approx(20.0)
+
+
+def test_finding_nothing_where_something_fits_is_never_close() -> None:
+    figures = summary([_found(1.0, None, 1.0), _found(1.0, 1.0, 1.0)])
+    assert figures["within_1pct"] == 0.5
+    assert figures["worst_gap"] == float("inf")
