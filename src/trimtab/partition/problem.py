@@ -77,6 +77,12 @@ class Problem:
             return np.where(there > 0.0, np.inf, 0.0)
         return np.where(there > 0.0, self.hand_latency[row, to] + there / rate, 0.0)
 
+    def signature(self, row: int) -> tuple[float, ...]:
+        """The same for rows that are alike in speed and memory."""
+        columns = self.forward[row], self.backward[row], self.once[row]
+        sums = (float(each.sum()) for each in columns)
+        return (*sums, float(columns[0].max()), float(self.row_once[row]), float(self.capacity[row]))
+
     def crossing(self, stage_of: Ints, stages: int) -> Floats:
         """Bytes over each of the boundaries between stages."""
         first = stage_of[self.graph.producer]

@@ -50,6 +50,20 @@ class _Solved:
     behind: dict[tuple[int, int], Ints] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A way through the places: where stages begin and end, their rows, and the two parts of a step."""
+
+    chosen: tuple[int, ...]
+    rows: tuple[int, ...]
+    latency: float
+    slowest: float
+
+    @property
+    def seconds(self) -> float:
+        return self.latency + self.slowest
+
+
 class ChainSolver:
     """The columns of a problem over its places, made once for all bounds."""
 
@@ -58,40 +72,48 @@ class ChainSolver:
         problem = self.problem = places.problem
         self.more = problem.layout.microbatches - 1
         rows = sorted({row for steps in states.steps for row, _ in steps})
-        work = {row: places.before(problem.forward[row] + problem.backward[row]) for row in rows}
-        once = {row: places.before(problem.once[row]) for row in rows}
-        self.load = {row: np.where(places.after, _spans(work[row]), np.inf) for row in rows}
-        self.extra = {
-            row: self.more * _spans(work[row]) + _spans(once[row]) + problem.row_once[row] for row in rows
-        }
+        like: dict[tuple[float, ...], int] = {}
+        self.like = {row: like.setdefault(problem.signature(row), row) for row in rows}
+        self.load: dict[int, Floats] = {}
+        self.extra: dict[int, Floats] = {}
+        for row in like.values():
+            work = _spans(places.before(problem.forward[row] + problem.backward[row]))
+            once = _spans(places.before(problem.once[row]))
+            self.load[row] = np.where(places.after, work, np.inf)
+            self.extra[row] = self.more * work + once + problem.row_once[row]
         pairs = {
             (row, to) for steps in states.steps for row, behind in steps for to, _ in states.steps[behind]
         }
-        self.hand = {pair: problem.hand_seconds(*pair, places.crossing) for pair in pairs}
+        links: dict[tuple[float, float], Floats] = {}
+        self.hand: dict[tuple[int, int], Floats] = {}
+        for row, to in pairs:
+            link = float(problem.hand_rate[row, to]), float(problem.hand_latency[row, to])
+            if link not in links:
+                links[link] = problem.hand_seconds(row, to, places.crossing)
+            self.hand[row, to] = links[link]
         self._memory = _StageMemory(places)
         self._fitting: dict[tuple[int, int], Floats] = {}
+        self._index = np.arange(len(places))
 
     def best(self, slack: float = 0.0) -> Cut | None:
         """The cut with the shortest step, or one within the share `slack` of it; None where nothing fits."""
-        loosest = self._pass(np.inf)
-        best = self._read(loosest)
+        best = self._read(self._pass(np.inf))
         if best is None:
             return None
-        least = self._latency(loosest)
+        least = best.latency
         best = self._tightest(best, least, slack)
         bound = best.seconds - least
         while bound > 0.0:
-            solved = self._pass(bound)
-            found = self._read(solved)
-            if found is None or self._latency(solved) >= best.seconds:
+            found = self._read(self._pass(bound))
+            if found is None or found.latency >= best.seconds:
                 break
-            if found.seconds < best.seconds:
-                best = found
-            bound = min(self._slowest(found) * (1.0 - max(slack, _EXACT)), best.seconds - least)
-        return best
+            best = min(best, found, key=lambda each: each.seconds)
+            bound = min(found.slowest * (1.0 - max(slack, _EXACT)), best.seconds - least)
+        stage_of, row_of = self.places.stages(best.chosen), self._members(best.rows)
+        return Cut(stage_of, row_of, self.problem.cost(stage_of, row_of).seconds)
 
-    def _tightest(self, known: Cut, least: float, slack: float) -> Cut:
-        """A cut whose slowest stage is about as fast as can be: a good place to start from."""
+    def _tightest(self, known: _Found, least: float, slack: float) -> _Found:
+        """A way whose slowest stage is about as fast as can be: a good place to start from."""
         work = (self.problem.forward + self.problem.backward).sum(axis=1)
         low = self.more / float((1.0 / np.maximum(work, 1e-30)).sum())
         high, best, widening = known.seconds - least, known, 1.03
@@ -101,14 +123,10 @@ class ChainSolver:
             if found is None:
                 low, widening = middle, widening * 1.5
             else:
-                high = min(middle, self._slowest(found))
-                best = min(best, found, key=lambda cut: cut.seconds)
+                high = min(middle, found.slowest)
+                best = min(best, found, key=lambda each: each.seconds)
                 widening = 1.0 + 0.5 * (widening - 1.0)
         return best
-
-    def _slowest(self, cut: Cut) -> float:
-        cost = self.problem.cost(cut.stage_of, cut.row_of)
-        return cost.seconds - cost.latency
 
     def _pass(self, bound: float) -> _Solved:
         """The least latency when no stage or boundary takes more than `bound` after the first micro-batch."""
@@ -116,16 +134,26 @@ class ChainSolver:
         whole = np.full(size, np.inf)
         whole[-1] = 0.0
         allowed: dict[tuple[int, int], Floats] = {}
+        onward = self._onward(bound)
         for state, steps in enumerate(self.states.steps):
             for row, behind in steps:
-                key = row, self.problem.layout.in_flight(self.states.count[state])
+                key = self.like[row], self.problem.layout.in_flight(self.states.count[state])
                 if key not in allowed:
-                    allowed[key] = np.where(self.extra[row] > bound, np.inf, self._fits(*key))
+                    allowed[key] = np.where(self.extra[key[0]] > bound, np.inf, self._fits(*key))
                 tails = [
-                    (to, solved.value[behind, to], self.hand[row, to]) for to, _ in self.states.steps[behind]
+                    (to, solved.value[behind, to] + onward[id(self.hand[row, to])], self.hand[row, to])
+                    for to, _ in self.states.steps[behind]
                 ] or [(row, whole, np.zeros(size))]
                 self._put(solved, (state, row), allowed[key], bound, tails)
         return solved
+
+    def _onward(self, bound: float) -> dict[int, Floats]:
+        """For each sort of link, seconds there and back from every place, infinite beyond the bound."""
+        with np.errstate(invalid="ignore"):  # no more micro-batches over a link that is not there
+            return {
+                id(hand): np.where(self.more * hand > bound, np.inf, self.problem.trips * hand)
+                for hand in self.hand.values()
+            }
 
     def _put(
         self,
@@ -136,21 +164,19 @@ class ChainSolver:
         tails: Sequence[tuple[int, Floats, Floats]],
     ) -> None:
         """Value of every place with a row in front: over all ends of its stage and all rows behind it."""
-        trips = self.problem.trips
-        with np.errstate(invalid="ignore"):  # no more micro-batches over a link that is not there
-            onward = np.stack(
-                [np.where(self.more * hand > bound, np.inf, tail + trips * hand) for _, tail, hand in tails]
-            )
-        choice = onward.argmin(axis=0)
-        total = stage + onward.min(axis=0)[None, :]
+        choice = np.zeros(len(self.places), dtype=np.int64)
+        least = tails[0][1]
+        if len(tails) > 1:
+            each = np.stack([tail for _, tail, _ in tails])
+            choice, least = each.argmin(axis=0), each.min(axis=0)
+        total = stage + least
         if not self.problem.overlapped:
-            sending = np.stack([hand for _, _, hand in tails])[choice, np.arange(len(choice))]
-            late = self.extra[key[1]] + self.more * trips * sending[None, :] > bound
+            sending = np.stack([hand for _, _, hand in tails])[choice, self._index]
+            late = self.extra[self.like[key[1]]] + self.more * self.problem.trips * sending > bound
             total = np.where(late, np.inf, total)
         end = total.argmin(axis=1)
-        solved.value[key] = total[np.arange(len(end)), end]
-        solved.ends[key] = end
-        solved.behind[key] = np.array([to for to, _, _ in tails])[choice][end]
+        solved.value[key], solved.ends[key] = total[self._index, end], end
+        solved.behind[key] = np.array([to for to, _, _ in tails])[choice[end]]
 
     def _fits(self, row: int, flight: int) -> Floats:
         """Seconds of a stage from each place to each other, infinite where it has not the memory."""
@@ -159,28 +185,30 @@ class ChainSolver:
             self._fitting[row, flight] = np.where(room, self.load[row], np.inf)
         return self._fitting[row, flight]
 
-    def _latency(self, solved: _Solved) -> float:
-        return min((float(value[0]) for value in solved.value.values()), default=np.inf)
-
-    def _read(self, solved: _Solved) -> Cut | None:
-        """The best of all states, as a cut."""
-        value, key = min(
+    def _read(self, solved: _Solved) -> _Found | None:
+        """The best of all states."""
+        latency, key = min(
             ((float(value[0]), key) for key, value in solved.value.items()), default=(np.inf, (0, 0))
         )
-        if not np.isfinite(value):
+        if not np.isfinite(latency):
             return None
-        place, chosen, rows = 0, [0], []
+        chosen, rows, slowest = [0], [], 0.0
         state, row = key
         while True:
-            rows.append(row)
-            end, to = int(solved.ends[state, row][place]), int(solved.behind[state, row][place])
+            start = chosen[-1]
+            end, to = int(solved.ends[state, row][start]), int(solved.behind[state, row][start])
             state = next(behind for front, behind in self.states.steps[state] if front == row)
+            last = not self.states.count[state]
+            hand = 0.0 if last else float(self.hand[row, to][end])
+            later = float(self.extra[self.like[row]][start, end])
+            if not self.problem.overlapped:
+                later += self.more * self.problem.trips * hand
+            slowest = max(slowest, later, self.more * hand if self.more else 0.0)
             chosen.append(end)
-            place, row = end, to
-            if not self.states.count[state]:
-                break
-        stage_of, row_of = self.places.stages(chosen), self._members(rows)
-        return Cut(stage_of, row_of, self.problem.cost(stage_of, row_of).seconds)
+            rows.append(row)
+            if last:
+                return _Found(tuple(chosen), tuple(rows), latency, slowest)
+            row = to
 
     def _members(self, rows: Sequence[int]) -> tuple[int, ...]:
         """Every stage gets a row of its own among those that are alike."""

@@ -143,10 +143,9 @@ def _row_states(problem: Problem, effort: Effort) -> Iterator[States]:
     groups = _by_signature(problem)
     alone = (problem.forward + problem.backward).sum(axis=1)
     pace = [float(-alone[each].mean()) for each in groups]
-    room = [float(problem.capacity[each].mean()) for each in groups]
     keys = [pace, [-each for each in pace]]
     if effort.states:
-        keys += [[float(index) for index in range(len(groups))], room, [-each for each in room]]
+        keys += [[float(index) for index in range(len(groups))]]
     for key in keys:
         order = tuple(row for k in sorted(range(len(groups)), key=key.__getitem__) for row in groups[k])
         if order not in seen:
@@ -157,7 +156,7 @@ def _row_states(problem: Problem, effort: Effort) -> Iterator[States]:
 def classes_of(problem: Problem) -> list[list[int]]:
     """Rows that can stand for each other: alike in speed and memory, and in their links to all others."""
     classes: list[list[int]] = []
-    kinds = [_signature(problem, row) for row in range(len(problem.rows))]
+    kinds = [problem.signature(row) for row in range(len(problem.rows))]
     for row in range(len(problem.rows)):
         for members in classes:
             if kinds[row] == kinds[members[0]] and _linked_alike(problem, row, members[0]):
@@ -172,17 +171,8 @@ def _by_signature(problem: Problem) -> list[list[int]]:
     """Rows that are alike in speed and memory, in the order in which they came."""
     groups: dict[tuple[float, ...], list[int]] = {}
     for row in range(len(problem.rows)):
-        groups.setdefault(_signature(problem, row), []).append(row)
+        groups.setdefault(problem.signature(row), []).append(row)
     return list(groups.values())
-
-
-def _signature(problem: Problem, row: int) -> tuple[float, ...]:
-    columns = (problem.forward[row], problem.backward[row], problem.once[row])
-    return (
-        *(float(each.sum()) for each in columns),
-        float(problem.forward[row].max()),
-        float(problem.capacity[row]),
-    )
 
 
 def _linked_alike(problem: Problem, row: int, other: int) -> bool:

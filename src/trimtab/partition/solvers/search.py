@@ -26,6 +26,7 @@ from trimtab.partition.solvers.rows import Grouping, groupings
 
 _EQUAL = 1e-3  # steps this close are equally long; then the plan that leaves less memory idle is better
 _NEAR = 1.03  # a quick cut is this far from a thorough one at most, mostly
+_PATIENCE = 40  # mixes that fit and are no better, in the order of their bounds, after which no more are cut
 _ROOMY = 1e18  # bytes that any model fits in
 
 
@@ -124,9 +125,9 @@ def _value(forecast: Forecast, settings: SearchSettings) -> float:
 def _sifted(ask: _Ask, candidates: list[_Candidate], tell: Tell | None) -> list[_Sifted]:
     """Quick cuts of the candidates that may be the best, best first."""
     found: list[_Sifted] = []
-    best = np.inf
+    best, since = np.inf, 0
     for number, candidate in enumerate(candidates):
-        if candidate.bound > best * _NEAR:
+        if candidate.bound > best * _NEAR or (since > _PATIENCE and ask.settings.objective == "throughput"):
             break
         if tell and number % 8 == 0:
             tell("comparing mixes", number, len(candidates))
@@ -134,6 +135,7 @@ def _sifted(ask: _Ask, candidates: list[_Candidate], tell: Tell | None) -> list[
         cut = best_cut(problem, QUICK)
         if cut is not None:
             value = cut.seconds * _price(problem, cut, ask.devices, ask.settings)
+            since = 0 if value < best * (1.0 - _EQUAL) else since + 1
             best = min(best, value)
             found.append((value, problem, cut))
     return sorted(found, key=lambda each: each[0])
