@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -201,14 +202,15 @@ def partition(
     graph, notes = _graph(target, batch)
     found = _plan(graph, told.devices, recipe, settings, method)
     assumed = (*told.assumed, *notes)
-    decision_id, written = _keep(found, target, assumed, html, output, device_map, torchrun)
-    ran = _train(found, target, steps, decision_id) if run else None
+    decided = replace(found, placement=None) if run or torchrun else found
+    decision_id, written = _keep(decided, found, target, assumed, html, output, device_map, torchrun)
+    ran, here = _train(found, target, steps, decision_id) if run else (None, None)
     if as_json:
-        print(json.dumps(plan_as_json(found, decision_id, assumed, ran)))
+        print(json.dumps(plan_as_json(found, decision_id, assumed, ran, here)))
     else:
         print_plan(found, assumed, explain)
         if ran is not None:
-            print_run(found, ran)
+            print_run(found, ran, here)
         for path in written:
             typer.echo(f"written: {path.resolve()}")
         typer.echo(f"decision {decision_id}: trimtab decisions {decision_id}")
@@ -314,6 +316,7 @@ def _plan(
 
 
 def _keep(
+    decided: "Solution",
     found: "Solution",
     target: str,
     assumed: tuple[str, ...],
@@ -322,18 +325,21 @@ def _keep(
     device_map: Path | None,
     torchrun: Path | None,
 ) -> tuple[str, list[Path]]:
-    """Write the decision down, and the files that are asked for; its id and their paths."""
+    """Write down what is decided, and the files that are asked for; its id and their paths."""
     from trimtab import partition as room
     from trimtab.kernel import write_whole
     from trimtab.store import open_store
 
-    made = room.decision(found)
+    made = room.decision(decided)
     asked = found.plan, found.graph, found.devices, found.recipe
     texts: dict[Path, str] = {}  # all of them, before any is written
     if output:
         texts[output] = room.plan_json(*asked, found.forecast, None if _is_file(target) else target)
     if device_map:
-        placed = room.device_map(found.plan, found.graph, found.devices)
+        if found.placement is not None:
+            placed = room.placement_map(found.placement)
+        else:
+            placed = room.device_map(found.plan, found.graph, found.devices)
         texts[device_map] = json.dumps(placed, indent=1) + "\n"
     if torchrun:
         script = room.torchrun_script(*asked, target, found.forecast)
@@ -349,17 +355,23 @@ def _keep(
     return made.id, list(texts)
 
 
-def _train(found: "Solution", target: str, steps: int, decision_id: str) -> "RunReport":
-    """Train as planned; where the plan was made for this machine, the step is the decision's outcome."""
+def _train(found: "Solution", target: str, steps: int, decision_id: str) -> tuple["RunReport", float | None]:
+    """Train as planned; where the plan was made for this machine, the step is the decision's outcome.
+
+    Then it comes with the seconds that a step should take by what was measured here.
+    """
     from trimtab.core import Outcome, RealClock
-    from trimtab.partition import RunSettings, run_plan
+    from trimtab.partition import RunSettings, measure_link, predicted_here, run_plan
     from trimtab.store import open_store
 
     with working() as tell:
         tell(f"training {steps} steps, as planned and in one piece", 0, 0)
         ran = run_plan(target, found.graph, found.plan, found.recipe, RunSettings(steps=steps))
-    if all(found.devices[use.device].cores for use in found.forecast.uses):
-        happened = Outcome(decision_id, RealClock().now(), {"time": ran.seconds}, "measured by --run")
-        with open_store() as store:
-            store.ledger.record_outcome(happened)
-    return ran
+        if not all(found.devices[use.device].cores for use in found.forecast.uses):
+            return ran, None
+        tell("measuring what joins the processes", 0, 0)
+        here = predicted_here(found.graph, found.plan, found.recipe, ran, measure_link())
+    happened = Outcome(decision_id, RealClock().now(), {"time": ran.seconds}, "measured by --run")
+    with open_store() as store:
+        store.ledger.record_outcome(happened)
+    return ran, here

@@ -9,18 +9,20 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from trimtab.partition import Explained, Forecast, RunReport, Solution
+    from trimtab.partition import Explained, ExplainedPlacement, Forecast, RunReport, Solution
 
 
 def print_plan(found: "Solution", assumed: Sequence[str], explain: bool) -> None:
     """The plan on the terminal."""
     from rich.console import Console
 
-    from trimtab.partition import explained
+    from trimtab.partition import explained, explained_placement
 
-    console, words = Console(highlight=False), explained(found)
+    console, words, placed = Console(highlight=False), explained(found), explained_placement(found)
     _say(console, _header(found))
-    _say(console, f"it fits: {words.mix}")
+    if placed is not None:
+        _print_placement(console, placed, explain)
+    _say(console, f"{'in stages' if placed else 'it fits'}: {words.mix}")
     for table in (_stages(words, explain), _devices(words)):
         console.print()
         console.print(table)
@@ -38,8 +40,18 @@ def print_plan(found: "Solution", assumed: Sequence[str], explain: bool) -> None
         _say(console, f"assumed: {line}")
 
 
-def print_run(found: "Solution", ran: "RunReport") -> None:
-    """What training with the plan showed."""
+def _print_placement(console: "Console", words: "ExplainedPlacement", explain: bool) -> None:
+    """The placement, and what goes by it."""
+    _say(console, f"it fits: {words.summary}\n")
+    console.print(_placed_devices(words, explain))
+    console.print()
+    for name, value in words.figures:
+        _say(console, f"{name:12} {value}")
+    _say(console, "--device-map goes by this; -o, --run and --torchrun by the plan in stages\n")
+
+
+def print_run(found: "Solution", ran: "RunReport", here: float | None) -> None:
+    """What training with the plan showed, `here` what was to expect of it by this machine's own speed."""
     from rich.console import Console
 
     from trimtab.core.units import format_duration
@@ -49,13 +61,23 @@ def print_run(found: "Solution", ran: "RunReport") -> None:
     _say(console, f"trained {len(ran.losses)} steps in {len(ran.ranks)} processes and in one piece")
     _say(console, f"  losses {' '.join(f'{loss:.6g}' for loss in ran.losses)}")
     _say(console, f"  {verdict}: {ran.difference:.1e} apart at most, weights {ran.weights:.1e}")
-    expected = ""
-    if all(found.devices[use.device].cores for use in found.forecast.uses):
-        off = (found.forecast.seconds - ran.seconds) / ran.seconds
-        expected = f"; predicted {format_duration(found.forecast.seconds)}, {off:+.0%}"
-    _say(console, f"  a step took {format_duration(ran.seconds)}{expected}")
+    if found.placement is not None:
+        _say(console, "  by the plan in stages, not the placement")
+    _say(console, f"  a step took {format_duration(ran.seconds)}")
+    if here is not None:
+        _say(console, f"  predicted before the run: {_beside(found.forecast.seconds, ran.seconds)}")
+        _say(
+            console,
+            f"  predicted from the whole model's speed and the link here: {_beside(here, ran.seconds)}",
+        )
     for note in ran.notes:
         _say(console, f"  {note}")
+
+
+def _beside(predicted: float, measured: float) -> str:
+    from trimtab.core.units import format_duration
+
+    return f"{format_duration(predicted)}, {predicted / measured - 1.0:+.0%}"
 
 
 @contextmanager
@@ -72,7 +94,11 @@ def working() -> Iterator[Callable[[str, int, int], None]]:
 
 
 def plan_as_json(
-    found: "Solution", decision_id: str, assumed: Sequence[str], ran: "RunReport | None"
+    found: "Solution",
+    decision_id: str,
+    assumed: Sequence[str],
+    ran: "RunReport | None",
+    here: float | None,
 ) -> dict[str, Any]:
     """The same as plain data."""
     from trimtab.core import to_plain
@@ -92,10 +118,32 @@ def plan_as_json(
         "plan": to_plain(found.plan),
         "stages": to_plain(words.stages),
         "forecast": _forecast(found.forecast),
+        "placement": _placement(found),
         "alternatives": [{"name": name, **_forecast(other)} for name, other in found.alternatives],
         "reasons": [*words.reasons, *(f"{name}: {line}" for name, line in words.others)],
         "assumed": list(assumed),
-        "run": None if ran is None else {**to_plain(ran), "equal": ran.equal},
+        "run": None if ran is None else {**to_plain(ran), "equal": ran.equal, "predicted_here": here},
+    }
+
+
+def _placement(found: "Solution") -> dict[str, Any] | None:
+    """Where branches run side by side; the plan beside it is in stages."""
+    from trimtab.core import to_plain
+    from trimtab.partition import explained_placement
+
+    placed, words = found.placement, explained_placement(found)
+    if placed is None or words is None:
+        return None
+    return {
+        "latency": placed.latency,
+        "latency_in_stages": found.forecast.latency,
+        "latency_alone": placed.alone,
+        "fastest": placed.devices[placed.fastest].name,
+        "alone_fits": placed.alone_fits,
+        "idle": placed.idle,
+        "loss": placed.loss,
+        "device_of": list(placed.device_of),
+        "devices": to_plain(words.rows),
     }
 
 
@@ -162,6 +210,25 @@ def _devices(words: "Explained") -> "Table":
     for row in words.devices:
         used, free = format_bytes(row.used), format_bytes(row.free)
         table.add_row(escape(row.names), row.stages, used, free, f"{row.busy:.0%}")
+    return table
+
+
+def _placed_devices(words: "ExplainedPlacement", explain: bool) -> "Table":
+    from rich.markup import escape
+    from rich.table import Table
+
+    from trimtab.core.units import format_bytes
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("device")
+    table.add_column("layers", overflow="fold")
+    for name in ("parameters", "used", "free", "busy"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in words.rows:
+        layers = row.layers_in_short(len(row.layers) if explain else 4)
+        used, free = format_bytes(row.used), format_bytes(row.free)
+        weights, busy = _parameters(row.parameters), f"{row.busy:.0%}"
+        table.add_row(escape(row.device), escape(layers), weights, used, free, busy)
     return table
 
 

@@ -28,17 +28,20 @@ class Boxes:
     stage: tuple[int, ...]
 
 
-def graph_picture(graph: Graph, stage_of: Sequence[int], labels: Sequence[str]) -> str:
-    """The whole picture; `labels` says for each stage who runs it."""
+def graph_picture(graph: Graph, stage_of: Sequence[int], labels: Sequence[str], part: str = "stage") -> str:
+    """The whole picture; `labels` says for each stage who runs it. `part` is what a stage is."""
     boxes = boxed(graph, stage_of)
     edges = _edges(graph, boxes)
     column = _columns(boxes, edges)
     place, bands, height = _places(boxes, column, len(labels))
-    parts = [_band(top, bottom, stage, labels[stage]) for stage, (top, bottom) in enumerate(bands)]
+    parts = [
+        _band(top, bottom, stage, f"{part} {stage + 1}", labels[stage])
+        for stage, (top, bottom) in enumerate(bands)
+    ]
     parts += [_edge(boxes, place, source, target, size) for (source, target), size in edges.items()]
-    parts += [_box(graph, boxes, place, number) for number in range(len(boxes.names))]
+    parts += [_box(graph, boxes, place, number, part) for number in range(len(boxes.names))]
     width = _LEFT + _COLUMNS * (_WIDTH + _GAP_X) + 40
-    return svg.drawing(width, height, "The model's graph, by stage", parts)
+    return svg.drawing(width, height, f"The model's graph, by {part}", parts)
 
 
 def boxed(graph: Graph, stage_of: Sequence[int], most: int = MOST_BOXES) -> Boxes:
@@ -132,22 +135,22 @@ def _places(
     return place, bands, top
 
 
-def _band(top: float, bottom: float, stage: int, label: str) -> str:
+def _band(top: float, bottom: float, stage: int, name: str, label: str) -> str:
     width = _LEFT + _COLUMNS * (_WIDTH + _GAP_X) + 20
     color = COLORS[stage % len(COLORS)]
     return (
         svg.box(4, top, width, bottom - top, color, label, 'fill-opacity="0.10" rx="6"')
-        + svg.text(12, top + 20, f"stage {stage + 1}", size=12)
+        + svg.text(12, top + 20, name, size=12)
         + svg.text(12, top + 35, svg.shortened(label, 18), svg.SOFT)
     )
 
 
-def _box(graph: Graph, boxes: Boxes, place: Sequence[tuple[float, float]], number: int) -> str:
+def _box(graph: Graph, boxes: Boxes, place: Sequence[tuple[float, float]], number: int, part: str) -> str:
     inside = boxes.of == number
     x, y = place[number]
     stage = boxes.stage[number]
     title = (
-        f"{boxes.names[number]} (stage {stage + 1}): {int(inside.sum())} operations,"
+        f"{boxes.names[number]} ({part} {stage + 1}): {int(inside.sum())} operations,"
         f" {graph.parameters[inside].sum():,.0f} parameters, {format_flop(float(graph.flop[inside].sum()))}"
         " per sample"
     )

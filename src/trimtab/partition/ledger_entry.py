@@ -1,9 +1,12 @@
 """A plan as a decision that the ledger can keep and a measured step can judge."""
 
 import uuid
+from dataclasses import replace
 
 from trimtab.core import Answer, Clock, Contribution, Decision, Estimate, RealClock, Scalar
 from trimtab.partition.explain import limits, mix
+from trimtab.partition.explain_placement import explained_placement
+from trimtab.partition.placement import Placement
 from trimtab.partition.plan import Forecast, Plan
 from trimtab.partition.solution import Solution
 
@@ -12,10 +15,12 @@ _COVERAGE = 0.9
 
 
 def decision(found: Solution, clock: Clock | None = None) -> Decision:
-    """The decision for a plan: its time is that of one step, its cost what a step costs."""
-    who = f"rule:partition-{found.method}"
+    """The decision for a plan, or for the placement that is better: its time is that of one step or pass."""
+    who, placed, words = f"rule:partition-{found.method}", found.placement, explained_placement(found)
     action = _action(found)
-    estimates = _estimates(found.forecast)
+    estimates = _estimates(_of_a_pass(found.forecast, placed) if placed else found.forecast)
+    if words:
+        action = {**action, "plan": words.summary, "devices": ", ".join(row.device for row in words.rows)}
     reasons = found.reasons or limits(found.devices, found.plan, found.forecast)[:1]
     return Decision(
         id=uuid.uuid4().hex[:12],
@@ -33,7 +38,21 @@ def decision(found: Solution, clock: Clock | None = None) -> Decision:
             if other.fits
         ),
         reason="; ".join(reasons),
-        contributions=_contributions(found.plan, found.forecast),
+        contributions=() if placed else _contributions(found.plan, found.forecast),
+    )
+
+
+def _of_a_pass(forecast: Forecast, placed: Placement) -> Forecast:
+    """The forecast with the placement's time, as wide a range, and what its devices cost."""
+    shorter = placed.latency / forecast.seconds
+    prices = [placed.devices[device].price for device in placed.used]
+    known = [price for price in prices if price is not None]
+    return replace(
+        forecast,
+        seconds=placed.latency,
+        low=forecast.low * shorter,
+        high=forecast.high * shorter,
+        price=sum(known) if len(known) == len(prices) else None,
     )
 
 

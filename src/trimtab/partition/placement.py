@@ -11,8 +11,8 @@ from trimtab.partition.plan import Recipe
 class Placement:
     """A device for every node: `latency` in seconds of one pass, `used` bytes of every device in use.
 
-    `loss` is what was made small: latency relative to the fastest device alone, and the share of memory that
-    stays idle times its weight.
+    `busy` are seconds in which each of those computes; `alone` is the latency of all nodes on `fastest`, the
+    fastest device, whether they fit there or not. `loss` is what was made small, see `loss_of`.
     """
 
     graph: Graph
@@ -21,6 +21,20 @@ class Placement:
     device_of: tuple[int, ...]
     latency: float
     used: dict[int, float]
+    busy: dict[int, float]
     idle: float
+    idle_weight: float
+    fastest: int
+    alone: float
+    alone_fits: bool
     loss: float
     fits: bool
+
+    def loss_of(self, latency: float, idle: float) -> float:
+        """The loss that another way to run the same pass has, with so many bytes idle."""
+        return loss(latency, self.alone, idle, self.devices, self.idle_weight)
+
+
+def loss(latency: float, alone: float, idle: float, devices: Devices, idle_weight: float) -> float:
+    """Equation (1) of the seed: latency relative to the fastest device alone, and idle memory as a share."""
+    return latency / alone + idle_weight * idle / float(devices.memory.sum())

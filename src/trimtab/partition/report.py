@@ -6,8 +6,10 @@ from html import escape
 from trimtab.core.units import format_bytes, format_duration, format_money
 from trimtab.page import bullets, page
 from trimtab.partition.explain import Explained, explained, stage_labels
+from trimtab.partition.explain_placement import HOW, explained_placement
 from trimtab.partition.graph_picture import graph_picture
 from trimtab.partition.memory_picture import memory_picture
+from trimtab.partition.placement import Placement
 from trimtab.partition.plan import Forecast
 from trimtab.partition.schedule_picture import schedule_picture
 from trimtab.partition.solution import Solution
@@ -18,6 +20,7 @@ def html_report(found: Solution, decision_id: str, assumed: Sequence[str] = ()) 
     graph, plan, forecast = found.graph, found.plan, found.forecast
     words, labels = explained(found), stage_labels(found.devices, plan)
     body = (
+        f"{_placed(found, found.placement) if found.placement else ''}"
         f"{_summary(found, words, decision_id)}"
         f"<h2>The graph</h2>{graph_picture(graph, plan.stage_of(len(graph)), labels)}"
         "<h2>The schedule of one step</h2>"
@@ -32,12 +35,40 @@ def html_report(found: Solution, decision_id: str, assumed: Sequence[str] = ()) 
     return page(f"Trimtab: {graph.name}", f"How to split {graph.name}", body)
 
 
-def _summary(found: Solution, words: Explained, decision_id: str) -> str:
-    rows = "".join(
-        f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in words.figures
-    )
+def _placed(found: Solution, placed: Placement) -> str:
+    """What stands before the plan where running branches side by side is better."""
+    words = explained_placement(found)
+    assert words is not None
+    used = {device: number for number, device in enumerate(placed.used)}
+    labels = tuple(placed.devices[device].name for device in used)
+    part_of = [used[device] for device in placed.device_of]
+    rows = [
+        (
+            row.device,
+            row.layers_in_short(8),
+            f"{row.parameters:,.0f}",
+            format_bytes(row.used),
+            format_bytes(row.free),
+            f"{row.busy:.0%}",
+        )
+        for row in words.rows
+    ]
+    heads = ("Device", "Layers", "Parameters", "Used", "Free", "Busy")
     return (
-        f"<p><b>{escape(words.mix)}</b></p><table><tbody>{rows}</tbody></table>"
+        f"<h2>Branches side by side</h2><p><b>{escape(words.summary)}</b></p><p>{escape(HOW)}.</p>"
+        f"{_named(words.figures)}{graph_picture(placed.graph, part_of, labels, 'device')}"
+        f'<div class="scroll">{_table(heads, rows, numbers=(2, 3, 4, 5))}</div><h2>In stages</h2>'
+    )
+
+
+def _named(figures: Sequence[tuple[str, str]]) -> str:
+    rows = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in figures)
+    return f"<table><tbody>{rows}</tbody></table>"
+
+
+def _summary(found: Solution, words: Explained, decision_id: str) -> str:
+    return (
+        f"<p><b>{escape(words.mix)}</b></p>{_named(words.figures)}"
         f"<p>{len(found.graph):,} operations, {found.graph.total_parameters:,.0f} parameters;"
         f" found by {escape(found.method)} in {format_duration(found.seconds)}."
         f" Decision {escape(decision_id)}.</p>"

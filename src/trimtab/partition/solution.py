@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from trimtab.partition.devices import Devices
 from trimtab.partition.graph import Graph
+from trimtab.partition.placement import Placement
 from trimtab.partition.plan import Forecast, Plan, Recipe
 
 
@@ -13,6 +14,7 @@ class Solution:
 
     The plan's nodes are those of `graph`. `reasons` say in words why it is this plan, `alternatives` are
     other plans by name. Where nothing fits, it is the plan that comes nearest, and its forecast says so.
+    Where latency counts, `placement` is a way to run branches side by side that is better than the plan.
     """
 
     plan: Plan
@@ -24,3 +26,4 @@ class Solution:
     reasons: tuple[str, ...] = ()
     alternatives: tuple[tuple[str, Forecast], ...] = ()
     seconds: float = 0.0
+    placement: Placement | None = None

@@ -4,16 +4,25 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trimtab.partition.exports.accelerate_map import device_map
+    from trimtab.partition.exports.accelerate_map import device_map, placement_map
     from trimtab.partition.exports.plan_file import PlanDocument, plan_json, read_plan
     from trimtab.partition.exports.torchrun import commands, torchrun_script
 
-__all__ = ["PlanDocument", "commands", "device_map", "plan_json", "read_plan", "torchrun_script"]
+__all__ = [
+    "PlanDocument",
+    "commands",
+    "device_map",
+    "placement_map",
+    "plan_json",
+    "read_plan",
+    "torchrun_script",
+]
 
 _LAZY = {
     "PlanDocument": "plan_file",
     "commands": "torchrun",
     "device_map": "accelerate_map",
+    "placement_map": "accelerate_map",
     "plan_json": "plan_file",
     "read_plan": "plan_file",
     "torchrun_script": "torchrun",

@@ -1,10 +1,11 @@
-"""A plan as the device map that Hugging Face Accelerate dispatches a model by, for inference."""
+"""A plan or placement as the device map that Hugging Face Accelerate dispatches a model by, for inference."""
 
 from collections import defaultdict
 
 from trimtab.core import BadInputError
 from trimtab.partition.devices import Devices
 from trimtab.partition.graph import Graph
+from trimtab.partition.placement import Placement
 from trimtab.partition.plan import Plan
 
 
@@ -25,11 +26,25 @@ def device_map(plan: Plan, graph: Graph, devices: Devices | None = None) -> dict
     stage_of = plan.stage_of(len(graph))
     device_of = [plan.stages[stage].ranks[0][0] for stage in stage_of]
     _check_leaves(graph, device_of)
-    found = _covered(graph, device_of)
-    while (torn := _torn(graph, device_of, found)) is not None:
+    while (torn := _torn(graph, device_of)) is not None:
         _make_whole(graph, device_of, *torn)
-        found = _covered(graph, device_of)
-    return {module: _name(device, devices) for module, device in found.items()}
+    return _named(graph, device_of, devices)
+
+
+def placement_map(placed: Placement) -> dict[str, int | str]:
+    """The same for a placement, which is never mended: branches that move together save no time."""
+    graph, device_of = placed.graph, list(placed.device_of)
+    _check_leaves(graph, device_of)
+    torn = _torn(graph, device_of)
+    if torn is not None:
+        raise BadInputError(
+            f"{_takes(graph, *torn)}; where branches are joined in a module with weights, it can"
+        )
+    return _named(graph, device_of, placed.devices)
+
+
+def _named(graph: Graph, device_of: list[int], devices: Devices | None) -> dict[str, int | str]:
+    return {module: _name(device, devices) for module, device in _covered(graph, device_of).items()}
 
 
 def _name(device: int, devices: Devices | None) -> int | str:
@@ -75,8 +90,9 @@ def _cover(path: str, homes: dict[str, int], found: dict[str, int]) -> None:
         _cover(child, homes, found)
 
 
-def _torn(graph: Graph, device_of: list[int], found: dict[str, int]) -> tuple[int, set[int]] | None:
+def _torn(graph: Graph, device_of: list[int]) -> tuple[int, set[int]] | None:
     """An operation outside of the modules that are placed, whose inputs are on several devices; those."""
+    found = _covered(graph, device_of)
     sources, targets, _ = graph.edges
     needs: dict[int, set[int]] = defaultdict(set)
     for source, target in zip(sources.tolist(), targets.tolist(), strict=True):
@@ -97,13 +113,18 @@ def _make_whole(graph: Graph, device_of: list[int], node: int, needed: set[int])
             weights[device_of[n]] += float(graph.parameters[n])
     if len(weights) < 2 or sum(weights.values()) > graph.parameters.sum() / 2:
         raise BadInputError(
-            f'"{graph.names[node]}" in "{block or graph.name}" takes tensors from devices '
-            f"{_listed(needed)}, which Accelerate cannot bring together there; "
-            "--torchrun hands such tensors on from stage to stage"
+            f"{_takes(graph, node, needed)}; --torchrun hands such tensors on from stage to stage"
         )
     home = max(weights, key=lambda device: weights[device])
     for n in inside:
         device_of[n] = home
+
+
+def _takes(graph: Graph, node: int, needed: set[int]) -> str:
+    return (
+        f'"{graph.names[node]}" in "{graph.blocks[node] or graph.name}" takes tensors from devices '
+        f"{_listed(needed)}, which Accelerate cannot bring together there"
+    )
 
 
 def _holds(graph: Graph, node: int) -> bool:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from trimtab.partition.run.launched import Training, train_launched
     from trimtab.partition.run.links import Link, measure_link
+    from trimtab.partition.run.prediction import predicted_here
     from trimtab.partition.run.processes import RunFailedError
     from trimtab.partition.run.report import RankReport, RunReport
     from trimtab.partition.run.running import RunSettings, run_plan
@@ -21,6 +22,7 @@ __all__ = [
     "StageTime",
     "Training",
     "measure_link",
+    "predicted_here",
     "run_plan",
     "stage_modules",
     "time_stages",
@@ -36,6 +38,7 @@ _LAZY = {
     "StageTime": "timing",
     "Training": "launched",
     "measure_link": "links",
+    "predicted_here": "prediction",
     "run_plan": "running",
     "stage_modules": "stages",
     "time_stages": "timing",

@@ -16,7 +16,7 @@ from trimtab.partition.cost.latency import PassTimes
 from trimtab.partition.devices import Devices
 from trimtab.partition.graph import Graph, Ints
 from trimtab.partition.layout import Layout
-from trimtab.partition.placement import Placement
+from trimtab.partition.placement import Placement, loss
 from trimtab.partition.plan import Recipe
 from trimtab.partition.problem import problem_of, usable_memory
 from trimtab.partition.solvers.cutting import Effort, best_cut
@@ -53,8 +53,7 @@ def _starts(search: "_Placing", rows: tuple[tuple[tuple[int]], ...]) -> Iterator
     cut = best_cut(problem, _STARTS)
     if cut is not None:
         yield np.array(cut.row_of, dtype=np.int64)[cut.stage_of]
-    alone = (problem.forward + problem.backward).sum(axis=1)
-    for device in np.argsort(alone, kind="stable")[:3].tolist():
+    for device in np.argsort(search.work.sum(axis=1), kind="stable")[:3].tolist():
         yield np.full(count, device, dtype=np.int64)
 
 
@@ -65,16 +64,18 @@ class _Placing:
         self.times, self.devices, self.idle_weight = times, devices, idle_weight
         problem = times.problem
         self.room = np.array([usable_memory(device) for device in devices.devices])
-        self.alone = float((problem.forward + problem.backward).sum(axis=1).min())
+        self.work = problem.forward + problem.backward
+        self.fastest = int(np.argmin(self.work.sum(axis=1)))
+        self.alone = float(self.work[self.fastest].sum())
         self.units = _units(problem.graph)
 
     def loss(self, device_of: Ints) -> float:
         """See the module's formula; much more where memory is short."""
         need = self.times.memory(device_of)
         short = float(np.maximum(0.0, (need - self.room) / self.room).max())
-        idle = float((self.devices.memory - need)[need > 0.0].sum()) / float(self.devices.memory.sum())
-        relative = self.times.latency(device_of.tolist()) / self.alone
-        return relative + self.idle_weight * idle + _WITHOUT_MEMORY * short
+        idle = float((self.devices.memory - need)[need > 0.0].sum())
+        latency = self.times.latency(device_of.tolist())
+        return loss(latency, self.alone, idle, self.devices, self.idle_weight) + _WITHOUT_MEMORY * short
 
     def improved(self, start: Ints, until: float) -> tuple[float, Ints]:
         """After all moves of single units that lower the loss."""
@@ -98,6 +99,8 @@ class _Placing:
         """The answer with its figures."""
         need = self.times.memory(device_of)
         used = {device: float(need[device]) for device in np.flatnonzero(need > 0.0).tolist()}
+        busy = np.bincount(device_of, self.work[device_of, np.arange(len(graph))], len(self.devices))
+        together = self.times.memory(np.full(len(graph), self.fastest, dtype=np.int64))
         return Placement(
             graph=graph,
             devices=self.devices,
@@ -105,7 +108,12 @@ class _Placing:
             device_of=tuple(device_of.tolist()),
             latency=self.times.latency(device_of.tolist()),
             used=used,
+            busy={device: float(busy[device]) for device in used},
             idle=sum(float(self.devices.memory[device]) - bytes_ for device, bytes_ in used.items()),
+            idle_weight=self.idle_weight,
+            fastest=self.fastest,
+            alone=self.alone,
+            alone_fits=bool((together <= self.room).all()),
             loss=self.loss(device_of),
             fits=bool((need <= self.room).all()),
         )
