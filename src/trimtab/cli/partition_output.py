@@ -42,7 +42,10 @@ def print_plan(found: "Solution", assumed: Sequence[str], explain: bool) -> None
 
 def _print_placement(console: "Console", words: "ExplainedPlacement", explain: bool) -> None:
     """The placement, and what goes by it."""
-    _say(console, f"it fits: {words.summary}\n")
+    from trimtab.partition import HOW_PLACED
+
+    _say(console, f"it fits: {words.summary}")
+    _say(console, f"{HOW_PLACED}\n")
     console.print(_placed_devices(words, explain))
     console.print()
     for name, value in words.figures:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from trimtab.partition.cost.timeline import Slot
     from trimtab.partition.devices import Device, Devices
     from trimtab.partition.explain import Explained, explained
-    from trimtab.partition.explain_placement import ExplainedPlacement, explained_placement
+    from trimtab.partition.explain_placement import HOW_PLACED, ExplainedPlacement, explained_placement
     from trimtab.partition.exports import (
         PlanDocument,
         device_map,
@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from trimtab.partition.told_devices import ToldDevices, devices_of, devices_told
 
 __all__ = [
+    "HOW_PLACED",
     "METHODS",
     "RIVALS",
     "Assumptions",
@@ -144,6 +145,7 @@ _LAZY = {
     "Placement": "placement",
     "Effort": "solvers.cutting",
     "best_cut": "solvers.cutting",
+    "HOW_PLACED": "explain_placement",
     "METHODS": "methods",
     "RIVALS": "rivals",
     "Assumptions": "cost.assumptions",

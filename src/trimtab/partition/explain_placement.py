@@ -9,9 +9,9 @@ from trimtab.partition.placement import Placement
 from trimtab.partition.problem import usable_memory
 from trimtab.partition.solution import Solution
 
-HOW = (
-    "layers on different devices that do not need one another run at the same time: what counts is the"
-    " longest way through the model, with what is sent between devices, not the sum of its layers"
+HOW_PLACED = (
+    "Layers on different devices that do not need one another run at the same time: what counts is the"
+    " longest way through the model, with what is sent between devices, not the sum of its layers."
 )
 
 

@@ -14,8 +14,8 @@ from trimtab.partition.layer_names import module_paths
 
 MOST_BOXES = 150
 _LEAST_BOXES, _BOXES_TO_A_STAGE = 16, 3
-_WIDTH, _HEIGHT, _GAP_X, _GAP_Y = 104, 26, 22, 12
-_COLUMNS = 7
+WIDTH, HEIGHT, GAP_X, _GAP_Y = 104, 26, 22, 12
+COLUMNS = 7
 _LEFT, _BAND = 120, 26
 
 
@@ -28,20 +28,20 @@ class Boxes:
     stage: tuple[int, ...]
 
 
-def graph_picture(graph: Graph, stage_of: Sequence[int], labels: Sequence[str], part: str = "stage") -> str:
-    """The whole picture; `labels` says for each stage who runs it. `part` is what a stage is."""
+def graph_picture(graph: Graph, stage_of: Sequence[int], labels: Sequence[str]) -> str:
+    """The whole picture; `labels` says for each stage who runs it."""
     boxes = boxed(graph, stage_of)
-    edges = _edges(graph, boxes)
+    edges = edges_between(graph, boxes)
     column = _columns(boxes, edges)
     place, bands, height = _places(boxes, column, len(labels))
-    parts = [
-        _band(top, bottom, stage, f"{part} {stage + 1}", labels[stage])
-        for stage, (top, bottom) in enumerate(bands)
-    ]
+    parts = [_band(top, bottom, stage, labels[stage]) for stage, (top, bottom) in enumerate(bands)]
     parts += [_edge(boxes, place, source, target, size) for (source, target), size in edges.items()]
-    parts += [_box(graph, boxes, place, number, part) for number in range(len(boxes.names))]
-    width = _LEFT + _COLUMNS * (_WIDTH + _GAP_X) + 40
-    return svg.drawing(width, height, f"The model's graph, by {part}", parts)
+    parts += [
+        node_box(graph, boxes, place[number], number, f"stage {boxes.stage[number] + 1}")
+        for number in range(len(boxes.names))
+    ]
+    width = _LEFT + COLUMNS * (WIDTH + GAP_X) + 40
+    return svg.drawing(width, height, "The model's graph, by stage", parts)
 
 
 def boxed(graph: Graph, stage_of: Sequence[int], most: int = MOST_BOXES) -> Boxes:
@@ -95,7 +95,7 @@ def _shared(paths: Sequence[tuple[str, ...]], nodes: Sequence[int]) -> str:
     return ".".join(one for one, _ in alike) or f"{'.'.join(paths[nodes[0]])} …"
 
 
-def _edges(graph: Graph, boxes: Boxes) -> dict[tuple[int, int], float]:
+def edges_between(graph: Graph, boxes: Boxes) -> dict[tuple[int, int], float]:
     """Bytes per sample between boxes, every tensor counted once."""
     sources, targets = boxes.of[graph.producer[graph.used]], boxes.of[graph.user]
     once = {(int(s), int(t), int(u)) for s, t, u in zip(sources, targets, graph.used, strict=True) if s != t}
@@ -123,40 +123,41 @@ def _places(
     for stage in range(stages):
         here = [b for b in range(len(boxes.names)) if boxes.stage[b] == stage]
         y = top + 14.0
-        for line in range(max((column[b] for b in here), default=0) // _COLUMNS + 1):
+        for line in range(max((column[b] for b in here), default=0) // COLUMNS + 1):
             stacked: dict[int, int] = {}
-            for b in (b for b in here if column[b] // _COLUMNS == line):
+            for b in (b for b in here if column[b] // COLUMNS == line):
                 level = stacked[column[b]] = stacked.get(column[b], -1) + 1
-                x = _LEFT + (column[b] % _COLUMNS) * (_WIDTH + _GAP_X)
-                place[b] = (x, y + level * (_HEIGHT + _GAP_Y))
-            y += (max(stacked.values(), default=0) + 1) * (_HEIGHT + _GAP_Y) + 6
+                x = _LEFT + (column[b] % COLUMNS) * (WIDTH + GAP_X)
+                place[b] = (x, y + level * (HEIGHT + _GAP_Y))
+            y += (max(stacked.values(), default=0) + 1) * (HEIGHT + _GAP_Y) + 6
         bands.append((top, y))
         top = y + _BAND
     return place, bands, top
 
 
-def _band(top: float, bottom: float, stage: int, name: str, label: str) -> str:
-    width = _LEFT + _COLUMNS * (_WIDTH + _GAP_X) + 20
+def _band(top: float, bottom: float, stage: int, label: str) -> str:
+    width = _LEFT + COLUMNS * (WIDTH + GAP_X) + 20
     color = COLORS[stage % len(COLORS)]
     return (
         svg.box(4, top, width, bottom - top, color, label, 'fill-opacity="0.10" rx="6"')
-        + svg.text(12, top + 20, name, size=12)
+        + svg.text(12, top + 20, f"stage {stage + 1}", size=12)
         + svg.text(12, top + 35, svg.shortened(label, 18), svg.SOFT)
     )
 
 
-def _box(graph: Graph, boxes: Boxes, place: Sequence[tuple[float, float]], number: int, part: str) -> str:
+def node_box(graph: Graph, boxes: Boxes, corner: tuple[float, float], number: int, where: str) -> str:
+    """One box in its stage's colour; `where` says under the mouse which that is."""
     inside = boxes.of == number
-    x, y = place[number]
+    x, y = corner
     stage = boxes.stage[number]
     title = (
-        f"{boxes.names[number]} ({part} {stage + 1}): {int(inside.sum())} operations,"
+        f"{boxes.names[number]} ({where}): {int(inside.sum())} operations,"
         f" {graph.parameters[inside].sum():,.0f} parameters, {format_flop(float(graph.flop[inside].sum()))}"
         " per sample"
     )
     frame = f'class="node" data-stage="{stage}" rx="4" stroke="{svg.INK}" stroke-opacity="0.5"'
-    return svg.box(x, y, _WIDTH, _HEIGHT, COLORS[stage % len(COLORS)], title, frame) + svg.text(
-        x + _WIDTH / 2, y + 17, svg.shortened(boxes.names[number], 17), "#000", "middle", 10
+    return svg.box(x, y, WIDTH, HEIGHT, COLORS[stage % len(COLORS)], title, frame) + svg.text(
+        x + WIDTH / 2, y + 17, svg.shortened(boxes.names[number], 17), "#000", "middle", 10
     )
 
 
@@ -165,19 +166,19 @@ def _edge(boxes: Boxes, place: Sequence[tuple[float, float]], source: int, targe
     (x1, y1), (x2, y2) = place[source], place[target]
     apart = boxes.stage[target] - boxes.stage[source]
     title = f"{boxes.names[source]} → {boxes.names[target]}: {format_bytes(size)} per sample"
-    if apart == 0 and y1 == y2 and 0 < x2 - x1 <= _WIDTH + _GAP_X:
-        return svg.curve(f"M{x1 + _WIDTH} {y1 + 13}L{x2} {y2 + 13}", svg.SOFT, 1.2, title)
+    if apart == 0 and y1 == y2 and 0 < x2 - x1 <= WIDTH + GAP_X:
+        return svg.curve(f"M{x1 + WIDTH} {y1 + 13}L{x2} {y2 + 13}", svg.SOFT, 1.2, title)
     if apart == 0 and y1 == y2:
-        middle = (x1 + x2 + _WIDTH) / 2
-        return svg.curve(f"M{x1 + _WIDTH} {y1 + 6}Q{middle} {y1 - 22} {x2} {y2 + 6}", svg.SOFT, 1.2, title)
+        middle = (x1 + x2 + WIDTH) / 2
+        return svg.curve(f"M{x1 + WIDTH} {y1 + 6}Q{middle} {y1 - 22} {x2} {y2 + 6}", svg.SOFT, 1.2, title)
     if apart == 0 and x1 < x2:
         return svg.curve(
-            f"M{x1 + _WIDTH} {y1 + 13}C{x1 + _WIDTH + 24} {y1 + 13} {x2 - 24} {y2 + 13} {x2} {y2 + 13}",
+            f"M{x1 + WIDTH} {y1 + 13}C{x1 + WIDTH + 24} {y1 + 13} {x2 - 24} {y2 + 13} {x2} {y2 + 13}",
             svg.SOFT,
             1.2,
             title,
         )
-    a, b = x1 + _WIDTH / 2, x2 + _WIDTH / 2
+    a, b = x1 + WIDTH / 2, x2 + WIDTH / 2
     bend = 30 + 12 * min(abs(apart), 6)
-    path = f"M{a} {y1 + _HEIGHT}C{a} {y1 + _HEIGHT + bend} {b} {y2 - bend} {b} {y2}"
+    path = f"M{a} {y1 + HEIGHT}C{a} {y1 + HEIGHT + bend} {b} {y2 - bend} {b} {y2}"
     return svg.curve(path, svg.INK if apart else svg.SOFT, 1.8 if apart else 1.2, title, dashed=apart > 1)

@@ -6,10 +6,11 @@ from html import escape
 from trimtab.core.units import format_bytes, format_duration, format_money
 from trimtab.page import bullets, page
 from trimtab.partition.explain import Explained, explained, stage_labels
-from trimtab.partition.explain_placement import HOW, explained_placement
+from trimtab.partition.explain_placement import HOW_PLACED, explained_placement
 from trimtab.partition.graph_picture import graph_picture
 from trimtab.partition.memory_picture import memory_picture
 from trimtab.partition.placement import Placement
+from trimtab.partition.placement_picture import placement_picture
 from trimtab.partition.plan import Forecast
 from trimtab.partition.schedule_picture import schedule_picture
 from trimtab.partition.solution import Solution
@@ -39,9 +40,6 @@ def _placed(found: Solution, placed: Placement) -> str:
     """What stands before the plan where running branches side by side is better."""
     words = explained_placement(found)
     assert words is not None
-    used = {device: number for number, device in enumerate(placed.used)}
-    labels = tuple(placed.devices[device].name for device in used)
-    part_of = [used[device] for device in placed.device_of]
     rows = [
         (
             row.device,
@@ -55,8 +53,8 @@ def _placed(found: Solution, placed: Placement) -> str:
     ]
     heads = ("Device", "Layers", "Parameters", "Used", "Free", "Busy")
     return (
-        f"<h2>Branches side by side</h2><p><b>{escape(words.summary)}</b></p><p>{escape(HOW)}.</p>"
-        f"{_named(words.figures)}{graph_picture(placed.graph, part_of, labels, 'device')}"
+        f"<h2>Branches side by side</h2><p><b>{escape(words.summary)}</b></p><p>{escape(HOW_PLACED)}</p>"
+        f"{_named(words.figures)}{placement_picture(placed)}"
         f'<div class="scroll">{_table(heads, rows, numbers=(2, 3, 4, 5))}</div><h2>In stages</h2>'
     )
 

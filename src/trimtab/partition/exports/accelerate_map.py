@@ -38,7 +38,8 @@ def placement_map(placed: Placement) -> dict[str, int | str]:
     torn = _torn(graph, device_of)
     if torn is not None:
         raise BadInputError(
-            f"{_takes(graph, *torn)}; where branches are joined in a module with weights, it can"
+            f"{_takes(graph, *torn)}; join the branches in a module with weights, or leave out"
+            " --objective latency"
         )
     return _named(graph, device_of, placed.devices)
 
