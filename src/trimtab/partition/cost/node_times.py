@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from trimtab.partition.coarse import Coarse
 from trimtab.partition.cost.assumptions import Assumptions
 from trimtab.partition.devices import Device
 from trimtab.partition.graph import Graph
@@ -13,11 +14,15 @@ from trimtab.predict import Hardware, Operations, OperationTimes, operation_time
 
 @dataclass(slots=True)
 class NodeTimes:
-    """Times by kind of device, samples and devices that share a product; each is worked out once."""
+    """Times by kind of device, samples and devices that share a product; each is worked out once.
+
+    With `coarse`, the times of its fine nodes are added up.
+    """
 
     graph: Graph
     recipe: Recipe
     assume: Assumptions = field(default_factory=Assumptions)
+    coarse: Coarse | None = None
     _known: dict[tuple[object, ...], OperationTimes] = field(default_factory=dict)
 
     def on(self, device: Device, samples: int, tensor: int = 1) -> OperationTimes:
@@ -40,6 +45,7 @@ class NodeTimes:
         hardware = Hardware(device.kind, device.peak, device.memory_bandwidth, device.cores)
         times = operation_times(asked, hardware, self.recipe.precision, self.recipe.training)
         ahead, back = self.assume.corrected(device.kind)
-        return OperationTimes(
-            times.forward * ahead, times.backward * back, times.once, times.update, times.low, times.high
-        )
+        forward, backward = times.forward * ahead, times.backward * back
+        if self.coarse is not None:
+            forward, backward = self.coarse.summed(forward), self.coarse.summed(backward)
+        return OperationTimes(forward, backward, times.once, times.update, times.low, times.high)

@@ -101,19 +101,19 @@ class ChainSolver:
         if best is None:
             return None
         least = best.latency
-        best = self._tightest(best, least, slack)
+        best, tightest = self._tightest(best, least, slack)
         bound = best.seconds - least
-        while bound > 0.0:
+        while bound > tightest:
             found = self._read(self._pass(bound))
-            if found is None or found.latency >= best.seconds:
-                break
+            if found is None or found.latency + tightest >= best.seconds * (1.0 - slack):
+                break  # lower bounds only make the latency longer
             best = min(best, found, key=lambda each: each.seconds)
             bound = min(found.slowest * (1.0 - max(slack, _EXACT)), best.seconds - least)
         stage_of, row_of = self.places.stages(best.chosen), self._members(best.rows)
         return Cut(stage_of, row_of, self.problem.cost(stage_of, row_of).seconds)
 
-    def _tightest(self, known: _Found, least: float, slack: float) -> _Found:
-        """A way whose slowest stage is about as fast as can be: a good place to start from."""
+    def _tightest(self, known: _Found, least: float, slack: float) -> tuple[_Found, float]:
+        """A way whose slowest stage is about as fast as can be, and a bound that no way keeps to."""
         work = (self.problem.forward + self.problem.backward).sum(axis=1)
         low = self.more / float((1.0 / np.maximum(work, 1e-30)).sum())
         high, best, widening = known.seconds - least, known, 1.03
@@ -126,7 +126,7 @@ class ChainSolver:
                 high = min(middle, found.slowest)
                 best = min(best, found, key=lambda each: each.seconds)
                 widening = 1.0 + 0.5 * (widening - 1.0)
-        return best
+        return best, low
 
     def _pass(self, bound: float) -> _Solved:
         """The least latency when no stage or boundary takes more than `bound` after the first micro-batch."""

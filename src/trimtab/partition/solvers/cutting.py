@@ -23,7 +23,7 @@ class Effort:
 
     places: int = 160
     sets: int = 400
-    states: int = 1200
+    states: int = 300
     moves: int = 8000
     seconds: float = 1.0
     slack: float = 1e-3
@@ -104,9 +104,12 @@ def _in_levels(problem: Problem, states: States, effort: Effort) -> Cut | None:
     weight = work / max(work.sum(), 1e-30) + problem.resident / max(problem.resident.sum(), 1e-30)
     ends = _spread(problem, np.concatenate([[0.0], np.cumsum(weight)]), effort.places)
     best = ChainSolver(places_of_order(problem, ends), states).best(effort.slack)
-    if best is None:
-        return None
-    step = max(1, count // len(ends))
+    return None if best is None else sharpened(problem, best, states, effort, max(1, count // len(ends)))
+
+
+def sharpened(problem: Problem, best: Cut, states: States, effort: Effort, step: int) -> Cut:
+    """A cut after looking at places near its own, `step` nodes apart and then ever closer."""
+    count = len(problem.graph)
     while True:
         chosen = np.flatnonzero(np.diff(best.stage_of)) + 1
         near = max(1, effort.places // (2 * max(1, len(chosen))))

@@ -11,6 +11,7 @@ from time import monotonic
 import numpy as np
 
 from trimtab.core import BadInputError
+from trimtab.partition.coarse import Coarse, coarsened
 from trimtab.partition.cost.evaluate import evaluate
 from trimtab.partition.cost.node_times import NodeTimes
 from trimtab.partition.cost.rows import inside_rate, ring_rate
@@ -20,13 +21,14 @@ from trimtab.partition.layout import Layout, Row
 from trimtab.partition.plan import Forecast, Plan, Recipe, Stage
 from trimtab.partition.problem import Problem, bytes_per_weight, problem_of
 from trimtab.partition.search_settings import SearchSettings
-from trimtab.partition.solvers.chain import Cut
-from trimtab.partition.solvers.cutting import QUICK, best_cut
+from trimtab.partition.solvers.chain import Cut, states_of_order
+from trimtab.partition.solvers.cutting import QUICK, best_cut, sharpened
 from trimtab.partition.solvers.rows import Grouping, groupings
 
 _EQUAL = 1e-3  # steps this close are equally long; then the plan that leaves less memory idle is better
 _NEAR = 1.03  # a quick cut is this far from a thorough one at most, mostly
 _PATIENCE = 40  # mixes that fit and are no better, in the order of their bounds, after which no more are cut
+_MANY_NODES = 1200  # of a graph that is searched as it is; twice as many are made fewer first
 _ROOMY = 1e18  # bytes that any model fits in
 
 
@@ -71,6 +73,11 @@ class _Ask:
             self.graph, self.devices, self.recipe, layout, rows, self.settings.assume, self.times
         )
 
+    def coarser(self, coarse: Coarse) -> "_Ask":
+        """The same for a coarse graph."""
+        times = NodeTimes(self.graph, self.recipe, self.settings.assume, coarse)
+        return replace(self, graph=coarse.graph, times=times)
+
 
 def search(
     graph: Graph,
@@ -84,7 +91,9 @@ def search(
     `tell` hears what is being done, how much of it is done, and how much there is.
     """
     settings, began = settings or SearchSettings(), monotonic()
-    ask = _Ask(graph, devices, recipe, settings, NodeTimes(graph, recipe, settings.assume))
+    whole = _Ask(graph, devices, recipe, settings, NodeTimes(graph, recipe, settings.assume))
+    coarse = coarsened(graph, _MANY_NODES) if len(graph) > 2 * _MANY_NODES else None
+    ask = whole if coarse is None else whole.coarser(coarse)
     candidates = sorted(_candidates(ask), key=lambda each: each.bound)
     found = _sifted(ask, candidates, tell) or _nearest(ask)
     finished: list[Found] = []
@@ -92,12 +101,25 @@ def search(
         if tell:
             tell("cutting", number, min(settings.finalists, len(found)))
         cut = best_cut(problem, settings.effort, settings.seed) or quick
-        plan = _plan(problem, min(cut, quick, key=lambda each: each.seconds))
-        finished.append((plan, evaluate(graph, devices, recipe, plan, settings.assume, ask.times)))
+        cut = min(cut, quick, key=lambda each: each.seconds)
+        if coarse is not None:
+            problem, cut = _finer(whole, coarse, problem, cut)
+        plan = _plan(problem, cut)
+        finished.append((plan, evaluate(graph, devices, recipe, plan, settings.assume, whole.times)))
     finished = [each for each in finished if each[1].fits] or finished[:1]
     best = _best(finished, settings, devices)
     others = tuple(each for each in finished if each is not best)
     return Search(*best, others, len(candidates), monotonic() - began)
+
+
+def _finer(whole: _Ask, coarse: Coarse, problem: Problem, cut: Cut) -> tuple[Problem, Cut]:
+    """The cut of a coarse graph as one of the whole graph, with its places looked at closely."""
+    fine = whole.problem(problem.layout, problem.rows)
+    stage_of = coarse.spread(cut.stage_of)
+    start = Cut(stage_of, cut.row_of, fine.cost(stage_of, cut.row_of).seconds)
+    states = states_of_order(fine, cut.row_of)
+    step = max(1, len(whole.graph) // len(coarse.graph))
+    return fine, sharpened(fine, start, states, whole.settings.effort, step)
 
 
 def _best(finished: list[Found], settings: SearchSettings, devices: Devices) -> Found:
