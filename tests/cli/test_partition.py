@@ -103,6 +103,57 @@ def test_files_are_written(trimtab: Trimtab, graph_file: Callable[..., str], tmp
     assert called.out.count("written: ") == 3
 
 
+def towers() -> dict[str, Any]:
+    """A graph file: two towers of layers that both end in the output."""
+    nodes: list[dict[str, Any]] = [{"name": "x", "kind": "input"}, {"name": "y", "kind": "output"}]
+    edges: list[dict[str, Any]] = []
+    for side in ("left", "right"):
+        names = ["x", *(f"{side}{n}" for n in range(4)), "y"]
+        work = {"kind": "matmul", "flop": 5e9, "parameters": 1e6}
+        nodes += [{"name": name, "block": f"{side}.{n}", **work} for n, name in enumerate(names[1:-1])]
+        edges += [{"from": a, "to": b, "bytes": 8192} for a, b in pairwise(names)]
+    return {"name": "towers", "nodes": nodes, "edges": edges}
+
+
+def test_branches_run_side_by_side_where_latency_counts(trimtab: Trimtab, tmp_path: Path) -> None:
+    graph, placed = tmp_path / "towers.json", tmp_path / "map.json"
+    graph.write_text(json.dumps(towers()), encoding="utf-8")
+    asked = ["partition", str(graph), "--devices", "t4:2", "--inference", "--pipeline-only", "--batch", "8"]
+    called = trimtab(*asked, "--objective", "latency", "--device-map", str(placed))
+    assert called.status == 0, called.error
+    assert re.search(r"it fits: branches side by side on 2 devices: .* 1\.\d+ times as fast", called.out)
+    assert re.search(r"T4:\d +left +4 M +[\d.]+ MiB +[\d.]+ GiB +\d+%", called.out)
+    for part in (
+        "in stages    ",
+        "one device   ",
+        "on T4:0",
+        "-o, --run and --torchrun by the plan in stages",
+    ):
+        assert part in called.out
+    devices = json.loads(placed.read_text(encoding="utf-8"))
+    assert {devices["left"], devices["right"]} == {0, 1}
+    answer = json.loads(trimtab(*asked, "--objective", "latency", "--json").out)["placement"]
+    assert answer["latency"] < 0.7 * answer["latency_alone"]
+    assert answer["latency"] < 0.7 * answer["latency_in_stages"]
+    assert {row["device"] for row in answer["devices"]} == {"T4:0", "T4:1"}
+    assert json.loads(trimtab(*asked, "--json").out)["placement"] is None
+
+
+def test_a_device_map_that_accelerate_could_not_use_is_refused(trimtab: Trimtab, tmp_path: Path) -> None:
+    told = towers()
+    told["nodes"].append({"name": "join", "kind": "elementwise", "block": ""})
+    told["edges"] = [{**edge, "to": "join"} if edge["to"] == "y" else edge for edge in told["edges"]]
+    told["edges"].append({"from": "join", "to": "y", "bytes": 8192})
+    graph, placed = tmp_path / "towers.json", tmp_path / "map.json"
+    graph.write_text(json.dumps(told), encoding="utf-8")
+    options = ["--inference", "--pipeline-only", "--objective", "latency", "--device-map", str(placed)]
+    called = trimtab("partition", str(graph), "--devices", "t4:2", *options)
+    assert called.status == 2
+    assert '"join" in "towers" takes tensors from devices 0 and 1' in called.error
+    assert called.error.count("\n") == 1
+    assert not placed.exists()
+
+
 def test_a_graph_file_needs_no_torch(graph_file: Callable[..., str]) -> None:
     code = (
         "import sys; from trimtab.cli import main\n"
@@ -138,6 +189,7 @@ def test_a_model_is_split_trained_and_proven_equal(trimtab: Trimtab, model_file:
     assert answer["recipe"]["precision"] == "fp32"
     assert answer["run"]["equal"] is True
     assert len(answer["run"]["losses"]) == 2
+    assert 0.0 < answer["run"]["predicted_here"] != answer["forecast"]["seconds"]
     assert {path.name for path in folder.iterdir()} == {"plan.json", "train.py", "launch.sh"}
     with open_store() as store:
         outcomes = store.ledger.outcomes(answer["decision"])

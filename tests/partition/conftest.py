@@ -129,3 +129,27 @@ def even_plan() -> MakePlan:
         return Plan(tuple(cut), shares, microbatches, **more)  # type: ignore[arg-type]
 
     return make
+
+
+@pytest.fixture
+def pair() -> Devices:
+    return devices_of("t4:2", "100Gbit")
+
+
+@pytest.fixture
+def branches() -> Graph:
+    """Two long branches, "left" and "right", between an input and an output."""
+    count = 12
+    zero, one = np.zeros(count), np.ones(count)
+    sources, targets = [], []
+    for branch in (range(1, 6), range(6, 11)):
+        path = [0, *branch, 11]
+        sources += path[:-1]
+        targets += path[1:]
+    work = np.array([0.0, *[5e9] * 10, 0.0])
+    blocks = ("", *(f"left.{n}" for n in range(5)), *(f"right.{n}" for n in range(5)), "")
+    return Graph(
+        "branches", tuple(map(str, range(count))), blocks, ("input", *["matmul"] * 10, "output"),
+        one, work, work / 1e3, work / 1e4, zero, zero, zero, zero, zero,
+        np.arange(11), np.full(11, 1e4), np.array(sources), np.array(targets),
+    )  # fmt: skip

@@ -6,7 +6,17 @@ from dataclasses import replace
 import pytest
 
 from trimtab.core import Outcome, SimulatedClock
-from trimtab.partition import Devices, Graph, Plan, Recipe, Solution, decision, evaluate
+from trimtab.partition import (
+    Devices,
+    Graph,
+    Plan,
+    Recipe,
+    SearchSettings,
+    Solution,
+    decision,
+    evaluate,
+    solve,
+)
 from trimtab.store import compare, open_store
 
 
@@ -33,3 +43,14 @@ def test_the_ledger_keeps_a_plan_and_a_step_judges_it(
     assert sum(c.value for c in kept.contributions) == pytest.approx(forecast.seconds)
     judged = compare(kept, Outcome(kept.id, 8.0, {"time": forecast.seconds / 2}))
     assert judged[0].error == pytest.approx(1.0)
+
+
+def test_a_placement_that_is_better_is_what_is_decided(branches: Graph, pair: Devices) -> None:
+    found = solve(branches, pair, Recipe(8), SearchSettings(objective="latency", pipeline_only=True))
+    assert found.placement is not None
+    made, in_stages = decision(found), decision(replace(found, placement=None))
+    time = made.estimates["time"]
+    assert time.value == found.placement.latency < in_stages.estimates["time"].value
+    assert time.low <= time.value <= time.high
+    assert str(made.action["plan"]).startswith("branches side by side on 2 devices")
+    assert made.action["devices"] == "T4:0, T4:1"

@@ -5,7 +5,17 @@ from dataclasses import replace
 
 from browser import Browser
 
-from trimtab.partition import Devices, Graph, Plan, Recipe, Solution, evaluate, html_report
+from trimtab.partition import (
+    Devices,
+    Graph,
+    Plan,
+    Recipe,
+    SearchSettings,
+    Solution,
+    evaluate,
+    html_report,
+    solve,
+)
 
 MakeGraph = Callable[..., Graph]
 MakePlan = Callable[..., Plan]
@@ -66,3 +76,19 @@ def test_a_name_with_markup_in_it_is_shown_not_run(
     page = html_report(solution(graph, four, chain_plan(graph, four)), "abc123")
     assert "<script>alert(1)" not in page
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+
+
+def test_branches_side_by_side_come_first(branches: Graph, pair: Devices, browser: Browser) -> None:
+    found = solve(
+        branches,
+        pair,
+        Recipe(8, training=False),
+        SearchSettings(objective="latency", pipeline_only=True),
+    )
+    shown = browser.show(html_report(found, "abc123"), script=False)
+    assert browser.problems == []
+    first = shown.locator("figure svg").first
+    assert first.get_attribute("aria-label") == "The model's graph, by device"
+    assert first.locator("rect.device").count() == 2
+    assert shown.locator("h2").first.inner_text() == "Branches side by side"
+    assert shown.get_by_text("run at the same time").count() == 1

@@ -79,14 +79,14 @@ def explained(found: Solution) -> Explained:
 
 def mix(plan: Plan, training: bool = True) -> str:
     """The plan in one line: "3 stages × 2 replicas, 16 micro-batches of 4, 1f1b"."""
-    stages = _count(len(plan.stages), "stage")
+    stages = count(len(plan.stages), "stage")
     if plan.replicas > 1:
         stages += f" × {plan.replicas} replicas"
     if plan.tensor > 1:
         stages += f" × {plan.tensor} devices that share every product"
     samples = str(plan.shares[0]) if len(set(plan.shares)) == 1 else "+".join(map(str, plan.shares))
     each = " for each replica" if plan.replicas > 1 and len(set(plan.shares)) == 1 else ""
-    batches = f"{_count(plan.microbatches, 'micro-batch', 'micro-batches')} of {samples}{each}"
+    batches = f"{count(plan.microbatches, 'micro-batch', 'micro-batches')} of {samples}{each}"
     parts = [stages, batches, *([plan.schedule] if training and len(plan.stages) > 1 else [])]
     if _SHARDED[plan.sharding]:
         parts.append(_SHARDED[plan.sharding])
@@ -204,7 +204,7 @@ def figures(forecast: Forecast, training: bool) -> tuple[tuple[str, str], ...]:
         *((("waiting", f"{forecast.bubble:.0%} of the stages' time"),) if forecast.transfers else ()),
         (
             "idle memory",
-            f"{format_bytes(forecast.idle)} on {_count(len(forecast.uses), 'device')} in use",
+            f"{format_bytes(forecast.idle)} on {count(len(forecast.uses), 'device')} in use",
         ),
     )
 
@@ -229,5 +229,6 @@ def _samples(rate: float) -> str:
     return f"{rate:,.0f} samples/s" if rate >= 1000 else f"{rate:.4g} samples/s"
 
 
-def _count(number: int, one: str, several: str | None = None) -> str:
+def count(number: int, one: str, several: str | None = None) -> str:
+    """A number with its noun."""
     return f"{number:,} {one if number == 1 else several or one + 's'}"

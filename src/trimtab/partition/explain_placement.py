@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from trimtab.core.units import format_bytes, format_duration
-from trimtab.partition.explain import mix
+from trimtab.partition.explain import count, mix
 from trimtab.partition.layer_names import layers_by_stage
 from trimtab.partition.placement import Placement
 from trimtab.partition.problem import usable_memory
@@ -46,7 +46,7 @@ def explained_placement(found: Solution) -> ExplainedPlacement | None:
     placed = found.placement
     if placed is None:
         return None
-    devices = f"{len(placed.used)} device{'s' if len(placed.used) > 1 else ''}"
+    devices = count(len(placed.used), "device")
     faster = found.forecast.latency / placed.latency
     summary = f"branches side by side on {devices}: a pass takes {format_duration(placed.latency)}"
     if placed.latency < found.forecast.latency:
@@ -81,7 +81,7 @@ def _figures(found: Solution, placed: Placement) -> tuple[tuple[str, str], ...]:
     return (
         (
             "a pass",
-            f"{format_duration(placed.latency)} for {found.recipe.batch:,} samples"
+            f"{format_duration(placed.latency)} for {count(found.recipe.batch, 'sample')}"
             f"{', forward and back' if training else ''}",
         ),
         ("in stages", f"{format_duration(found.forecast.latency)}: {mix(found.plan, training)}"),

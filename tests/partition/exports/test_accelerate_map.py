@@ -1,12 +1,26 @@
 """Device maps, checked by the tool that uses them."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
 from trimtab.core import BadInputError
-from trimtab.partition import Devices, Graph, Plan, Stage, device_map, devices_of, load_builder, load_graph
+from trimtab.partition import (
+    Devices,
+    Graph,
+    Placement,
+    Plan,
+    Recipe,
+    Stage,
+    device_map,
+    devices_of,
+    load_builder,
+    load_graph,
+    place,
+    placement_map,
+)
 
 
 def _between(graph: Graph, first_of_second: str) -> Plan:
@@ -60,6 +74,31 @@ def test_shared_products_cannot_be_placed(make_graph: Any, even_plan: Any) -> No
     graph = make_graph()
     with pytest.raises(BadInputError, match="--max-tensor 1"):
         device_map(even_plan(graph, 1, tensor=2), graph)
+
+
+def _placed(graph: Graph, device_of: list[int]) -> Placement:
+    found = place(graph, devices_of("t4:2"), Recipe(8, training=False), seconds=0.0)
+    return replace(found, device_of=tuple(device_of))
+
+
+def test_branches_that_end_in_the_output_are_on_a_device_each(branches: Graph, pair: Devices) -> None:
+    found = place(branches, pair, Recipe(8, training=False))
+    assert placement_map(found) == {"left": found.device_of[1], "right": found.device_of[6]}
+
+
+def test_a_placement_is_refused_rather_than_mended(make_graph: Any) -> None:
+    graph = make_graph()
+    device_of = [int(block == "net.h.1.down") for block in graph.blocks]
+    with pytest.raises(BadInputError, match=r'"add_1" in "net.h.1" .* 0 and 1, .* leave out --objective'):
+        placement_map(_placed(graph, device_of))
+
+
+def test_a_module_that_a_placement_splits_is_named(make_graph: Any) -> None:
+    graph = make_graph()
+    blocks = tuple("net.h.1" if block.startswith("net.h.1") else block for block in graph.blocks)
+    device_of = [int(name == "down_1") for name in graph.names]
+    with pytest.raises(BadInputError, match=r'the module "net.h.1" is split over devices 0 and 1'):
+        placement_map(_placed(replace(graph, blocks=blocks), device_of))
 
 
 def test_accelerate_dispatches_a_real_model_by_it_and_computes_the_same(target: Any) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from trimtab.bench.partition.random_graphs import random_graph
-from trimtab.partition import Devices, Graph, Layout, Recipe, devices_of, place, problem_of
+from trimtab.partition import Devices, Graph, Layout, Recipe, place, problem_of
 from trimtab.partition.cost.latency import PassTimes
 from trimtab.partition.solvers.placing import _Placing
 
@@ -17,29 +17,6 @@ RECIPE = Recipe(8, training=False)
 def _times(graph: Graph, devices: Devices, recipe: Recipe = RECIPE) -> PassTimes:
     rows = tuple(((device,),) for device in range(len(devices)))
     return PassTimes(problem_of(graph, devices, recipe, Layout((recipe.batch,)), rows))
-
-
-@pytest.fixture
-def pair() -> Devices:
-    return devices_of("t4:2", "100Gbit")
-
-
-@pytest.fixture
-def branches() -> Graph:
-    """Two long branches between an input and an output."""
-    count = 12
-    zero, one = np.zeros(count), np.ones(count)
-    sources, targets = [], []
-    for branch in (range(1, 6), range(6, 11)):
-        path = [0, *branch, 11]
-        sources += path[:-1]
-        targets += path[1:]
-    work = np.array([0.0, *[5e9] * 10, 0.0])
-    return Graph(
-        "branches", tuple(map(str, range(count))), ("",) * count, ("input", *["matmul"] * 10, "output"),
-        one, work, work / 1e3, work / 1e4, zero, zero, zero, zero, zero,
-        np.arange(11), np.full(11, 1e4), np.array(sources), np.array(targets),
-    )  # fmt: skip
 
 
 def test_a_chains_latency_is_the_sum(pair: Devices) -> None:
@@ -69,6 +46,9 @@ def test_branches_are_placed_side_by_side(branches: Graph, pair: Devices) -> Non
     assert {len(set(found.device_of[1:6])), len(set(found.device_of[6:11]))} == {1}
     assert found.device_of[1] != found.device_of[6]
     assert found.fits
+    assert found.alone_fits
+    assert found.alone == pytest.approx(sum(found.busy.values()))
+    assert found.loss == pytest.approx(found.loss_of(found.latency, found.idle))
 
 
 def test_idle_memory_that_counts_keeps_the_second_device_out(branches: Graph, pair: Devices) -> None:
