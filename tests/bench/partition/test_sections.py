@@ -29,6 +29,13 @@ LARGE = {
     "recompute": True,
     "took": 0.5,
 }
+STAGES = {
+    "models": {"vgg16": {"seconds": [0.1, -0.2], "memory": [0.0, 0.1]}},
+    "median_seconds": 0.15,
+    "worst_seconds": 0.2,
+    "median_memory": 0.05,
+    "worst_memory": 0.1,
+}
 
 
 def _answers() -> dict[tuple[str, ...], Any]:
@@ -42,6 +49,7 @@ def _answers() -> dict[tuple[str, ...], Any]:
             "ten_thousand": {"seconds": 4.0},
             "commands": {"seconds": 20.0, "peak_gib": 1.5},
             "prediction": {"predicted": 1.1, "measured": 1.0, "error": 0.1},
+            "gpu_stages": STAGES,
         }[section]
     return found
 

@@ -1,4 +1,4 @@
-"""Models small enough that local processes train them: the same modules, fewer and narrower."""
+"""Models of any size for runs: the same modules, fewer and narrower unless told otherwise."""
 
 import torch
 from torch import nn
@@ -13,14 +13,18 @@ def chain(layers: int = 12, width: int = 1024, samples: int = 2) -> Built:
     return nn.Sequential(*steps), (torch.zeros(samples, width),)
 
 
-def decoder(layers: int = 6, width: int = 256, length: int = 128, samples: int = 2) -> Built:
+def decoder(
+    layers: int = 6, width: int = 256, length: int = 128, words: int = 2000, samples: int = 2
+) -> Built:
     """A decoder with tied embeddings."""
-    return gpt(Shape(layers, width, 4, length, 2000), samples)
+    return gpt(Shape(layers, width, width // 64, length, words))
 
 
-def encoder(layers: int = 6, width: int = 256, length: int = 128, samples: int = 2) -> Built:
+def encoder(
+    layers: int = 6, width: int = 256, length: int = 128, words: int = 2000, samples: int = 2
+) -> Built:
     """An encoder with two inputs and two outputs."""
-    return bert(Shape(layers, width, 4, length, 2000), samples)
+    return bert(Shape(layers, width, width // 64, length, words))
 
 
 def skips(side: int = 64, samples: int = 2) -> Built:

@@ -5,7 +5,7 @@ from functools import partial
 
 from trimtab.bench.kept import Part
 from trimtab.bench.options import BenchOptions
-from trimtab.bench.partition import cases, large, prediction, small, speed
+from trimtab.bench.partition import cases, gpu_stages, large, prediction, small, speed
 
 SPEED_RUNS = 3
 
@@ -42,3 +42,4 @@ def _speed(options: BenchOptions) -> Iterator[Part]:
 def _prediction(options: BenchOptions) -> Iterator[Part]:
     for name, run in prediction.runs(options.quick).items():
         yield Part(("prediction", name), run)
+    yield Part(("gpu_stages",), gpu_stages.stage_errors)

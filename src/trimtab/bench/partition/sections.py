@@ -58,6 +58,7 @@ def put_together(found: Mapping[Key, Any], options: BenchOptions) -> dict[str, A
         "commands": commands,
         "gpt3": next(iter(commands.values())),
         "prediction": prediction.summary(runs),
+        "gpu_stages": found[("gpu_stages",)],
     }
     figures["prediction_error"] = figures["prediction"]["median"]
     figures["goals"] = goals(figures)

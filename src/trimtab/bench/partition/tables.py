@@ -32,7 +32,8 @@ def tables(figures: Mapping[str, Any]) -> tuple[Table, ...]:
         _plans(figures["large"]),
         _over_accelerate(figures["over_accelerate"]),
         _speed(figures),
-        *([_prediction(figures["prediction"])] if figures["prediction"] else []),
+        _prediction(figures["prediction"]),
+        _gpu_stages(figures["gpu_stages"]),
         _goals(figures["goals"]),
     )
 
@@ -117,6 +118,16 @@ def _prediction(prediction: Mapping[str, Any]) -> Table:
         for name, each in prediction["runs"].items()
     )
     return Table("Real steps in local processes", ("run", "predicted ms", "measured ms", "error"), rows)
+
+
+def _gpu_stages(found: Mapping[str, Any]) -> Table:
+    rows = tuple(
+        (name, *(" ".join(f"{error:+.0%}" for error in each[what]) for what in ("seconds", "memory")))
+        for name, each in found["models"].items()
+    )
+    over_all = tuple(f"{found[f'median_{what}']:.0%}" for what in ("seconds", "memory"))
+    heads = ("model", "time, stage by stage", "memory")
+    return Table("Predicted stages on an H200, off by", heads, (*rows, ("median", *over_all)))
 
 
 def _goals(found: Mapping[str, Any]) -> Table:
