@@ -17,6 +17,9 @@ from trimtab.bench.partition.parts import parts_of
 from trimtab.bench.partition.tables import tables
 from trimtab.bench.result import BenchResult
 
+_UNRELATED = {"workflow", "exports", "fewshot", "foundation", "durations", "encoder", "correction"}
+"""Folders that have no part in it."""
+
 
 def all_sections(options: BenchOptions) -> BenchResult:
     """What `trimtab bench partition` answers with."""
@@ -71,4 +74,5 @@ def _made_from(options: BenchOptions) -> Iterator[bytes]:
     here = Path(__file__).resolve().parent
     for folder in (here, here.parent.parent / "partition", here.parent.parent / "predict"):
         for path in sorted(folder.rglob("*.py")):
-            yield path.read_bytes()
+            if not _UNRELATED & set(path.parts):
+                yield path.read_bytes()
