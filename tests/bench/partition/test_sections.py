@@ -47,7 +47,7 @@ def _answers() -> dict[tuple[str, ...], Any]:
             "small": SMALL,
             "large": LARGE,
             "ten_thousand": {"seconds": 4.0},
-            "commands": {"seconds": 20.0, "peak_gib": 1.5},
+            "gpt3": {"seconds": 20.0, "peak_gib": 1.5},
             "prediction": {"predicted": 1.1, "measured": 1.0, "error": 0.1},
             "gpu_stages": STAGES,
         }[section]

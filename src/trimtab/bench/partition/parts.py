@@ -32,11 +32,9 @@ def _large(options: BenchOptions) -> Iterator[Part]:
 
 
 def _speed(options: BenchOptions) -> Iterator[Part]:
-    nodes = speed.QUICK_NODES if options.quick else speed.NODES
     for seed in range(options.seed, options.seed + (1 if options.quick else SPEED_RUNS)):
-        yield Part(("ten_thousand", str(seed)), partial(speed.solving_seconds, nodes, seed))
-    for model in ("gpt2_small",) if options.quick else ("gpt3_175b",):
-        yield Part(("commands", model), partial(speed.command_figures, model))
+        yield Part(("ten_thousand", str(seed)), partial(speed.solving_seconds, speed.NODES, seed))
+    yield Part(("gpt3",), partial(speed.command_figures, "gpt3_175b"))
 
 
 def _prediction(options: BenchOptions) -> Iterator[Part]:

@@ -43,7 +43,6 @@ def put_together(found: Mapping[Key, Any], options: BenchOptions) -> dict[str, A
     kinds = {case.name: case.on.kind for case in cases.cases(options.quick)}
     over = {ours: large.over_accelerate(by_case, kinds, ours) for ours in large.OURS}
     took = [value["seconds"] for key, value in found.items() if key[0] == "ten_thousand"]
-    commands = {key[1]: value for key, value in found.items() if key[0] == "commands"}
     runs = {key[1]: value for key, value in found.items() if key[0] == "prediction"}
     figures: dict[str, Any] = {
         "small": small.summary([value for key, value in found.items() if key[0] == "small"]),
@@ -58,8 +57,7 @@ def put_together(found: Mapping[Key, Any], options: BenchOptions) -> dict[str, A
         },
         "seconds_10k_nodes": median(took),
         "ten_thousand": {"least": min(took), "most": max(took), "runs": len(took)},
-        "commands": commands,
-        "gpt3": next(iter(commands.values())),
+        "gpt3": found[("gpt3",)],
         "prediction": prediction.summary(runs),
         "gpu_stages": found[("gpu_stages",)],
     }

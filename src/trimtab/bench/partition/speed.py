@@ -11,7 +11,7 @@ from trimtab.bench.partition.random_graphs import random_graph
 from trimtab.core import TrimtabError
 from trimtab.partition import Recipe, devices_of, solve
 
-NODES, QUICK_NODES = 10_000, 1000
+NODES = 10_000
 FLEET = "h100:16/8,a100-80:16/8,v100-32:16/8,t4:16/4"
 """64 devices of four kinds."""
 _NETWORK = "100Gbit"
