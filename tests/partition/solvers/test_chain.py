@@ -5,8 +5,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from trimtab.bench.partition.random_graphs import FAMILIES
-from trimtab.partition.problem import Problem
+from trimtab.bench.partition.random_graphs import FAMILIES, random_graph
+from trimtab.partition import Layout, Recipe, devices_of
+from trimtab.partition.problem import Problem, problem_of
 from trimtab.partition.solvers.chain import ChainSolver, states_of_classes, states_of_order
 from trimtab.partition.solvers.cutting import classes_of
 from trimtab.partition.solvers.places import places_of_order, places_of_sets
@@ -41,6 +42,20 @@ def test_over_all_sets_it_is_the_best_of_all_cuts(
     else:
         assert found.seconds == pytest.approx(best, rel=1e-6)
         assert problem.seconds(found.stage_of, found.row_of) == pytest.approx(found.seconds)
+
+
+@pytest.mark.parametrize("told", ["t4:3", "a10g:1,p100:2", "t4:3/1"])
+def test_devices_that_are_alike_still_hand_over_their_links(
+    best_of_all: Callable[[Problem], float], told: str
+) -> None:
+    devices, layout = devices_of(told, "1Gbit"), Layout((8,), microbatches=4)
+    rows = tuple(((device,),) for device in range(len(devices)))
+    problem = problem_of(random_graph("layered", 7, 2), devices, Recipe(32), layout, rows)
+    states = states_of_classes(problem, classes_of(problem), 1000)
+    assert states is not None
+    found = ChainSolver(places_of_sets(problem, 1000)[0], states).best()
+    assert found is not None
+    assert found.seconds == pytest.approx(best_of_all(problem), rel=1e-6)
 
 
 def test_over_the_places_of_an_order_it_is_the_best_contiguous_cut(make_problem: MakeProblem) -> None:

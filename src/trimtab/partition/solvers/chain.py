@@ -87,9 +87,10 @@ class ChainSolver:
         links: dict[tuple[float, float], Floats] = {}
         self.hand: dict[tuple[int, int], Floats] = {}
         for row, to in pairs:
-            link = float(problem.hand_rate[row, to]), float(problem.hand_latency[row, to])
+            other = to if to != row else states.members[row][1]  # two that are alike, not one with itself
+            link = float(problem.hand_rate[row, other]), float(problem.hand_latency[row, other])
             if link not in links:
-                links[link] = problem.hand_seconds(row, to, places.crossing)
+                links[link] = problem.hand_seconds(row, other, places.crossing)
             self.hand[row, to] = links[link]
         self._memory = _StageMemory(places)
         self._fitting: dict[tuple[int, int], Floats] = {}

@@ -24,7 +24,7 @@ class Effort:
     places: int = 160
     sets: int = 400
     states: int = 300
-    moves: int = 8000
+    moves: int = 3000
     seconds: float = 1.0
     slack: float = 1e-3
 
