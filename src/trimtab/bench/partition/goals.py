@@ -31,8 +31,6 @@ def _goals(figures: Mapping[str, Any]) -> Iterator[_Goal]:
     yield _Goal("rivals with a higher throughput", float(len(checks["beaten_by"])), le, 0.0)
     yield _Goal("rivals as fast with less idle memory", float(len(checks["idler_than"])), le, 0.0)
     yield _Goal("times Accelerate's on unequal devices", figures["geomean_over_accelerate"], ge, 1.3)
-    pipelines = figures["over_accelerate"]["trimtab-pipeline"]["geomean"]
-    yield _Goal("times Accelerate's, pipelines alone", pipelines, ge, 1.3)
     yield _Goal("seconds for 10,000 nodes", figures["seconds_10k_nodes"], le, 10.0)
     yield _Goal("seconds for GPT-3 from code to plan", figures["gpt3"]["seconds"], le, 60.0)
     yield _Goal("GiB for GPT-3 from code to plan", figures["gpt3"]["peak_gib"], le, 4.0)
