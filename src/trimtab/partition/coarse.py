@@ -26,7 +26,8 @@ class Coarse:
 
 def coarsened(graph: Graph, most: int) -> Coarse:
     """At most about so many nodes: cut into spans of equal work where the fewest bytes cross."""
-    starts = _starts(graph, most)
+    work = graph.flop / max(graph.flop.sum(), 1e-30) + graph.traffic / max(graph.traffic.sum(), 1e-30)
+    starts = quiet_places(graph, work + 1.0 / len(graph), most)[:-1]
     lengths = np.diff(np.append(starts, len(graph)))
     group = np.repeat(np.arange(len(starts)), lengths)
     heaviest = [
@@ -74,17 +75,16 @@ def coarsened(graph: Graph, most: int) -> Coarse:
     return Coarse(graph, coarse, starts)
 
 
-def _starts(graph: Graph, most: int) -> Ints:
-    """Equal steps of work, each moved back to where the fewest bytes cross within its span."""
-    work = graph.flop / max(graph.flop.sum(), 1e-30) + graph.traffic / max(graph.traffic.sum(), 1e-30)
-    done = np.cumsum(work + 1.0 / len(graph))
+def quiet_places(graph: Graph, weight: Floats, count: int) -> Ints:
+    """Ends of about so many spans of equal weight, each where the fewest bytes cross nearby; 0 is one too."""
+    done = np.concatenate([[0.0], np.cumsum(weight)])
     crossing = graph.cut_bytes()
-    marks = np.searchsorted(done, np.linspace(0.0, done[-1], most + 1))
-    found = {0}
+    marks = np.searchsorted(done, np.linspace(0.0, done[-1], count + 1))
+    found = {0, len(graph)}
     for low, high in zip(marks[:-1].tolist(), marks[1:].tolist(), strict=True):
         if high > low:
             found.add(low + 1 + int(np.argmin(crossing[low + 1 : high + 1])))
-    return np.array(sorted(found - {len(graph)}), dtype=np.int64)
+    return np.array(sorted(found), dtype=np.int64)
 
 
 def _ties(graph: Graph, group: Ints) -> tuple[tuple[Tie, ...], list[tuple[int, float]]]:

@@ -6,7 +6,8 @@ from time import monotonic
 
 import numpy as np
 
-from trimtab.partition.graph import Floats, Ints
+from trimtab.partition.coarse import quiet_places
+from trimtab.partition.graph import Ints
 from trimtab.partition.problem import Problem
 from trimtab.partition.solvers.anneal import annealed
 from trimtab.partition.solvers.chain import ChainSolver, Cut, States, states_of_classes, states_of_order
@@ -102,7 +103,7 @@ def _in_levels(problem: Problem, states: States, effort: Effort) -> Cut | None:
         return ChainSolver(places_of_order(problem), states).best(effort.slack)
     work = problem.forward.mean(axis=0) + problem.backward.mean(axis=0)
     weight = work / max(work.sum(), 1e-30) + problem.resident / max(problem.resident.sum(), 1e-30)
-    ends = _spread(problem, np.concatenate([[0.0], np.cumsum(weight)]), effort.places)
+    ends = quiet_places(problem.graph, weight, effort.places)
     best = ChainSolver(places_of_order(problem, ends), states).best(effort.slack)
     return None if best is None else sharpened(problem, best, states, effort, max(1, count // len(ends)))
 
@@ -122,18 +123,6 @@ def sharpened(problem: Problem, best: Cut, states: States, effort: Effort, step:
             best = found
         if step == 1:
             return best
-
-
-def _spread(problem: Problem, done: Floats, places: int) -> Ints:
-    """Ends at equal steps of the work `done`, each moved to where the fewest bytes cross nearby."""
-    count = len(done) - 1
-    crossing = problem.graph.cut_bytes()
-    marks = np.searchsorted(done, np.linspace(0.0, done[-1], places + 1))
-    found = {0, count}
-    for low, high in zip(marks[:-1].tolist(), marks[1:].tolist(), strict=True):
-        if high > low:
-            found.add(low + 1 + int(np.argmin(crossing[low + 1 : high + 1])))
-    return np.array(sorted(found), dtype=np.int64)
 
 
 def _row_states(problem: Problem, effort: Effort) -> Iterator[States]:
