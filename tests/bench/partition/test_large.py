@@ -53,11 +53,13 @@ def test_accelerates_better_map_counts_where_devices_are_unequal() -> None:
         "two": _by({HYBRID: 8.0, "accelerate-balanced": 2.0, "accelerate-sequential": 4.0}),
         "many": _by({HYBRID: 8.0, "accelerate-balanced": 1.0, "accelerate-sequential": 0.0}),
         "none": _by({HYBRID: 8.0, "accelerate-balanced": 0.0, "accelerate-sequential": 0.0}),
+        "lost": _by({HYBRID: 0.0}),
     }
-    found = over_accelerate(large, {"same": EQUAL, "two": TWO_TIER, "many": UNEQUAL, "none": UNEQUAL}, HYBRID)
+    kinds = {"same": EQUAL, "two": TWO_TIER, "many": UNEQUAL, "none": UNEQUAL, "lost": TWO_TIER}
+    found = over_accelerate(large, kinds, HYBRID)
     assert found["geomean"] == pytest.approx(4.0)
     assert found["least"] == pytest.approx(2.0)
-    assert (found["cases"], found["accelerate_does_not_fit"]) == (3, 1)
+    assert (found["cases"], found["accelerate_does_not_fit"], found["ours_does_not_fit"]) == (4, 1, 1)
 
 
 def test_rivals_that_are_faster_or_leave_less_idle_are_named() -> None:

@@ -58,13 +58,15 @@ Figures = Mapping[str, Mapping[str, Any]]
 def over_accelerate(large: Figures, kinds: Mapping[str, str], ours: str) -> dict[str, float]:
     """Ours over the better of Accelerate's two on unequal devices, and where it finds nothing that fits."""
     unequal = [by for case, by in large.items() if kinds[case] != EQUAL]
-    best = [max(by[name]["throughput"] for name in ACCELERATE) for by in unequal]
-    ratios = [by[ours]["throughput"] / each for by, each in zip(unequal, best, strict=True) if each > 0.0]
+    theirs = [max(by[name]["throughput"] for name in ACCELERATE) for by in unequal]
+    own = [by[ours]["throughput"] for by in unequal]
+    ratios = [mine / other for mine, other in zip(own, theirs, strict=True) if mine > 0.0 < other]
     return {
-        "geomean": exp(mean(log(max(ratio, 1e-9)) for ratio in ratios)) if ratios else float("nan"),
+        "geomean": exp(mean(log(ratio) for ratio in ratios)) if ratios else float("nan"),
         "least": min(ratios, default=float("nan")),
         "cases": len(unequal),
-        "accelerate_does_not_fit": len(best) - len(ratios),
+        "accelerate_does_not_fit": theirs.count(0.0),
+        "ours_does_not_fit": own.count(0.0),
     }
 
 
@@ -85,6 +87,7 @@ def idler(large: Figures, ours: str) -> list[str]:
         for case, by in large.items()
         for rival in RIVALS
         if by[rival]["fits"]
+        and by[ours]["fits"]
         and abs(by[rival]["throughput"] / by[ours]["throughput"] - 1.0) <= _SAME
         and by[ours]["idle_gib"] > by[rival]["idle_gib"] * (1.0 + _SAME)
     ]

@@ -87,7 +87,7 @@ def _plan(each: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _over_accelerate(over: Mapping[str, Any]) -> Table:
-    heads = ("", "geometric mean", "least", "unequal cases", "where Accelerate's does not fit")
+    heads = ("", "geometric mean", "least", "unequal cases", "Accelerate's does not fit", "ours does not fit")
     rows = tuple(
         (
             name,
@@ -95,6 +95,7 @@ def _over_accelerate(over: Mapping[str, Any]) -> Table:
             f"{each['least']:.2f}",
             str(each["cases"]),
             str(each["accelerate_does_not_fit"]),
+            str(each["ours_does_not_fit"]),
         )
         for name, each in over.items()
     )
