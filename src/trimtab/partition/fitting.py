@@ -69,7 +69,7 @@ def why_not(found: Solution, settings: SearchSettings, ask: Ask) -> str:
             )
         found = replace(found, devices=joined)
     ways = list(islice(_ways(found, settings, trial), _MOST_NAMED))
-    hint = f"it would fit {', or '.join(ways)}" if ways else "nothing tried in a few seconds made it fit"
+    hint = f"it would fit {', or '.join(ways)}" if ways else _at_least(found)
     return f"{found.graph.name} does not fit: {_lacking(found)}; {hint}"
 
 
@@ -78,6 +78,15 @@ def _joined(devices: Devices) -> Devices:
     missing = devices.bandwidth <= 0
     bandwidth = np.where(missing, parse_bandwidth(NETWORK), devices.bandwidth)
     return Devices(devices.devices, bandwidth, np.where(missing, NETWORK_LATENCY, devices.latency))
+
+
+def _at_least(found: "Solution") -> str:
+    """Where no change that was tried is enough: how many of the largest device its weights alone fill."""
+    largest = max(found.devices.devices, key=lambda device: device.memory)
+    needed = found.graph.total_parameters * sum(bytes_per_weight(found.recipe, Layout()))
+    count = ceil(needed / usable_memory(largest))
+    what = "weights, gradients and optimizer state" if found.recipe.training else "weights"
+    return f"its {what} alone fill {count:,} {largest.kind}"
 
 
 def _lacking(found: Solution) -> str:
