@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
+from math import ceil
 
 import numpy as np
 
