@@ -63,4 +63,4 @@ def _replicas_everywhere(
             continue
         for sharding in settings.shardings if recipe.training else ("none",):
             for again in (False, True) if settings.recompute and recipe.training else (False,):
-                yield Plan((stage,), shares, count, settings.schedule, sharding, again)
+                yield Plan((stage,), shares, count, settings.schedule or "1f1b", sharding, again)

@@ -79,7 +79,7 @@ def _exact(graph: Graph, devices: Devices, recipe: Recipe, settings: SearchSetti
     plans = []
     for count in [settings.microbatches] if settings.microbatches else microbatch_counts(recipe.batch):
         for again in (False, True) if settings.recompute and recipe.training else (False,):
-            layout = Layout((recipe.batch // count,), 1, count, settings.schedule, recompute=again)
+            layout = Layout((recipe.batch // count,), 1, count, settings.schedule or "1f1b", recompute=again)
             best = solve_exactly(problem_of(graph, devices, recipe, layout, rows), _PATIENCE)
             if best.stage_of is not None:
                 nodes = [(best.stage_of == stage).nonzero()[0] for stage in range(len(best.row_of))]

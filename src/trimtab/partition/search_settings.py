@@ -20,8 +20,8 @@ class SearchSettings:
     """How much idle memory, as a share of all memory, counts beside latency, relative to the shortest."""
     microbatches: int | None = None
     """Micro-batches of a step; None tries all that divide the batch, or one where latency counts."""
-    schedule: Schedule = "1f1b"
-    """The order of forward and backward passes."""
+    schedule: Schedule | None = None
+    """The order of forward and backward passes; None takes 1f1b, or gpipe where that fits and is faster."""
     pipeline_only: bool = False
     """Neither data nor tensor parallelism."""
     most_replicas: int | None = None

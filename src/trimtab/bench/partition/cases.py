@@ -49,9 +49,9 @@ _MANY = (
     DeviceSet("h200:16/8,h100:32/8,a100-80:64/8,a100-40:32/8", "100Gbit", UNEQUAL),
 )
 _MOST = (
-    DeviceSet("b200:256/8", "400Gbit", EQUAL),
-    DeviceSet("b200:128/8,h200:256/8", "400Gbit", TWO_TIER),
-    DeviceSet("b200:128/8,h200:256/8,h100:128/8,a100-80:128/8", "200Gbit", UNEQUAL),
+    DeviceSet("h200:192/8", "400Gbit", EQUAL),
+    DeviceSet("b200:64/8,h200:128/8", "400Gbit", TWO_TIER),
+    DeviceSet("b200:64/8,h200:64/8,h100:64/8,a100-80:64/8", "200Gbit", UNEQUAL),
 )
 
 _SETS: dict[str, tuple[DeviceSet, ...]] = {"gpt3_175b": _MANY, "trillion": _MOST}

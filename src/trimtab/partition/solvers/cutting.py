@@ -25,7 +25,7 @@ class Effort:
     places: int = 160
     sets: int = 400
     states: int = 300
-    moves: int = 3000
+    moves: int = 2000
     seconds: float = 1.0
     slack: float = 1e-3
 
@@ -49,7 +49,7 @@ def best_cut(problem: Problem, effort: Effort, seed: int = 0) -> Cut | None:
     if best is None or effort.seconds <= 0.0:
         return best
     if len(problem.graph) <= effort.places:
-        starts = {id(cut): cut for cut in (over_orders, best) if cut is not None}
+        starts = {cut.seconds: cut for cut in (over_orders, best) if cut is not None}
         best = _better(best, *(annealed(problem, cut, effort.moves, until, seed) for cut in starts.values()))
         assert best is not None
     unused = _one_of_each(problem, set(range(len(problem.rows))) - set(best.row_of))
@@ -103,7 +103,8 @@ def _in_levels(problem: Problem, states: States, effort: Effort) -> Cut | None:
         return ChainSolver(places_of_order(problem), states).best(effort.slack)
     work = problem.forward.mean(axis=0) + problem.backward.mean(axis=0)
     weight = work / max(work.sum(), 1e-30) + problem.resident / max(problem.resident.sum(), 1e-30)
-    ends = quiet_places(problem.graph, weight, effort.places)
+    enough = 8 + 5 * len(problem.rows) // 4  # so that every row could have a stage
+    ends = quiet_places(problem.graph, weight, max(effort.places, enough))
     best = ChainSolver(places_of_order(problem, ends), states).best(effort.slack)
     return None if best is None else sharpened(problem, best, states, effort, max(1, count // len(ends)))
 

@@ -104,12 +104,22 @@ def search(
         cut = min(cut, quick, key=lambda each: each.seconds)
         if coarse is not None:
             problem, cut = _finer(whole, coarse, problem, cut)
-        plan = _plan(problem, cut)
-        finished.append((plan, evaluate(graph, devices, recipe, plan, settings.assume, whole.times)))
+        finished.append(_played(whole, _plan(problem, cut)))
     finished = [each for each in finished if each[1].fits] or finished[:1]
     best = _best(finished, settings, devices)
     others = tuple(each for each in finished if each is not best)
     return Search(*best, others, len(candidates), monotonic() - began)
+
+
+def _played(ask: _Ask, plan: Plan) -> Found:
+    """The plan with its forecast, in the better of the schedules that are allowed."""
+    both = ask.settings.schedule is None and len(plan.stages) > 1 and ask.recipe.training
+    plans = [plan, replace(plan, schedule="gpipe")] if both else [plan]
+    found = [
+        (each, evaluate(ask.graph, ask.devices, ask.recipe, each, ask.settings.assume, ask.times))
+        for each in plans
+    ]
+    return min(found, key=lambda each: (not each[1].fits, each[1].seconds))
 
 
 def _finer(whole: _Ask, coarse: Coarse, problem: Problem, cut: Cut) -> tuple[Problem, Cut]:
@@ -251,7 +261,7 @@ def _layouts(grouping: Grouping, recipe: Recipe, settings: SearchSettings) -> It
         shardings = settings.shardings if grouping.replicas > 1 and recipe.training else ("none",)
         for sharding in shardings:
             for again in (False, True) if settings.recompute and recipe.training else (False,):
-                yield Layout(shares, grouping.tensor, count, settings.schedule, sharding, again)
+                yield Layout(shares, grouping.tensor, count, settings.schedule or "1f1b", sharding, again)
 
 
 def _microbatch_counts(batch: int, told: int | None) -> list[int]:
@@ -286,7 +296,7 @@ def _nearest(ask: _Ask) -> list[_Sifted]:
     every = tuple(replace(device, memory=_ROOMY) for device in ask.devices.devices)
     roomy = replace(ask, devices=Devices(every, ask.devices.bandwidth, ask.devices.latency))
     mixes = sorted(_candidates(roomy), key=lambda each: _least_memory(ask, each))
-    problems = [ask.problem(each.layout, each.rows) for each in mixes[: 2 * ask.settings.finalists]]
+    problems = [ask.problem(each.layout, each.rows) for each in mixes[: ask.settings.finalists]]
 
     def with_factor(factor: float) -> _Sifted | None:
         for problem in problems:
