@@ -200,7 +200,7 @@ def format_flop(count: float) -> str:
 
 
 def parse_bandwidth(text: str) -> float:
-    """Bytes per second from "900 GB/s", "25 Gbit/s", "25Gbit", "100Gbps"; a bare number is bytes per second."""
+    """Bytes per second from "900 GB/s", "25 Gbit/s", "25Gbit", "100Gbps"; a bare number is that already."""
     compact = text.strip().lower().replace(" ", "")
     match = re.fullmatch(_NUMBER + r"([a-z]*?)(bit/s|bit|bps|b/s)?", compact)
     scale = _prefix(match[3]) if match else None
