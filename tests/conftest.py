@@ -16,6 +16,15 @@ from trimtab.kernel import Hierarchy, LimitedGroup, NoGroupError
 from trimtab.predict import MeasuredStep, read_measurements
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+MACHINE = ("bench", "cli", "engines", "kernel", "observe", "resize", "store")
+"""Rooms whose tests make control groups, daemons and servers, and must not do so side by side."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With two workers, what touches the machine stays in one, and a room's dear fixtures are made once."""
+    for item in items:
+        room = item.path.relative_to(REPOSITORY / "tests").parts[0]
+        item.add_marker(pytest.mark.xdist_group("machine" if room in MACHINE else room))
 
 
 @pytest.fixture(autouse=True)
