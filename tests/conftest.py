@@ -20,6 +20,7 @@ MACHINE = ("bench", "cli", "engines", "kernel", "observe", "resize", "store")
 """Rooms whose tests make control groups, daemons and servers, and must not do so side by side."""
 
 
+@pytest.hookimpl(tryfirst=True)  # before the workers look at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """With two workers, what touches the machine stays in one, and a room's dear fixtures are made once."""
     for item in items:
