@@ -23,7 +23,7 @@ run: $(VENV)/run.stamp
 	@echo "The report with the cost-against-time chart: $(CURDIR)/$(OUT)/report.html"
 
 test: $(VENV)/test.stamp $(SKYPILOT_VENV)/stamp debian-packages
-	TRIMTAB_SKYPILOT_PYTHON=$(CURDIR)/$(SKYPILOT_VENV)/bin/python $(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
+	TRIMTAB_SKYPILOT_PYTHON=$(CURDIR)/$(SKYPILOT_VENV)/bin/python $(BIN)/python -m pytest --numprocesses 2 --dist loadscope
 
 lint: $(VENV)/test.stamp
 	$(BIN)/ruff check

@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pytest
 from browser import Browser, open_browser
@@ -20,12 +21,17 @@ MACHINE = ("bench", "cli", "engines", "kernel", "observe", "resize", "store")
 """Rooms whose tests make control groups, daemons and servers, and must not do so side by side."""
 
 
-@pytest.hookimpl(tryfirst=True)  # before the workers look at the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """With two workers, what touches the machine stays in one, and a room's dear fixtures are made once."""
-    for item in items:
-        room = item.path.relative_to(REPOSITORY / "tests").parts[0]
-        item.add_marker(pytest.mark.xdist_group("machine" if room in MACHINE else room))
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByRoom(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            room = nodeid.split("::")[0].split("/")[1]
+            return "machine" if room in MACHINE else room
+
+    return ByRoom(config, log)
 
 
 @pytest.fixture(autouse=True)
