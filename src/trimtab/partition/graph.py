@@ -89,13 +89,17 @@ class Graph:
         twice = sum((len(tie.nodes) - 1) * tie.parameters for tie in self.ties)
         return float(self.parameters.sum()) - twice
 
-    def cut_bytes(self) -> Floats:
-        """Bytes per sample that pass each of the n + 1 places between nodes, every tensor counted once."""
+    def cut_bytes(self, size: Floats | None = None) -> Floats:
+        """Bytes that pass each of the n + 1 places between nodes, every tensor counted once.
+
+        Per sample, or with tensors of the given `size`.
+        """
+        size = self.size if size is None else size
         last = np.array(self.producer)
         np.maximum.at(last, self.used, self.user)
         change = np.zeros(len(self) + 2)
-        np.add.at(change, self.producer + 1, self.size)
-        np.add.at(change, last + 1, -self.size)
+        np.add.at(change, self.producer + 1, size)
+        np.add.at(change, last + 1, -size)
         return np.maximum(np.cumsum(change)[: len(self) + 1], 0.0)
 
     def reordered(self, order: Ints) -> "Graph":

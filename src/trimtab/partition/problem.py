@@ -31,7 +31,7 @@ from trimtab.partition.devices import Device, Devices
 from trimtab.partition.graph import Floats, Graph, Ints
 from trimtab.partition.layout import Layout, Row
 from trimtab.partition.plan import STATE_NUMBERS, Recipe
-from trimtab.predict import USABLE_DEVICE_MEMORY, USABLE_HOST_MEMORY
+from trimtab.predict import USABLE_DEVICE_MEMORY, USABLE_HOST_MEMORY, is_half
 
 _BASE_MEMORY = 70e6  # workspaces of the libraries, as fitted on an H200
 _HALF_SAVED = (0.47, 0.72)  # what autocast keeps of convolutions and others relative to fp32, as fitted there
@@ -219,7 +219,7 @@ def problem_of(
     """The columns for a graph on rows of devices."""
     assume = assume or Assumptions()
     times = times or NodeTimes(graph, recipe, assume)
-    half = recipe.precision in ("bf16", "fp16")
+    half = is_half(recipe.precision)
     largest_share = max(layout.shares)
     forward, backward, once, row_once = row_times(graph, devices, recipe, layout, rows, assume, times)
     part = 1.0 - graph.split + graph.split / layout.tensor

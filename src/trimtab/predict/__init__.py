@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         try_outcomes,
     )
     from trimtab.predict.cpu import cpu_step_time
-    from trimtab.predict.demand import demand_of
+    from trimtab.predict.demand import demand_of, is_half
     from trimtab.predict.durations import Durations, GuardedLeft, JobFeatures, WorkLeft
     from trimtab.predict.fit import (
         OthersWithout,
@@ -97,7 +97,6 @@ if TYPE_CHECKING:
     )
     from trimtab.predict.scale_out import (
         ScaleOutAssumptions,
-        all_reduce_seconds,
         exposed_seconds,
         restart_factor,
     )
@@ -139,7 +138,6 @@ __all__ = [
     "Versions",
     "WorkLeft",
     "all_drift",
-    "all_reduce_seconds",
     "asked_in",
     "believable",
     "by_model_quantile",
@@ -165,6 +163,7 @@ __all__ = [
     "fit_operations",
     "guarded",
     "guarded_memory",
+    "is_half",
     "learn_corrections",
     "leave_one_model_out",
     "load_foundation",
@@ -199,6 +198,7 @@ __all__ = [
 
 # Only fitting needs SciPy; whoever estimates does not wait for it.
 _ROOMS = {
+    "is_half": "demand",
     "OperationConstants": "operations",
     "read_stages": "operation_fit",
     "predict_stages": "operation_fit",
@@ -207,7 +207,6 @@ _ROOMS = {
     "USABLE_HOST_MEMORY": "analytic",
     "USABLE_DEVICE_MEMORY": "analytic",
     "exposed_seconds": "scale_out",
-    "all_reduce_seconds": "scale_out",
     "operation_times": "operations",
     "OperationTimes": "operations",
     "Operations": "operations",

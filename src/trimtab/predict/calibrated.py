@@ -6,8 +6,8 @@ from functools import cache
 from trimtab.catalog import Accelerator, accelerator, accelerators
 from trimtab.predict.constants import Calibration, parse_calibration
 
-# How much further off, each way, an estimate may be whose constants were measured on another device.
-_CARRIED_OVER = 1.35
+CARRIED_OVER = 1.35
+"""How much further off, each way, an estimate may be whose constants were measured on another device."""
 
 
 def calibration(target: Accelerator) -> Calibration:
@@ -28,4 +28,4 @@ def _by_name(name: str) -> Calibration:
         return parse_calibration(target.constants, target.name)
     carried = _by_name(reference().name)
     low, high = carried.time_error
-    return replace(carried, time_error=(low / _CARRIED_OVER, high * _CARRIED_OVER), measured=False)
+    return replace(carried, time_error=(low / CARRIED_OVER, high * CARRIED_OVER), measured=False)

@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trimtab.catalog import find_accelerator
-from trimtab.predict.calibrated import calibration, reference
+from trimtab.predict.calibrated import CARRIED_OVER, calibration, reference
 from trimtab.predict.constants import Device, fitted, rates
 from trimtab.predict.cpu import CpuConstants
 from trimtab.predict.demand import TRAINING_FLOP_PER_FORWARD_FLOP, Quantity, is_half
+from trimtab.predict.step_time import conv_width_factor, either
 
 Array = NDArray[np.float64]
 
@@ -29,7 +30,6 @@ _NO_TRAFFIC = ("view", "input", "output")
 # Bytes of the backward pass for one of the forward pass: a product has a gradient for each of its factors;
 # others read what came in and what comes back, and write one.
 _PRODUCT_BYTES, _LIGHT_BYTES = 2.0, 1.5
-_USUAL_CONV_WEIGHTS, _MEASURED_CONV_WEIGHTS = 1.2e6, (20e3, 5e6)  # as in predict.step_time
 _CPU_ERROR = (0.5, 2.0)  # truth over estimate on a CPU that was not measured
 _STAGE_ERROR = (0.67, 1.68)  # on the H200, of parts of models left out: `trimtab bench partition`
 
@@ -139,9 +139,9 @@ def operation_times(
 
 
 def _range(measured: bool) -> tuple[float, float]:
-    """Wider on a device that borrows constants, as in `predict.calibrated`."""
+    """Wider on a device that borrows constants."""
     low, high = _STAGE_ERROR
-    return (low, high) if measured else (low / 1.35, high * 1.35)
+    return (low, high) if measured else (low / CARRIED_OVER, high * CARRIED_OVER)
 
 
 def joined(host: Quantity, device: Quantity, sharpness: float) -> Quantity:
@@ -170,7 +170,7 @@ def pass_seconds(
         [c.product_launch, c.other_launch, c.small_launch],
         0.0,
     )
-    host = asked.calls * launch * _either(half, c.half_launch, 1.0)
+    host = asked.calls * launch * either(half, c.half_launch, 1.0)
     seconds = _arithmetic(asked, device, half, c, backward) + _traffic(asked, device, half, c, backward)
     kernels = np.where(np.isin(kinds, _NO_TRAFFIC), 0.0, asked.calls)
     seconds = seconds + kernels * c.kernel_floor * (2.0 if backward else 1.0)
@@ -180,11 +180,10 @@ def pass_seconds(
 def _arithmetic(
     asked: Operations, device: Device, half: Quantity, c: OperationConstants, backward: bool
 ) -> Array:
-    weights = np.clip(asked.weight_bytes / np.maximum(asked.calls, 1.0), *_MEASURED_CONV_WEIGHTS)
-    width = np.asarray(c.conv_width_gain) ** np.log2(weights / _USUAL_CONV_WEIGHTS)
-    conv = device.conv_peak * _either(half, c.half_conv_utilization, c.conv_utilization) * width
-    matmul = device.matmul_peak * _either(half, c.half_matmul_utilization, c.matmul_utilization)
-    attention = device.matmul_peak * _either(half, c.half_attention_utilization, c.attention_utilization)
+    width = conv_width_factor(asked.weight_bytes / np.maximum(asked.calls, 1.0), c.conv_width_gain)
+    conv = device.conv_peak * either(half, c.half_conv_utilization, c.conv_utilization) * width
+    matmul = device.matmul_peak * either(half, c.half_matmul_utilization, c.matmul_utilization)
+    attention = device.matmul_peak * either(half, c.half_attention_utilization, c.attention_utilization)
     is_conv, is_attention = asked.kinds == "conv", asked.kinds == "attention"
     rate = np.where(is_conv, conv, np.where(is_attention, attention, matmul))
     slower = np.where(is_conv, c.backward_conv, 1.0) * c.backward_arithmetic
@@ -200,11 +199,7 @@ def _traffic(
     product = (moved + asked.weight_bytes) / c.product_bandwidth * (_PRODUCT_BYTES if backward else 1.0)
     light = moved / c.light_bandwidth * (_LIGHT_BYTES * c.backward_light if backward else 1.0)
     relative = np.where(products, product, light)
-    return np.asarray(relative / device.bandwidth * _either(half, c.half_traffic, 1.0))
-
-
-def _either(flag: Quantity, yes: Quantity, no: Quantity) -> Quantity:
-    return np.asarray(flag) * yes + (1.0 - np.asarray(flag)) * no
+    return np.asarray(relative / device.bandwidth * either(half, c.half_traffic, 1.0))
 
 
 def _on_cores(asked: Operations, hardware: Hardware, training: bool) -> OperationTimes:

@@ -67,19 +67,19 @@ def _host_seconds(ask: Demand, constants: StepConstants) -> Quantity:
         + ask.other_calls * constants.other_launch
         + ask.small_calls * constants.small_launch
     )
-    casting = constants.half_launch * _where(ask.training, 1.0, constants.inference_half_launch)
-    slower = _where(ask.training, 1.0, constants.inference_launch) * _where(ask.half, casting, 1.0)
-    once = constants.step_launch * _where(ask.training, 1.0, constants.inference_step_launch)
+    casting = constants.half_launch * either(ask.training, 1.0, constants.inference_half_launch)
+    slower = either(ask.training, 1.0, constants.inference_launch) * either(ask.half, casting, 1.0)
+    once = constants.step_launch * either(ask.training, 1.0, constants.inference_step_launch)
     return once + calls * slower
 
 
 def _compute_seconds(ask: Demand, device: Device, constants: StepConstants) -> Quantity:
     conv_rate = (
         device.conv_peak
-        * _where(ask.half, constants.half_conv_utilization, constants.conv_utilization)
-        * _conv_width_factor(ask, constants)
+        * either(ask.half, constants.half_conv_utilization, constants.conv_utilization)
+        * conv_width_factor(ask.conv_weight_bytes, constants.conv_width_gain)
     )
-    matmul_rate = device.matmul_peak * _where(
+    matmul_rate = device.matmul_peak * either(
         ask.half, constants.half_matmul_utilization, constants.matmul_utilization
     )
     kernels = ask.conv_calls + ask.matmul_calls + ask.attention_calls + ask.other_calls
@@ -91,14 +91,14 @@ def _compute_seconds(ask: Demand, device: Device, constants: StepConstants) -> Q
     )
 
 
-def _conv_width_factor(ask: Demand, constants: StepConstants) -> Quantity:
-    """Rate of the model's convolutions relative to those of the usual width."""
-    weights = np.clip(ask.conv_weight_bytes, *_MEASURED_CONV_WEIGHTS)
-    return np.asarray(constants.conv_width_gain) ** np.log2(weights / _USUAL_CONV_WEIGHTS)
+def conv_width_factor(weight_bytes: Quantity, gain: Quantity) -> Quantity:
+    """Rate of convolutions with so many bytes of weights each, relative to those of the usual width."""
+    weights = np.clip(weight_bytes, *_MEASURED_CONV_WEIGHTS)
+    return np.asarray(gain) ** np.log2(weights / _USUAL_CONV_WEIGHTS)
 
 
 def _traffic_seconds(ask: Demand, device: Device, constants: StepConstants) -> Quantity:
-    backward = constants.backward_traffic * _where(ask.half, constants.half_backward_traffic, 1.0)
+    backward = constants.backward_traffic * either(ask.half, constants.half_backward_traffic, 1.0)
     relative = (
         (ask.forward_conv_bytes + backward * ask.backward_conv_bytes) / constants.conv_bandwidth
         + (ask.forward_matmul_bytes + backward * ask.backward_matmul_bytes) / constants.matmul_bandwidth
@@ -106,9 +106,9 @@ def _traffic_seconds(ask: Demand, device: Device, constants: StepConstants) -> Q
         + ask.copied_bytes / constants.matmul_bandwidth
         + ask.recurrent_bytes / constants.recurrent_bandwidth
     )
-    return relative / device.bandwidth * _where(ask.half, constants.half_traffic, 1.0)
+    return relative / device.bandwidth * either(ask.half, constants.half_traffic, 1.0)
 
 
-def _where(flag: Quantity, yes: Quantity, no: Quantity) -> Quantity:
+def either(flag: Quantity, yes: Quantity, no: Quantity) -> Quantity:
     """`yes` where the flag is one; plain numbers stay plain, which is faster."""
     return np.asarray(flag) * yes + (1.0 - np.asarray(flag)) * no

@@ -1,18 +1,16 @@
 """What nobody measured for the model at hand, each with its reason."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from trimtab.predict import ScaleOutAssumptions
 
 
 @dataclass(frozen=True, slots=True)
 class Assumptions:
     """Ratios unless said otherwise."""
 
-    link_efficiency: float = 0.75
-    """Share of a link's bandwidth that large messages get."""
-    overlap: float = 0.45
-    """Share of an operation's time behind which collectives about its weights hide."""
-    exposed: float = 0.1
-    """Share of such a collective that never hides."""
+    links: ScaleOutAssumptions = field(default_factory=ScaleOutAssumptions)
+    """What large messages get of a link, and what of a collective hides behind the work beside it."""
     results_alive: float = 2.0
     """Largest results of a stage that are alive at once beside what is kept: it, and its gradient."""
     correction: tuple[tuple[str, float, float], ...] = ()

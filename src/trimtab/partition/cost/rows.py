@@ -8,6 +8,7 @@ from trimtab.partition.devices import Devices
 from trimtab.partition.graph import Floats, Graph
 from trimtab.partition.layout import Layout, Row
 from trimtab.partition.plan import Recipe
+from trimtab.predict import exposed_seconds, is_half
 
 WEIGHT_BYTES = 4.0
 """Weights, gradients and optimizer state are fp32, also where products are in 16 bit."""
@@ -61,10 +62,13 @@ def _rank_times(
     if layout.recompute and recipe.training:
         back = back + ahead
     gather, reduce = _sharding_seconds(graph, layout, ring, recipe)
-    ahead, back = ahead + _shown(gather, ahead, assume), back + _shown(gather, back, assume)
+    ahead, back = (
+        ahead + exposed_seconds(gather, ahead, assume.links),
+        back + exposed_seconds(gather, back, assume.links),
+    )
     weights = WEIGHT_BYTES * graph.parameters / layout.tensor
     update = took.update * weights / (1 if layout.sharding == "none" else layout.replicas)
-    return (ahead, back, update + _shown(reduce, back, assume)), took.once
+    return (ahead, back, update + exposed_seconds(reduce, back, assume.links)), took.once
 
 
 def _with_reductions(
@@ -83,7 +87,7 @@ def _with_reductions(
         return forward, backward
     rate = inside_rate(devices, rank, assume)
     latency = 2 * (count - 1) * max(devices.latency[i, j] for i in rank for j in rank if i != j)
-    scale = (4.0 / graph.element) * (0.5 if recipe.precision in ("bf16", "fp16") else 1.0) * samples
+    scale = (4.0 / graph.element) * (0.5 if is_half(recipe.precision) else 1.0) * samples
 
     def seconds(reduced: Floats) -> Floats:
         if rate <= 0.0:
@@ -107,30 +111,27 @@ def _sharding_seconds(graph: Graph, layout: Layout, ring: float, recipe: Recipe)
     return none, 2.0 * around
 
 
-def _shown(collective: Floats, behind: Floats, assume: Assumptions) -> Floats:
-    """What of a collective does not hide behind the work it runs beside."""
-    return np.maximum(collective - assume.overlap * behind, assume.exposed * collective)
-
-
 def ring_rate(devices: Devices, row: Row, assume: Assumptions) -> float:
     """B/s of the slowest link in the ring of a row's replicas; infinite for one replica."""
     heads = [rank[0] for rank in row]
     if len(heads) == 1:
         return float("inf")
     pairs = zip(heads, [*heads[1:], heads[0]], strict=True)
-    return assume.link_efficiency * min(float(devices.bandwidth[i, j]) for i, j in pairs)
+    return assume.links.link_efficiency * min(float(devices.bandwidth[i, j]) for i, j in pairs)
 
 
 def inside_rate(devices: Devices, rank: tuple[int, ...], assume: Assumptions) -> float:
     """B/s of the slowest link between devices that share products."""
     if len(rank) == 1:
         return float("inf")
-    return assume.link_efficiency * min(float(devices.bandwidth[i, j]) for i in rank for j in rank if i != j)
+    return assume.links.link_efficiency * min(
+        float(devices.bandwidth[i, j]) for i in rank for j in rank if i != j
+    )
 
 
 def links(devices: Devices, rows: tuple[Row, ...], assume: Assumptions) -> tuple[Floats, Floats]:
     """Latency and B/s between rows: each replica hands on to its own, and the slowest counts."""
     heads = np.array([[rank[0] for rank in row] for row in rows])
-    rate = devices.bandwidth[heads[:, None, :], heads[None, :, :]].min(axis=2) * assume.link_efficiency
+    rate = devices.bandwidth[heads[:, None, :], heads[None, :, :]].min(axis=2) * assume.links.link_efficiency
     latency = devices.latency[heads[:, None, :], heads[None, :, :]].max(axis=2)
     return latency, rate

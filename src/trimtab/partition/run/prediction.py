@@ -12,6 +12,7 @@ from trimtab.partition.plan import Plan, Recipe, Stage
 from trimtab.partition.run.links import Link
 from trimtab.partition.run.report import RunReport
 from trimtab.partition.told_devices import devices_of
+from trimtab.predict import ScaleOutAssumptions
 
 
 def predicted_here(graph: Graph, plan: Plan, recipe: Recipe, ran: RunReport, link: Link) -> float:
@@ -26,7 +27,8 @@ def predicted_here(graph: Graph, plan: Plan, recipe: Recipe, ran: RunReport, lin
     alone = evaluate(graph, devices, Recipe(whole.batch), whole)
     ahead = ran.whole_forward / alone.stage_forward[0]
     back = ran.whole_backward / alone.stage_backward[0]
-    assume = Assumptions(correction=(("cpu", ahead, back),), link_efficiency=1.0, overlapped=False)
+    links = ScaleOutAssumptions(link_efficiency=1.0)  # the link was measured as it is
+    assume = Assumptions(correction=(("cpu", ahead, back),), links=links, overlapped=False)
     return evaluate(graph, devices, replace(recipe, precision="fp32"), plan, assume).seconds
 
 

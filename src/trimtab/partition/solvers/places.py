@@ -54,12 +54,7 @@ def places_of_order(problem: Problem, ends: Ints | None = None) -> Places:
     """The places between nodes in the graph's own order: all of them, or those after `ends` nodes."""
     graph, count = problem.graph, len(problem.graph)
     ends = np.arange(count + 1) if ends is None else ends
-    last = np.array(graph.producer)
-    np.maximum.at(last, graph.used, graph.user)
-    change = np.zeros(count + 2)
-    np.add.at(change, graph.producer + 1, problem.tensor_bytes)
-    np.add.at(change, last + 1, -problem.tensor_bytes)
-    crossing = np.cumsum(change)[ends]
+    crossing = graph.cut_bytes(problem.tensor_bytes)[ends]
     made = np.zeros(count)
     np.maximum.at(made, graph.producer, problem.tensor_bytes)
     between = np.maximum.reduceat(np.append(made, 0.0), ends[:-1]) if len(ends) > 1 else made[:0]
