@@ -15,7 +15,7 @@ from trimtab.partition.explain import device_names
 from trimtab.partition.graph import Graph
 from trimtab.partition.layout import Layout
 from trimtab.partition.machines import NETWORK, NETWORK_LATENCY, islands, with_more
-from trimtab.partition.plan import Recipe, Sharding
+from trimtab.partition.plan import Recipe
 from trimtab.partition.problem import bytes_per_weight, usable_memory
 from trimtab.partition.search_settings import SearchSettings
 from trimtab.partition.solution import Solution
@@ -25,7 +25,8 @@ _PATIENCE = 20.0
 """Seconds for finding out what would help."""
 _MOST_NAMED = 3
 _MOST_MORE = 512
-_ALL_SHARDINGS: tuple[Sharding, ...] = ("none", "optimizer", "full")
+_FREE = SearchSettings()
+"""What is looked among where no option rules anything out."""
 _SIXTEEN_BIT = ("bf16", "fp16")
 
 Tell = Callable[[str, int, int], None]
@@ -81,13 +82,17 @@ def _joined(devices: Devices) -> Devices:
     return Devices(devices.devices, bandwidth, np.where(missing, NETWORK_LATENCY, devices.latency))
 
 
-def _at_least(found: "Solution") -> str:
+def _at_least(found: Solution) -> str:
     """Where no change that was tried is enough: how many of the largest device its weights alone fill."""
     largest = max(found.devices.devices, key=lambda device: device.memory)
-    needed = found.graph.total_parameters * sum(bytes_per_weight(found.recipe, Layout()))
-    count = ceil(needed / usable_memory(largest))
+    count = ceil(_least_bytes(found.graph, found.recipe) / usable_memory(largest))
     what = "weights, gradients and optimizer state" if found.recipe.training else "weights"
     return f"its {what} alone fill {count:,} {largest.kind}"
+
+
+def _least_bytes(graph: Graph, recipe: Recipe) -> float:
+    """What one copy of the weights takes with all that is kept beside them."""
+    return graph.total_parameters * sum(bytes_per_weight(recipe, Layout()))
 
 
 def _lacking(found: Solution) -> str:
@@ -125,11 +130,12 @@ def _freer(settings: SearchSettings, recipe: Recipe) -> Iterator[tuple[str, Sear
         yield "without --no-recompute", replace(settings, recompute=True)
     if settings.microbatches is not None:
         yield "without --microbatches", replace(settings, microbatches=None)
-    if settings.pipeline_only or settings.most_tensor < 8 or settings.most_replicas is not None:
-        whole = replace(settings, pipeline_only=False, most_replicas=None, most_tensor=8)
+    fewer = settings.most_tensor < _FREE.most_tensor or settings.most_replicas is not None
+    if settings.pipeline_only or fewer:
+        whole = replace(settings, pipeline_only=False, most_replicas=None, most_tensor=_FREE.most_tensor)
         yield "with replicas and shared products too", whole
-    if recipe.training and set(settings.shardings) < {"none", "optimizer", "full"}:
-        yield "with --sharding none,optimizer,full", replace(settings, shardings=_ALL_SHARDINGS)
+    if recipe.training and set(settings.shardings) < set(_FREE.shardings):
+        yield f"with --sharding {','.join(_FREE.shardings)}", replace(settings, shardings=_FREE.shardings)
     if settings.schedule == "gpipe":
         yield "with --schedule 1f1b", replace(settings, schedule="1f1b")
 
@@ -139,9 +145,8 @@ def _more(graph: Graph, devices: Devices, recipe: Recipe, fits: Callable[[Device
     kind = max(devices.devices, key=lambda device: device.memory).kind
     have = sum(device.kind == kind for device in devices.devices)
     each = usable_memory(next(device for device in devices.devices if device.kind == kind))
-    needed = graph.total_parameters * sum(bytes_per_weight(recipe, Layout()))
     room = sum(usable_memory(device) for device in devices.devices)
-    too_few, count = 0, max(1, int((needed - room) // each))
+    too_few, count = 0, max(1, int((_least_bytes(graph, recipe) - room) // each))
     while count <= _MOST_MORE:
         if fits(with_more(devices, kind, count)):
             enough = _fewest(too_few, count, lambda number: fits(with_more(devices, kind, number)))
