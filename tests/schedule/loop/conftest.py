@@ -18,7 +18,7 @@ class MemoryEngine:
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self.machines = list(nodes)
-        self.away = False
+        self.away, self.refused = False, 0
         self.launches = list[Launch]()
         self.runs = dict[str, str]()
         self.over = set[str]()
@@ -27,6 +27,7 @@ class MemoryEngine:
 
     def _there(self) -> None:
         if self.away:
+            self.refused += 1
             raise TrimtabError("the engine does not answer")
 
     def nodes(self) -> Sequence[Node]:

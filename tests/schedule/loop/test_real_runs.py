@@ -5,13 +5,12 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from driven_loop import in_thread, until
 
 from trimtab.engines import LocalEngine
 from trimtab.kernel import LimitedGroup, NoGroupError
@@ -78,25 +77,6 @@ def _runs_are_gone() -> Iterator[None]:
     engine = LocalEngine()
     for run_id in engine.running():
         engine.stop(run_id, grace=0.2)
-
-
-def until(holds: Callable[[], object], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-@contextmanager
-def in_thread(loop: Scheduler) -> Iterator[None]:
-    end = threading.Event()
-    thread = threading.Thread(target=loop.run, args=(end,))
-    thread.start()
-    try:
-        yield
-    finally:
-        end.set()
-        thread.join()
 
 
 def test_a_scheduler_killed_at_random_instants_loses_no_job_and_runs_none_twice(

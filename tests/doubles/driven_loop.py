@@ -1,0 +1,52 @@
+"""A scheduler's loop as tests drive it: in a thread or step by step, by a policy that does as it is told."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from trimtab.core import Clock
+from trimtab.schedule import WAITING, Allocation, Cluster, Jobs, Scheduler, Shape
+from trimtab.store import Store
+
+
+def states(store: Store) -> dict[str, str]:
+    """The state of every job."""
+    return {record.id: record.state.value for record in store.jobs.list()}
+
+
+def until(
+    holds: Callable[[], object], act: Callable[[], object] = lambda: None, seconds: float = 60.0
+) -> None:
+    """Act until it holds, which must not take longer."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline
+        act()
+        time.sleep(0.01)
+
+
+@contextmanager
+def in_thread(loop: Scheduler) -> Iterator[None]:
+    """The loop goes round in a thread."""
+    end = threading.Event()
+    thread = threading.Thread(target=loop.run, args=(end,))
+    thread.start()
+    try:
+        yield
+    finally:
+        end.set()
+        thread.join()
+
+
+class Chosen:
+    """Gives the first job as many workers as it is told, and the others nothing."""
+
+    workers = 1
+
+    def allocate(self, jobs: Jobs, cluster: Cluster, previous: Allocation, clock: Clock) -> Allocation:
+        shape = np.full(len(jobs), WAITING, dtype=np.int64)
+        shape[:1] = [cluster.shapes.index(Shape(0, self.workers))] if self.workers else WAITING
+        return Allocation(shape, np.arange(len(jobs)), {0: f"{self.workers} are best"})
