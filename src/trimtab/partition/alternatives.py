@@ -14,7 +14,7 @@ from trimtab.partition.plan import Forecast, Plan, Recipe, Stage
 from trimtab.partition.search_settings import SearchSettings
 from trimtab.partition.solution import Solution
 from trimtab.partition.solvers.cutting import QUICK
-from trimtab.partition.solvers.rows import Grouping
+from trimtab.partition.solvers.groupings import Grouping
 from trimtab.partition.solving import solve
 
 _MOST_MIXES = 2  # of those that the search looked at anyway

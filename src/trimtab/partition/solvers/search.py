@@ -23,7 +23,7 @@ from trimtab.partition.problem import Problem, bytes_per_weight, problem_of
 from trimtab.partition.search_settings import SearchSettings
 from trimtab.partition.solvers.chain import Cut, states_of_order
 from trimtab.partition.solvers.cutting import QUICK, best_cut, sharpened
-from trimtab.partition.solvers.rows import Grouping, groupings
+from trimtab.partition.solvers.groupings import Grouping, groupings
 
 _EQUAL = 1e-3  # steps this close are equally long; then the plan that leaves less memory idle is better
 _NEAR = 1.03  # a quick cut is this far from a thorough one at most, mostly
