@@ -13,6 +13,10 @@ from trimtab.partition.capture.stand_ins import StandIns
 from trimtab.partition.capture.work import Held, Work
 
 
+class NeedsValuesError(Exception):
+    """A step depends on numbers that the meta device has not: the model has to be captured in another way."""
+
+
 @dataclass(frozen=True, slots=True)
 class Measured:
     """What every node of a traced model does, keeps for the backward pass, and hands on (bytes)."""
@@ -80,7 +84,7 @@ def _call_within(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     """A block under `torch.no_grad` or `autocast`, which an exported program keeps as one of its own."""
     body = next((place for place, arg in enumerate(args) if isinstance(arg, torch.nn.Module)), None)
     if body is None or "cond" in str(target) or "while" in str(target):
-        raise NotImplementedError(f"{target} cannot be run without values")
+        raise NeedsValuesError(f"{target} cannot be run without values")
     gradients = "grad_enabled" not in str(target) or bool(args[0])
     with torch.set_grad_enabled(gradients):
         return args[body](*args[body + 1 :], **kwargs)
