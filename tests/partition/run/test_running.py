@@ -113,7 +113,7 @@ def test_a_process_that_dies_is_named_and_leaves_nothing_behind(
         run_plan(f"{model}:undecided_rows", graph, plan, Recipe(plan.batch), TWO)
     said = str(caught.value)
     assert said == "stage 1 of replica 0 (rank 1) failed: ArithmeticError: the loss went wrong"
-    assert not list(tmp_path.glob("trimtab-run-*"))
+    assert not list(tmp_path.glob("trimtab-*"))
 
 
 def test_a_step_that_raises_on_the_whole_model_is_one_sentence(
