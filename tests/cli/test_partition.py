@@ -89,6 +89,16 @@ def test_json_is_one_object(trimtab: Trimtab, graph_file: Callable[..., str]) ->
     assert answer["run"] is None
 
 
+def test_the_better_schedule_is_taken_unless_one_is_named(
+    trimtab: Trimtab, graph_file: Callable[..., str]
+) -> None:
+    slow = ["--devices", "a100-40:2/1", "--network", "10Mbit", "--pipeline-only", "--microbatches", "8"]
+    asked = ["partition", graph_file(weights=3e8), *slow, "--batch", "8", "--json"]
+    named, free = (json.loads(trimtab(*asked, *more).out) for more in (["--schedule", "1f1b"], []))
+    assert (named["plan"]["schedule"], free["plan"]["schedule"]) == ("1f1b", "gpipe")
+    assert free["forecast"]["seconds"] < named["forecast"]["seconds"]
+
+
 def test_files_are_written(trimtab: Trimtab, graph_file: Callable[..., str], tmp_path: Path) -> None:
     plan, page, placed = tmp_path / "plan.json", tmp_path / "deep" / "plan.html", tmp_path / "map.json"
     options = ["--pipeline-only", "--html", str(page), "-o", str(plan), "--device-map", str(placed)]

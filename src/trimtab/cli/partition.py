@@ -80,8 +80,13 @@ def partition(
         ),
     ] = 0.0,
     schedule: Annotated[
-        str, typer.Option(help="Of forward and backward passes: 1f1b or gpipe.", rich_help_panel=_SEARCH)
-    ] = "1f1b",
+        str | None,
+        typer.Option(
+            help="Of forward and backward passes: 1f1b or gpipe. Unset: the better.",
+            rich_help_panel=_SEARCH,
+            show_default=False,
+        ),
+    ] = None,
     microbatches: Annotated[
         int | None,
         typer.Option(
@@ -188,7 +193,7 @@ def partition(
         objective=_one_of("--objective", objective, ("throughput", "latency", "cost")),
         idle_weight=idle_weight,
         microbatches=microbatches,
-        schedule=_one_of("--schedule", schedule, ("1f1b", "gpipe")),
+        schedule=None if schedule is None else _one_of("--schedule", schedule, ("1f1b", "gpipe")),
         pipeline_only=pipeline_only,
         most_replicas=max_data,
         most_tensor=max_tensor,
