@@ -1,19 +1,19 @@
 """`trimtab pipeline`: what each stage of a machine-learning pipeline should ask for."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trimtab.cli.pipeline_table import print_sized, reserved_ways, sized_json
+from trimtab.cli.pipeline_table import print_sized, sized_json
 from trimtab.cli.warning import warn
 
 if TYPE_CHECKING:
     from trimtab.core import Profile
-    from trimtab.partition.workflow import Pipeline, RunSettings, Sized, StageProgress
+    from trimtab.partition.workflow import Pipeline, Reserved, RunSettings, Sized, StageProgress
 
 _RUN, _SIZE, _OUTPUT = "Running the stages", "How they are sized", "What to print and write"
 
@@ -135,7 +135,14 @@ def pipeline(
     """
     from trimtab.core.units import parse_duration
     from trimtab.kernel import check_writable
-    from trimtab.partition.workflow import Rule, RunSettings, read_pipeline, size, work_folder
+    from trimtab.partition.workflow import (
+        Rule,
+        RunSettings,
+        read_pipeline,
+        reserved_ways,
+        size,
+        work_folder,
+    )
 
     rule = Rule(headroom, margin)
     settings = RunSettings(
@@ -153,9 +160,9 @@ def pipeline(
             check_writable(file)
     profiles = _profiles(told, folder, given, settings)
     sized = size(told, profiles, wanted, rule)
-    written = _write(told, sized, target, html)
-    decisions = _record(told, sized)
     reserved = reserved_ways(sized)
+    written = _write(told, sized, reserved, target, html)
+    decisions = _record(told, sized)
     if as_json:
         print(json.dumps(sized_json(told, sized, decisions, reserved)))
         for line in written:
@@ -273,7 +280,13 @@ def _bar() -> "Iterator[Callable[[StageProgress], None]]":
         yield tell
 
 
-def _write(told: "Pipeline", sized: "Sequence[Sized]", target: Path | None, html: Path | None) -> list[str]:
+def _write(
+    told: "Pipeline",
+    sized: "Sequence[Sized]",
+    reserved: "Mapping[str, Reserved]",
+    target: Path | None,
+    html: Path | None,
+) -> list[str]:
     """Write what was asked for; what to tell the user about it."""
     from trimtab.kernel import write_whole
     from trimtab.partition.workflow import pipeline_report, write_requests
@@ -286,7 +299,7 @@ def _write(told: "Pipeline", sized: "Sequence[Sized]", target: Path | None, html
         if not comments and "#" in told.text:
             warn(f"{told.path} uses aliases around its resources, so {target} was written without comments")
     if html is not None:
-        write_whole(html, pipeline_report(told.name, sized, reserved_ways(sized)))
+        write_whole(html, pipeline_report(told.name, sized, reserved))
         written.append(f"report: {html.resolve()}")
     return written
 

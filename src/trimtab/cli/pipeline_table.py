@@ -9,15 +9,6 @@ if TYPE_CHECKING:
     from trimtab.partition.workflow import Pipeline, Reserved, Sized
 
 
-def reserved_ways(sized: "Sequence[Sized]") -> "dict[str, Reserved]":
-    """What the pipeline reserves, by the way it is sized, in words."""
-    from trimtab.partition.workflow import reserved_alike, reserved_before, reserved_each
-
-    before = reserved_before(sized)
-    asked = {"as the file asked": before} if before is not None else {}
-    return {**asked, "one size for all": reserved_alike(sized), "each its own": reserved_each(sized)}
-
-
 def sized_json(
     told: "Pipeline",
     sized: "Sequence[Sized]",

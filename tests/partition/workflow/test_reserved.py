@@ -3,14 +3,8 @@
 from collections.abc import Callable
 
 from trimtab.core import Profile
-from trimtab.partition.workflow import (
-    Pipeline,
-    Reserved,
-    reserved_alike,
-    reserved_before,
-    reserved_each,
-    size,
-)
+from trimtab.partition.workflow import Pipeline, Reserved, reserved_ways, size
+from trimtab.partition.workflow.reserved import reserved_alike, reserved_before, reserved_each
 
 GIB = 2.0**30
 
@@ -30,3 +24,4 @@ stages:
     assert reserved_each(sized) == Reserved(5.0 + 180.0, 10 * GIB + 360 * GIB)
     silent = size(pipeline(text.replace(", memory: 16Gi", "", 1)), profiles)
     assert reserved_before(silent) is None
+    assert list(reserved_ways(sized)) == ["as the file asked", *reserved_ways(silent)]

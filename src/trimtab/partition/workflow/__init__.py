@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from trimtab.partition.workflow.quantity import format_cpu, format_memory, parse_quantity
     from trimtab.partition.workflow.reading import read_pipeline, work_folder, write_requests
     from trimtab.partition.workflow.report import pipeline_report
-    from trimtab.partition.workflow.reserved import Reserved, reserved_alike, reserved_before, reserved_each
+    from trimtab.partition.workflow.reserved import Reserved, reserved_ways
     from trimtab.partition.workflow.running import (
         InterruptedRunError,
         RunSettings,
@@ -27,7 +27,7 @@ _ROOMS = {
     "quantity": ("format_cpu", "format_memory", "parse_quantity"),
     "reading": ("read_pipeline", "work_folder", "write_requests"),
     "report": ("pipeline_report",),
-    "reserved": ("Reserved", "reserved_alike", "reserved_before", "reserved_each"),
+    "reserved": ("Reserved", "reserved_ways"),
     "running": ("InterruptedRunError", "RunSettings", "StageProgress", "profile_stages"),
     "sizing": ("RULE", "Rule", "Sized", "Use", "size", "use_of"),
 }
@@ -53,9 +53,7 @@ __all__ = [
     "pipeline_report",
     "profile_stages",
     "read_pipeline",
-    "reserved_alike",
-    "reserved_before",
-    "reserved_each",
+    "reserved_ways",
     "size",
     "stage_decision",
     "use_of",

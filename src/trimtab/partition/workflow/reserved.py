@@ -14,6 +14,13 @@ class Reserved:
     byte_seconds: float
 
 
+def reserved_ways(sized: Sequence[Sized]) -> dict[str, Reserved]:
+    """What the pipeline reserves, by the way it is sized, in words."""
+    before = reserved_before(sized)
+    asked = {"as the file asked": before} if before is not None else {}
+    return {**asked, "one size for all": reserved_alike(sized), "each its own": reserved_each(sized)}
+
+
 def reserved_each(sized: Sequence[Sized]) -> Reserved:
     """Every stage with a request of its own."""
     return Reserved(
