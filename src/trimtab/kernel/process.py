@@ -114,9 +114,13 @@ def thread_waits(pid: int) -> dict[int, float]:
 
     `/proc/PID/task/TID/schedstat` is "ns-on-a-core ns-waiting-for-one times-run"; empty where it is not kept.
     """
-    waits = {}
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        for thread in os.listdir(_PROC / str(pid) / "task"):
+    waits: dict[int, float] = {}
+    try:
+        threads = os.listdir(_PROC / str(pid) / "task")
+    except OSError:
+        return waits
+    for thread in threads:
+        with contextlib.suppress(OSError, ValueError, IndexError):  # it may have ended since
             text = (_PROC / str(pid) / "task" / thread / "schedstat").read_text()
             waits[int(thread)] = int(text.split()[1]) / 1e9
     return waits

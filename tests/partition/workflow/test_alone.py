@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from trimtab.core import Host, Profile
+from trimtab.kernel import thread_waits
 from trimtab.partition.workflow.alone import Alone, waiting
 
 BUSY = [sys.executable, "-S", "-c", "while True: pass"]
@@ -36,7 +37,9 @@ def test_waiting_for_a_core_counts_as_use(used: Callable[..., Profile]) -> None:
     with subprocess.Popen(BUSY, preexec_fn=on_one_core) as rival:
         alone = Alone()
         with subprocess.Popen(BUSY, preexec_fn=on_one_core) as stage:
-            time.sleep(0.6)
+            deadline = time.monotonic() + 30
+            while sum(thread_waits(stage.pid).values()) < 0.3 and time.monotonic() < deadline:
+                time.sleep(0.02)
             alone.look()
             stage.kill()
         rival.kill()
