@@ -17,14 +17,14 @@ def decoder(
     layers: int = 6, width: int = 256, length: int = 128, words: int = 2000, samples: int = 2
 ) -> Built:
     """A decoder with tied embeddings."""
-    return gpt(Shape(layers, width, width // 64, length, words))
+    return gpt(Shape(layers, width, width // 64, length, words), samples)
 
 
 def encoder(
     layers: int = 6, width: int = 256, length: int = 128, words: int = 2000, samples: int = 2
 ) -> Built:
     """An encoder with two inputs and two outputs."""
-    return bert(Shape(layers, width, width // 64, length, words))
+    return bert(Shape(layers, width, width // 64, length, words), samples)
 
 
 def skips(side: int = 64, samples: int = 2) -> Built:

@@ -13,12 +13,14 @@ from trimtab.bench.kept import Kept, Key, done
 from trimtab.bench.options import BenchOptions
 from trimtab.bench.partition import cases, large, prediction, small
 from trimtab.bench.partition.goals import goals
+from trimtab.bench.partition.gpu_stages import BUNDLED
 from trimtab.bench.partition.parts import parts_of
 from trimtab.bench.partition.tables import tables
 from trimtab.bench.result import BenchResult
 
-_UNRELATED = {"workflow", "exports", "fewshot", "foundation", "durations", "encoder", "correction"}
+_UNRELATED = {"workflow", "exports", "fewshot", "foundation", "durations", "encoder", "correction", "data"}
 """Folders that have no part in it."""
+_READ = {".py", ".toml", ".json"}
 
 
 def all_sections(options: BenchOptions) -> BenchResult:
@@ -68,10 +70,11 @@ def put_together(found: Mapping[Key, Any], options: BenchOptions) -> dict[str, A
 
 
 def _made_from(options: BenchOptions) -> Iterator[bytes]:
-    """What was asked for, and the code that is measured and measures."""
+    """What was asked for, the code that is measured and measures, and what it reads of devices and stages."""
     yield repr((options.quick, options.seed)).encode()
     here = Path(__file__).resolve().parent
-    for folder in (here, here.parent.parent / "partition", here.parent.parent / "predict"):
-        for path in sorted(folder.rglob("*.py")):
-            if not _UNRELATED & set(path.parts):
+    measured = (here.parents[1] / package for package in ("partition", "predict", "catalog"))
+    for folder in (here, BUNDLED.parent, *measured):
+        for path in sorted(folder.rglob("*")):
+            if path.suffix in _READ and not _UNRELATED & set(path.relative_to(folder).parts):
                 yield path.read_bytes()

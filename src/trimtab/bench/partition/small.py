@@ -41,10 +41,8 @@ class Case:
     family: str
     nodes: int
     devices: str
-    network: str
     kind: str
     microbatches: int
-    recompute: bool
     tight: bool
     problem: Problem
 
@@ -64,7 +62,7 @@ def case(number: int, seed: int) -> Case:
     tight = bool(draw.random() < _TIGHT)
     if tight:
         problem = _tightened(problem, float(draw.uniform(*_ROOM)))
-    return Case(family, nodes, told, network, kind, microbatches, recompute, tight, problem)
+    return Case(family, nodes, told, kind, microbatches, tight, problem)
 
 
 def _rows(devices: Devices) -> tuple[tuple[tuple[int, ...], ...], ...]:
