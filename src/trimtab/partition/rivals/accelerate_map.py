@@ -101,7 +101,7 @@ def _paths(graph: Graph) -> list[str]:
 
 
 def _module_at(root: "nn.Module", path: str, block: Any) -> "nn.Module":
-    """The module there, made where it is not yet; the outermost numbered ones with more below are blocks."""
+    """The module there, made where it is not yet; the outermost numbered one on the way is a block."""
     from torch import nn
 
     module: nn.Module = root
