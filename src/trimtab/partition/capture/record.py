@@ -125,14 +125,14 @@ def bytes_of(tensor: torch.Tensor) -> float:
 
 
 def held_by(model: torch.nn.Module) -> dict[int, Held]:
-    """The weights and buffers of a model by key; those that share memory once, under their first name."""
+    """The weights and buffers of a model by key; those that share memory once."""
     held: dict[int, Held] = {}
-    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
-        held.setdefault(key_of(tensor), held_as(name, tensor))
+    for tensor in (*model.parameters(), *model.buffers()):
+        held.setdefault(key_of(tensor), held_as(tensor))
     return held
 
 
-def held_as(name: str, tensor: torch.Tensor) -> Held:
+def held_as(tensor: torch.Tensor) -> Held:
     """The facts of one weight or buffer."""
     trained = isinstance(tensor, torch.nn.Parameter) and tensor.requires_grad
-    return Held(name, tensor.numel(), float(tensor.numel() * _number(tensor)), trained)
+    return Held(tensor.numel(), float(tensor.numel() * _number(tensor)), trained)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 def load_graph(target: str, batch: int = 1) -> Graph:
     """The graph of `target`; `batch` stands in for dimensions that an ONNX model leaves open."""
     if target.endswith(".onnx"):
-        from trimtab.partition.onnx_file import read_onnx
+        from trimtab.partition.capture.onnx_file import read_onnx
 
         return read_onnx(target, batch)
     if target.endswith(".json"):

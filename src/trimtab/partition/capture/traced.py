@@ -47,7 +47,7 @@ def from_program(program: ExportedProgram, batch: int) -> Traced:
         if isinstance(weight, torch.Tensor):
             same = (key_of(weight), weight.storage_offset(), weight.shape)
             stand_in = on_meta.setdefault(same, as_meta(weight))
-            held.setdefault(key_of(stand_in), held_as(str(spec.target), weight))
+            held.setdefault(key_of(stand_in), held_as(weight))
             weight = stand_in
         values.append(weight)
     measured = measure(program.graph_module, tuple(values), held)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 class Held:
     """A weight or a buffer of the model: how many numbers, bytes, and whether it is trained."""
 
-    name: str
     numbers: int
     size: float
     trained: bool

@@ -6,9 +6,9 @@ from typing import Any
 
 from trimtab.core import BadInputError, MissingDependencyError, NotFoundError, one_line
 from trimtab.partition.capture.draft import Draft, Part
+from trimtab.partition.capture.onnx_operators import Shape, flop_of, keeps_inputs, keeps_result, kind_of
 from trimtab.partition.capture.work import Held, Work
 from trimtab.partition.graph import Graph
-from trimtab.partition.onnx_operators import Shape, flop_of, keeps_inputs, keeps_result, kind_of
 
 _STATISTICS = slice(3, 5)  # of the inputs of a batch normalisation: they are not trained
 
@@ -100,7 +100,7 @@ class _Reading:
             numeric = onnx.helper.tensor_dtype_to_np_dtype(weight.data_type).kind == "f"
             # A single number is a constant of the formula (an epsilon, an exponent) rather than a weight.
             trained = numeric and prod(shape) > 1 and weight.name not in statistics
-            held[key] = Held(weight.name, prod(shape), self._size(weight.name), trained)
+            held[key] = Held(prod(shape), self._size(weight.name), trained)
         return held
 
     def _know_shapes(self, graph: Any) -> None:
