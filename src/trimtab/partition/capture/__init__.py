@@ -5,12 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trimtab.partition.capture.builder import Built, builder_source, load_builder, resized
-    from trimtab.partition.capture.capturing import Captured, capture, capture_model
+    from trimtab.partition.capture.capturing import Captured, arguments_of, capture, capture_model
     from trimtab.partition.capture.target import load_graph, load_target
 
 __all__ = [
     "Built",
     "Captured",
+    "arguments_of",
     "builder_source",
     "capture",
     "capture_model",
@@ -24,6 +25,7 @@ _LAZY = {
     "Built": "builder",
     "builder_source": "builder",
     "Captured": "capturing",
+    "arguments_of": "capturing",
     "capture": "capturing",
     "capture_model": "capturing",
     "load_builder": "builder",

@@ -44,7 +44,7 @@ class Captured:
 
 def capture(model: nn.Module, example_inputs: Any, name: str) -> Captured:
     """The graph of `model`, called with `example_inputs`: a tensor, a tuple, or a dictionary by name."""
-    args, kwargs = _arguments(example_inputs)
+    args, kwargs = arguments_of(example_inputs)
     batch = _batch_of((args, kwargs), name)
     failures: list[str] = []
     for strict in (False, True):
@@ -99,7 +99,8 @@ def _without_stack_traces() -> Iterator[None]:
         switches.do_not_emit_stack_traces = before
 
 
-def _arguments(given: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def arguments_of(given: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What a model is called with, by place and by name: given a tensor, a tuple, or a dictionary by name."""
     if isinstance(given, Mapping):
         return (), dict(given)
     return (tuple(given), {}) if isinstance(given, tuple | list) else ((given,), {})

@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import quantiles
 
 from trimtab.partition.run.folders import meeting_folder
-from trimtab.partition.run.processes import python, run_processes
+from trimtab.partition.run.processes import run_processes, worker
 
 SIZES = tuple(4096 * 4**power for power in range(7))
 """Bytes of the messages: 4 KiB to 16 MiB."""
@@ -30,7 +30,7 @@ def measure_link(timeout: float = 120.0) -> Link:
     with meeting_folder() as folder:
         run_processes(
             2,
-            lambda rank: [python(), "-m", "trimtab.partition.run.worker", "link", str(folder), str(rank)],
+            lambda rank: worker("link", folder, rank),
             folder,
             timeout,
             1,

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from trimtab.core import BadInputError
-from trimtab.partition.capture import Built, Captured, capture, load_builder, resized
+from trimtab.partition.capture import Built, Captured, arguments_of, capture, load_builder, resized
 from trimtab.partition.plan import Plan
 from trimtab.partition.run.chains import chain_stages, chain_state
 from trimtab.partition.run.dropout import stop_dropout
@@ -132,11 +132,7 @@ def _caller(examples: Any) -> Callable[[Sequence[Tensor]], tuple[tuple[Any, ...]
 
     def arguments(tensors: Sequence[Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         values = iter(tensors)
-        given = pytree.tree_unflatten(
-            [next(values) if isinstance(leaf, Tensor) else leaf for leaf in leaves], form
-        )
-        if isinstance(given, dict):
-            return (), given
-        return (tuple(given), {}) if isinstance(given, tuple | list) else ((given,), {})
+        given = [next(values) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+        return arguments_of(pytree.tree_unflatten(given, form))
 
     return arguments

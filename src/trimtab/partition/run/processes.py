@@ -60,9 +60,9 @@ def errors_file(folder: Path, rank: int) -> Path:
     return folder / f"errors-{rank}.txt"
 
 
-def python() -> str:
-    """The interpreter that runs this."""
-    return sys.executable
+def worker(part: str, folder: Path, rank: int) -> list[str]:
+    """The command that plays a part ("rank" or "link") of what lies in a folder."""
+    return [sys.executable, "-m", "trimtab.partition.run.worker", part, str(folder), str(rank)]
 
 
 def _source_root() -> str:

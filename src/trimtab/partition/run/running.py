@@ -15,7 +15,7 @@ from trimtab.partition.plan import Plan, Recipe
 from trimtab.partition.run.folders import meeting_folder
 from trimtab.partition.run.job import Job, Result, result_file, stage_file
 from trimtab.partition.run.prepared import Prepared, prepare
-from trimtab.partition.run.processes import python, run_processes
+from trimtab.partition.run.processes import run_processes, worker
 from trimtab.partition.run.ranks import places
 from trimtab.partition.run.reference import Reference, train_whole
 from trimtab.partition.run.report import RankReport, RunReport, largest_difference
@@ -78,7 +78,7 @@ def run_plan(
         whole = _whole(job, prepared)
         run_processes(
             len(ranks),
-            lambda rank: [python(), "-m", "trimtab.partition.run.worker", "rank", str(folder), str(rank)],
+            lambda rank: worker("rank", folder, rank),
             folder,
             chosen.timeout,
             threads,
