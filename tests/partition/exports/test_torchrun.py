@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from trimtab.partition import Device, Devices, Recipe, load_graph, torchrun_script
-from trimtab.partition.exports import commands
+from trimtab.partition.exports.torchrun import commands
 
 
 def _devices(*machines: int) -> Devices:

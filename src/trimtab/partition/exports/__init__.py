@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from trimtab.partition.exports.accelerate_map import device_map, placement_map
     from trimtab.partition.exports.plan_file import PlanDocument, plan_json, read_plan
-    from trimtab.partition.exports.torchrun import commands, torchrun_script
+    from trimtab.partition.exports.torchrun import torchrun_script
 
 __all__ = [
     "PlanDocument",
-    "commands",
     "device_map",
     "placement_map",
     "plan_json",
@@ -20,7 +19,6 @@ __all__ = [
 
 _LAZY = {
     "PlanDocument": "plan_file",
-    "commands": "torchrun",
     "device_map": "accelerate_map",
     "placement_map": "accelerate_map",
     "plan_json": "plan_file",
