@@ -26,6 +26,13 @@ def test_inference_has_no_way_back(target: Any, even_plan: Any) -> None:
     assert time.backward == time.update == 0.0
 
 
+def test_products_in_tf32_stay_with_the_stages_that_asked_for_them(target: Any, even_plan: Any) -> None:
+    graph = load_graph(target("rows"))
+    before = torch.get_float32_matmul_precision()
+    time_stages(target("rows"), graph, even_plan(graph, 1), Recipe(4, "tf32"), rounds=1, device="cpu")
+    assert torch.get_float32_matmul_precision() == before
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_a_gpu_times_stages_too(precision: str, target: Any, even_plan: Any) -> None:

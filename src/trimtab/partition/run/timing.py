@@ -1,5 +1,7 @@
 """Seconds and bytes of each stage of a plan alone, on this machine's GPU or CPU."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median
 
@@ -37,22 +39,32 @@ def time_stages(
     """
     chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     prepared = prepare(target, graph.names, plan, 0, chosen.type, dropout=True)
-    if recipe.precision == "tf32":
-        torch.set_float32_matmul_precision("high")
     samples = Samples(prepared.inputs, 0)
     share = plan.shares[0]
     inputs, _ = on_device(samples.step(0, share), chosen)
     times = []
-    for stage in prepared.stages[share]:
-        peak = PeakMemory(chosen)
-        stage.load(prepared.state, chosen)
-        stage.recompute = plan.recompute
-        stage.number_format = _FORMATS.get(recipe.precision)
-        stage.constants = {i: inputs[i] for i in stage.facts.constants}
-        loaded = {f"input_{i}": inputs[i] for i in stage.facts.loaded}
-        times.append(_timed(stage, loaded, recipe, rounds, chosen, peak))
-        stage.to("meta")
+    with _products(recipe.precision):
+        for stage in prepared.stages[share]:
+            peak = PeakMemory(chosen)
+            stage.load(prepared.state, chosen)
+            stage.recompute = plan.recompute
+            stage.number_format = _FORMATS.get(recipe.precision)
+            stage.constants = {i: inputs[i] for i in stage.facts.constants}
+            loaded = {f"input_{i}": inputs[i] for i in stage.facts.loaded}
+            times.append(_timed(stage, loaded, recipe, rounds, chosen, peak))
+            stage.to("meta")
     return tuple(times)
+
+
+@contextmanager
+def _products(precision: str) -> Iterator[None]:
+    """Products of fp32 numbers in tf32 where that is asked for, and as before afterwards."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else before)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def _timed(
