@@ -8,12 +8,21 @@ from typing import Any
 
 from trimtab.core import BadInputError
 from trimtab.partition.workflow.accelerators import device_resource, is_device_resource
+from trimtab.partition.workflow.containers import (
+    CONDITION,
+    DEEPEST,
+    LOOP,
+    NO_COMMAND,
+    UnresolvedError,
+    environment,
+    filled,
+    refuse_unknown_parameters,
+)
 from trimtab.partition.workflow.pipeline import Asked, Content, Place, Request, Stage, Word
 from trimtab.partition.workflow.quantity import format_cpu, format_memory, parse_quantity
 from trimtab.partition.workflow.source import Source, listed, mapping
 
 _KINDS = ("Workflow", "WorkflowTemplate", "ClusterWorkflowTemplate", "CronWorkflow")
-_DEEPEST = 50  # templates within templates
 _PLACEHOLDER = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
 _MADE = re.compile(r"\{\{\s*(?:tasks|steps)\.([\w-]+)\.outputs\.(parameters|artifacts)\.([\w.-]+)\s*\}\}")
 _HOLDERS = ("container", "script")
@@ -55,10 +64,6 @@ def _spec(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], Place]:
     return spec, (0, "spec")
 
 
-class _UnresolvedError(Exception):
-    """A placeholder has no value here; the message says why."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Call:
     """A template that is called: its task's name and what is given to it."""
@@ -87,11 +92,7 @@ class _Reader:
         self.name = name.rstrip("-")
         told = [mapping(each) for each in listed(mapping(self._spec.get("arguments")).get("parameters"))]
         self._parameters = {str(each.get("name")): str(each["value"]) for each in told if "value" in each}
-        names = [str(each.get("name")) for each in told]
-        unknown = next((name for name in source.parameters if name not in names), None)
-        if unknown is not None:
-            known = ", ".join(names) or "none"
-            raise BadInputError(f'{source.path} has no parameter "{unknown}"; its parameters are {known}')
+        refuse_unknown_parameters(source, [str(each.get("name")) for each in told])
         self._parameters |= source.parameters
 
     def stages(self) -> Iterator[Stage]:
@@ -103,15 +104,15 @@ class _Reader:
         if any(holder in template for holder in _HOLDERS):
             yield self._stage(call, number, template)
             return
-        if call.name.count(".") > _DEEPEST:
+        if call.name.count(".") > DEEPEST:
             raise BadInputError(f"{self._source.path}: templates call one another without end")
         tasks = _tasks(template)
         for name, task, before in tasks:
             obstacle = call.obstacle
             if any(key in task for key in ("withItems", "withParam", "withSequence")):
-                obstacle = obstacle or "it is run once per item of a list, which only the cluster knows"
+                obstacle = obstacle or LOOP
             elif "when" in task:
-                obstacle = obstacle or "it is run under a condition, which only the cluster can check"
+                obstacle = obstacle or CONDITION
             names = {each for each, _, _ in tasks}
             after = [stage for other in before for stage in self._stages_of(call, tasks, other, names)]
             yield from self._called(
@@ -144,7 +145,7 @@ class _Reader:
         _, template = self._template(inner)
         if any(holder in template for holder in _HOLDERS):
             yield full
-        elif full.count(".") <= _DEEPEST:
+        elif full.count(".") <= DEEPEST:
             below = _tasks(template)
             for name, _, _ in below:
                 yield from self._stages_of(inner, below, name, {each for each, _, _ in below})
@@ -163,7 +164,7 @@ class _Reader:
             else:
                 try:
                     given[str(told.get("name"))] = self._filled(text, call.parameters)
-                except _UnresolvedError:
+                except UnresolvedError:
                     given[str(told.get("name"))] = None
         return given
 
@@ -189,8 +190,8 @@ class _Reader:
             words = [*listed(container.get("command")), *listed(container.get("args"))]
             command = tuple(self._filled(_moved(str(word), paths), parameters) for word in words)
             if not command:
-                obstacle = obstacle or "its command is the image's own"
-        except _UnresolvedError as error:
+                obstacle = obstacle or NO_COMMAND
+        except UnresolvedError as error:
             obstacle = obstacle or str(error)
         name = call.name or call.template
         return Stage(
@@ -199,11 +200,7 @@ class _Reader:
             place=(*self._top, "templates", number, holder),
             folder=self._source.folder,
             after=tuple(dict.fromkeys(call.after)),
-            environment={
-                str(each["name"]): str(each.get("value", ""))
-                for each in map(mapping, listed(container.get("env")))
-                if "name" in each
-            },
+            environment=environment(container),
             inputs=tuple(inputs),
             outputs=tuple(outputs.values()),
             asked=_asked(f"{self._source.path}: {name}.resources", mapping(container.get("resources"))),
@@ -225,13 +222,7 @@ class _Reader:
         return found
 
     def _filled(self, text: str, parameters: Mapping[str, Word | None]) -> Word:
-        parts: list[str | Content] = []
-        end = 0
-        for found in _PLACEHOLDER.finditer(text):
-            parts += [text[end : found.start()], *self._value(found[1], parameters)]
-            end = found.end()
-        parts.append(text[end:])
-        return tuple(part for part in parts if part != "") or ("",)
+        return filled(text, _PLACEHOLDER, lambda what: self._value(what, parameters))
 
     def _value(self, what: str, parameters: Mapping[str, Word | None]) -> Word:
         if what == "workflow.name":
@@ -241,7 +232,7 @@ class _Reader:
             return (self._parameters[name],)
         word = parameters.get(name) if scope == "inputs" else None
         if word is None:
-            raise _UnresolvedError(f"its command uses {{{{{what:.60}}}}}, which only the cluster knows")
+            raise UnresolvedError(f"its command uses {{{{{what:.60}}}}}, which only the cluster knows")
         return word
 
     def _path(self, stage: str, key: str) -> Path:

@@ -8,14 +8,19 @@ from typing import Any
 
 from trimtab.core import BadInputError
 from trimtab.partition.workflow.accelerators import device_resource
+from trimtab.partition.workflow.containers import (
+    CONDITION,
+    DEEPEST,
+    LOOP,
+    NO_COMMAND,
+    UnresolvedError,
+    environment,
+    refuse_unknown_parameters,
+)
 from trimtab.partition.workflow.pipeline import Asked, Content, Place, Request, Stage, Word
-from trimtab.partition.workflow.placeholders import UnresolvedError, Values, filled, resolved
+from trimtab.partition.workflow.placeholders import Values, filled, resolved
 from trimtab.partition.workflow.quantity import format_cpu, format_memory, parse_quantity
 from trimtab.partition.workflow.source import Source, listed, mapping
-
-_DEEPEST = 50  # graphs within graphs
-_LOOP = "it is run once per item of a list, which only the cluster knows"
-_CONDITION = "it is run under a condition, which only the cluster can check"
 
 
 def is_kubeflow(document: Mapping[str, Any]) -> bool:
@@ -88,12 +93,7 @@ class _Reader:
     def stages(self) -> Iterator[Stage]:
         root = mapping(self._spec.get("root"))
         defined = mapping(mapping(root.get("inputDefinitions")).get("parameters"))
-        unknown = next((name for name in self._source.parameters if name not in defined), None)
-        if unknown is not None:
-            known = ", ".join(defined) or "none"
-            raise BadInputError(
-                f'{self._source.path} has no parameter "{unknown}"; its parameters are {known}'
-            )
+        refuse_unknown_parameters(self._source, list(defined))
         given: dict[str, Word | None] = dict.fromkeys(defined)
         given |= _defaults(root)
         given |= {name: (_text(value),) for name, value in self._values.items()}
@@ -102,7 +102,7 @@ class _Reader:
         yield from self._inside(_Scope(tasks, "", given, {}))
 
     def _inside(self, scope: _Scope) -> Iterator[Stage]:
-        if scope.prefix.count(".") > _DEEPEST:
+        if scope.prefix.count(".") > DEEPEST:
             raise BadInputError(f"{self._source.path}: graphs of tasks are nested without end")
         for name, told in scope.tasks.items():
             task = mapping(told)
@@ -111,7 +111,7 @@ class _Reader:
             after = (*scope.after, *self._waits_for(scope, task))
             iterated = "parameterIterator" in task or "artifactIterator" in task
             conditional = "condition" in mapping(task.get("triggerPolicy"))
-            obstacle = scope.obstacle or (_LOOP if iterated else _CONDITION if conditional else "")
+            obstacle = scope.obstacle or (LOOP if iterated else CONDITION if conditional else "")
             if "dag" in component:
                 inner = mapping(component["dag"].get("tasks"))
                 prefix = f"{scope.prefix}{name}."
@@ -141,7 +141,7 @@ class _Reader:
         try:
             command = resolved([*listed(container.get("command")), *listed(container.get("args"))], values)
             if not command:
-                obstacle = obstacle or "its command is the image's own"
+                obstacle = obstacle or NO_COMMAND
         except UnresolvedError as error:
             obstacle = obstacle or str(error)
         return Stage(
@@ -150,11 +150,7 @@ class _Reader:
             place=(*self._top, "deploymentSpec", "executors", label, "container"),
             folder=self._source.folder,
             after=tuple(dict.fromkeys(after)),
-            environment={
-                str(each["name"]): str(each.get("value", ""))
-                for each in map(mapping, listed(container.get("env")))
-                if "name" in each
-            },
+            environment=environment(container),
             inputs=tuple(path for path in values.artifacts.values() if path is not None),
             outputs=(*values.output_artifacts.values(), *values.output_parameters.values()),
             asked=_asked(where, mapping(container.get("resources"))),
@@ -214,7 +210,7 @@ class _Reader:
         short = "Artifact" if kind == "artifacts" else "Parameter"
         name = str(source.get("producerTask") or source.get("producerSubtask"))
         key = str(source.get(f"output{short}Key"))
-        if name not in tasks or prefix.count(".") > _DEEPEST:
+        if name not in tasks or prefix.count(".") > DEEPEST:
             return None
         component = self._component(_Scope(tasks, prefix), name)
         dag = mapping(component.get("dag"))
@@ -245,7 +241,7 @@ class _Reader:
         component = self._component(scope, name)
         if "dag" in component:
             inner = _Scope(mapping(component["dag"].get("tasks")), f"{scope.prefix}{name}.")
-            if inner.prefix.count(".") <= _DEEPEST:
+            if inner.prefix.count(".") <= DEEPEST:
                 for each in inner.tasks:
                     yield from self._stages_of(inner, each)
         elif "container" in self._executor(component):

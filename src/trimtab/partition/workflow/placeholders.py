@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trimtab.partition.workflow import containers
+from trimtab.partition.workflow.containers import UnresolvedError, joined
 from trimtab.partition.workflow.pipeline import Word
 
 _PLACEHOLDER = re.compile(r"\{\{\$(.*?)\}\}", re.DOTALL)
 _NAMED = re.compile(r"\.(inputs|outputs)\.(parameters|artifacts)\[['\"](.+?)['\"]\](?:\.(\w+))?")
-
-
-class UnresolvedError(Exception):
-    """A placeholder has no value on this machine; the message says why, as part of a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +34,7 @@ def resolved(told: Sequence[Any], values: Values) -> tuple[Word, ...]:
 
 def filled(text: str, values: Values) -> Word:
     """One text with its placeholders filled in."""
-    parts: list[Any] = []
-    end = 0
-    for found in _PLACEHOLDER.finditer(text):
-        parts += [text[end : found.start()], *_value(found[1].strip(), values)]
-        end = found.end()
-    parts.append(text[end:])
-    return _joined(parts)
+    return containers.filled(text, _PLACEHOLDER, lambda what: _value(what, values))
 
 
 def _words(told: Any, values: Values) -> list[Word]:
@@ -50,7 +42,7 @@ def _words(told: Any, values: Values) -> list[Word]:
     if isinstance(structure, Mapping):
         if "Concat" in structure:
             pieces = [part for each in structure["Concat"] for word in _words(each, values) for part in word]
-            return [_joined(pieces)]
+            return [joined(pieces)]
         if "IfPresent" in structure:
             return _optional(structure["IfPresent"], values)
         raise UnresolvedError("its command has a part that only Kubeflow can put together")
@@ -98,14 +90,3 @@ def _value(what: str, values: Values) -> Word:
     if value is None:
         raise UnresolvedError(f"{side.removesuffix('s')} {name} has no value outside the cluster")
     return value if isinstance(value, tuple) else (str(value),)
-
-
-def _joined(parts: Sequence[Any]) -> Word:
-    """Neighbouring texts as one."""
-    word: list[Any] = []
-    for part in parts:
-        if isinstance(part, str) and word and isinstance(word[-1], str):
-            word[-1] += part
-        elif part != "" or not word:
-            word.append(part)
-    return tuple(word)
