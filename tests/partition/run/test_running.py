@@ -116,6 +116,29 @@ def test_a_process_that_dies_is_named_and_leaves_nothing_behind(
     assert not list(tmp_path.glob("trimtab-*"))
 
 
+@pytest.mark.parametrize(
+    ("lost", "losses_alike", "weights_alike"),
+    [("1.01 * lost", False, True), ("lost + 1000 * (lost - lost.detach())", True, False)],
+    ids=["another loss", "other gradients"],
+)
+def test_processes_that_compute_something_else_are_not_called_equal(
+    lost: str, losses_alike: bool, weights_alike: bool, target: Any, even_plan: Any, tmp_path: Path
+) -> None:
+    model = tmp_path / "differing.py"
+    source = Path(target("rows").rpartition(":")[0]).read_text()
+    model.write_text(
+        f"{source}\n\nimport os\n\n\ndef loss(found, targets):\n"
+        "    lost = found.square().mean()\n"
+        f"    return lost if os.getpid() == {os.getpid()} else {lost}\n"
+    )
+    graph = load_graph(f"{model}:rows")
+    plan = even_plan(graph, 1)
+    recipe = Recipe(plan.batch, optimizer="sgd")
+    report = run_plan(f"{model}:rows", graph, plan, recipe, RunSettings(steps=1, timeout=150.0))
+    assert (report.difference <= 1e-5, report.weights <= 1e-4) == (losses_alike, weights_alike)
+    assert not report.equal
+
+
 def test_a_step_that_raises_on_the_whole_model_is_one_sentence(
     target: Any, even_plan: Any, tmp_path: Path
 ) -> None:
