@@ -1,6 +1,7 @@
 """Ways to a plan by name."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -25,6 +26,14 @@ def test_the_exact_program_is_no_slower_than_equal_parts(make_graph: MakeGraph) 
     recipe = Recipe(8, "bf16")
     exact, equal = (plan_by(name, graph, devices, recipe, SETTINGS).forecast for name in ("milp", "equal"))
     assert exact.seconds <= equal.seconds * (1 + 1e-6)
+
+
+def test_the_exact_program_takes_the_better_schedule_unless_one_is_named(make_graph: MakeGraph) -> None:
+    graph, devices = make_graph(blocks=3, width=2048), devices_of("t4:2/1", network="25Gbit")
+    asked = [replace(SETTINGS, schedule=schedule, microbatches=8) for schedule in (None, "1f1b", "gpipe")]
+    free, one, other = (plan_by("milp", graph, devices, Recipe(8, "bf16"), each).forecast for each in asked)
+    assert free.seconds <= min(one.seconds, other.seconds) * (1 + 1e-6)
+    assert other.seconds < one.seconds, "as where links are slow"
 
 
 def test_what_does_not_fit_is_still_a_plan(make_graph: MakeGraph) -> None:

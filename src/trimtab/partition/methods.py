@@ -1,6 +1,7 @@
 """Ways to a plan by name: ours, the exact program for small graphs, and those we compare ourselves with."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from time import perf_counter
 
 from trimtab.core import BadInputError, did_you_mean
@@ -69,7 +70,10 @@ def best_of(graph: Graph, devices: Devices, recipe: Recipe, plans: Iterable[Plan
 
 
 def _exact(graph: Graph, devices: Devices, recipe: Recipe, settings: SearchSettings) -> Found:
-    """The best pipeline with proof, over numbers of micro-batches and with or without recomputation."""
+    """The best pipeline with proof, over numbers of micro-batches and with or without recomputation.
+
+    The proof is for 1f1b unless gpipe is asked for; where neither is, the better of both is taken.
+    """
     if len(graph) > _MOST_NODES:
         raise BadInputError(
             f"--method {EXACT} proves the best cut of at most {_MOST_NODES} operations;"
@@ -85,6 +89,8 @@ def _exact(graph: Graph, devices: Devices, recipe: Recipe, settings: SearchSetti
                 nodes = [(best.stage_of == stage).nonzero()[0] for stage in range(len(best.row_of))]
                 stages = [Stage(tuple(n.tolist()), rows[r]) for n, r in zip(nodes, best.row_of, strict=True)]
                 plans.append(layout.plan(tuple(stages)))
+    if settings.schedule is None and recipe.training:
+        plans += [replace(plan, schedule="gpipe") for plan in plans]
     if not plans:
         return rival_plan("equal", graph, devices, recipe)
     return best_of(graph, devices, recipe, plans)
