@@ -36,6 +36,5 @@ def test_what_cannot_be_kept_is_said_once_and_the_next_is_tried(caplog: pytest.L
         for _ in range(3):
             journal(GIVEN)
     assert len(tried) == 3
-    assert [record.getMessage() for record in caplog.records] == [
-        "a grant is not in the ledger: the disk is full"
-    ]
+    said = [record.getMessage() for record in caplog.records if record.name.startswith("trimtab")]
+    assert said == ["a grant is not in the ledger: the disk is full"]

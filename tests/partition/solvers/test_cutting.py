@@ -10,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trimtab.bench.partition.random_graphs import FAMILIES
+from trimtab.partition.graph import Ints
 from trimtab.partition.problem import Problem
 from trimtab.partition.solvers.anneal import annealed
 from trimtab.partition.solvers.chain import Cut
 from trimtab.partition.solvers.cutting import QUICK, Effort, best_cut, classes_of
-from trimtab.partition.solvers.moves import improved
+from trimtab.partition.solvers.moves import improved, polished
 from trimtab.partition.solvers.orders import narrow_order
 from trimtab.partition.solvers.places import places_of_sets
 
@@ -72,6 +73,28 @@ def test_moves_and_chance_only_make_a_cut_better(make_problem: MakeProblem) -> N
     for found in (moved, warm):
         assert found.seconds < start.seconds
         assert problem.seconds(found.stage_of, found.row_of) == pytest.approx(found.seconds)
+
+
+def test_a_judge_of_its_own_decides_which_moves_are_better(make_problem: MakeProblem) -> None:
+    problem = make_problem("layered", 24, 3, seed=3, microbatches=4)
+    start = Cut(np.zeros(24, dtype=np.int64), (2,), 24.0)
+    asked = list[tuple[int, ...]]()
+
+    def judge(stage_of: Ints, row_of: tuple[int, ...]) -> float:
+        """The largest stage's nodes; row 1 must not be used."""
+        asked.append(row_of)
+        sources, targets, _ = problem.graph.edges
+        assert (stage_of[sources] <= stage_of[targets]).all()
+        return np.inf if 1 in row_of else float(np.bincount(stage_of).max())
+
+    found = polished(problem, start, (0, 1), judge, 200)
+    assert (set(found.row_of), found.seconds) == ({0, 2}, 12.0)
+    assert len(asked) <= 200
+    few = len(asked)
+    asked.clear()
+    polished(problem, start, (0, 1), judge, few - 1)
+    assert len(asked) == few - 1
+    assert polished(problem, start, (), judge, 200) == start
 
 
 def test_chance_keeps_to_memory(make_problem: MakeProblem) -> None:

@@ -12,7 +12,9 @@ from trimtab.core import MissingDependencyError
 from trimtab.partition.cost.node_times import NodeTimes
 from trimtab.partition.devices import Devices
 from trimtab.partition.graph import Floats, Graph, Ints
+from trimtab.partition.layout import Layout
 from trimtab.partition.plan import Recipe
+from trimtab.partition.problem import bytes_per_weight
 
 _MICROBATCHES = 8  # of a step, where time per node is asked for
 _UNITS = 1_000_000  # of the sum of all weights: METIS counts in whole numbers
@@ -22,23 +24,30 @@ _UNEVEN = 30  # thousandths by which a part may be too large
 def metis(graph: Graph, devices: Devices, recipe: Recipe) -> Iterator[Ints]:
     """Parts by speed, by memory and by both; each as METIS cuts, and repaired so that nothing flows back.
 
-    Nodes weigh the time they take or what they hold, edges the bytes they carry. The part of device d is as
-    large as its share of all speed or memory.
+    Nodes weigh the time they take or what they hold (with one sample, and with all that training keeps of a
+    micro-batch), edges the bytes they carry. The part of device d is as large as its share of all speed or
+    memory.
     """
     if len(devices) == 1:
         yield np.zeros(len(graph), dtype=np.int64)
         return
     by_time, speed = _times(graph, devices, recipe)
-    by_memory = _share(4.0 * graph.parameters + graph.buffers + graph.saved)
     room = _share(devices.memory)
-    for node_share, device_share in (
-        (by_time, speed),
-        (by_memory, room),
-        ((by_time + by_memory) / 2, (speed + room) / 2),
-    ):
+    weighings = [(by_time, speed)]
+    for by_memory in _memories(graph, recipe):
+        weighings += [(by_memory, room), ((by_time + by_memory) / 2, (speed + room) / 2)]
+    for node_share, device_share in weighings:
         part = _parts(graph, node_share, device_share)
         yield part
         yield _flowing_on(graph, part)
+
+
+def _memories(graph: Graph, recipe: Recipe) -> Iterator[Floats]:
+    """Each node's share of what the model holds: with one sample, and in a step of training."""
+    yield _share(4.0 * graph.parameters + graph.buffers + graph.saved)
+    samples = max(1, recipe.batch // _MICROBATCHES)
+    weights = graph.parameters * sum(bytes_per_weight(recipe, Layout()))
+    yield _share(weights + graph.buffers + graph.saved * samples)
 
 
 def _times(graph: Graph, devices: Devices, recipe: Recipe) -> tuple[Floats, Floats]:

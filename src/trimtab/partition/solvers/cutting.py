@@ -52,7 +52,7 @@ def best_cut(problem: Problem, effort: Effort, seed: int = 0) -> Cut | None:
         starts = {cut.seconds: cut for cut in (over_orders, best) if cut is not None}
         best = _better(best, *(annealed(problem, cut, effort.moves, until, seed) for cut in starts.values()))
         assert best is not None
-    unused = _one_of_each(problem, set(range(len(problem.rows))) - set(best.row_of))
+    unused = one_of_each(problem, set(range(len(problem.rows))) - set(best.row_of))
     return improved(problem, best, until, unused)
 
 
@@ -177,6 +177,6 @@ def _linked_alike(problem: Problem, row: int, other: int) -> bool:
     return there and back and bool(rate[row, other] == rate[other, row])
 
 
-def _one_of_each(problem: Problem, rows: set[int]) -> tuple[int, ...]:
+def one_of_each(problem: Problem, rows: set[int]) -> tuple[int, ...]:
     """Of rows that are alike, one."""
     return tuple(next(iter(left)) for each in classes_of(problem) if (left := set(each) & rows))

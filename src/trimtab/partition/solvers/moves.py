@@ -1,6 +1,6 @@
 """Improving a cut by small moves: a node to a neighbouring stage, two that trade places, two rows that do."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from time import monotonic
 
 import numpy as np
@@ -8,6 +8,9 @@ import numpy as np
 from trimtab.partition.graph import Ints
 from trimtab.partition.problem import Problem
 from trimtab.partition.solvers.chain import Cut
+
+Judge = Callable[[Ints, tuple[int, ...]], float]
+"""Seconds of a step with a stage for every node and a row for every stage; infinite where it does not fit."""
 
 
 def improved(problem: Problem, cut: Cut, until: float, others: tuple[int, ...] = ()) -> Cut:
@@ -26,6 +29,37 @@ def improved(problem: Problem, cut: Cut, until: float, others: tuple[int, ...] =
             if monotonic() > until:
                 break
     return best
+
+
+def polished(problem: Problem, cut: Cut, others: tuple[int, ...], judge: Judge, most: int) -> Cut:
+    """The cut after at most so many tries of moves that a `judge` finds shorter; stages may be split too."""
+    best, left, better = cut, most, True
+    while better:
+        better = False
+        for stage_of, row_of in (*_splits(best, others), *_moves(problem, best, others)):
+            if left == 0:
+                return best
+            left -= 1
+            seconds = judge(stage_of, row_of)
+            if seconds < best.seconds * (1.0 - 1e-6):
+                best, better = Cut(stage_of, row_of, seconds), True
+                break
+    return best
+
+
+def _splits(cut: Cut, others: tuple[int, ...]) -> Iterator[tuple[Ints, tuple[int, ...]]]:
+    """A stage's last quarter, half or three quarters on a row that nobody uses."""
+    for row in others:
+        if row in cut.row_of:
+            continue
+        for stage in range(len(cut.row_of)):
+            nodes = np.flatnonzero(cut.stage_of == stage)
+            for share in (0.25, 0.5, 0.75):
+                first = int(len(nodes) * share)
+                if 0 < first < len(nodes):
+                    stage_of = cut.stage_of + (cut.stage_of > stage)
+                    stage_of[nodes[first:]] = stage + 1
+                    yield stage_of, (*cut.row_of[: stage + 1], row, *cut.row_of[stage + 1 :])
 
 
 def _moves(problem: Problem, cut: Cut, others: tuple[int, ...]) -> Iterator[tuple[Ints, tuple[int, ...]]]:
