@@ -13,6 +13,7 @@ SECOND_DOORS = {
     "trimtab.core.units",
     "trimtab.partition.workflow",
     "trimtab.predict.fewshot",
+    "trimtab.recommend.tuning",
     "trimtab.resize.link",
     "trimtab.schedule.simulate",
 }
