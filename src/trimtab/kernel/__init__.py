@@ -17,6 +17,7 @@ from trimtab.kernel.hierarchy import Hierarchy, find_hierarchy, mounted
 from trimtab.kernel.limited_group import LimitedGroup
 from trimtab.kernel.limits import cpu_limit, memory_limit
 from trimtab.kernel.memory_trap import MemoryTraps, least_limit, limit_high, untrap
+from trimtab.kernel.network_namespace import NetworkNamespace, NoNamespaceError
 from trimtab.kernel.owner import Owner
 from trimtab.kernel.process import (
     Process,
@@ -45,7 +46,9 @@ __all__ = [
     "Hierarchy",
     "LimitedGroup",
     "MemoryTraps",
+    "NetworkNamespace",
     "NoGroupError",
+    "NoNamespaceError",
     "Owner",
     "Process",
     "SafeLimits",

@@ -49,16 +49,20 @@ class LimitedGroup(Group):
 
     def limit_memory(self, count: float) -> None:
         """At most so many bytes, and no swap where the kernel lets that be said."""
+        limit = str(round(count))
         if self.version == 2:
             folder = self._folders[""]
-            _write(folder / "memory.max", str(round(count)))
-            swap, limit = folder / "memory.swap.max", "0"
-        else:
-            folder = self._folders["memory"]
-            _write(folder / "memory.limit_in_bytes", str(round(count)))
-            swap, limit = folder / "memory.memsw.limit_in_bytes", str(round(count))
-        if swap.exists():
-            _write(swap, limit)
+            _write(folder / "memory.max", limit)
+            if (swap := folder / "memory.swap.max").exists():
+                _write(swap, "0")
+            return
+        folder = self._folders["memory"]
+        files = [folder / "memory.limit_in_bytes"]
+        if (both := folder / "memory.memsw.limit_in_bytes").exists():
+            # Memory with swap may never be less than memory: whichever grows, grows first.
+            files.insert(0 if count > float(both.read_text()) else 1, both)
+        for file in files:
+            _write(file, limit)
 
     def throttled(self) -> tuple[int, float]:
         """In how many periods the quota ran out, and for how many seconds in all.

@@ -126,8 +126,8 @@ def thread_waits(pid: int) -> dict[int, float]:
     return waits
 
 
-def network_bytes(pid: int) -> tuple[float, float] | None:
-    """Bytes received and sent by the whole network namespace of the process, loopback left out.
+def network_bytes(pid: int, loopback: bool = False) -> tuple[float, float] | None:
+    """Bytes received and sent by the whole network namespace of the process; of loopback, or all but it.
 
     `/proc/PID/net/dev`: two header lines, then "eth0: rx_bytes packets errs drop fifo frame compressed
     multicast tx_bytes …".
@@ -140,7 +140,7 @@ def network_bytes(pid: int) -> tuple[float, float] | None:
     for line in lines:
         name, _, rest = line.partition(":")
         fields = rest.split()
-        if name.strip() != "lo":
+        if (name.strip() == "lo") == loopback:
             received += float(fields[0])
             sent += float(fields[8])
     return received, sent

@@ -14,6 +14,7 @@ class Facts:
     model: Model | None
     steps: Steps | None
     notes: tuple[str, ...]
+    learning_rate: float | None = None  # of the first optimizer's first group, early in the run
 
 
 def read_facts(records_by_process: dict[str, list[Record]]) -> Facts:
@@ -34,7 +35,7 @@ def read_facts(records_by_process: dict[str, list[Record]]) -> Facts:
     steps = _steps(records)
     if not steps.seconds:
         notes = (*notes, "no undisturbed training step was seen; profile for longer")
-    return Facts(model, steps, notes)
+    return Facts(model, steps, notes, (_last(records, "model") or {}).get("learning_rate"))
 
 
 def _last(records: list[Record], kind: str) -> Record | None:

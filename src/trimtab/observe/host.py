@@ -10,14 +10,19 @@ from trimtab.observe.gpu import Gpus
 
 def describe_host(gpus: Gpus) -> Host:
     """CPU model, cores and memory this process may use, GPU names."""
+    return Host(cpu=_cpu_model(), cores=usable_cpus(), memory=usable_memory(), gpus=gpus.names())
+
+
+def usable_cpus() -> float:
+    """CPUs this process may use."""
     cores = float(len(os.sched_getaffinity(0)))
+    return min(cores, cpu_limit() or cores)
+
+
+def usable_memory() -> float:
+    """Bytes this process may use."""
     memory = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    return Host(
-        cpu=_cpu_model(),
-        cores=min(cores, cpu_limit() or cores),
-        memory=min(memory, memory_limit() or memory),
-        gpus=gpus.names(),
-    )
+    return min(memory, memory_limit() or memory)
 
 
 def _cpu_model() -> str:

@@ -1,7 +1,6 @@
 """A lane: a few CPUs on which one application after the other is measured, all sizes taking turns."""
 
 import contextlib
-import math
 import os
 import statistics
 import time
@@ -17,11 +16,10 @@ from trimtab.observe.functions.law import Law
 from trimtab.observe.functions.measurement import Measurement, statistics_of
 from trimtab.observe.functions.neighbours import Neighbours, neighbours_on
 from trimtab.observe.functions.segments import Surroundings
+from trimtab.observe.host_speed import HostSpeed
 
 # Sizes that need so little CPU together share a turn on one CPU: each still gets its quota in every period.
 _SIDE_BY_SIDE = 0.6
-_PROBE_LOOPS = 150_000
-_PROBE_EVERY = 0.2  # s
 _PATIENCE = 2  # times the effort's ceiling, after which a function is ended in the middle of an invocation
 
 
@@ -62,7 +60,7 @@ class Lane:
                     function = Function(invoke, place, group, cpus, head_start, neighbours)
                     least_turn = max(self.effort.turn, law.least_turn(size, len(self.cpus)))
                     batches[-1].append(_Contestant(size, stack.enter_context(running(function)), least_turn))
-            host = _Host()
+            host = HostSpeed()
             for contestants in batches:
                 self._turn(contestants, law, neighbours, host)
                 for contestant in contestants:  # that was the warm-up, which does not count
@@ -95,7 +93,7 @@ class Lane:
         )
 
     def _turn(
-        self, contestants: list[_Contestant], law: Law, neighbours: Neighbours | None, host: "_Host"
+        self, contestants: list[_Contestant], law: Law, neighbours: Neighbours | None, host: HostSpeed
     ) -> None:
         """A turn together: as long as the slowest of them takes to invoke once, or longer."""
         speed = host.probe()
@@ -128,22 +126,3 @@ class Lane:
             probe_s=statistics.fmean(contestant.probes),
             **found,
         )
-
-
-@dataclass(slots=True)
-class _Host:
-    """How fast the host is, looked at now and then."""
-
-    _speed: float = 0.0
-    _since: float = -math.inf
-
-    def probe(self) -> float:
-        """Seconds that a fixed piece of work takes now, or took a moment ago."""
-        start = time.perf_counter()
-        if start - self._since > _PROBE_EVERY:
-            total = 0
-            for number in range(_PROBE_LOOPS):
-                total += number & 7
-            self._since = time.perf_counter()
-            self._speed = self._since - start
-        return self._speed

@@ -1,17 +1,15 @@
 """The measurements as a file: one row per line, appended as they come, never half an application."""
 
-import csv
-import io
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from trimtab.core import BadInputError, StorageError
+from trimtab.core import BadInputError
 from trimtab.kernel import write_whole
 from trimtab.observe.functions.application import Application
 from trimtab.observe.functions.measurement import COLUMNS, Measurement
+from trimtab.observe.row_file import append_rows, whole_lines
 
 _HEADER = ",".join(COLUMNS) + "\n"
 _ADVICE = "name another file, or measure with its seed and sizes"
@@ -61,43 +59,15 @@ class MeasurementFile:
 
     def append(self, rows: Sequence[Measurement]) -> None:
         """Add an application's rows, down to the disk, or nothing."""
-        text = io.StringIO()
-        writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-        for row in rows:
-            writer.writerow({name: _short(value) for name, value in asdict(row).items()})
-        try:
-            with open(self.path, "ab", buffering=0) as file:
-                before = file.tell()
-                try:
-                    if file.write(text.getvalue().encode()) < len(text.getvalue()):
-                        raise OSError(0, "No space left on device")
-                    os.fsync(file.fileno())
-                except BaseException:
-                    file.truncate(before)
-                    raise
-        except OSError as error:
-            raise StorageError(
-                f"{self.path} cannot be written: {error.strerror}; what was measured before is kept, "
-                "and the same command goes on from there"
-            ) from None
+        append_rows(self.path, COLUMNS, [asdict(row) for row in rows])
 
     def _rows(self) -> dict[_Key, dict[int, str]]:
         """The whole lines by application and size, in the file's order."""
-        try:
-            head, *lines = self.path.read_text().splitlines(keepends=True) or [_HEADER]
-        except FileNotFoundError:
-            return {}
-        except (OSError, UnicodeDecodeError) as error:
-            raise BadInputError(f"{self.path} cannot be read: {error}") from None
-        if head != _HEADER:
-            raise BadInputError(f"{self.path} is not a file of function measurements; name another one")
         rows = dict[_Key, dict[int, str]]()
-        for number, line in enumerate(lines, 2):
-            words = line.split(",")
-            if line.endswith("\n") and len(words) == len(COLUMNS) and words[2].isdecimal():
-                rows.setdefault((words[0], words[1]), {})[int(words[2])] = line
-            elif number <= len(lines):  # only the last line may have been cut off
-                raise BadInputError(f"{self.path}, line {number} is not a measurement; name another file")
+        for number, line, row in whole_lines(self.path, COLUMNS, "function measurements"):
+            if not row["memory_mb"].isdecimal():
+                raise BadInputError(f"{self.path}, line {number} has no memory size; name another file")
+            rows.setdefault((row["environment"], row["application"]), {})[int(row["memory_mb"])] = line
         return rows
 
     def _read_made(self) -> dict[str, object]:
@@ -114,7 +84,3 @@ class MeasurementFile:
 
 def _made_of(application: Application) -> list[dict[str, object]]:
     return [{"kind": segment.kind, **segment.inputs} for segment in application.segments]
-
-
-def _short(value: object) -> object:
-    return f"{value:.6g}" if isinstance(value, float) else value

@@ -71,4 +71,5 @@ def describe_optimizers(optimizers: list[Any]) -> dict[str, Any]:
     return {
         "optimizer": " + ".join(dict.fromkeys(type(o).__name__ for o in optimizers)),
         "optimizer_state_bytes": sum(weight_of(t) for t in state),
+        "learning_rate": float(optimizers[0].param_groups[0].get("lr") or 0.0) if optimizers else 0.0,
     }
