@@ -2,13 +2,140 @@
 
 import signal
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
+
+if TYPE_CHECKING:
+    from trimtab.observe.shapes import Collected, Spec
+
+
+class _SpecOrName(TyperGroup):
+    """What is not the name of a data set is the file that says what to measure."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        return super().resolve_command(ctx, args if args[0] in self.commands else ["training", *args])
+
 
 collect_app = typer.Typer(
-    no_args_is_help=True, help="Measure a data set for the models to learn from, on this machine."
+    no_args_is_help=True,
+    cls=_SpecOrName,
+    help="Measure a data set for the models to learn from, on this machine: trimtab collect SPEC.yaml.",
 )
+
+
+@collect_app.command("training")
+def training(
+    spec: Annotated[Path, typer.Argument(help="A YAML file with jobs, shapes, workers and prices.")],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="The CSV file to write or go on with.")
+    ] = Path("points.csv"),
+    jobs: Annotated[
+        list[str] | None, typer.Option("--job", help="Only this job; may be repeated.", show_default=False)
+    ] = None,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Say what would be measured, and for how long.")
+    ] = False,
+    emit: Annotated[
+        str | None,
+        typer.Option("--emit", help="Write job files instead: vertex, skypilot, kubernetes or slurm."),
+    ] = None,
+    to: Annotated[Path, typer.Option("--to", help="The folder for job files.")] = Path("jobs"),
+    image: Annotated[str | None, typer.Option("--image", help="Container image for job files.")] = None,
+) -> None:
+    """Run training jobs under shapes of machines and time their steps: `trimtab collect SPEC.yaml`.
+
+    Every job of the file runs as real processes, one worker per **machine**: a control group with a shape's
+    CPU quota and memory, all in a network of their own. The workers of a job start once; the shapes take
+    turns, and a shape whose turns do not agree is measured again. The steps of a steady window say what the
+    whole job would take and cost. What runs out of memory or fails is noted as such.
+
+    Scripts print `step 12 loss 0.43 time 1731712345.123` after every step and find RANK, WORLD_SIZE,
+    MASTER_ADDR and MASTER_PORT in their environment, as under torchrun. Needs root. An interrupted run goes
+    on where it stopped: run the same command again.
+
+    `trimtab collect examples/jobs/collect.yaml -o points.csv`
+    """
+    from dataclasses import replace
+
+    from rich.console import Console
+
+    from trimtab.observe.shapes import collect_shapes, read_spec
+
+    wanted = read_spec(spec)
+    if jobs:
+        wanted = replace(wanted, jobs=tuple(wanted.job(name) for name in dict.fromkeys(jobs)))
+    console = Console(stderr=True)
+    if emit is not None:
+        count = _emit(wanted, emit, to, image)
+        console.print(f"{count} job files are in {to}")
+        return
+    if plan:
+        _say_plan(wanted, console)
+        return
+    with _Bar(console) as bar:
+        count = collect_shapes(wanted, output, bar.show)
+    console.print(f"{count} points measured now; all are in {output}")
+
+
+def _emit(spec: "Spec", target: str, folder: Path, image: str | None) -> int:
+    from trimtab.engines import collection_files
+    from trimtab.kernel import write_whole
+
+    files = list(collection_files(spec, target, image))  # all of them can be written, or none is
+    for name, text in files:
+        write_whole(folder / name, text)
+    return len(files)
+
+
+def _say_plan(spec: "Spec", console: Any) -> None:
+    from trimtab.core.units import format_duration
+    from trimtab.observe.shapes import usual_seconds
+
+    spec.check_host()
+    points = sum(len(spec.shapes_of(lane.workers)) for lane in spec.lanes())
+    left_out = len(spec.shapes) * len(list(spec.lanes())) - points
+    console.print(
+        f"{points} points: {len(spec.jobs)} jobs × {len(spec.shapes)} shapes, workers "
+        f"{', '.join(map(str, spec.workers))}; about {format_duration(usual_seconds(spec))}"
+    )
+    if left_out:
+        console.print(f"{left_out} more need more CPUs at a time than this machine has, and are left out")
+
+
+class _Bar:
+    """A progress bar that appears with the first thing to show: a refusal stays one sentence."""
+
+    def __init__(self, console: Any) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(elapsed_when_finished=True),
+            console=console,
+        )
+        self._task = self._bar.add_task("measuring", total=None)
+
+    def __enter__(self) -> "_Bar":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *raised: object) -> None:
+        if kind is KeyboardInterrupt:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is cleaned up; a second one adds nothing
+        if self._bar.live.is_started:
+            self._bar.stop()
+
+    def update(self, done: int, of: int, now: str = "measuring") -> None:
+        """So many are done."""
+        self._bar.start()
+        self._bar.update(self._task, completed=done, total=of, description=now)
+
+    def show(self, state: "Collected") -> None:
+        """How far a collection is."""
+        self.update(state.done, state.of, state.now)
 
 
 @collect_app.command("functions")
@@ -41,7 +168,6 @@ def functions(
     where it stopped: run the same command again.
     """
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from trimtab.core.units import parse_memory_size
     from trimtab.observe import Collection, Effort, collect_functions
@@ -54,21 +180,6 @@ def functions(
         lanes,
     )
     console = Console(stderr=True)
-    bar = Progress(
-        TextColumn("measuring"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=console
-    )
-    task = bar.add_task("")
-
-    def show(done: int, of: int) -> None:
-        bar.start()  # not before there is something to show: a refusal is one sentence
-        bar.update(task, completed=done, total=of)
-
-    try:
-        count = collect_functions(collection, output, show)
-    except KeyboardInterrupt:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is cleaned up; a second one has nothing to add
-        raise
-    finally:
-        if bar.live.is_started:
-            bar.stop()
+    with _Bar(console) as bar:
+        count = collect_functions(collection, output, bar.update)
     console.print(f"{count} measured now; all are in {output}")

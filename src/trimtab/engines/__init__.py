@@ -1,7 +1,7 @@
 """Where does it run? On this machine, on a cluster, or by files for a tool you already use."""
 
 from trimtab.engines.engine import ENGINES, engine
-from trimtab.engines.jobfiles import job_file, targets
+from trimtab.engines.jobfiles import collection_files, job_file, targets
 from trimtab.engines.jobfiles.kubernetes import DEVICE_RESOURCES
 from trimtab.engines.kubernetes import KubernetesEngine
 from trimtab.engines.kubernetes_api import KubernetesError, called, core_api
@@ -21,6 +21,7 @@ __all__ = [
     "RayEngine",
     "SlurmEngine",
     "called",
+    "collection_files",
     "core_api",
     "engine",
     "job_file",

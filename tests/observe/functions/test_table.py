@@ -91,7 +91,7 @@ def test_another_file_is_refused_and_kept(tmp_path: Path, text: str) -> None:
 def test_a_line_in_the_middle_that_is_no_measurement_is_named(path: Path) -> None:
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join([*lines[:2], "spoilt\n", *lines[2:]]))
-    with pytest.raises(BadInputError, match="line 3 is not a measurement"):
+    with pytest.raises(BadInputError, match="line 3 is not a row of function measurements"):
         MeasurementFile(path, SIZES, 0).finished(DRAWN)
 
 

@@ -1,6 +1,6 @@
 """Training jobs under shapes of machines: real workers in control groups, their steps timed and priced."""
 
-from trimtab.observe.shapes.collection import Collected, collect_shapes
+from trimtab.observe.shapes.collection import Collected, collect_shapes, usual_seconds
 from trimtab.observe.shapes.lane import measure
 from trimtab.observe.shapes.local_run import LocalRun, LocalRuns, LocalSeries, run_locally
 from trimtab.observe.shapes.point import (
@@ -52,4 +52,5 @@ __all__ = [
     "run_locally",
     "started",
     "steps_within",
+    "usual_seconds",
 ]

@@ -27,6 +27,19 @@ class Collected:
     of: int
 
 
+_START = 5.0  # s until workers have made their first steps
+_LOCAL_RUNS = 6
+_OVERHEAD = 1.25  # turns that settle, and those that are repeated
+
+
+def usual_seconds(spec: Spec) -> float:
+    """About how long all of it takes; steps longer than the window take longer."""
+    lanes = list(spec.lanes())
+    points = sum(len(spec.shapes_of(lane.workers)) for lane in lanes)
+    local = len(spec.jobs) * _LOCAL_RUNS * (_START + spec.window)
+    return len(lanes) * _START + points * spec.window * _OVERHEAD + local
+
+
 Progress = Callable[[Collected], None]
 
 

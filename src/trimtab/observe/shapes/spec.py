@@ -16,6 +16,7 @@ from trimtab.observe.host import usable_cpus, usable_memory
 _NAMES = ("jobs", "workers", "shapes", "price_date", "window", "patience")
 _OF_A_JOB = ("command", "folder", "samples", "epochs", "batches")
 _OF_A_SHAPE = ("cpus", "memory", "price_per_hour")
+_INSTANCE = re.compile(r"[\w-]+/[\w-]+/[\w.+-]+", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _LEAST_WINDOW, _LONGEST_WINDOW = 0.5, 600.0  # s
 
@@ -47,12 +48,16 @@ class TrainingJob:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A kind of machine: CPUs, bytes of memory, dollars per hour. One worker runs on each machine."""
+    """A kind of machine: CPUs, bytes of memory, dollars per hour. One worker runs on each machine.
+
+    `instance` is what it stands for in a cloud: cloud, region and type.
+    """
 
     name: str
     cpus: float
     memory: float
     price_per_hour: float
+    instance: tuple[str, str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +176,7 @@ def _job(where: str, name: object, told: Any, path: Path) -> TrainingJob:
 
 def _shape(where: str, name: object, told: Any) -> Shape:
     told = _mapping(where, told, "cpus, memory and price_per_hour")
-    refuse_unknown(where, told, _OF_A_SHAPE)
+    refuse_unknown(where, told, (*_OF_A_SHAPE, "instance"))
     for needed in _OF_A_SHAPE:
         if needed not in told:
             raise BadInputError(f"{where}: it does not say {needed}")
@@ -181,7 +186,20 @@ def _shape(where: str, name: object, told: Any) -> Shape:
         _number(where, "cpus", told["cpus"]),
         parse_bytes(memory) if isinstance(memory, str) else _number(where, "memory", memory),
         _number(where, "price_per_hour", told["price_per_hour"]),
+        _instance(where, told.get("instance")),
     )
+
+
+def _instance(where: str, told: object) -> tuple[str, str, str] | None:
+    if told is None:
+        return None
+    if not isinstance(told, str) or not _INSTANCE.fullmatch(told):
+        raise BadInputError(
+            f"{where}: an instance is cloud/region/type, as in gcp/us-central1/n1-standard-4, "
+            f"not {quoted(told):.40}"
+        )
+    cloud, region, kind = told.split("/")
+    return cloud, region, kind
 
 
 def _mapping(where: str, told: Any, what: str) -> Mapping[Any, Any]:
