@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -170,3 +170,16 @@ def test_a_sweep_takes_limited_groups_of_dead_owners(stack: ExitStack) -> None:
     assert dead in sweep_groups()
     assert not any((folder / dead).exists() for folder in parent.folders.values())
     assert living.cpu_seconds() is not None
+
+
+def test_a_limit_of_memory_can_be_raised_and_lowered_again(new_group: Callable[..., LimitedGroup]) -> None:
+    group = new_group()
+    for mib in (64, 512, 128, 1024):
+        group.limit_memory(mib * 2**20)
+        files = [f for folder in group.folders.values() for f in folder.glob("memory.*")]
+        limits = [
+            f
+            for f in files
+            if f.name in ("memory.max", "memory.limit_in_bytes", "memory.memsw.limit_in_bytes")
+        ]
+        assert {int(f.read_text()) for f in limits} == {mib * 2**20}
