@@ -42,15 +42,11 @@ class Workers:
         return len(self._children)
 
     def shape(self, shape: Shape) -> None:
-        """Limit every worker to a machine of that shape."""
+        """Limit every worker to a machine of that shape, which it then has whatever else runs here."""
         for group in self._groups:
             group.limit_memory(shape.memory)
             group.limit_cpus(shape.cpus)
-
-    def unlimit_cpus(self) -> None:
-        """As fast as they can, as while they start."""
-        for group in self._groups:
-            group.limit_cpus(None)
+            group.weigh_cpu(_WEIGHT)
 
     def listen(self, seconds: float) -> None:
         """Take in what the first worker prints, for so long at most; raises when a worker has ended."""
@@ -110,7 +106,6 @@ def started(
         stack.callback(_end, children)
         for rank in range(lane.workers):
             group = stack.enter_context(LimitedGroup.create())
-            group.weigh_cpu(_WEIGHT)
             if memory is not None:
                 group.limit_memory(memory)
             groups.append(group)
