@@ -2,8 +2,8 @@
 
     python examples/jobs/review_bert.py --batch-size 8
 
-In these reviews a "not" turns the opinion after it around, so the order of words matters. Matrix products make
-up most of a step: its cost grows with the batch.
+In these reviews a "not" turns the opinion after it around, so the order of words matters. Matrix products
+make up most of a step: its cost grows with the batch.
 """
 
 import torch

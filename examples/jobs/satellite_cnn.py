@@ -14,7 +14,7 @@ from torch.utils.data import Dataset
 
 USES = 10
 SIZE = 64
-POOL = 2048
+POOL = 2304
 
 
 class Land(Dataset[tuple[Tensor, int]]):
@@ -33,9 +33,8 @@ class Land(Dataset[tuple[Tensor, int]]):
             pictures = self.pictures[use::USES]
             turn, light = torch.rand(2, len(pictures), 1, 1, 1, generator=random)
             angle = math.pi * (use / USES + 0.1 * turn)
-            furrows = torch.sin(
-                (0.3 + 0.25 * (use % 3)) * (right * torch.cos(angle) + down * torch.sin(angle))
-            )
+            across = right * torch.cos(angle) + down * torch.sin(angle)
+            furrows = torch.sin((0.3 + 0.25 * (use % 3)) * across)
             tint = torch.rand(3, 1, 1, generator=random) - 0.5
             pictures += (0.6 + 0.8 * light) * (tint + 0.3 * furrows)
 
@@ -68,7 +67,7 @@ def build_model(width: int = 16) -> nn.Module:
 
 def main() -> None:
     """Train with gradient descent and momentum."""
-    options = training.read_options(__doc__, batch_size=8, epochs=10, learning_rate=0.02, samples=27_000)
+    options = training.read_options(__doc__, batch_size=8, epochs=20, learning_rate=0.02, samples=27_000)
     model = build_model()
     optimizer = torch.optim.SGD(model.parameters(), lr=options.learning_rate, momentum=0.9)
     training.train(model, optimizer, Land(options.samples), options)

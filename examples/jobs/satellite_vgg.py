@@ -2,8 +2,8 @@
 
     python examples/jobs/satellite_vgg.py --batch-size 8
 
-Pairs of small convolutions, and a classifier of dense layers that hold most of eight million parameters: much to
-compute, much to keep, much to send.
+Pairs of small convolutions, and a classifier of dense layers that hold nearly all of seven million parameters:
+much to compute, much to keep, much to send.
 """
 
 import torch
@@ -52,7 +52,7 @@ class VggClassifier(nn.Module):
 
 def main() -> None:
     """Train with gradient descent and momentum."""
-    options = training.read_options(__doc__, batch_size=8, epochs=5, learning_rate=0.01, samples=27_000)
+    options = training.read_options(__doc__, batch_size=8, epochs=10, learning_rate=0.01, samples=27_000)
     model = VggClassifier()
     optimizer = torch.optim.SGD(model.parameters(), lr=options.learning_rate, momentum=0.9)
     training.train(model, optimizer, Land(options.samples), options)

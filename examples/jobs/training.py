@@ -1,7 +1,8 @@
 """What the jobs beside this file share: their options, the processes that train together, the loop.
 
-Started alone, a job trains alone. Started with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT in the environment, as
-`torchrun` does, it is one of WORLD_SIZE workers, which average their gradients over gloo after every step.
+Started alone, a job trains alone. Started with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT in the
+environment, as `torchrun` does, it is one of WORLD_SIZE workers, which average their gradients over gloo in every
+step.
 """
 
 import argparse
@@ -56,7 +57,7 @@ def train(
     loss_of: Loss = functional.cross_entropy,
     collate: Callable[[list[Any]], Any] | None = None,
 ) -> None:
-    """Run all epochs. A batch is the model's inputs followed by the labels; a label below 0 is not asked for."""
+    """Run all epochs. A batch is the model's inputs, then the labels; a label below 0 is not asked for."""
     sampler: DistributedSampler[Any] = DistributedSampler(samples, workers(), rank(), shuffle=True)
     loader = DataLoader(samples, options.batch_size, sampler=sampler, collate_fn=collate, drop_last=True)
     step = 0
