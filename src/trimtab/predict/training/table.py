@@ -1,0 +1,223 @@
+"""The data set of measured training jobs: a row per job, shape, batch and number of workers, as columns."""
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from trimtab.core import BadInputError, NotFoundError, did_you_mean, one_line
+from trimtab.predict.fewshot import Array
+
+Flags = NDArray[np.bool_]
+
+OK = "ok"
+STATUSES = (OK, "out-of-memory", "failed", "diverged", "no-steps", "timed-out")
+
+_WORDS = ("job", "shape", "status", "price_date")
+_ALWAYS = ("cpus", "memory_bytes", "workers", "batch", "samples", "price_per_hour")
+_WHERE_OK = ("step_seconds", "early_step_seconds", "cpu_seconds_step", "seconds", "cost")
+_MAYBE = ("steps", "step_deviation", "memory_peak_bytes", "bytes_step", "trial_seconds")
+COLUMNS = (*_WORDS, *_ALWAYS, *_WHERE_OK, *_MAYBE)
+"""What is read; other columns are ignored."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Configurations:
+    """Ways to run a job: machines of a shape, a worker on each, a batch for each worker. Bytes, dollars."""
+
+    shape: tuple[str, ...]
+    cpus: Array
+    memory_bytes: Array
+    workers: Array
+    batch: Array
+    price_per_hour: Array  # of one machine
+
+    def __len__(self) -> int:
+        return len(self.shape)
+
+    def only(self, rows: ArrayLike) -> "Configurations":
+        """Those of a mask, or indices in the order wanted."""
+        index = np.arange(len(self))[np.asarray(rows)]
+        return Configurations(
+            tuple(self.shape[i] for i in index),
+            *(getattr(self, name)[index] for name in self.__slots__ if name != "shape"),
+        )
+
+    def name(self, row: int) -> str:
+        """Such as "standard-20 workers=2 batch=64"."""
+        return f"{self.shape[row]} workers={self.workers[row]:g} batch={self.batch[row]:g}"
+
+    @property
+    def price_per_second(self) -> Array:
+        """Of all machines."""
+        return np.asarray(self.price_per_hour * self.workers / 3600.0)
+
+    def steps(self, samples: ArrayLike) -> Array:
+        """How many steps so many samples are."""
+        return np.asarray(np.ceil(np.asarray(samples) / (self.batch * self.workers)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Points:
+    """What was measured; NaN where it was not. `seconds` and `cost` are of the whole job."""
+
+    job: tuple[str, ...]
+    where: Configurations
+    status: tuple[str, ...]
+    price_date: str
+    samples: Array
+    steps: Array
+    step_seconds: Array
+    early_step_seconds: Array
+    step_deviation: Array
+    cpu_seconds_step: Array
+    memory_peak_bytes: Array
+    bytes_step: Array
+    seconds: Array
+    cost: Array
+    trial_seconds: Array
+
+    def __len__(self) -> int:
+        return len(self.job)
+
+    @property
+    def ok(self) -> Flags:
+        """Where it ran."""
+        return np.array([status == OK for status in self.status], dtype=bool)
+
+    @property
+    def jobs(self) -> tuple[str, ...]:
+        """Their names, in the order of the file."""
+        return tuple(dict.fromkeys(self.job))
+
+    def target(self, objective: str) -> Array:
+        """What is wanted small: dollars of the whole job ("cost"), or its seconds ("time")."""
+        return {"cost": self.cost, "time": self.seconds}[objective]
+
+    def only(self, rows: ArrayLike) -> "Points":
+        """Those of a mask, or indices in the order wanted."""
+        index = np.arange(len(self))[np.asarray(rows)]
+        columns = {each.name: getattr(self, each.name) for each in fields(self)}
+        kept = {name: values[index] for name, values in columns.items() if isinstance(values, np.ndarray)}
+        return Points(
+            tuple(self.job[i] for i in index),
+            self.where.only(index),
+            tuple(self.status[i] for i in index),
+            self.price_date,
+            **kept,
+        )
+
+    def of(self, job: str) -> "Points":
+        """One job's."""
+        if job not in self.job:
+            raise NotFoundError(_no_such_job(job, self.jobs))
+        return self.only([name == job for name in self.job])
+
+    def without(self, job: str) -> "Points":
+        """All other jobs'."""
+        return self.only([name != job for name in self.job])
+
+
+def read_points(path: Path, price_date: str | None = None) -> Points:
+    """The file's rows; of one price date, which must be named where there are several."""
+    rows = _of_one_date(path, _rows(path), price_date)
+    numbers = {name: _numbers(path, rows, name) for name in (*_ALWAYS, *_WHERE_OK, *_MAYBE)}
+    status = tuple(row["status"] for _, row in rows)
+    for (line, _), found in zip(rows, status, strict=True):
+        if found not in STATUSES:
+            raise BadInputError(
+                f"{path}, line {line}: status {one_line(found)!r:.40} is none of {', '.join(STATUSES)}"
+            )
+    ran = np.array([found == OK for found in status])
+    for name in (*_ALWAYS, *_WHERE_OK):
+        needed = np.ones(len(rows), dtype=bool) if name in _ALWAYS else ran
+        for place in np.flatnonzero(needed & ~(numbers[name] > 0))[:1]:
+            line, row = rows[place]
+            raise BadInputError(
+                f"{path}, line {line}, column {name}: {row[name]!r:.40} is not a number above zero"
+            )
+    _refuse_repeats(path, rows)
+    where = Configurations(
+        tuple(row["shape"] for _, row in rows),
+        *(numbers.pop(name) for name in ("cpus", "memory_bytes", "workers", "batch", "price_per_hour")),
+    )
+    jobs = tuple(row["job"] for _, row in rows)
+    return Points(jobs, where, status, rows[0][1]["price_date"], **numbers)
+
+
+def check_jobs(points: Points, known: Sequence[str]) -> None:
+    """Refuse points of a job whose local run is missing."""
+    for job in points.jobs:
+        if job not in known:
+            raise NotFoundError(f"the points' job has no local run: {_no_such_job(job, known)}")
+
+
+_Row = tuple[int, Mapping[str, str]]
+
+
+def _rows(path: Path) -> list[_Row]:
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file)
+            rows: list[_Row] = [(reader.line_num, row) for row in reader]
+    except FileNotFoundError:
+        raise BadInputError(f"there is no file {path}") from None
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise BadInputError(f"{path} cannot be read: {one_line(str(error))}") from None
+    missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
+    if missing:
+        raise BadInputError(f"{path} has no column {missing[0]}; it needs {', '.join(COLUMNS)}")
+    if not rows:
+        raise BadInputError(f"{path} has a header and no row")
+    for line, row in rows:
+        if None in row or None in row.values():
+            raise BadInputError(f"{path}, line {line} has not as many fields as the header")
+        for name in _WORDS:
+            if not row[name]:
+                raise BadInputError(f"{path}, line {line}, column {name} is empty")
+    return rows
+
+
+def _of_one_date(path: Path, rows: list[_Row], price_date: str | None) -> list[_Row]:
+    dates = sorted({row["price_date"] for _, row in rows})
+    if price_date is None and len(dates) > 1:
+        raise BadInputError(
+            f"{path} has prices of {' and '.join(dates)}, which cannot be compared; name the date that counts"
+        )
+    if price_date is not None and price_date not in dates:
+        raise BadInputError(f"{path} has no prices of {price_date}; there are those of {', '.join(dates)}")
+    return [(line, row) for line, row in rows if price_date in (None, row["price_date"])]
+
+
+def _numbers(path: Path, rows: list[_Row], name: str) -> Array:
+    """A column of finite numbers; empty is NaN."""
+    values = np.full(len(rows), np.nan)
+    for place, (line, row) in enumerate(rows):
+        text = row[name]
+        if not text:
+            continue
+        try:
+            values[place] = float(text)
+        except ValueError:
+            values[place] = np.nan
+        if not np.isfinite(values[place]):
+            raise BadInputError(
+                f"{path}, line {line}, column {name}: {text!r:.40} is no number; leave what is unknown empty"
+            )
+    return values
+
+
+def _refuse_repeats(path: Path, rows: list[_Row]) -> None:
+    seen = dict[tuple[str, ...], int]()
+    for line, row in rows:
+        key = tuple(row[name] for name in ("job", "shape", "batch", "workers"))
+        if key in seen:
+            raise BadInputError(f"{path}, line {line} measures what line {seen[key]} did; keep one of them")
+        seen[key] = line
+
+
+def _no_such_job(job: str, known: Sequence[str]) -> str:
+    return f'there is no job "{one_line(job):.40}"{did_you_mean(job, known)}; there are {", ".join(known)}'
