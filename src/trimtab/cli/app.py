@@ -22,6 +22,7 @@ from trimtab.cli.recommend import recommend
 from trimtab.cli.simulate import simulate
 from trimtab.cli.submit import submit
 from trimtab.cli.tenants import tenants_app
+from trimtab.cli.tune import tune
 from trimtab.cli.up import token, up
 from trimtab.cli.warning import warn
 from trimtab.core import TrimtabError
@@ -54,6 +55,7 @@ app.command(
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
 )(profile)
 app.command()(recommend)
+app.command()(tune)
 app.command()(predict)
 app.command()(partition)
 app.command()(pipeline)

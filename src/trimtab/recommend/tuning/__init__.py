@@ -3,21 +3,66 @@
 A method is a file with a class, and a line in `METHODS`.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from trimtab.recommend.tuning.method import Belief, Choice, Method, Search, Stop, best_row
 from trimtab.recommend.tuning.observation import Observation
 from trimtab.recommend.tuning.random_search import RandomSearch
 from trimtab.recommend.tuning.space import Space
 
+if TYPE_CHECKING:
+    from trimtab.recommend.tuning.job_tuning import Asked, News, tune
+    from trimtab.recommend.tuning.opinion import Opinion
+    from trimtab.recommend.tuning.session import Begun, Done, Limits, Tuned
+    from trimtab.recommend.tuning.trials import Trial
+
 __all__ = [
     "METHODS",
+    "Asked",
+    "Begun",
     "Belief",
     "Choice",
+    "Done",
+    "Limits",
     "Method",
+    "News",
     "Observation",
+    "Opinion",
     "Search",
     "Space",
     "Stop",
+    "Trial",
+    "Tuned",
     "best_row",
+    "tune",
+    "tuning_report",
 ]
 
 METHODS: dict[str, Method] = {method.name: method for method in (RandomSearch(),)}
+
+# Whoever only searches does not wait for what real trials need.
+_OF_TRIALS = {
+    "Asked": "job_tuning",
+    "Begun": "session",
+    "Done": "session",
+    "Limits": "session",
+    "News": "job_tuning",
+    "Opinion": "opinion",
+    "Trial": "trials",
+    "Tuned": "session",
+    "tune": "job_tuning",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _OF_TRIALS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_OF_TRIALS[name]}"), name)
+
+
+def tuning_report(tuned: "Tuned") -> str:
+    """A session's result as one HTML page; only this needs Plotly."""
+    from trimtab.recommend.tuning.report_page import report
+
+    return report(tuned)

@@ -1,0 +1,75 @@
+"""The configurations of a training job: its batches on so many machines of every shape of a SPEC."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from trimtab.core import BadInputError
+from trimtab.core.units import HOUR
+from trimtab.observe.shapes import Shape, Spec, TrainingJob
+from trimtab.predict.fewshot import Array, settings_table
+from trimtab.recommend.tuning.space import Space
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """So many workers with a batch each, one on every machine of a shape."""
+
+    shape: Shape
+    workers: int
+    batch: int
+
+    @property
+    def name(self) -> str:
+        """As people read it."""
+        return f"{self.workers} × {self.shape.name}, batch {self.batch}"
+
+    @property
+    def price_per_second(self) -> float:
+        """Dollars of all machines."""
+        return self.workers * self.shape.price_per_hour / HOUR
+
+
+@dataclass(frozen=True)
+class JobSpace:
+    """What a job can be run on, and how long it is."""
+
+    job: TrainingJob
+    setups: tuple[Setup, ...]
+
+    @classmethod
+    def of(cls, spec: Spec, name: str, fits: Callable[[Setup], bool]) -> "JobSpace":
+        """All that a SPEC lets choose and that there is room for."""
+        job = spec.job(name)
+        setups = [
+            Setup(shape, workers, batch)
+            for workers in spec.workers
+            for shape in spec.shapes
+            for batch in job.batches
+        ]
+        having = tuple(setup for setup in setups if fits(setup))
+        if not having:
+            raise BadInputError(f"there is room for none of {name}'s {len(setups)} configurations")
+        return cls(job, having)
+
+    @cached_property
+    def space(self) -> Space:
+        """As a search sees it."""
+        settings = settings_table(
+            len(self.setups),
+            memory_bytes=[setup.shape.memory for setup in self.setups],
+            cpus=[setup.shape.cpus for setup in self.setups],
+            nodes=[setup.workers for setup in self.setups],
+            price_per_hour=[setup.shape.price_per_hour for setup in self.setups],
+            batch_size=[setup.batch for setup in self.setups],
+            training=np.ones(len(self.setups)),
+        )
+        prices = np.array([setup.price_per_second for setup in self.setups])
+        return Space(tuple(setup.name for setup in self.setups), settings, prices)
+
+    @cached_property
+    def steps(self) -> Array:
+        """How many steps the whole job takes in every configuration."""
+        return np.array([float(self.job.steps(setup.batch, setup.workers)) for setup in self.setups])

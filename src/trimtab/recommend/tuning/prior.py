@@ -1,0 +1,151 @@
+"""What is known of a job before its first trial, and the search that begins from there."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from trimtab.core import NotFoundError, did_you_mean
+from trimtab.predict.fewshot import Array, Case, metrics_table, settings_table
+from trimtab.predict.training import MODEL, Configurations, DataSet, LocalJob, Ours, Rule, forecast
+from trimtab.recommend.tuning.forecast_search import Forecast, Forecasted, ForecastSearch
+from trimtab.recommend.tuning.job_space import JobSpace
+from trimtab.recommend.tuning.method import Search
+from trimtab.recommend.tuning.model_forecast import ModelForecast
+from trimtab.recommend.tuning.observation import Observation
+from trimtab.recommend.tuning.rule_forecast import RuleForecast
+
+OURS = "trimtab"
+COVERAGE = 0.9
+_RULE_OFF = 2.0  # times too fast or too slow, in nine cases of ten, where nothing else is known
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prior:
+    """A search that has begun, and what the rule says by itself: seconds, and 1 where memory suffices.
+
+    `forecast` is what our search goes by; other methods have only what they say themselves.
+    """
+
+    method: str
+    search: Search
+    rule_seconds: Array
+    rule_fits: Array
+    note: str
+    forecast: Forecast | None = None
+
+    def believed(self, space: JobSpace, objective: str, seen: Sequence[Observation]) -> Forecasted:
+        """Of every configuration: seconds of the whole job, and who says so."""
+        if self.forecast is not None:
+            return self.forecast.given(seen)
+        belief = self.search.belief(seen)
+        unit = space.space.price_per_second if objective == "cost" else np.ones(len(space.setups))
+        low, value, high = (
+            (column / unit for column in belief)
+            if belief is not None
+            else (self.rule_seconds * off for off in (1 / _RULE_OFF, 1.0, _RULE_OFF))
+        )
+        by = ("rule" if belief is None else MODEL,) * len(space.setups)
+        return Forecasted(low, value, high, np.log(high / low), self.rule_fits, by)
+
+    def rule_range(self, row: int) -> tuple[float, float, float]:
+        """Seconds by the rule alone: low, value, high."""
+        value = float(self.rule_seconds[row])
+        return value / _RULE_OFF, value, value * _RULE_OFF
+
+
+def begin(
+    method: str, space: JobSpace, objective: str, local: LocalJob, others: DataSet | None, seed: int = 0
+) -> Prior:
+    """The search of that name, told the job's local run and what other jobs did."""
+    from trimtab.recommend.tuning import METHODS
+
+    check_method(method)
+    rule, where = Rule.of(local), configurations(space)
+    seconds, fits = rule.step_seconds(where) * space.steps, rule.fits(where)
+    if method == OURS:
+        chosen, note = _forecast(space, local, where, others, RuleForecast(space.space, seconds, fits))
+        return Prior(method, ForecastSearch(space.space, objective, chosen), seconds, fits, note, chosen)
+    cases = cases_of(space, others) if others is not None else []
+    search = METHODS[method].begin(space.space, objective, cases, seed)
+    return Prior(method, search, seconds, fits, f"{method} learns from {len(cases)} other jobs at most")
+
+
+def _forecast(
+    space: JobSpace, local: LocalJob, where: Configurations, others: DataSet | None, by_rule: RuleForecast
+) -> tuple[Forecast, str]:
+    """The model's forecast where there is one and its guard lets it answer, else the rule's; and why."""
+    points = others.points.without(space.job.name) if others is not None else None
+    if others is None or points is None or not points.ok.any():
+        return by_rule, "the rule from the local run answers: nothing is known of other jobs"
+    ours = Ours.fitted(points, others.local)
+    said = forecast(ours, local, where)
+    if MODEL not in said.by:
+        return by_rule, f"the rule from the local run answers: {said.reasons[0]}"
+    jobs = len(points.jobs)
+    return (
+        ModelForecast(ours, local, where, space.steps),
+        f"the model learned from {int(points.ok.sum())} measured points of {jobs} other jobs answers:"
+        f" {said.reasons[said.by.index(MODEL)]}",
+    )
+
+
+def check_method(method: str) -> None:
+    """Refuse a method that nobody knows."""
+    from trimtab.recommend.tuning import METHODS
+
+    names = list(dict.fromkeys([OURS, *METHODS]))
+    if method not in names:
+        raise NotFoundError(
+            f'no method is called "{method}"{did_you_mean(method, names)}; there are {", ".join(names)}'
+        )
+
+
+def configurations(space: JobSpace) -> Configurations:
+    """The job's configurations as its models see them."""
+    setups = space.setups
+    return Configurations(
+        tuple(setup.shape.name for setup in setups),
+        np.array([setup.shape.cpus for setup in setups]),
+        np.array([setup.shape.memory for setup in setups]),
+        np.array([float(setup.workers) for setup in setups]),
+        np.array([float(setup.batch) for setup in setups]),
+        np.array([setup.shape.price_per_hour for setup in setups]),
+    )
+
+
+def cases_of(space: JobSpace, data: DataSet) -> list[Case]:
+    """What other jobs did on the same shapes; their smallest batch stands for this job's, and so on."""
+    points = data.points
+    names = {}
+    for setup in space.setups:
+        rank = sorted(space.job.batches).index(setup.batch)
+        names[setup.shape.name, setup.workers, rank] = setup.name
+    cases = []
+    for job in points.jobs:
+        if job == space.job.name:
+            continue
+        own = points.of(job)
+        batches = sorted(set(own.where.batch.tolist()))
+        keys = [
+            (own.where.shape[row], int(own.where.workers[row]), batches.index(float(own.where.batch[row])))
+            for row in range(len(own))
+        ]
+        own = own.only([key in names for key in keys])
+        if not len(own):
+            continue
+        where = own.where
+        settings = settings_table(
+            len(own),
+            memory_bytes=where.memory_bytes,
+            cpus=where.cpus,
+            nodes=where.workers,
+            price_per_hour=where.price_per_hour,
+            batch_size=where.batch,
+            training=np.ones(len(own)),
+        )
+        called = tuple(names[key] for key in keys if key in names)
+        cases.append(
+            Case("training", job, job, "", called, settings, metrics_table(len(own)), own.seconds, own.ok)
+        )
+    return cases

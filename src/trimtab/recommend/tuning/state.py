@@ -1,0 +1,123 @@
+"""What a tuning session has found so far, in a file that is written whole after each trial."""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from trimtab.core import BadInputError, StorageError, from_plain, home, to_plain
+from trimtab.kernel import write_whole
+from trimtab.recommend.tuning.job_space import JobSpace
+from trimtab.recommend.tuning.trials import Effort, Trial
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What trials must have in common to be held against each other."""
+
+    job: str
+    objective: str
+    where: str
+    digest: str  # of the job, its configurations, their prices, and how long they are looked at
+
+    @classmethod
+    def of(cls, space: JobSpace, objective: str, where: str, effort: Effort, price_date: str) -> "Identity":
+        """That of a session; `where` is its engine's address, or this machine."""
+        job = space.job
+        told = [
+            *(job.name, job.command, str(job.folder), job.samples, job.epochs),
+            *(effort.window, price_date, where),
+            *(to_plain(setup) for setup in space.setups),
+        ]
+        digest = hashlib.sha256(json.dumps(told).encode()).hexdigest()
+        return cls(job.name, objective, where, digest[:16])
+
+    @property
+    def file(self) -> Path:
+        """Where its state is kept unless somebody names another file."""
+        return home() / "tune" / f"{self.job}-{self.objective}-{self.digest}.json"
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A session as it is kept: whose it is, and its trials in order."""
+
+    version: int
+    identity: Identity
+    trials: tuple[Trial, ...] = ()
+
+
+class StateFile:
+    """The state of a session that nobody else is at work with."""
+
+    def __init__(self, path: Path, state: State) -> None:
+        self.path = path
+        self._state = state
+
+    @property
+    def trials(self) -> tuple[Trial, ...]:
+        """All trials so far."""
+        return self._state.trials
+
+    def add(self, trial: Trial) -> None:
+        """Keep one more trial; it is on the disk when this returns."""
+        self._state = replace(self._state, trials=(*self._state.trials, trial))
+        write_whole(self.path, json.dumps(to_plain(self._state), indent=1) + "\n")
+
+
+@contextlib.contextmanager
+def open_state(identity: Identity, path: Path | None = None) -> Iterator[StateFile]:
+    """The session's state, new or as it was left; one that belongs to something else is refused."""
+    path = path or identity.file
+    with _alone(path):
+        yield StateFile(path, _read(path, identity))
+
+
+def _read(path: Path, identity: Identity) -> State:
+    try:
+        state = from_plain(State, json.loads(path.read_text(encoding="utf-8")), "state")
+    except FileNotFoundError:
+        return State(VERSION, identity)
+    except OSError as error:
+        raise StorageError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from None
+    except (ValueError, RecursionError, BadInputError):
+        raise BadInputError(f"{path} is not the state of a tuning; name another with --state") from None
+    kept = state.identity
+    for what, theirs, ours in (
+        ("the job", kept.job, identity.job),
+        ("the objective", kept.objective, identity.objective),
+        ("trials on", kept.where, identity.where),
+        ("another SPEC than this:", kept.digest, identity.digest),
+    ):
+        if theirs != ours:
+            raise BadInputError(
+                f"{path} is the state of {what} {theirs}, not {ours}; name another file with --state"
+            )
+    return state
+
+
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Nobody else works with that state meanwhile. The lock's file stays: who removes it lets two in."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path.with_name(f".{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StorageError(f"{path} cannot be written: {(error.strerror or str(error)).lower()}") from None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise BadInputError(
+            f"another trimtab tune is at work with {path}; wait for it, or name another"
+        ) from None
+    try:
+        yield
+    finally:
+        os.close(handle)
