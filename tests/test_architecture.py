@@ -14,6 +14,7 @@ SECOND_DOORS = {
     "trimtab.observe.shapes",
     "trimtab.partition.workflow",
     "trimtab.predict.fewshot",
+    "trimtab.predict.training",
     "trimtab.recommend.tuning",
     "trimtab.resize.link",
     "trimtab.schedule.simulate",

@@ -1,7 +1,7 @@
 """How long, and for how much, would a distributed training job run under each configuration?
 
 Answered from a short local run of it, from what other jobs did, and from trials of it where there are some.
-Data sets are read by `read_data`; `Ours.fitted` learns, `forecast` answers behind the guard, `next_trial` says
+`read_data` reads data sets, `Ours.fitted` learns, `forecast` answers behind the guard, `next_trial` says
 what to try. The thesis' networks and ordinary models are beside it, to be compared with.
 """
 
