@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trimtab.predict.training.baselines import BASELINES, Baseline, ForestClassifier
-    from trimtab.predict.training.choosing import Wanted, expected, next_trial, recommended
+    from trimtab.predict.training.choosing import Wanted, chance_of_top, expected, next_trial, recommended
     from trimtab.predict.training.features import GROUPS, Encoder, Features
     from trimtab.predict.training.fitting import Fitting
     from trimtab.predict.training.guard import MODEL, RULE, TRIAL, Forecast, forecast
@@ -72,6 +72,7 @@ __all__ = [
     "Trial",
     "Wanted",
     "area_under_curve",
+    "chance_of_top",
     "expected",
     "forecast",
     "forest_importance",
@@ -120,6 +121,7 @@ _ROOMS = {
     "Trial": "ours",
     "Wanted": "choosing",
     "area_under_curve": "labels",
+    "chance_of_top": "choosing",
     "expected": "choosing",
     "forecast": "guard",
     "forest_importance": "importance",

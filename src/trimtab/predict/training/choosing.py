@@ -7,8 +7,11 @@ import numpy as np
 
 from trimtab.core import BadInputError
 from trimtab.predict.fewshot import Array
+from trimtab.predict.training.labels import is_top
 from trimtab.predict.training.ours import Belief, Trial
 from trimtab.predict.training.table import Configurations
+
+_WAYS = 500  # drawn from a belief
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,6 +45,20 @@ def expected(belief: Belief, wanted: Wanted, trials: Sequence[Trial] = ()) -> Ar
 def recommended(belief: Belief, wanted: Wanted, trials: Sequence[Trial] = ()) -> int:
     """The best of what was measured and what is only believed."""
     return int(expected(belief, wanted, trials).argmin())
+
+
+def chance_of_top(belief: Belief, wanted: Wanted, seed: int = 0) -> Array:
+    """How often each configuration would be a top one, of many ways things may be."""
+    random = np.random.default_rng(seed)
+    own = belief.covariance + belief.noise * np.eye(len(belief.mean))
+    ways = random.multivariate_normal(belief.mean, own, _WAYS, method="eigh")
+    values = np.exp(ways) * wanted.per_step_second
+    # One draw decides for all: if a configuration fits, so does any that was more likely to.
+    fits = random.uniform(size=(_WAYS, 1)) < belief.fits
+    tops = np.stack([is_top(each) for each in np.where(fits, values, np.nan)])
+    # Of those that never are, the better one is still the likelier.
+    order = np.argsort(np.argsort(expected(belief, wanted)))
+    return np.asarray(tops.mean(axis=0) + 0.5 / _WAYS * (1.0 - order / len(order)))
 
 
 def next_trial(belief: Belief, wanted: Wanted, trials: Sequence[Trial] = ()) -> tuple[int, float]:

@@ -41,10 +41,9 @@ class Fitting:
         return np.asarray(np.clip(ndtr((room - self.shift) / self.spread), _NEVER, _ALWAYS))
 
     def given(self, room: Array, tried: NDArray[np.intp], fitted: NDArray[np.bool_]) -> Array:
-        """The same after trials of this very job: what has more room than one that fitted, fits too."""
+        """The same after trials of this job: what has no less room than one that fitted, fits."""
         chance = self.chance(room)
         for row, did in zip(tried, fitted, strict=True):
-            alike = room >= room[row] if did else room <= room[row]
-            chance[alike] = np.maximum(chance[alike], _ALWAYS) if did else np.minimum(chance[alike], _NEVER)
+            chance[room >= room[row] if did else room <= room[row]] = did
         chance[tried] = fitted
         return chance
