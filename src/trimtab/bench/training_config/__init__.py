@@ -1,0 +1,42 @@
+"""Configurations of distributed training: our seven jobs, seen and unseen, with and without trials."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from trimtab.bench.kept import Kept
+from trimtab.bench.options import BenchOptions
+from trimtab.bench.result import BenchResult
+from trimtab.bench.training_config import jobs, seen, unseen
+from trimtab.bench.training_config.parallel import done_side_by_side
+from trimtab.predict.training import SHIPPED, read_data
+
+
+def run(options: BenchOptions) -> BenchResult:
+    """All sections; finished parts are kept."""
+    data = read_data()
+    parts = jobs.parts(options, data)
+    kept = Kept.of("training-config", _made_from(options))
+    with options.progress(len(parts), "learning and asking") as tell:
+        figures = jobs.figures(done_side_by_side(parts, kept, tell), data)
+    published = {"seen": seen.PUBLISHED, "unseen.auc": unseen.PUBLISHED}
+    baselines = {
+        "seen": figures["seen"]["methods"],
+        "unseen": figures["unseen"]["methods"],
+        "after_trials": figures["unseen"]["after_trials"],
+    }
+    return BenchResult(
+        "training-config", figures, baselines, published, options.seed, tuple(jobs.tables(figures))
+    )
+
+
+def _made_from(options: BenchOptions) -> Iterator[bytes]:
+    """What was asked for, the data, and the code that is measured and measures."""
+    yield repr((options.quick, options.seed)).encode()
+    here = Path(__file__).resolve().parent
+    package = here.parents[1]
+    for folder in (here, package / "predict" / "training", package / "recommend" / "tuning"):
+        for path in sorted(folder.rglob("*.py")):
+            yield path.read_bytes()
+    for path in sorted(SHIPPED.iterdir()):
+        if path.is_file():
+            yield path.read_bytes()
