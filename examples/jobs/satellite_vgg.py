@@ -2,8 +2,8 @@
 
     python examples/jobs/satellite_vgg.py --batch-size 8
 
-Pairs of small convolutions, and a classifier of dense layers that hold nearly all of seven million parameters:
-much to compute, much to keep, much to send.
+Pairs of small convolutions, and a classifier of dense layers that hold nearly all of seven million
+parameters: much to compute, much to keep, much to send.
 """
 
 import torch

@@ -1,8 +1,7 @@
 """What the jobs beside this file share: their options, the processes that train together, the loop.
 
 Started alone, a job trains alone. Started with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT in the
-environment, as `torchrun` does, it is one of WORLD_SIZE workers, which average their gradients over gloo in every
-step.
+environment, as `torchrun` does, it is one of WORLD_SIZE workers, which average their gradients over gloo.
 """
 
 import argparse
@@ -60,6 +59,7 @@ def train(
     """Run all epochs. A batch is the model's inputs, then the labels; a label below 0 is not asked for."""
     sampler: DistributedSampler[Any] = DistributedSampler(samples, workers(), rank(), shuffle=True)
     loader = DataLoader(samples, options.batch_size, sampler=sampler, collate_fn=collate, drop_last=True)
+    _say(f"parameters {sum(parameter.numel() for parameter in model.parameters())}")
     step = 0
     with _together(model) as replica:
         for epoch in range(options.epochs):
