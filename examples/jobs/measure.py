@@ -3,7 +3,7 @@
     python examples/jobs/measure.py
 
 CPU time is the least that ten steps took, so that a busy machine changes it little. Memory is the peak that
-was resident, of which about 85 MiB are code shared with whatever else uses PyTorch.
+was resident, of which about 90 MiB are code shared with whatever else uses PyTorch.
 """
 
 import itertools
