@@ -37,28 +37,39 @@ class EngineTrials:
 
     @contextlib.contextmanager
     def started(self, job: TrainingJob, setup: Setup, effort: Effort) -> Iterator[Running]:
+        run_id = None
         try:
-            run_id = self._engine.launch(_launch(job, setup, effort, self._nodes))
-        except BadInputError as error:  # not this configuration; another may do
-            raise WorkerEndedError(f"it cannot be launched: {error}") from None
-        except BaseException:
-            self.clear()  # interrupted in the middle of launching, it may have been launched
-            raise
-        try:
-            yield EngineRun(self._engine, run_id, setup.workers)
+            with _uninterrupted():
+                run_id = self._launched(_launch(job, setup, effort, self._nodes))
+            run = EngineRun(self._engine, run_id, setup.workers)
+            run.wait_for_nodes()
+            yield run
         finally:
-            self._stop(run_id)
+            if run_id is not None:
+                self._stop(run_id)
 
     def clear(self) -> None:
         for run_id in self._engine.running():
             self._stop(run_id)
 
+    def _launched(self, launch: Launch) -> str:
+        try:
+            return self._engine.launch(launch)
+        except BadInputError as error:  # not this configuration; another may do
+            raise WorkerEndedError(f"it cannot be launched: {error}") from None
+
     def _stop(self, run_id: str) -> None:
-        """To the end, however often somebody asks meanwhile for an end."""
-        with Interrupts() as interrupts:
+        with _uninterrupted():
             self._engine.stop(run_id, _GRACE)
-        if interrupts.received is not None:
-            raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """What is begun within is finished; who has asked for an end meanwhile is heard afterwards."""
+    with Interrupts() as interrupts:
+        yield
+    if interrupts.received is not None:
+        raise KeyboardInterrupt
 
 
 class EngineRun:
@@ -74,10 +85,16 @@ class EngineRun:
     def __len__(self) -> int:
         return self._workers
 
+    def wait_for_nodes(self) -> None:
+        """Until they have started, however long the engine's queue is."""
+        while not self._started:
+            self._look()
+            time.sleep(_PAUSE)
+
     def listen(self, seconds: float) -> None:
-        """Take in what was printed; raises when they have ended. While they wait for nodes, so does this."""
+        """Take in what was printed; raises when they have ended."""
         until = time.monotonic() + seconds
-        while (not self._look() and time.monotonic() < until) or not self._started:
+        while not self._look() and time.monotonic() < until:
             time.sleep(_PAUSE)
 
     def _look(self) -> bool:

@@ -71,7 +71,9 @@ def _place_and_space(asked: Asked, spec: Spec) -> tuple[Place, JobSpace]:
         return ThisMachine(), JobSpace.of(
             spec, asked.job, lambda setup: setup.shape in spec.shapes_of(setup.workers)
         )
-    folder = home() / "tune" / "engines" / hashlib.sha256(asked.engine.encode()).hexdigest()[:12]
+    told = (asked.engine, asked.spec.resolve(), asked.job, asked.objective, asked.state)
+    whose = json.dumps([str(each) for each in told])
+    folder = home() / "tune" / "engines" / hashlib.sha256(whose.encode()).hexdigest()[:12]
     there = EngineTrials(asked.engine, folder)
     return there, JobSpace.of(spec, asked.job, there.has_room)
 

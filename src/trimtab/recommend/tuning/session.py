@@ -190,20 +190,24 @@ class Session:
         return value <= min(others, default=math.inf)
 
     def _seen(self) -> list[Observation]:
-        """The best look at every configuration that was tried."""
-        latest: dict[int, Observation] = {}
+        """The last look at every configuration that was tried.
+
+        Methods that know no difference between a short look and a full one would go on asking for the same.
+        """
+        knows_short = self._prior.forecast is not None
+        last = dict[int, Observation]()
         for trial in self._state.trials:
             row = self._rows[trial.setup]
             seconds = trial.step_seconds * float(self._space.steps[row]) if trial.step_seconds else math.nan
-            earlier = latest.get(row)
-            if earlier is None or not trial.ok or trial.fidelity >= earlier.fidelity:
-                short = {"memory_fraction": 1.0} if trial.status == OUT_OF_MEMORY else {}
-                latest[row] = Observation(row, seconds, trial.ok, trial.fidelity, short)
-        return list(latest.values())
+            full = {"memory_fraction": 1.0} if trial.status == OUT_OF_MEMORY else {}
+            fidelity = trial.fidelity if knows_short else 1.0
+            last[row] = Observation(row, seconds, trial.ok, fidelity, full)
+        return list(last.values())
 
     def _price(self, row: int) -> float:
         """Dollars that a full trial is expected to cost."""
-        took = [trial.seconds - trial.fidelity * self._effort.window for trial in self._state.trials]
+        looked = [(trial.seconds, trial.fidelity * self._effort.window) for trial in self._state.trials]
+        took = [max(0.0, seconds - window) for seconds, window in looked]
         start = sum(took) / len(took) if took else _START
         return (start + self._effort.window) * self._space.setups[row].price_per_second
 

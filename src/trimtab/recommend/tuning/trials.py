@@ -127,15 +127,14 @@ def try_out(
     place: Place, job: TrainingJob, setup: Setup, effort: Effort, worth: Callable[[Turn], bool]
 ) -> Trial:
     """One trial. After its first third, `worth` says whether to look for the rest of the window."""
-    begun = time.monotonic()
-    look_at = _Look(effort, worth)
+    look_at, begun = _Look(effort, worth), None
     try:
         with place.started(job, setup, effort) as workers:
+            begun = time.monotonic()  # not before: nobody pays for waiting in a queue
             look_at.watch(workers, setup.shape)
     except WorkerEndedError as error:  # before there was anything to look at
         look_at.end(FAILED, str(error))
-    seconds = time.monotonic() - begun
-    return look_at.trial(setup, seconds)
+    return look_at.trial(setup, time.monotonic() - begun if begun else 0.0)
 
 
 class _Look:

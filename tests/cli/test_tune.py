@@ -1,0 +1,212 @@
+"""`trimtab tune` as a user runs it: real trials, kept through interrupts, and nothing left behind."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from measured_jobs import JOBS, write_measured, write_spec
+from small_slurm import open_slurm
+
+from trimtab.kernel import LimitedGroup, mounted, processes
+
+TRIMTAB = (sys.executable, "-c", "from trimtab.cli import main; main()")
+Call = Callable[..., Any]
+
+
+@pytest.fixture
+def files(tmp_path: Path, new_group: Callable[..., LimitedGroup]) -> list[str]:
+    """A SPEC, what other jobs did, and options that name them."""
+    new_group()  # skips where there can be none
+    points, local = write_measured(tmp_path)
+    return [
+        str(write_spec(tmp_path)),
+        *("--job", "tune-me", "--data", str(points), "--local", str(local), "--engine", "local://"),
+    ]
+
+
+def groups() -> set[str]:
+    hierarchy = mounted()
+    folders = hierarchy.folders.values() if hierarchy else ()
+    return {path.name for folder in folders for path in folder.glob("trimtab-run-*")}
+
+
+def at_work(folder: Path) -> list[int]:
+    """Processes whose current folder that is."""
+    found = []
+    for each in processes():
+        try:
+            if Path(f"/proc/{each.pid}/cwd").readlink() == folder and each.pid != os.getpid():
+                found.append(each.pid)
+        except OSError:
+            pass
+    return found
+
+
+def until(holds: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+def test_a_job_is_run_here_first_and_then_tried(trimtab: Call, files: list[str], tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    options = ("--job", "tune-me", "--trials", "1", "--data", str(_only_others(tmp_path)))
+    called = trimtab("tune", files[0], *options, "--html", str(page))
+    assert called.status == 0, called.error
+    assert "tune-me has no local run yet" in called.out
+    assert "trial 1: " in called.out
+    assert "best now" in called.out
+    assert "rent " in called.out
+    assert "Where to train tune-me" in page.read_text()
+    again = trimtab("tune", files[0], *options, "--json")
+    assert "no local run yet" not in again.error, "it is kept"
+    assert len(json.loads(again.out)["trials"]) == 1
+    assert not at_work(tmp_path)
+
+
+def _only_others(folder: Path) -> Path:
+    """The data set without the job, so that it has to make its own local run."""
+    other = folder / "others"
+    other.mkdir()
+    points, local = write_measured(other, {name: job for name, job in JOBS.items() if name != "tune-me"})
+    local.rename(points.with_suffix(".local.json"))
+    return points
+
+
+def test_json_says_all_of_it(trimtab: Call, files: list[str]) -> None:
+    called = trimtab("tune", *files, "--trials", "2", "--method", "random", "--objective", "time", "--json")
+    assert called.status == 0, called.error
+    told = json.loads(called.out)
+    assert [trial["status"] for trial in told["trials"]] == ["ok", "ok"]
+    assert told["spent"]["dollars"] == pytest.approx(sum(trial["price"] for trial in told["trials"]))
+    times = [told["recommended"], *told["others"]]
+    assert [each["time"]["value"] for each in times] == sorted(each["time"]["value"] for each in times)
+    assert {each["evidence"] for each in times} == {"trial", "rule"}
+    assert "trial 2: " in called.error, "what goes on is told beside the JSON"
+    shown = trimtab("decisions", told["trials"][0]["decision"]).out
+    assert "trial for tune-me" in shown
+    assert "rule:training-step" in shown
+    assert "outcome" in shown
+
+
+def test_no_trials_only_predict(trimtab: Call, files: list[str]) -> None:
+    called = trimtab("tune", *files, "--trials", "0")
+    assert called.status == 0
+    assert "trial 1" not in called.out
+    assert "rent 1 × wide, batch 32: " in called.out
+    assert "by the model from its local run and other jobs" in called.out
+
+
+def test_a_trial_that_costs_more_than_it_saves_is_not_made(trimtab: Call, files: list[str]) -> None:
+    write_spec(Path(files[0]).parent, samples=1000)
+    called = trimtab("tune", *files)
+    assert called.status == 0
+    assert "as far as one can expect, and costs" in called.out
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
+def test_a_session_that_ends_early_goes_on(
+    files: list[str], tmp_path: Path, number: int, status: int
+) -> None:
+    state = tmp_path / "state.json"
+    options = ("--method", "random", "--trials", "2", "--state", str(state), "--json")
+    command = [*TRIMTAB, "tune", *files, *options]
+    before = groups()
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        until(state.exists, "the first trial is kept")
+        until(lambda: groups() > before, "the second has begun")
+        running.send_signal(number)
+        _, errors = running.communicate(timeout=60)
+    finally:
+        running.kill()
+    assert running.returncode == status, errors
+    if number != signal.SIGKILL:
+        assert "finished trials are kept" in errors
+        assert groups() <= before
+    first = json.loads(state.read_text())["trials"]
+    assert len(first) == 1
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["trials"][0] == first[0]
+    assert len(told["trials"]) == 2
+    assert "trial 1: " not in done.stderr
+    assert "trial 2: " in done.stderr
+    assert groups() <= before
+    assert not at_work(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--job", "tune-mee"], 'there is no job "tune-mee" (did you mean tune-me?)'),
+        (["--method", "cherry"], 'no method is called "cherry"'),
+        (["--engine", "nomad://x"], 'no engine is called "nomad://x"'),
+        (["--objective", "beauty"], 'the objective is "beauty"; it should be one of cost, time'),
+        (["--budget", "much"], "much"),
+        (["--data", "nowhere.csv"], "there is no file nowhere.csv"),
+    ],
+)
+def test_bad_options_are_one_sentence(
+    trimtab: Call, files: list[str], options: list[str], sentence: str
+) -> None:
+    called = trimtab("tune", *files, *options)
+    assert called.status == 2
+    assert sentence in called.error.replace("\n", " ")
+    assert "Traceback" not in called.error
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("price_per_hour: 0.01}", "price_per_hour: 0}", "price_per_hour is a number above zero"),
+        ("cpus: 0.1", "cpus: 4000", "more than this machine's"),
+        ("price_date: 2026-11-15", "price_date: soon", "price_date is a day"),
+    ],
+)
+def test_a_bad_spec_is_refused(trimtab: Call, files: list[str], old: str, new: str, sentence: str) -> None:
+    path = Path(files[0])
+    path.write_text(path.read_text().replace(old, new))
+    called = trimtab("tune", files[0], "--job", "tune-me")
+    assert called.status == 2
+    assert sentence in called.error.replace("\n", " ")
+
+
+def test_local_runs_go_with_their_data(trimtab: Call, files: list[str]) -> None:
+    called = trimtab("tune", files[0], "--job", "tune-me", "--local", "local.json")
+    assert called.status == 2
+    assert "--local goes with --data" in called.error
+
+
+def test_a_job_that_dies_is_said_so(trimtab: Call, files: list[str], tmp_path: Path) -> None:
+    write_spec(tmp_path, "dies")
+    called = trimtab("tune", *files, "--trials", "1")
+    assert called.status == 2
+    assert "the disk is on fire" in called.error
+    assert not at_work(tmp_path)
+
+
+@pytest.mark.slow
+def test_trials_run_on_slurm(trimtab: Call, files: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def free_port() -> int:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            return int(probe.getsockname()[1])
+
+    with open_slurm(free_port) as cluster:
+        monkeypatch.setenv("SLURM_CONF", str(cluster.configuration))
+        options = ("--engine", "slurm://", "--method", "random", "--trials", "2", "--json")
+        called = trimtab("tune", *files, *options)
+        assert called.status == 0, called.error
+        assert [trial["status"] for trial in json.loads(called.out)["trials"]] == ["ok", "ok"]
+        until(lambda: not cluster.ask("squeue", "-h").strip(), "no job is left")
