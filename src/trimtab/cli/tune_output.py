@@ -114,9 +114,17 @@ def _done(news: "Done") -> str:
     else:
         how = "the whole window" if trial.fidelity == 1 else "a short look, which was enough"
         found = f"{format_duration(trial.step_seconds or 0.0)} a step in {how}: {_expectation(news.result)}"
-    best = f"; best now: {news.best.setup.name} by {news.best.evidence}" if news.best else ""
     spent = f"{format_duration(trial.seconds)}, {format_money(trial.price)}"
-    return f"  {found} (took {spent}){best}"
+    return f"  {found} (took {spent}); best now: {_best(news)}"
+
+
+def _best(news: "Done") -> str:
+    best = news.best
+    if best is None:
+        return "none"
+    if best.setup.name == news.trial.setup:
+        return "this one"
+    return f"{best.setup.name} by {best.evidence}, {_expectation(best)}"
 
 
 def _expectation(opinion: "Opinion") -> str:

@@ -90,8 +90,10 @@ def _local_run(
     job: TrainingJob, spec: Spec, others: DataSet | None, tell: Callable[[News], None]
 ) -> LocalJob:
     """The job's local run: as it comes with the data, else as it was kept, else made now."""
-    if others is not None and job.name in others.local:
-        return others.local[job.name]
+    given = others.local.get(job.name) if others is not None else None
+    if given is not None and {run.batch for run in given.runs} == set(job.batches):
+        tell(f"{job.name}: its local run comes with the data")
+        return given
     path = _kept_at(job)
     told = _kept(path)
     if told is None:
@@ -99,6 +101,8 @@ def _local_run(
         tell(f"{job.name} has no local run yet: it runs here {count} times for {spec.window:g} s, unlimited")
         told = run_locally(job, spec).plain()
         write_whole(path, json.dumps(told) + "\n")
+    else:
+        tell(f"{job.name}: its local run is in {path}; remove that when its code has changed")
     return local_job(str(path), job.name, told)
 
 
