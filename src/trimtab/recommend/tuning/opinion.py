@@ -1,9 +1,24 @@
-"""What is thought of a configuration at some moment of a tuning session."""
+"""What is thought of configurations at some moment of a tuning session: by trials where there are some."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
 
 from trimtab.core import Estimate
-from trimtab.recommend.tuning.job_space import Setup
+from trimtab.observe.shapes import OUT_OF_MEMORY, Turn
+from trimtab.predict.training import MODEL, RULE, TRIAL
+from trimtab.recommend.tuning.forecast_search import LIKELY, Forecasted
+from trimtab.recommend.tuning.job_space import JobSpace, Setup
+from trimtab.recommend.tuning.observation import Observation
+from trimtab.recommend.tuning.prior import COVERAGE, Prior
+from trimtab.recommend.tuning.trials import Trial, standard_error
+
+_TRIAL_NOISE = 0.03  # of a full trial, over the truth: two of the same configuration differ about so much
+_WIDTH = 1.645  # standard deviations on each side of 90 %
+_SOURCES = {RULE: "the rule from its local run", MODEL: "the model from its local run and other jobs"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,3 +30,108 @@ class Opinion:
     time: Estimate
     cost: Estimate
     evidence: str
+
+
+@dataclass(frozen=True)
+class Opinions:
+    """What is thought after these trials."""
+
+    space: JobSpace
+    objective: str
+    prior: Prior
+    trials: tuple[Trial, ...]
+
+    @cached_property
+    def seen(self) -> list[Observation]:
+        """The last look at every configuration that was tried, as the search sees it.
+
+        Methods that know no difference between a short look and a full one would go on asking for the same.
+        """
+        knows_short = self.prior.forecast is not None
+        last = dict[int, Observation]()
+        for trial in self.trials:
+            row = self._row(trial)
+            seconds = math.nan if trial.step_seconds is None else trial.step_seconds * self._steps(row)
+            full = {"memory_fraction": 1.0} if trial.status == OUT_OF_MEMORY else {}
+            fidelity = trial.fidelity if knows_short else 1.0
+            last[row] = Observation(row, seconds, trial.ok, fidelity, full)
+        return list(last.values())
+
+    @cached_property
+    def ranked(self) -> tuple[Opinion, ...]:
+        """All that is known or believed, best first; what failed, or should lack memory, is not there."""
+        tried = {self._row(trial): self.measured(trial) for trial in self.trials}
+        believed = self.prior.believed(self.space, self.objective, self.seen)
+        likely = np.flatnonzero(believed.runs >= LIKELY).tolist()
+        known = [each for each in tried.values() if each is not None]
+        guessed = [self._guess(row, believed) for row in likely if row not in tried]
+        return tuple(
+            sorted(known + guessed, key=lambda each: (self._value(each.time.value, each.row), each.row))
+        )
+
+    @property
+    def best(self) -> Opinion | None:
+        """What should be rented now."""
+        return self.ranked[0] if self.ranked else None
+
+    def of(self, row: int) -> Opinion | None:
+        """What is thought of one configuration."""
+        return next((each for each in self.ranked if each.row == row), None)
+
+    def measured(self, trial: Trial) -> Opinion | None:
+        """What a trial says of the whole job; None where it failed."""
+        if not trial.ok or trial.step_seconds is None:
+            return None
+        row = self._row(trial)
+        seconds, off = trial.step_seconds * self._steps(row), _off(trial.off or 0.0)
+        time = Estimate(seconds, seconds * (1 - off), seconds * (1 + off), COVERAGE, "s")
+        return self._opinion(row, time, TRIAL)
+
+    def could_be_best(self, row: int, turn: Turn) -> bool:
+        """Whether the truth behind a short look may lie below all else that is known or as good as known."""
+        lowest = turn.step_seconds * self._steps(row) * (1 - _off(standard_error([turn])))
+        others = [self._value(each.time.high, each.row) for each in self.ranked if each.row != row]
+        return self._value(lowest, row) <= min(others, default=math.inf)
+
+    def rests_on(self, opinion: Opinion) -> str:
+        """Where its numbers come from."""
+        done = [trial for trial in self.trials if trial.ok]
+        own = [trial for trial in done if trial.setup == opinion.setup.name]
+        if own:
+            return f"a trial of it, {own[-1].steps} steps long"
+        moved = f", moved by {_counted(len(done))} elsewhere" if done else ""
+        return f"{_SOURCES[opinion.evidence]}{moved}"
+
+    def _guess(self, row: int, believed: Forecasted) -> Opinion:
+        low, value, high = (float(each[row]) for each in (believed.low, believed.value, believed.high))
+        time = Estimate(value, min(low, value), max(high, value), COVERAGE, "s")
+        return self._opinion(row, time, believed.by[row])
+
+    def _opinion(self, row: int, time: Estimate, evidence: str) -> Opinion:
+        setup = self.space.setups[row]
+        return Opinion(row, setup, time, time.scaled(setup.price_per_second, "$"), evidence)
+
+    def _row(self, trial: Trial) -> int:
+        return self.space.space.names.index(trial.setup)
+
+    def _steps(self, row: int) -> float:
+        return float(self.space.steps[row])
+
+    def _value(self, seconds: float, row: int) -> float:
+        return float(self.space.space.values(self.objective, [seconds], np.array([row]))[0])
+
+
+def broken(trials: Sequence[Trial]) -> Trial | None:
+    """The last trial that failed for another reason than memory, where none has completed."""
+    if any(trial.ok for trial in trials):
+        return None
+    return next((trial for trial in reversed(trials) if trial.status != OUT_OF_MEMORY), None)
+
+
+def _off(standard_error: float) -> float:
+    """By which part a trial may be off the truth, in nine cases of ten; always less than all of it."""
+    return _WIDTH * min(0.5, math.hypot(_TRIAL_NOISE, standard_error))
+
+
+def _counted(trials: int) -> str:
+    return "a trial" if trials == 1 else f"{trials} trials"
