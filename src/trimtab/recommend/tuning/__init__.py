@@ -6,10 +6,14 @@ A method is a file with a class, and a line in `METHODS`.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from trimtab.recommend.tuning.cherrypick import CherryPick
+from trimtab.recommend.tuning.ernest import Ernest
 from trimtab.recommend.tuning.method import Belief, Choice, Method, Search, Stop, best_row
 from trimtab.recommend.tuning.observation import Observation
+from trimtab.recommend.tuning.ours import Ours
 from trimtab.recommend.tuning.random_search import RandomSearch
 from trimtab.recommend.tuning.space import Space
+from trimtab.recommend.tuning.trees import Trees
 
 if TYPE_CHECKING:
     from trimtab.recommend.tuning.job_tuning import Asked, News, tune
@@ -22,16 +26,21 @@ __all__ = [
     "Asked",
     "Begun",
     "Belief",
+    "CherryPick",
     "Choice",
     "Done",
+    "Ernest",
     "Limits",
     "Method",
     "News",
     "Observation",
     "Opinion",
+    "Ours",
+    "RandomSearch",
     "Search",
     "Space",
     "Stop",
+    "Trees",
     "Trial",
     "Tuned",
     "best_row",
@@ -39,7 +48,9 @@ __all__ = [
     "tuning_report",
 ]
 
-METHODS: dict[str, Method] = {method.name: method for method in (RandomSearch(),)}
+METHODS: dict[str, Method] = {
+    method.name: method for method in (Ours(), CherryPick(), Trees(), Ernest(), RandomSearch())
+}
 
 # Whoever only searches does not wait for what real trials need.
 _OF_TRIALS = {

@@ -15,14 +15,14 @@ class Space:
     """One row per configuration; `settings` has the columns of `predict.fewshot.SETTINGS`.
 
     Names are those of the same configurations in cases of other workloads, where there are such. The price is
-    that of the whole configuration, all machines, in dollars per second. `data` names what the workload works
-    on, if that is known before it runs.
+    that of the whole configuration, all machines, in dollars per second. `words` are what is known of the
+    workload before it runs, such as its framework or its data: others whose names have them are more alike.
     """
 
     names: tuple[str, ...]
     settings: Array
     price_per_second: Array
-    data: str = ""
+    words: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         rows = len(self.names)
