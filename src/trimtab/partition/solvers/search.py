@@ -32,6 +32,7 @@ _PATIENCE = 40  # mixes that fit and are no better, in the order of their bounds
 _MANY_NODES = 1200  # of a graph that is searched as it is; twice as many are made fewer first
 _POLISHED = 3  # finalists whose plans are improved by playing them
 _TRIES = 150
+_NODES_TRIED = 450_000  # tries times nodes: fewer tries where each takes long
 _QUICKLY_PLAYED = 1000  # stages times micro-batches
 _ROOMY = 1e18  # bytes that any model fits in
 
@@ -147,7 +148,8 @@ def _polished(ask: _Ask, problem: Problem, cut: Cut, known: Found) -> Found:
         return found[1].seconds
 
     start = replace(cut, seconds=known[1].seconds)
-    polished(problem, start, one_of_each(problem, set(range(len(problem.rows)))), judge, _TRIES)
+    tries = min(_TRIES, _NODES_TRIED // len(problem.graph))
+    polished(problem, start, one_of_each(problem, set(range(len(problem.rows)))), judge, tries)
     return best
 
 
