@@ -12,7 +12,7 @@ from paced_place import Pace, PacedPlace
 from trimtab.core import BadInputError, Decision, Outcome
 from trimtab.observe.shapes import read_spec
 from trimtab.predict.training import DataSet, read_local, read_points
-from trimtab.recommend.tuning import Begun, Done, Limits, Tuned
+from trimtab.recommend.tuning import METHODS, Begun, Done, Limits, Tuned
 from trimtab.recommend.tuning.job_space import JobSpace, Setup
 from trimtab.recommend.tuning.prior import begin
 from trimtab.recommend.tuning.session import Session
@@ -132,6 +132,16 @@ def test_a_bad_one_is_looked_at_only_briefly(table: Table) -> None:
     assert looks[tuned.best.setup.name] == 1
     worst = max(tuned.opinions, key=lambda each: each.cost.value)
     assert looks[worst.setup.name] == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_every_method_tunes(table: Table, method: str) -> None:
+    place = PacedPlace(true_pace)
+    tuned = table.tune(place, Limits(trials=3), method=method)
+    assert 1 <= len(place.begun) == len(tuned.trials) <= 3
+    assert len(set(place.begun)) == len(place.begun)
+    assert tuned.stopped
+    assert all(each.time.value > 0 for each in tuned.opinions)
 
 
 def test_the_budget_is_kept(table: Table) -> None:

@@ -100,7 +100,8 @@ class Opinions:
         if own:
             return f"a trial of it, {own[-1].steps} steps long"
         moved = f", moved by {_counted(len(done))} elsewhere" if done else ""
-        return f"{_SOURCES[opinion.evidence]}{moved}"
+        theirs = opinion.evidence == MODEL and self.prior.forecast is None
+        return f"{f'the model of {self.prior.method}' if theirs else _SOURCES[opinion.evidence]}{moved}"
 
     def _guess(self, row: int, believed: Forecasted) -> Opinion:
         low, value, high = (float(each[row]) for each in (believed.low, believed.value, believed.high))
