@@ -68,7 +68,7 @@ def begin(
         return Prior(method, ForecastSearch(space.space, objective, chosen), seconds, fits, note, chosen)
     cases = cases_of(space, others) if others is not None else []
     search = METHODS[method].begin(space.space, objective, cases, seed)
-    return Prior(method, search, seconds, fits, f"{method} learns from {len(cases)} other jobs at most")
+    return Prior(method, search, seconds, fits, f"{method} chooses, told of {len(cases)} other jobs")
 
 
 def _forecast(
