@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from trimtab.core import BadInputError
+from trimtab.core import BadInputError, StorageError
 from trimtab.kernel import find_hierarchy
 from trimtab.observe.shapes import COLUMNS, Collected, PointFile, Spec, collect_shapes, read_spec
 
@@ -45,6 +45,8 @@ def test_every_point_and_the_local_runs_are_kept_and_done_once(make_spec: MakeSp
     assert first["cpu_seconds_step"] == pytest.approx(0.01, rel=0.4)
     assert len(first["series"]["cpu"]) == len(first["series"]["sent"]) >= 2
     assert collect_shapes(spec, path) == 0
+    with PointFile(path).alone(), pytest.raises(StorageError, match="another trimtab collect is writing"):
+        collect_shapes(spec, path)
     cut = path.read_text()[:-20]
     path.write_text(cut)  # as a kill in the middle of a line leaves it
     assert collect_shapes(spec, path) == 1
@@ -88,7 +90,7 @@ def test_a_kill_leaves_no_worker_and_the_next_start_no_group(
     collecting = subprocess.Popen(command, cwd=tmp_path, start_new_session=True, stderr=subprocess.DEVNULL)
     try:
         _until(lambda: (tmp_path / "points.local.json").exists())
-        _until(lambda: workers_in(tmp_path))
+        _until(lambda: set(workers_in(tmp_path)) - {collecting.pid})
     finally:
         os.killpg(collecting.pid, number)
         collecting.wait(20)

@@ -10,7 +10,7 @@ from trimtab.observe.host_speed import HostSpeed
 from trimtab.observe.listening import sweep_folders
 from trimtab.observe.shapes.lane import measure
 from trimtab.observe.shapes.local_run import run_locally
-from trimtab.observe.shapes.point import keys_of
+from trimtab.observe.shapes.point import Key, keys_of
 from trimtab.observe.shapes.point_file import PointFile
 from trimtab.observe.shapes.spec import Spec
 from trimtab.observe.shapes.workers import WorkerEndedError
@@ -52,6 +52,11 @@ def collect_shapes(spec: Spec, path: Path, progress: Progress = lambda state: No
     sweep_groups()
     sweep_folders()
     file.begin()
+    with file.alone():
+        return _collect(spec, file, finished, progress)
+
+
+def _collect(spec: Spec, file: PointFile, finished: set[Key], progress: Progress) -> int:
     lanes = [(lane, spec.shapes_of(lane.workers)) for lane in spec.lanes()]
     total = sum(len(shapes) for _, shapes in lanes)
     done = sum(len(keys_of(lane, shapes) & finished) for lane, shapes in lanes)

@@ -1,14 +1,14 @@
 """A job's workers, started once and measured under every shape: the shapes take turns.
 
-Hosts are faster at one time than at another. So every shape gets two short turns some time apart, and more
-where they do not agree.
+Hosts are faster at one time than at another. So every shape gets several short turns some time apart, and
+more where they do not agree.
 """
 
 import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from statistics import median
 
 from trimtab.kernel import NoGroupError
 from trimtab.observe.host_speed import HostSpeed
@@ -20,9 +20,10 @@ from trimtab.observe.shapes.workers import WorkerEndedError, Workers, started
 
 log = logging.getLogger(__name__)
 
-_TURNS = 2
-_MOST_TURNS = 5
-_AGREE = 1.10  # two turns whose steps differ by no more than this factor
+_TURNS = 3
+_MOST_TURNS = 6
+_AGREE = 1.07  # turns agree whose steps are within this factor of the median turn's
+_EARLY = 1 / 3  # of the window: what a short trial sees
 _WARM_UP = 3  # steps without a limit of CPU before anything counts
 
 
@@ -39,13 +40,12 @@ class _Contestant:
     @property
     def done(self) -> bool:
         """Whether it needs no more turns."""
-        if self.verdict is not None or len(self.turns) >= _MOST_TURNS:
-            return True
-        return len(self.turns) >= _TURNS and _apart(*self.closest()) <= _AGREE
+        return self.verdict is not None or len(self.turns) >= _MOST_TURNS or len(self.agreeing()) >= _TURNS
 
-    def closest(self) -> tuple[Turn, Turn]:
-        """The two turns that agree best."""
-        return min(combinations(self.turns, 2), key=lambda pair: _apart(*pair))
+    def agreeing(self) -> list[Turn]:
+        """The turns that lie around the median one."""
+        middle = median(turn.step_seconds for turn in self.turns) if self.turns else 0.0
+        return [turn for turn in self.turns if middle / _AGREE <= turn.step_seconds <= middle * _AGREE]
 
 
 def measure(lane: Lane, shapes: Sequence[Shape], spec: Spec, speed: HostSpeed) -> list[Point]:
@@ -110,11 +110,6 @@ def _turn(workers: Workers, contestant: _Contestant, spec: Spec, speed: HostSpee
     return True
 
 
-def _apart(one: Turn, other: Turn) -> float:
-    low, high = sorted((one.step_seconds, other.step_seconds))
-    return high / low
-
-
 def _point(lane: Lane, contestant: _Contestant, spec: Spec) -> Point:
     shape, job = contestant.shape, lane.job
     about = (job.name, shape.name, shape.cpus, round(shape.memory), lane.workers, lane.batch)
@@ -126,14 +121,14 @@ def _point(lane: Lane, contestant: _Contestant, spec: Spec) -> Point:
             trial_seconds=contestant.spent,
             measured_at=round(time.time()),
         )
-    summary = Summary.of(contestant.closest(), lane.workers)
+    summary = Summary.of(contestant.agreeing() or contestant.turns, lane.workers)
     seconds = job.steps(lane.batch, lane.workers) * summary.step_seconds
     return Point(
         *about,
         OK,
         summary.steps,
         summary.step_seconds,
-        summary.early_step_seconds,
+        contestant.turns[0].early(_EARLY * spec.window),
         summary.step_deviation,
         summary.cpu_seconds_step,
         summary.throttled_share,

@@ -11,6 +11,9 @@ DIVERGED = "diverged"
 NO_STEPS = "no-steps"
 TIMED_OUT = "timed-out"
 
+Key = tuple[str, str, int, int]
+"""Job, shape, batch and workers."""
+
 
 @dataclass(frozen=True, slots=True)
 class Point:
@@ -45,15 +48,10 @@ class Point:
     measured_at: float | None = None
     attempts: int | None = None  # turns it had
 
-    @property
-    def key(self) -> tuple[str, str, int, int]:
-        """Which point it is."""
-        return (self.job, self.shape, self.batch, self.workers)
-
 
 COLUMNS = tuple(field.name for field in fields(Point))
 
 
-def keys_of(lane: Lane, shapes: tuple[Shape, ...]) -> set[tuple[str, str, int, int]]:
+def keys_of(lane: Lane, shapes: tuple[Shape, ...]) -> set[Key]:
     """The points of a lane."""
     return {(lane.job.name, shape.name, lane.batch, lane.workers) for shape in shapes}

@@ -1,21 +1,22 @@
 """The points as a file, appended lane by lane, and beside it what the jobs showed of themselves."""
 
+import contextlib
+import fcntl
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from trimtab.core import BadInputError
+from trimtab.core import BadInputError, StorageError
 from trimtab.kernel import write_whole
 from trimtab.observe.row_file import append_rows, whole_lines
 from trimtab.observe.shapes.local_run import LocalRuns
-from trimtab.observe.shapes.point import COLUMNS, Point
+from trimtab.observe.shapes.point import COLUMNS, Key, Point
 from trimtab.observe.shapes.spec import Spec
 
 _KIND = "measured configurations"
 _ADVICE = "name another file, or go back to what it was measured with"
-_Key = tuple[str, str, int, int]
 
 
 class PointFile:
@@ -25,11 +26,11 @@ class PointFile:
         self.path = path
         self.local_path = path.with_suffix(".local.json")
 
-    def finished(self, spec: Spec) -> set[_Key]:
+    def finished(self, spec: Spec) -> set[Key]:
         """Which points it has. Shapes, lengths or prices other than the spec's are refused, never mixed."""
         shapes = {shape.name: shape for shape in spec.shapes}
         jobs = {job.name: job for job in spec.jobs}
-        found = set[_Key]()
+        found = set[Key]()
         for number, _, row in whole_lines(self.path, COLUMNS, _KIND):
             where = f"{self.path}, line {number}"
             try:
@@ -58,6 +59,18 @@ class PointFile:
         text = "".join([",".join(COLUMNS) + "\n", *lines])
         if not self.path.exists() or self.path.read_text() != text:
             write_whole(self.path, text)
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Hold the file, which nobody else may be writing."""
+        with open(self.path, "ab") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise StorageError(
+                    f"another trimtab collect is writing {self.path}; wait for it, or name another file"
+                ) from None
+            yield
 
     def append(self, points: Sequence[Point]) -> None:
         """Add a lane's points."""

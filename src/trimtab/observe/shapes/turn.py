@@ -14,7 +14,6 @@ _SETTLE = 0.15  # s after new limits before steps count: the rest of the old quo
 _LEAST_STEPS = 3
 _LONGEST = 8.0  # times the window, after which fewer steps have to do
 _BARELY = 1  # step, below which there is nothing to tell
-_EARLY = 1 / 3  # of the window: what a short trial sees
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +40,15 @@ class Turn:
     def step_seconds(self) -> float:
         """Seconds per step."""
         return sum(self.durations) / len(self.durations)
+
+    def early(self, seconds: float) -> float:
+        """Seconds per step of the first ones, as many as fit into so many seconds, at least one."""
+        count, total = 0, 0.0
+        for each in self.durations:
+            if count and total + each > seconds:
+                break
+            count, total = count + 1, total + each
+        return total / count
 
 
 def look(workers: Watched, window: float, probe: float) -> Turn:
@@ -88,7 +96,6 @@ class Summary:
 
     steps: int
     step_seconds: float
-    early_step_seconds: float
     step_deviation: float
     cpu_seconds_step: float
     throttled_share: float
@@ -108,7 +115,6 @@ class Summary:
         return cls(
             len(durations),
             mean,
-            _early(turns[0].durations, _EARLY * sum(durations)),
             statistics.pstdev(durations) / mean,
             sum(turn.cpu_seconds for turn in turns) * per_step,
             sum(turn.throttled_seconds for turn in turns) / looked / workers,
@@ -116,13 +122,3 @@ class Summary:
             max(turn.memory for turn in turns),
             statistics.fmean(turn.probe for turn in turns),
         )
-
-
-def _early(durations: Sequence[float], seconds: float) -> float:
-    """The mean of the first steps, as many as fit into so many seconds, at least one."""
-    count, total = 0, 0.0
-    for each in durations:
-        if count and total + each > seconds:
-            break
-        count, total = count + 1, total + each
-    return total / count

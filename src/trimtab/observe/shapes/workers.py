@@ -130,10 +130,13 @@ def _start(
         if os.getppid() != parent:
             os._exit(1)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         group.add(os.getpid())
         network.enter()
 
     words = lane.job.words(lane.batch)
+    # Python runs callbacks at a fork and ignores what is raised in them: not the moment for an interrupt.
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         return subprocess.Popen(
             words,
@@ -148,6 +151,8 @@ def _start(
     except (OSError, subprocess.SubprocessError) as error:
         why = (getattr(error, "strerror", None) or str(error)).lower()
         raise WorkerEndedError(f'"{words[0]}" cannot be started: {why}') from None
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 def _distributed(rank: int, workers: int) -> dict[str, str]:
