@@ -102,8 +102,8 @@ class DataSet:
 
 
 def read_data(folder: Path = SHIPPED, price_date: str | None = None) -> DataSet:
-    """`points.csv` and `local.json` of a folder; what comes with Trimtab if none is named."""
-    points, local = read_points(folder / "points.csv", price_date), read_local(folder / "local.json")
+    """`points.csv` and `points.local.json` of a folder; what comes with Trimtab if none is named."""
+    points, local = read_points(folder / "points.csv", price_date), read_local(folder / "points.local.json")
     check_jobs(points, list(local))
     return DataSet(points, local)
 
