@@ -97,7 +97,7 @@ def nearness(first: Array, second: Array) -> Array:
 
 def trend(first: Array, second: Array) -> Array:
     """Covariance of a plane through the centre, with a slope of about one over all coordinates together."""
-    return np.asarray(first @ second.T / first.shape[1])
+    return np.asarray(first @ second.T / max(first.shape[1], 1))
 
 
 def space_places(space: Space, others: Sequence[Case]) -> Array:

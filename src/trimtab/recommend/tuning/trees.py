@@ -21,7 +21,7 @@ class Trees:
     """How many trials are random first, and how many trees grow."""
 
     starts: int = 3
-    trees: int = 50
+    trees: int = 20
     name: str = "trees"
 
     def begin(self, space: Space, objective: str, others: Sequence[Case], seed: int) -> Search:
