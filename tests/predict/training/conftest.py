@@ -132,7 +132,7 @@ def write(folder: Path) -> Callable[..., Path]:
             writer = csv.DictWriter(file, columns, extrasaction="ignore")
             writer.writeheader()
             writer.writerows(rows)
-        (folder / "local.json").write_text(json.dumps({"jobs": jobs}), encoding="utf-8")
+        (folder / "points.local.json").write_text(json.dumps({"jobs": jobs}), encoding="utf-8")
         return folder
 
     return write

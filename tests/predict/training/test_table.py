@@ -69,6 +69,20 @@ def test_what_cannot_be_right_is_refused_with_its_line(
     assert words in str(refused.value)
 
 
+def test_a_failed_row_has_the_price_and_length_of_its_kind(
+    write: Callable[..., Path], rows: Rows, jobs: dict[str, Any]
+) -> None:
+    failed = next(row for row in rows if row["status"] == "out-of-memory")
+    price = failed["price_per_hour"]
+    failed |= {"price_per_hour": "", "samples": "", "price_date": ""}
+    points = read_data(write(rows, jobs)).points
+    assert points.where.price_per_hour[rows.index(failed)] == price
+    assert points.samples[rows.index(failed)] == 1e6
+    failed["shape"] = "enormous"
+    with pytest.raises(BadInputError, match="no row of the shape enormous says its price_per_hour"):
+        read_data(write(rows, jobs))
+
+
 def test_a_point_counts_once(write: Callable[..., Path], rows: Rows, jobs: dict[str, Any]) -> None:
     with pytest.raises(BadInputError, match="measures what line 2 did"):
         read_data(write([*rows, rows[0]], jobs))

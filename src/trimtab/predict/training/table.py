@@ -16,11 +16,12 @@ Flags = NDArray[np.bool_]
 OK = "ok"
 STATUSES = (OK, "out-of-memory", "failed", "diverged", "no-steps", "timed-out")
 
-_WORDS = ("job", "shape", "status", "price_date")
-_ALWAYS = ("cpus", "memory_bytes", "workers", "batch", "samples", "price_per_hour")
+_WORDS = ("job", "shape", "status")
+_ALWAYS = ("cpus", "memory_bytes", "workers", "batch")
+_SAME = {"samples": "job", "price_per_hour": "shape"}  # which a failed row may leave to others of its kind
 _WHERE_OK = ("step_seconds", "early_step_seconds", "cpu_seconds_step", "seconds", "cost")
 _MAYBE = ("steps", "step_deviation", "memory_peak_bytes", "bytes_step", "trial_seconds")
-COLUMNS = (*_WORDS, *_ALWAYS, *_WHERE_OK, *_MAYBE)
+COLUMNS = (*_WORDS, "price_date", *_ALWAYS, *_SAME, *_WHERE_OK, *_MAYBE)
 """What is read; other columns are ignored."""
 
 
@@ -124,7 +125,7 @@ class Points:
 def read_points(path: Path, price_date: str | None = None) -> Points:
     """The file's rows; of one price date, which must be named where there are several."""
     rows = _of_one_date(path, _rows(path), price_date)
-    numbers = {name: _numbers(path, rows, name) for name in (*_ALWAYS, *_WHERE_OK, *_MAYBE)}
+    numbers = {name: _numbers(path, rows, name) for name in (*_ALWAYS, *_SAME, *_WHERE_OK, *_MAYBE)}
     status = tuple(row["status"] for _, row in rows)
     for (line, _), found in zip(rows, status, strict=True):
         if found not in STATUSES:
@@ -132,7 +133,7 @@ def read_points(path: Path, price_date: str | None = None) -> Points:
                 f"{path}, line {line}: status {one_line(found)!r:.40} is none of {', '.join(STATUSES)}"
             )
     ran = np.array([found == OK for found in status])
-    for name in (*_ALWAYS, *_WHERE_OK):
+    for name in (*_ALWAYS, *_SAME, *_WHERE_OK):
         needed = np.ones(len(rows), dtype=bool) if name in _ALWAYS else ran
         for place in np.flatnonzero(needed & ~(numbers[name] > 0))[:1]:
             line, row = rows[place]
@@ -140,12 +141,15 @@ def read_points(path: Path, price_date: str | None = None) -> Points:
                 f"{path}, line {line}, column {name}: {row[name]!r:.40} is not a number above zero"
             )
     _refuse_repeats(path, rows)
+    for name, kind in _SAME.items():
+        numbers[name] = _filled(path, rows, numbers[name], name, kind)
     where = Configurations(
         tuple(row["shape"] for _, row in rows),
         *(numbers.pop(name) for name in ("cpus", "memory_bytes", "workers", "batch", "price_per_hour")),
     )
     jobs = tuple(row["job"] for _, row in rows)
-    return Points(jobs, where, status, rows[0][1]["price_date"], **numbers)
+    (date,) = {row["price_date"] for _, row in rows} - {""}
+    return Points(jobs, where, status, date, **numbers)
 
 
 def check_jobs(points: Points, known: Sequence[str]) -> None:
@@ -182,14 +186,17 @@ def _rows(path: Path) -> list[_Row]:
 
 
 def _of_one_date(path: Path, rows: list[_Row], price_date: str | None) -> list[_Row]:
-    dates = sorted({row["price_date"] for _, row in rows})
+    dates = sorted({row["price_date"] for _, row in rows} - {""})
+    if not dates:
+        raise BadInputError(f"{path} does not say of which date its prices are; column price_date is empty")
     if price_date is None and len(dates) > 1:
         raise BadInputError(
             f"{path} has prices of {' and '.join(dates)}, which cannot be compared; name the date that counts"
         )
     if price_date is not None and price_date not in dates:
         raise BadInputError(f"{path} has no prices of {price_date}; there are those of {', '.join(dates)}")
-    return [(line, row) for line, row in rows if price_date in (None, row["price_date"])]
+    kept = ("", price_date or dates[0])  # a row that failed may have none
+    return [(line, row) for line, row in rows if row["price_date"] in kept]
 
 
 def _numbers(path: Path, rows: list[_Row], name: str) -> Array:
@@ -208,6 +215,17 @@ def _numbers(path: Path, rows: list[_Row], name: str) -> Array:
                 f"{path}, line {line}, column {name}: {text!r:.40} is no number; leave what is unknown empty"
             )
     return values
+
+
+def _filled(path: Path, rows: list[_Row], values: Array, name: str, kind: str) -> Array:
+    """What a failed row does not say is as in the rows of the same job or shape that ran."""
+    known = {row[kind]: value for (_, row), value in zip(rows, values, strict=True) if value > 0}
+    for line, row in rows:
+        if row[kind] not in known:
+            raise BadInputError(f"{path}, line {line}: no row of the {kind} {row[kind]} says its {name}")
+    return np.array(
+        [known[row[kind]] if np.isnan(v) else v for (_, row), v in zip(rows, values, strict=True)]
+    )
 
 
 def _refuse_repeats(path: Path, rows: list[_Row]) -> None:
