@@ -4,7 +4,7 @@ from html.parser import HTMLParser
 
 import plotly.graph_objects as go
 
-from trimtab.page import bullets, chart, page
+from trimtab.page import bullets, chart, page, table
 
 HOSTILE = '</title><script>alert("1")</script>'
 
@@ -39,3 +39,15 @@ def test_only_the_first_chart_carries_the_library() -> None:
     figure = go.Figure(go.Bar(x=["a"], y=[1]))
     assert len(chart(figure, "a", first=True)) > 1_000_000
     assert len(chart(figure, "a", first=False)) < 20_000
+
+
+def test_a_table_is_text_whose_numbers_and_best_row_can_be_told() -> None:
+    found = _Tags(
+        table(("Name", "Time"), [(HOSTILE, "1 s"), ("b", ("2 s", HOSTILE))], (1,), best_first=True)
+    ).found
+    tags = [tag for tag, _ in found]
+    assert "script" not in tags
+    assert tags.count("td") == 4
+    assert [kind.get("class") for tag, kind in found if tag == "tr"] == [None, "first", None]
+    assert [kind.get("class") for tag, kind in found if tag == "td"] == [None, "number"] * 2
+    assert tags.count("small") == 1

@@ -2,9 +2,11 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from trimtab.cli.recommend_output import print_recommendation, recommendation_json
 
 if TYPE_CHECKING:
     from trimtab.core import Profile
@@ -162,8 +164,7 @@ def recommend(
         earlier = earlier_runs(store, subject)
     result = search(subject, load_offers(), request, work(subject, epochs, steps, samples), earlier)
     _row(result, row)
-    if explain is not None:
-        _row(result, explain)
+    explained = _row(result, explain) if explain is not None else None
     made = decision(result, chosen=row)
     page = html_report(result, made.id) if html else ""
     job = _job_file(result, row, emit, image) if emit else ""
@@ -171,9 +172,9 @@ def recommend(
         store.ledger.record(made)
     written = _write(html, page, output, job, emit, subject.workload.name)
     if as_json:
-        print(json.dumps(_as_json(result, made.id, top)))
+        print(json.dumps(recommendation_json(result, made.id, top)))
         return
-    _print(result, made.id, top, explain, written)
+    print_recommendation(result, made.id, top, explained, written)
 
 
 def _listed(given: list[str] | None) -> tuple[str, ...]:
@@ -248,72 +249,3 @@ def _write(
         write_whole(path, job)
         written.append(f"job file: {path.resolve()}")
     return written
-
-
-def _as_json(result: "Recommendation", decision_id: str, top: int) -> dict[str, Any]:
-    from trimtab.core import to_plain
-    from trimtab.recommend import bound, reason
-
-    return {
-        "decision": decision_id,
-        "workload": result.profile.workload.name,
-        "objective": result.request.objective,
-        "samples": result.work.samples,
-        "considered": result.considered,
-        "rows": [
-            {**to_plain(r), "bound": bound(r), "reason": reason(r, result.rows[0])} for r in result.rows[:top]
-        ],
-        "dropped": to_plain(result.dropped),
-        "notes": list(result.notes),
-    }
-
-
-def _print(
-    result: "Recommendation", decision_id: str, top: int, explain: int | None, written: list[str]
-) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    from trimtab.core.units import format_duration, format_money, format_price
-    from trimtab.recommend import bound, explain_row
-
-    console = Console(highlight=False)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("#", justify="right")
-    table.add_column("configuration", overflow="fold")
-    table.add_column("devices", no_wrap=True)
-    for name in ("time", "cost"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("limited by", no_wrap=True)
-    for r in result.rows[:top]:
-        c = r.configuration
-        batch = f" b{c.batch_size}" if result.request.batch_sizes else ""
-        nodes = f" ×{c.nodes}" if c.nodes > 1 else ""
-        devices = f"{c.devices}×{c.offer.accelerator}" if c.offer.accelerator else f"{c.offer.vcpus:g} vCPU"
-        time, cost = r.time, r.cost
-        table.add_row(
-            str(r.rank),
-            f"{c.offer.instance}{nodes}{batch}\n"
-            f"[dim]{c.offer.cloud} {c.offer.region}{', spot' if c.spot else ''}[/dim]",
-            f"{devices}\n[dim]{format_price(c.price)}[/dim]",
-            f"{format_duration(time.value)}\n[dim]{format_duration(time.low)}–{format_duration(time.high)}[/dim]",
-            f"{format_money(cost.value)}\n[dim]{format_money(cost.low)}–{format_money(cost.high)}[/dim]",
-            bound(r).removesuffix("-bound"),
-        )
-    console.print(
-        f"[bold]{escape(result.profile.workload.name)}[/bold]: {result.work.source};"
-        f" {result.considered:,} configurations by {result.request.objective}"
-    )
-    console.print(table)
-    for dropped in result.dropped:
-        console.print(f"[dim]left out {dropped.count:,}: {escape(dropped.reason)}[/dim]")
-    for note in result.notes:
-        console.print(f"[dim]note: {escape(note)}[/dim]")
-    if explain is not None:
-        console.print()
-        for line in explain_row(result, _row(result, explain)):
-            console.print(line, markup=False)
-    for line in written:
-        console.print(line, markup=False, soft_wrap=True)
-    console.print(f"decision {decision_id}: trimtab decisions {decision_id}", markup=False, soft_wrap=True)

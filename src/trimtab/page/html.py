@@ -1,6 +1,6 @@
 """What all pages share: the frame, its style, and charts that carry their library and have a name."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -37,6 +37,35 @@ def chart(figure: "go.Figure", name: str, first: bool) -> str:
     drawn = figure.to_html(full_html=False, include_plotlyjs=first, config={"displaylogo": False})
     without = "<noscript>This chart needs JavaScript; the table has its numbers.</noscript>"
     return f'<figure class="chart" aria-label="{escape(name)}">{drawn}{without}</figure>'
+
+
+Cell = str | tuple[str, str]
+"""What a table says somewhere, as plain text; of two texts, the second is in small print below the first."""
+
+
+def table(
+    heads: Sequence[str],
+    rows: Sequence[Sequence[Cell]],
+    numbers: Collection[int] = (),
+    best_first: bool = False,
+) -> str:
+    """Rows under their heads; columns of `numbers` are set to the right, and the best row can stand out."""
+    kinds = [" class=number" if place in numbers else "" for place in range(len(heads))]
+    head = "".join(
+        f'<th scope="col"{kind}>{escape(name)}</th>' for name, kind in zip(heads, kinds, strict=True)
+    )
+    body = ""
+    for rank, row in enumerate(rows):
+        cells = "".join(f"<td{kind}>{_cell(cell)}</td>" for cell, kind in zip(row, kinds, strict=True))
+        body += f"<tr{' class=first' if best_first and rank == 0 else ''}>{cells}</tr>"
+    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _cell(cell: Cell) -> str:
+    if isinstance(cell, str):
+        return escape(cell)
+    text, small = cell
+    return f"{escape(text)}<br><small>{escape(small)}</small>"
 
 
 def bullets(title: str, items: Sequence[str]) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from html import escape
 
 from trimtab.core.units import format_bytes, format_duration, format_money
-from trimtab.page import bullets, page
+from trimtab.page import bullets, page, table
 from trimtab.partition.explain import Explained, explained, stage_labels
 from trimtab.partition.explain_placement import HOW_PLACED, explained_placement
 from trimtab.partition.graph_picture import graph_picture
@@ -27,10 +27,10 @@ def html_report(found: Solution, decision_id: str, assumed: Sequence[str] = ()) 
         "<h2>The schedule of one step</h2>"
         f"{schedule_picture(plan, forecast, labels, found.recipe.training)}"
         f"<h2>Memory</h2>{memory_picture(forecast, found.devices)}"
-        f'<h2>Stages</h2><div class="scroll">{_stages(words)}</div>'
-        f'<h2>Devices</h2><div class="scroll">{_devices(words)}</div>'
+        f"<h2>Stages</h2>{_stages(words)}"
+        f"<h2>Devices</h2>{_devices(words)}"
         f"{bullets('Why this cut', words.reasons)}"
-        f'<h2>Other plans</h2><div class="scroll">{_others(found, words)}</div>'
+        f"<h2>Other plans</h2>{_others(found, words)}"
         f"{bullets('Assumptions', assumed)}"
     )
     return page(f"Trimtab: {graph.name}", f"How to split {graph.name}", body)
@@ -55,7 +55,7 @@ def _placed(found: Solution, placed: Placement) -> str:
     return (
         f"<h2>Branches side by side</h2><p><b>{escape(words.summary)}</b></p><p>{escape(HOW_PLACED)}</p>"
         f"{_named(words.figures)}{placement_picture(placed)}"
-        f'<div class="scroll">{_table(heads, rows, numbers=(2, 3, 4, 5))}</div><h2>In stages</h2>'
+        f"{table(heads, rows, numbers=(2, 3, 4, 5))}<h2>In stages</h2>"
     )
 
 
@@ -74,7 +74,7 @@ def _summary(found: Solution, words: Explained, decision_id: str) -> str:
 
 
 def _stages(words: Explained) -> str:
-    return _table(
+    return table(
         ("#", "Layers", "Devices", "Parameters", "Forward", "Backward", "Busy"),
         [
             (
@@ -93,7 +93,7 @@ def _stages(words: Explained) -> str:
 
 
 def _devices(words: Explained) -> str:
-    return _table(
+    return table(
         ("Devices", "Stage", "Used on each", "Free on each", "Busy"),
         [
             (row.names, row.stages, format_bytes(row.used), format_bytes(row.free), f"{row.busy:.0%}")
@@ -106,7 +106,7 @@ def _devices(words: Explained) -> str:
 def _others(found: Solution, words: Explained) -> str:
     plans = [("this plan", found.forecast), *found.alternatives]
     said = ["chosen", *(sentence.rpartition(", ")[2] for _, sentence in words.others)]
-    return _table(
+    return table(
         ("Plan", "Step", "Samples/s", "$ per million", "Idle memory", ""),
         [(name, *_numbers(other), words) for (name, other), words in zip(plans, said, strict=True)],
         numbers=(1, 2, 3, 4),
@@ -123,13 +123,3 @@ def _numbers(forecast: Forecast) -> tuple[str, str, str, str]:
         "–" if cost is None else format_money(cost * 1e6),
         format_bytes(forecast.idle),
     )
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int]) -> str:
-    kind = ["number" if place in numbers else "words" for place in range(len(heads))]
-    head = "".join(f'<th class="{k}">{escape(h)}</th>' for k, h in zip(kind, heads, strict=True))
-    body = "".join(
-        f"<tr>{''.join(f'<td class={k}>{escape(v)}</td>' for k, v in zip(kind, row, strict=True))}</tr>"
-        for row in rows
-    )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

@@ -1,7 +1,7 @@
 """Which configuration should I rent? Ranked configurations with ranges and reasons, and their decision."""
 
 from trimtab.recommend.earlier import earlier_runs
-from trimtab.recommend.explain import bound, explain_row, reason
+from trimtab.recommend.explain import Evidence, bound, evidence, explain_row, reason
 from trimtab.recommend.ledger_entry import decision
 from trimtab.recommend.objective import OBJECTIVES
 from trimtab.recommend.request import Assumptions, Request, Work, work
@@ -10,6 +10,7 @@ from trimtab.recommend.search import Recommendation, Row, Side, recommend
 __all__ = [
     "OBJECTIVES",
     "Assumptions",
+    "Evidence",
     "Recommendation",
     "Request",
     "Row",
@@ -18,6 +19,7 @@ __all__ = [
     "bound",
     "decision",
     "earlier_runs",
+    "evidence",
     "explain_row",
     "html_report",
     "reason",

@@ -1,6 +1,7 @@
 """Why a row is where it is: in words, with the numbers behind them."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from trimtab.catalog import find_accelerator
 from trimtab.core import Contribution, Estimate
@@ -22,6 +23,7 @@ BOUNDS = {
     "network": ("network-bound", "exchanging gradients takes the most time"),
     "input": ("input-bound", "waiting for data takes the most time"),
 }
+OUTCOMES = "outcomes"
 STARTING = "starting the machines"
 PART_NAMES = {
     "launch": "launching operators",
@@ -31,6 +33,21 @@ PART_NAMES = {
     "network": "gradients over the network",
     "input": "waiting for data",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What a row's numbers rest on, in a word each: rule, model, or outcomes of earlier runs."""
+
+    time: str
+    cost: str
+    memory: str
+
+
+def evidence(row: Row) -> Evidence:
+    """As the guard decided; a model of time learns from earlier runs of this workload and nothing else."""
+    time = OUTCOMES if row.time_by_model else "rule"
+    return Evidence(time, time, "model" if row.memory_by_model else "rule")
 
 
 def bound(row: Row) -> str:
@@ -89,7 +106,7 @@ def explain_row(result: Recommendation, row: Row) -> list[str]:
     if row.stretch > 1:
         lines.append(f"  spot: restarts stretch the job by {row.stretch - 1:.1%} on average")
     lines.append(f"  price: {_price_words(row, best)}")
-    lines.append(f"  evidence: {_evidence(row)}")
+    lines.append(f"  evidence: {_evidence_words(row)}")
     return lines + [f"  {line}" for line in both_answers(row)]
 
 
@@ -141,7 +158,13 @@ def _price_words(row: Row, best: Row) -> str:
     return words + ("; nothing is both faster and cheaper" if row.efficient else "")
 
 
-def _evidence(row: Row) -> str:
+def _evidence_words(row: Row) -> str:
+    by = evidence(row)
+    moved = ", moved by outcomes of earlier runs" if by.time == OUTCOMES else ""
+    return f"time and cost by the {_rule_words(row)}{moved}; memory by the {by.memory}"
+
+
+def _rule_words(row: Row) -> str:
     if row.configuration.offer.accelerator is None:
         return (
             "CPU rule corrected by the local run"

@@ -6,8 +6,8 @@ import numpy as np
 import plotly.graph_objects as go
 
 from trimtab.core.units import format_bytes, format_duration, format_money, format_price
-from trimtab.page import COLORS, bullets, chart, page
-from trimtab.recommend.explain import PART_NAMES, both_answers, bound, reason
+from trimtab.page import COLORS, Cell, bullets, chart, page, table
+from trimtab.recommend.explain import PART_NAMES, both_answers, bound, evidence, reason
 from trimtab.recommend.search import PARTS, Recommendation, Row
 
 _MOST_POINTS = 1500
@@ -26,7 +26,7 @@ def report(result: Recommendation, decision_id: str) -> str:
     body = (
         f"{summary}<h2>Cost against time</h2>{chart(_pareto(result), 'Cost against time', True)}"
         f"<h2>Where a step goes</h2>{chart(_breakdown(result.rows), 'Where a step goes', False)}"
-        f'<h2>Ranking</h2><div class="scroll">{_table(result)}</div>'
+        f"<h2>Ranking</h2>{_table(result)}"
         f"{bullets('Rule and model on the first row', both_answers(best))}"
         f"{bullets('Left out', [f'{d.count:,} configurations: {d.reason}' for d in result.dropped])}"
         f"{bullets('Notes', result.notes)}"
@@ -129,27 +129,23 @@ def _breakdown(rows: tuple[Row, ...]) -> go.Figure:
 
 
 def _table(result: Recommendation) -> str:
-    heads = ("#", "Configuration", "Device", "Time", "Cost", "Price", "Memory", "Limited by")
-    head = "".join(f"<th>{h}</th>" for h in heads)
-    body = "".join(_table_row(r, result.rows[0]) for r in result.rows)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    heads = ("#", "Configuration", "Device", "Time", "Cost", "Price", "Memory", "Limited by", "Evidence")
+    rows = [_cells(row, result.rows[0]) for row in result.rows]
+    return table(heads, rows, numbers=(0, 3, 4, 5, 6), best_first=True)
 
 
-def _table_row(row: Row, best: Row) -> str:
-    c = row.configuration
-    device = f"{c.devices} × {c.offer.accelerator}" if c.offer.accelerator else f"{c.offer.vcpus:g} vCPUs"
-    time, cost = row.time, row.cost
+def _cells(row: Row, best: Row) -> tuple[Cell, ...]:
+    c, time, cost, by = row.configuration, row.time, row.cost, evidence(row)
     return (
-        f"<tr{' class=first' if row.rank == 1 else ''}><td class=number>{row.rank}</td>"
-        f"<td>{escape(c.key)}<br><small>{escape(reason(row, best))}</small></td><td>{escape(device)}</td>"
-        f"<td class=number>{format_duration(time.value)}<br>"
-        f"<small>{format_duration(time.low)} to {format_duration(time.high)}</small></td>"
-        f"<td class=number>{format_money(cost.value)}<br>"
-        f"<small>{format_money(cost.low)} to {format_money(cost.high)}</small></td>"
-        f"<td class=number>{format_price(c.price)}</td>"
-        f"<td class=number>{format_bytes(row.memory)}<br>"
-        f"<small>of {format_bytes(row.memory_limit)}</small></td>"
-        f"<td>{bound(row)}</td></tr>"
+        str(row.rank),
+        (c.key, reason(row, best)),
+        f"{c.devices} × {c.offer.accelerator}" if c.offer.accelerator else f"{c.offer.vcpus:g} vCPUs",
+        (format_duration(time.value), f"{format_duration(time.low)} to {format_duration(time.high)}"),
+        (format_money(cost.value), f"{format_money(cost.low)} to {format_money(cost.high)}"),
+        format_price(c.price),
+        (format_bytes(row.memory), f"of {format_bytes(row.memory_limit)}"),
+        bound(row),
+        (by.time, f"memory: {by.memory}"),
     )
 
 

@@ -35,8 +35,8 @@ class Row:
     """One recommended configuration. Seconds, dollars, bytes; `parts` are seconds of one step.
 
     `rule` and `model` are the two answers; which of them counts, and why, is in words in `time_choice` (cost
-    follows time) and `memory_choice`, and in `time_by_model`. `measured` says whether the device itself was
-    measured, or its constants carried over from another.
+    follows time) and `memory_choice`, and in `time_by_model` and `memory_by_model`. `measured` says whether
+    the device itself was measured, or its constants carried over from another.
     """
 
     rank: int
@@ -56,6 +56,7 @@ class Row:
     rule: Side
     model: Side
     time_by_model: bool
+    memory_by_model: bool
     time_choice: str
     memory_choice: str
 
@@ -215,6 +216,7 @@ def _row(found: Candidates, i: int, rank: int, efficient: bool) -> Row:
         rule=_side(found, i, guarded.rule),
         model=_side(found, i, guarded.model, guarded.time, guarded.memory),
         time_by_model=bool(guarded.time.by_model[i]),
+        memory_by_model=bool(guarded.memory.by_model[i]),
         time_choice=guarded.time.words(i),
         memory_choice=guarded.memory.words(i),
     )

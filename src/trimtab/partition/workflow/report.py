@@ -6,7 +6,7 @@ from html import escape
 import plotly.graph_objects as go
 
 from trimtab.core.units import GIB, format_bytes, format_duration
-from trimtab.page import COLORS, bullets, chart, page
+from trimtab.page import COLORS, bullets, chart, page, table
 from trimtab.partition.workflow.quantity import format_cpu, format_memory
 from trimtab.partition.workflow.reserved import Reserved
 from trimtab.partition.workflow.sizing import Sized
@@ -23,8 +23,8 @@ def pipeline_report(name: str, sized: Sequence[Sized], reserved: Mapping[str, Re
         " Dashed lines are what each stage should ask for.</p>"
         f"<h2>{cpu}</h2>{chart(_cpu(sized), cpu, True)}"
         f"<h2>{memory}</h2>{chart(_memory(sized), memory, False)}"
-        f'<h2>Stages</h2><div class="scroll">{_stages(sized)}</div>'
-        f'<h2>What the pipeline reserves</h2><div class="scroll">{_reserved(reserved)}</div>'
+        f"<h2>Stages</h2>{_stages(sized)}"
+        f"<h2>What the pipeline reserves</h2>{_reserved(reserved)}"
         f"{bullets('Why', [f'{each.stage.name}: {each.reason}' for each in sized])}"
         f"{bullets('How to read it', _READING)}"
     )
@@ -93,7 +93,7 @@ def _figure(
 
 def _stages(sized: Sequence[Sized]) -> str:
     heads = ("Stage", "Time", "CPU peak", "CPU mean", "Memory peak", "CPU asked", "Memory asked")
-    return _table(heads, [_row(each) for each in sized])
+    return table(heads, [_row(each) for each in sized], numbers=range(1, len(heads)))
 
 
 def _row(each: Sized) -> tuple[str, ...]:
@@ -116,17 +116,4 @@ def _reserved(reserved: Mapping[str, Reserved]) -> str:
         (name, f"{each.core_seconds:,.1f}", f"{each.byte_seconds / GIB:,.1f}")
         for name, each in reserved.items()
     ]
-    return _table(("Sized how", "Core·s", "GiB·s"), rows)
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table whose first column is text and whose others are numbers."""
-
-    def cells(row: Sequence[str], tag: str) -> str:
-        return "".join(
-            f"<{tag}{' class=number' if number else ''}>{escape(cell)}</{tag}>"
-            for number, cell in enumerate(row)
-        )
-
-    body = "".join(f"<tr>{cells(row, 'td')}</tr>" for row in rows)
-    return f"<table><thead><tr>{cells(heads, 'th')}</tr></thead><tbody>{body}</tbody></table>"
+    return table(("Sized how", "Core·s", "GiB·s"), rows, numbers=(1, 2))

@@ -1,13 +1,13 @@
 """Simulations of one trace as one HTML page that needs nothing else: figures, charts, who waited and why."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from html import escape
 
 import numpy as np
 import plotly.graph_objects as go
 
 from trimtab.core.units import format_duration, format_money
-from trimtab.page import COLORS, bullets, chart, page
+from trimtab.page import COLORS, bullets, chart, page, table
 from trimtab.schedule.cluster import Floats, Group
 from trimtab.schedule.simulate.gantt import busy, drawn
 from trimtab.schedule.simulate.replay import Replay, Segment
@@ -26,7 +26,7 @@ def report(scene: Scene, replays: Mapping[str, Replay]) -> str:
     body = (
         f"<p>{len(scene.jobs):,} jobs on {gpus:,} accelerators in {len(groups)} groups:"
         f" {escape(', '.join(_named(group) for group in groups))}.</p>"
-        f'<h2>Figures</h2><div class="scroll">{_figures(replays)}</div>'
+        f"<h2>Figures</h2>{_figures(replays)}"
         f"<h2>Time to completion</h2>{chart(_distribution(replays), 'Time to completion', True)}"
         f"{''.join(_policy(name, replay) for name, replay in replays.items())}"
         f"{bullets('Notes', scene.notes)}"
@@ -50,7 +50,7 @@ def _policy(name: str, replay: Replay) -> str:
         f"<h2>{escape(ran)}</h2><p><small>{escape(shown.note)}</small></p>"
         f"{chart(_gantt(replay, shown.segments), ran, False)}"
         f"<h2>{escape(held)}</h2>{chart(_busy(replay), held, False)}"
-        f'<h2>{escape(name)}: who waited longest, and why</h2><div class="scroll">{_waiters(replay)}</div>'
+        f"<h2>{escape(name)}: who waited longest, and why</h2>{_waiters(replay)}"
         f"{bullets(f'{name}: refused', _refused(replay))}"
     )
 
@@ -75,7 +75,7 @@ def _figures(replays: Mapping[str, Replay]) -> str:
         "Refused",
     )
     rows = [(name, *_cells(summary(replay))) for name, replay in replays.items()]
-    return _table(heads, rows, text=1)
+    return table(heads, rows, numbers=range(1, len(heads)))
 
 
 def _cells(figures: Mapping[str, float]) -> tuple[str, ...]:
@@ -111,23 +111,9 @@ def _waiters(replay: Replay) -> str:
         for job in asked
         if not replay.refused[job]
     ]
-    return (
-        _table(heads, rows, text=2) if rows else "<p>Nobody waited longer than until the next decision.</p>"
-    )
-
-
-def _table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]], text: int) -> str:
-    """A table whose first `text` columns, and last where it is a sentence, are not numbers."""
-
-    def cells(row: tuple[str, ...], tag: str) -> str:
-        numbers = [text <= n and not (heads[n].startswith("Why")) for n in range(len(row))]
-        return "".join(
-            f"<{tag}{' class=number' if number else ''}>{escape(cell)}</{tag}>"
-            for cell, number in zip(row, numbers, strict=True)
-        )
-
-    body = "".join(f"<tr>{cells(row, 'td')}</tr>" for row in rows)
-    return f"<table><thead><tr>{cells(heads, 'th')}</tr></thead><tbody>{body}</tbody></table>"
+    if not rows:
+        return "<p>Nobody waited longer than until the next decision.</p>"
+    return table(heads, rows, numbers=(2, 3, 4))
 
 
 def _distribution(replays: Mapping[str, Replay]) -> go.Figure:
