@@ -36,6 +36,10 @@ BENCHES = {
         "partition",
         "Models over unequal devices: ours, the optimum and six others, and steps that really run.",
     ),
+    "training-config": (
+        "training_config",
+        "Configurations of training jobs: seen, unseen, after trials, and searches of others' measurements.",
+    ),
 }
 
 

@@ -1,4 +1,4 @@
-"""Configurations of distributed training: our seven jobs, seen and unseen, with and without trials."""
+"""Configurations of distributed training: our seven jobs, seen and unseen, and searches of others' files."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +8,7 @@ from trimtab.bench.options import BenchOptions
 from trimtab.bench.result import BenchResult
 from trimtab.bench.training_config import jobs, seen, unseen
 from trimtab.bench.training_config.parallel import done_side_by_side
+from trimtab.bench.training_config.search import search_section
 from trimtab.predict.training import SHIPPED, read_data
 
 
@@ -18,6 +19,7 @@ def run(options: BenchOptions) -> BenchResult:
     kept = Kept.of("training-config", _made_from(options))
     with options.progress(len(parts), "learning and asking") as tell:
         figures = jobs.figures(done_side_by_side(parts, kept, tell), data)
+    searched, search_tables = search_section(options)
     published = {"seen": seen.PUBLISHED, "unseen.auc": unseen.PUBLISHED}
     baselines = {
         "seen": figures["seen"]["methods"],
@@ -25,7 +27,12 @@ def run(options: BenchOptions) -> BenchResult:
         "after_trials": figures["unseen"]["after_trials"],
     }
     return BenchResult(
-        "training-config", figures, baselines, published, options.seed, tuple(jobs.tables(figures))
+        "training-config",
+        {**figures, **searched},
+        baselines,
+        published,
+        options.seed,
+        (*jobs.tables(figures), *search_tables),
     )
 
 

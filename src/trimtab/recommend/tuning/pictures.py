@@ -21,7 +21,6 @@ _NEAR = 0.15  # a relative's covariance as a part of the population's
 _WIDE = 4.0  # that of the widest newcomer
 _NEWCOMER = 0.1  # prior weight of either newcomer
 _STRETCH = 0.7  # how far pictures are likely to be stretched, as a power of two
-_WORDS = 0.5  # log weight of a word shared with a relative
 _METRICS = 1.5  # log weight of a squared distance between metrics
 _UNRELATED = 2.0  # expected squared distance between two workloads' metrics
 _TEMPERATURE = 0.7  # power of the trials' likelihood
@@ -42,15 +41,32 @@ class Posterior:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class _Group:
+    """Pictures with the same covariance, a row each."""
+
+    curves: Array
+    covariance: Array
+
+    def given(self, rows: NDArray[np.intp], shown: Array, noise: Array) -> tuple[Array, Array, Array]:
+        """Means, standard deviations of another run, and how well each picture explains what was shown."""
+        towards = self.covariance[:, rows]
+        among = towards[rows] + np.diag(noise)
+        gain = np.linalg.solve(among, towards.T).T
+        rest = shown - self.curves[:, rows]
+        variance = np.diag(self.covariance) - (gain * towards).sum(axis=1)
+        deviation = np.sqrt(np.maximum(variance, 0.0) + _NOISE)
+        surprise = (rest @ np.linalg.inv(among) * rest).sum(axis=1) + np.linalg.slogdet(among)[1]
+        return self.curves + rest @ gain.T, np.tile(deviation, (len(self.curves), 1)), -0.5 * surprise
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Pictures:
-    """All components before any trial."""
+    """All of them before any trial: the relatives, then the two newcomers."""
 
     relatives: Relatives
-    metrics: Array  # (others, configurations, metrics), squashed and scaled; NaN where unknown
+    metrics: Array  # (others, configurations, metrics), squashed; NaN where unknown
     metric_scale: Array
-    curves: Array  # relatives first, then the two newcomers
-    covariances: tuple[Array, ...]  # of a relative, of either newcomer
-    log_prior: Array
+    groups: tuple[_Group, ...]
 
     @classmethod
     def of(cls, space: Space, others: Sequence[Case], found: Relatives) -> "Pictures":
@@ -64,42 +80,28 @@ class Pictures:
             apart = plain - levels - mean
             covariance = (_KERNEL * covariance + apart.T @ apart) / (_KERNEL + len(plain))
             level_variance = max(float(levels.var()), _LEAST_LEVEL)
-        newcomer = mean + level
-        curves = np.where(found.completed[:, None], found.log_seconds, newcomer)
-        metrics, scale = _metrics(space, others)
-        return cls(
-            found,
-            metrics,
-            scale,
-            np.vstack([curves.reshape(-1, len(space)), newcomer, newcomer]),
-            tuple(part * covariance + level_variance for part in (_NEAR, 1.0, _WIDE)),
-            prior(found, _WORDS),
+        newcomer = (mean + level)[None]
+        groups = (
+            _Group(
+                np.where(found.completed[:, None], found.log_seconds, newcomer),
+                _NEAR * covariance + level_variance,
+            ),
+            _Group(newcomer, covariance + level_variance),
+            _Group(newcomer, _WIDE * covariance + level_variance),
         )
+        return cls(found, *_metrics(space, others), groups)
 
     def given(self, seen: Sequence[Observation]) -> Posterior:
         """What trials that completed leave of it; less of one means more noise."""
         rows = np.array([one.row for one in seen], dtype=np.intp)
         shown = np.log([one.seconds for one in seen])
         noise = _NOISE / np.array([one.fidelity for one in seen])
-        log_prior = self.log_prior + self._likeness(rows, seen)
-        newcomers = np.log(_NEWCOMER) if len(log_prior) else np.log(0.5)
-        priors = np.concatenate([_normal(log_prior) + np.log1p(-2 * _NEWCOMER), [newcomers, newcomers]])
-        last = len(self.curves) - 2
-        means, deviations, logs = [], [], []
-        for curves, covariance in zip(
-            (self.curves[:last], self.curves[last : last + 1], self.curves[last + 1 :]),
-            self.covariances,
-            strict=True,
-        ):
-            among = covariance[np.ix_(rows, rows)] + np.diag(noise)
-            gain = np.linalg.solve(among, covariance[rows]).T
-            rest = shown - curves[:, rows]
-            means.append(curves + rest @ gain.T)
-            variance = np.diag(covariance) - (gain * covariance[:, rows]).sum(axis=1)
-            deviations.append(np.tile(np.sqrt(np.maximum(variance, 0.0) + _NOISE), (len(curves), 1)))
-            surprise = (rest @ np.linalg.inv(among) * rest).sum(axis=1) + np.linalg.slogdet(among)[1]
-            logs.append(-0.5 * _TEMPERATURE * surprise)
-        weights = np.exp(_normal(priors + np.concatenate(logs)))
+        means, deviations, fits = zip(
+            *(group.given(rows, shown, noise) for group in self.groups), strict=True
+        )
+        alike = _normal(prior(self.relatives) + self._likeness(rows, seen)) + np.log1p(-2 * _NEWCOMER)
+        priors = np.append(alike, np.log([_NEWCOMER] * 2))
+        weights = np.exp(_normal(priors + _TEMPERATURE * np.concatenate(fits)))
         return Posterior(np.vstack(means), np.vstack(deviations), weights)
 
     def _likeness(self, rows: NDArray[np.intp], seen: Sequence[Observation]) -> Array:
@@ -108,7 +110,7 @@ class Pictures:
         shown = shown.reshape(-1, len(METRICS))
         counted = ~np.isnan(shown) & (self.metric_scale > 0)
         if not counted.any() or not len(self.metrics):
-            return np.zeros(len(self.log_prior))
+            return np.zeros(len(self.relatives.case))
         scale = np.where(self.metric_scale > 0, self.metric_scale, 1.0)
         apart = ((self.metrics[:, rows] - _squashed(shown)) / scale) ** 2
         apart = np.where(np.isnan(apart), _UNRELATED, apart)
@@ -116,8 +118,8 @@ class Pictures:
         return np.asarray(-_METRICS * np.sqrt(len(seen)) * distance[self.relatives.case])
 
 
-def prior(found: Relatives, words: float) -> Array:
-    """Log weights of the relatives before anything is tried: `words` is that of a shared word."""
+def prior(found: Relatives, words: float = 0.0) -> Array:
+    """Log weights of the relatives; `words` is that of a shared word, as long as no trial says more."""
     return words * found.shared_words - 0.5 * (found.stretch / _STRETCH) ** 2
 
 
