@@ -7,6 +7,7 @@ from trimtab.bench.kept import Kept
 from trimtab.bench.options import BenchOptions
 from trimtab.bench.result import BenchResult
 from trimtab.bench.training_config import jobs, seen, unseen
+from trimtab.bench.training_config.hindsight import best_first_choices, first_choices_table
 from trimtab.bench.training_config.parallel import done_side_by_side
 from trimtab.bench.training_config.search import search_section
 from trimtab.predict.training import SHIPPED, read_data
@@ -20,6 +21,9 @@ def run(options: BenchOptions) -> BenchResult:
     with options.progress(len(parts), "learning and asking") as tell:
         figures = jobs.figures(done_side_by_side(parts, kept, tell), data)
     searched, search_tables = search_section(options)
+    if options.data is not None:
+        searched["hindsight"] = best_first_choices(options.data)
+        search_tables = (*search_tables, first_choices_table(searched["hindsight"]))
     published = {"seen": seen.PUBLISHED, "unseen.auc": unseen.PUBLISHED}
     baselines = {
         "seen": figures["seen"]["methods"],
