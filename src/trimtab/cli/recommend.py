@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trimtab.cli.recommend_job import check_subject, recommend_job
 from trimtab.cli.recommend_output import print_recommendation, recommendation_json
 
 if TYPE_CHECKING:
@@ -13,14 +14,24 @@ if TYPE_CHECKING:
     from trimtab.recommend import Recommendation, Row
 
 _LIMITS, _SEARCH, _OUTPUT = "Limits", "Where to look", "What to print and write"
+_JOB = "A training job of a SPEC"
 
 
 def recommend(
-    profile: Annotated[
+    context: typer.Context,
+    subject: Annotated[
         str | None,
         typer.Argument(
-            help="A profile's file, or its id or the start of it; without one, the latest.",
+            metavar="[PROFILE|SPEC.yaml]",
+            help="A profile's file, or its id or the start of it; without one, the latest."
+            " Or a SPEC of jobs and shapes, with --job.",
             show_default=False,
+        ),
+    ] = None,
+    job: Annotated[
+        str | None,
+        typer.Option(
+            "--job", metavar="NAME", help="The job in SPEC.yaml.", rich_help_panel=_JOB, show_default=False
         ),
     ] = None,
     objective: Annotated[
@@ -95,6 +106,46 @@ def recommend(
     interruptions: Annotated[
         float, typer.Option(help="How often a spot machine is lost, per hour.", rich_help_panel=_SEARCH)
     ] = 0.05,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            "--data",
+            metavar="POINTS.csv",
+            help="What other jobs did, by `trimtab collect`; else what Trimtab comes with.",
+            rich_help_panel=_JOB,
+            show_default=False,
+        ),
+    ] = None,
+    local: Annotated[
+        Path | None,
+        typer.Option(
+            "--local",
+            metavar="LOCAL.json",
+            help="Their local runs; else the file beside POINTS.csv.",
+            rich_help_panel=_JOB,
+            show_default=False,
+        ),
+    ] = None,
+    state: Annotated[
+        Path | None,
+        typer.Option(
+            "--state",
+            metavar="FILE",
+            help="Trials that `trimtab tune` kept there; else those in Trimtab's home.",
+            rich_help_panel=_JOB,
+            show_default=False,
+        ),
+    ] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            "--engine",
+            metavar="URL",
+            help="Trials that were made there, and only what it has room for.",
+            rich_help_panel=_JOB,
+            show_default=False,
+        ),
+    ] = None,
     top: Annotated[int, typer.Option(help="How many rows.", rich_help_panel=_OUTPUT)] = 10,
     explain: Annotated[
         int | None,
@@ -132,18 +183,35 @@ def recommend(
         str | None, typer.Option(help="Container image of the job file.", rich_help_panel=_OUTPUT)
     ] = None,
 ) -> None:
-    """Rank configurations to rent for a profiled workload, with time, cost, ranges and reasons.
+    """Rank configurations to rent, with time, cost, ranges, reasons, and what each number rests on.
 
     `trimtab recommend profile.json --objective cost --deadline 6h --spot`
-    writes down the decision too; `trimtab decisions` shows it, and `trimtab outcome` tells how it went,
-    from which the next recommendation for the same workload learns.
+    ranks what clouds sell for a profiled workload. It writes down the decision too; `trimtab decisions` shows
+    it, and `trimtab outcome` tells how it went, from which the next recommendation for the workload learns.
+
+    `trimtab recommend examples/jobs/collect.yaml --job news-topics --objective cost`
+    ranks a SPEC's shapes, batches and workers for one of its training jobs. It goes by trials that
+    `trimtab tune` made (evidence: trial), by what other jobs did (model), and by a short local run (rule),
+    which is made if there is none. It makes no trial itself.
     """
     from trimtab.catalog import load_offers
     from trimtab.core.units import parse_duration, parse_money
     from trimtab.recommend import Assumptions, Request, decision, earlier_runs, html_report, work
     from trimtab.recommend import recommend as search
+    from trimtab.recommend.tuning import JobSource
     from trimtab.store import open_store
 
+    check_subject(context, subject, job)
+    if job is not None:
+        limits = Request(
+            objective=objective,
+            deadline=parse_duration(deadline) if deadline else None,
+            budget=parse_money(budget) if budget else None,
+            top=top,
+        )
+        source = JobSource(Path(subject or ""), job, engine, data, local, state)
+        recommend_job(source, limits, explain, as_json, html)
+        return
     request = Request(
         objective=objective,
         deadline=parse_duration(deadline) if deadline else None,
@@ -159,18 +227,18 @@ def recommend(
         top=max(top, row, explain or 1),
         assume=Assumptions(interruptions_per_hour=interruptions),
     )
-    subject = _profile(profile)
+    profile = _profile(subject)
     with open_store() as store:
-        earlier = earlier_runs(store, subject)
-    result = search(subject, load_offers(), request, work(subject, epochs, steps, samples), earlier)
+        earlier = earlier_runs(store, profile)
+    result = search(profile, load_offers(), request, work(profile, epochs, steps, samples), earlier)
     _row(result, row)
     explained = _row(result, explain) if explain is not None else None
     made = decision(result, chosen=row)
     page = html_report(result, made.id) if html else ""
-    job = _job_file(result, row, emit, image) if emit else ""
+    job_text = _job_file(result, row, emit, image) if emit else ""
     with open_store() as store:
         store.ledger.record(made)
-    written = _write(html, page, output, job, emit, subject.workload.name)
+    written = _write(html, page, output, job_text, emit, profile.workload.name)
     if as_json:
         print(json.dumps(recommendation_json(result, made.id, top)))
         return

@@ -1,14 +1,13 @@
 """`trimtab tune`: real trials of a training job, as few as are worth their price."""
 
 import json
-import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trimtab.cli.interrupts import ending_in_order
 from trimtab.cli.tune_output import print_tuned, telling, tuned_json
-from trimtab.cli.warning import warn
 
 if TYPE_CHECKING:
     from trimtab.recommend.tuning import Asked, Tuned
@@ -113,10 +112,10 @@ def tune(
     """
     from trimtab.core.units import parse_money
     from trimtab.kernel import check_writable
-    from trimtab.recommend.tuning import Asked, Limits, tuning_report
+    from trimtab.recommend.tuning import Asked, JobSource, Limits, tuning_report
 
     limits = Limits(trials) if budget is None else Limits(trials, parse_money(budget))
-    asked = Asked(spec, job, objective, limits, method, engine, data, local, state)
+    asked = Asked(JobSource(spec, job, engine, data, local, state), objective, limits, method)
     for file in (html, state):
         if file is not None:
             check_writable(file)
@@ -134,16 +133,9 @@ def tune(
 
 
 def _tuned(asked: "Asked", quiet: bool) -> "Tuned":
-    """Tune, and end in order also when asked to by SIGTERM; what was tried is kept."""
     from trimtab.recommend.tuning import tune as run
     from trimtab.store import open_store
 
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        with open_store() as store, telling(quiet) as tell:
-            return run(asked, store.ledger, tell)
-    except KeyboardInterrupt:
-        warn("interrupted; finished trials are kept, and the same command goes on from there")
-        raise typer.Exit(130) from None
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    kept = "finished trials are kept, and the same command goes on from there"
+    with ending_in_order(kept), open_store() as store, telling(quiet) as tell:
+        return run(asked, store.ledger, tell)

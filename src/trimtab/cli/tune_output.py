@@ -8,7 +8,6 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from trimtab.core import Estimate
     from trimtab.recommend.tuning import Begun, Done, News, Opinion, Trial, Tuned
 
 _SHOWN = 5  # configurations below the recommended one
@@ -128,14 +127,9 @@ def _best(news: "Done") -> str:
 
 
 def _expectation(opinion: "Opinion") -> str:
-    return f"{_range(opinion.time)}, {_range(opinion.cost)}"
+    from trimtab.recommend.tuning import span
 
-
-def _range(estimate: "Estimate") -> str:
-    from trimtab.core.units import format_duration, format_money
-
-    show = format_money if estimate.unit == "$" else format_duration
-    return f"{show(estimate.value)} ({show(estimate.low)} to {show(estimate.high)})"
+    return f"{span(opinion.time)}, {span(opinion.cost)}"
 
 
 def _trials(tuned: "Tuned") -> "Table":
@@ -169,6 +163,8 @@ def _looked(trial: "Trial") -> str:
 def _opinions(tuned: "Tuned") -> "Table":
     from rich.table import Table
 
+    from trimtab.recommend.tuning import span
+
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("#", justify="right")
     table.add_column("configuration", overflow="fold")
@@ -176,5 +172,5 @@ def _opinions(tuned: "Tuned") -> "Table":
     table.add_column("cost")
     table.add_column("by", no_wrap=True)
     for rank, each in enumerate(tuned.opinions[: 1 + _SHOWN], start=1):
-        table.add_row(str(rank), each.setup.name, _range(each.time), _range(each.cost), each.evidence)
+        table.add_row(str(rank), each.setup.name, span(each.time), span(each.cost), each.evidence)
     return table

@@ -8,9 +8,10 @@ from numpy.typing import NDArray
 
 from trimtab.catalog import OfferTable, accelerator
 from trimtab.core import BadInputError, Configuration, Estimate, Profile
-from trimtab.core.units import format_bytes, format_duration, format_money
+from trimtab.core.units import format_bytes
 from trimtab.predict import Choice, EarlierRun, GuardedEstimator, StepEstimates
 from trimtab.recommend.candidates import Candidates, Dropped, candidates, eligible
+from trimtab.recommend.limits import within_limits
 from trimtab.recommend.objective import score
 from trimtab.recommend.request import Request, Work
 
@@ -145,27 +146,10 @@ def _that_fit(found: Candidates) -> tuple[NDArray[np.intp], list[Dropped]]:
 
 
 def _within_limits(found: Candidates, rows: NDArray[np.intp], request: Request) -> NDArray[np.intp]:
-    time, cost = found.time[rows], found.cost[rows]
-    in_time = time <= (request.deadline if request.deadline is not None else np.inf)
-    affordable = cost <= (request.budget if request.budget is not None else np.inf)
-    if (in_time & affordable).any():
-        return rows[in_time & affordable]
-    limits, nearest = [], int(np.argmin(time))
-    if request.deadline is not None:
-        limits.append(f"the deadline of {format_duration(request.deadline)}")
-    if request.budget is not None:
-        limits.append(f"the budget of {format_money(request.budget)}")
-    if request.deadline is not None and in_time.any():
-        nearest = int(np.flatnonzero(in_time)[np.argmin(cost[in_time])])
-    elif request.budget is not None and affordable.any():
-        nearest = int(np.flatnonzero(affordable)[np.argmin(time[affordable])])
-    elif request.deadline is None:
-        nearest = int(np.argmin(cost))
-    raise BadInputError(
-        f"no configuration meets {' and '.join(limits)}; the nearest is"
-        f" {found.configuration(int(rows[nearest])).key}, which takes {format_duration(float(time[nearest]))}"
-        f" and costs {format_money(float(cost[nearest]))}"
-    )
+    def name(place: int) -> str:
+        return found.configuration(int(rows[place])).key
+
+    return rows[within_limits(found.time[rows], found.cost[rows], request, name)]
 
 
 def _one_region_each(found: Candidates, ranked: NDArray[np.intp]) -> NDArray[np.intp]:

@@ -3,6 +3,7 @@
 A method is a file with a class, and a line in `METHODS`.
 """
 
+from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,11 @@ from trimtab.recommend.tuning.space import Space
 from trimtab.recommend.tuning.trees import Trees
 
 if TYPE_CHECKING:
+    from trimtab.recommend.tuning.job_source import JobSource
     from trimtab.recommend.tuning.job_tuning import Asked, News, tune
-    from trimtab.recommend.tuning.opinion import Opinion
+    from trimtab.recommend.tuning.opinion import Opinion, span
+    from trimtab.recommend.tuning.ranking import Ranking, rank
+    from trimtab.recommend.tuning.ranking_words import evidence_detail, explain_opinion, fits_words
     from trimtab.recommend.tuning.session import Begun, Done, Limits, Tuned
     from trimtab.recommend.tuning.trials import Trial
 
@@ -30,6 +34,7 @@ __all__ = [
     "Choice",
     "Done",
     "Ernest",
+    "JobSource",
     "Limits",
     "Method",
     "News",
@@ -37,6 +42,7 @@ __all__ = [
     "Opinion",
     "Ours",
     "RandomSearch",
+    "Ranking",
     "Search",
     "Space",
     "Stop",
@@ -44,6 +50,12 @@ __all__ = [
     "Trial",
     "Tuned",
     "best_row",
+    "evidence_detail",
+    "explain_opinion",
+    "fits_words",
+    "rank",
+    "ranking_report",
+    "span",
     "tune",
     "tuning_report",
 ]
@@ -57,11 +69,18 @@ _OF_TRIALS = {
     "Asked": "job_tuning",
     "Begun": "session",
     "Done": "session",
+    "JobSource": "job_source",
     "Limits": "session",
     "News": "job_tuning",
     "Opinion": "opinion",
+    "Ranking": "ranking",
     "Trial": "trials",
     "Tuned": "session",
+    "evidence_detail": "ranking_words",
+    "explain_opinion": "ranking_words",
+    "fits_words": "ranking_words",
+    "rank": "ranking",
+    "span": "opinion",
     "tune": "job_tuning",
 }
 
@@ -77,3 +96,10 @@ def tuning_report(tuned: "Tuned") -> str:
     from trimtab.recommend.tuning.report_page import report
 
     return report(tuned)
+
+
+def ranking_report(ranking: "Ranking", weigh: Callable[[str], None] = lambda news: None) -> str:
+    """A ranking as one HTML page; only this needs Plotly. `weigh` is told what takes long."""
+    from trimtab.recommend.tuning.ranking_page import report
+
+    return report(ranking, weigh)

@@ -18,7 +18,7 @@ LIKELY = 0.5
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Forecasted:
-    """Seconds of the whole job in every configuration, 90 % of the truth from low to high, and who says so.
+    """Seconds of the whole job in every configuration, 90 % of the truth from low to high; who says so, why.
 
     `deviation` is that of log seconds; `runs` is the chance that it has the memory.
     """
@@ -29,6 +29,7 @@ class Forecasted:
     deviation: Array
     runs: Array
     by: tuple[str, ...]
+    reasons: tuple[str, ...]
 
 
 class Forecast(Protocol):

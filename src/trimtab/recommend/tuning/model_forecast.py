@@ -35,6 +35,7 @@ class ModelForecast:
             said.belief.deviation,
             runs,
             said.by,
+            said.reasons,
         )
 
 

@@ -7,7 +7,8 @@ from functools import cached_property
 
 import numpy as np
 
-from trimtab.core import Estimate
+from trimtab.core import BadInputError, Estimate
+from trimtab.core.units import format_duration, format_money
 from trimtab.observe.shapes import OUT_OF_MEMORY, Turn
 from trimtab.predict.training import MODEL, RULE, TRIAL
 from trimtab.recommend.tuning.forecast_search import LIKELY, Forecasted
@@ -23,13 +24,21 @@ _SOURCES = {RULE: "the rule from its local run", MODEL: "the model from its loca
 
 @dataclass(frozen=True, slots=True)
 class Opinion:
-    """Seconds and dollars of the whole job, and what they rest on: rule, model or trial."""
+    """Seconds and dollars of the whole job, and what they rest on: rule, model or trial, and why that.
+
+    `memory` is what a worker needs at its peak, in bytes, and `fits` the chance that its machine has so much.
+    `fidelity` is the part of the window that a trial looked at.
+    """
 
     row: int
     setup: Setup
     time: Estimate
     cost: Estimate
     evidence: str
+    why: str
+    memory: float
+    fits: float
+    fidelity: float | None = None
 
 
 @dataclass(frozen=True)
@@ -85,7 +94,10 @@ class Opinions:
         row = self._row(trial)
         seconds, off = trial.step_seconds * self._steps(row), _off(trial.off or 0.0)
         time = Estimate(seconds, seconds * (1 - off), seconds * (1 + off), COVERAGE, "s")
-        return self._opinion(row, time, TRIAL)
+        memory = trial.memory_peak_bytes or float(self.prior.rule_memory[row])
+        how = "all of the window" if trial.fidelity == 1 else "a short look"
+        why = f"it was tried: {trial.steps} steps in {how}"
+        return self._opinion(row, time, TRIAL, why, memory, 1.0, trial.fidelity)
 
     def could_be_best(self, row: int, turn: Turn) -> bool:
         """Whether the truth behind a short look may lie below all else that is known or as good as known."""
@@ -106,11 +118,22 @@ class Opinions:
     def _guess(self, row: int, believed: Forecasted) -> Opinion:
         low, value, high = (float(each[row]) for each in (believed.low, believed.value, believed.high))
         time = Estimate(value, min(low, value), max(high, value), COVERAGE, "s")
-        return self._opinion(row, time, believed.by[row])
+        memory, fits = float(self.prior.rule_memory[row]), float(believed.runs[row])
+        return self._opinion(row, time, believed.by[row], believed.reasons[row], memory, fits)
 
-    def _opinion(self, row: int, time: Estimate, evidence: str) -> Opinion:
+    def _opinion(
+        self,
+        row: int,
+        time: Estimate,
+        evidence: str,
+        why: str,
+        memory: float,
+        fits: float,
+        fidelity: float | None = None,
+    ) -> Opinion:
         setup = self.space.setups[row]
-        return Opinion(row, setup, time, time.scaled(setup.price_per_second, "$"), evidence)
+        cost = time.scaled(setup.price_per_second, "$")
+        return Opinion(row, setup, time, cost, evidence, why, memory, fits, fidelity)
 
     def _row(self, trial: Trial) -> int:
         return self.space.space.names.index(trial.setup)
@@ -122,7 +145,19 @@ class Opinions:
         return float(self.space.space.values(self.objective, [seconds], np.array([row]))[0])
 
 
-def broken(trials: Sequence[Trial]) -> Trial | None:
+def refuse_hopeless(now: Opinions, remedy: str) -> None:
+    """A job that fails wherever it is tried is not recommended anywhere, nor one that fits nowhere."""
+    last = _broken(now.trials)
+    if last is not None:
+        raise BadInputError(f"no trial completed, {last.setup} because {last.reason}; {remedy}")
+    if not now.ranked:
+        raise BadInputError(
+            f"none of the {len(now.space.setups)} configurations is expected to have the memory that a"
+            " worker needs; name larger shapes in the SPEC"
+        )
+
+
+def _broken(trials: Sequence[Trial]) -> Trial | None:
     """The last trial that failed for another reason than memory, where none has completed."""
     if any(trial.ok for trial in trials):
         return None
@@ -136,3 +171,9 @@ def _off(standard_error: float) -> float:
 
 def _counted(trials: int) -> str:
     return "a trial" if trials == 1 else f"{trials} trials"
+
+
+def span(estimate: Estimate) -> str:
+    """Seconds or dollars with their range, as people read them."""
+    show = format_money if estimate.unit == "$" else format_duration
+    return f"{show(estimate.value)} ({show(estimate.low)} to {show(estimate.high)})"

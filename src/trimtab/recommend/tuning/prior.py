@@ -1,13 +1,13 @@
 """What is known of a job before its first trial, and the search that begins from there."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from trimtab.core import NotFoundError, did_you_mean
 from trimtab.predict.fewshot import Array, Case, metrics_table, settings_table
-from trimtab.predict.training import MODEL, Configurations, DataSet, LocalJob, Ours, Rule, forecast
+from trimtab.predict.training import MODEL, RULE, Configurations, DataSet, LocalJob, Ours, Rule, forecast
 from trimtab.recommend.tuning.forecast_search import Forecast, Forecasted, ForecastSearch
 from trimtab.recommend.tuning.job_space import JobSpace
 from trimtab.recommend.tuning.method import Search
@@ -22,15 +22,18 @@ _RULE_OFF = 2.0  # times too fast or too slow, in nine cases of ten, where nothi
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prior:
-    """A search that has begun, and what the rule says by itself: seconds, and 1 where memory suffices.
+    """A search that has begun, and what the rule says by itself.
 
-    `forecast` is what our search goes by; other methods have only what they say themselves.
+    That is seconds of the whole job, bytes that a worker needs, and 1 where there are so many. The search
+    was told of `jobs` others. `forecast` is what ours goes by; other methods have only what they say.
     """
 
     method: str
     search: Search
     rule_seconds: Array
+    rule_memory: Array
     rule_fits: Array
+    jobs: int
     note: str
     forecast: Forecast | None = None
 
@@ -45,8 +48,9 @@ class Prior:
             if belief is not None
             else (self.rule_seconds * off for off in (1 / _RULE_OFF, 1.0, _RULE_OFF))
         )
-        by = ("rule" if belief is None else MODEL,) * len(space.setups)
-        return Forecasted(low, value, high, np.log(high / low), self.rule_fits, by)
+        rows = len(space.setups)
+        by, why = (RULE, "nothing was tried yet") if belief is None else (MODEL, f"{self.method} says so")
+        return Forecasted(low, value, high, np.log(high / low), self.rule_fits, (by,) * rows, (why,) * rows)
 
     def rule_range(self, row: int) -> tuple[float, float, float]:
         """Seconds by the rule alone: low, value, high."""
@@ -62,13 +66,15 @@ def begin(
 
     check_method(method)
     rule, where = Rule.of(local), configurations(space)
-    seconds, fits = rule.step_seconds(where) * space.steps, rule.fits(where)
+    by_rule = (rule.step_seconds(where) * space.steps, rule.memory_bytes(where), rule.fits(where))
     if method == OURS:
-        chosen, note = _forecast(space, local, where, others, RuleForecast(space.space, seconds, fits))
-        return Prior(method, ForecastSearch(space.space, objective, chosen), seconds, fits, note, chosen)
+        jobs = len(set(others.points.jobs) - {space.job.name}) if others is not None else 0
+        rule_forecast = RuleForecast(space.space, by_rule[0], by_rule[2])
+        chosen, note = _forecast(space, local, where, others, rule_forecast)
+        return Prior(method, ForecastSearch(space.space, objective, chosen), *by_rule, jobs, note, chosen)
     cases = cases_of(space, others) if others is not None else []
-    search = METHODS[method].begin(space.space, objective, cases, seed)
-    return Prior(method, search, seconds, fits, f"{method} chooses, told of {len(cases)} other jobs")
+    begun = METHODS[method].begin(space.space, objective, cases, seed)
+    return Prior(method, begun, *by_rule, len(cases), f"{method} chooses, told of {len(cases)} other jobs")
 
 
 def _forecast(
@@ -77,11 +83,12 @@ def _forecast(
     """The model's forecast where there is one and its guard lets it answer, else the rule's; and why."""
     points = others.points.without(space.job.name) if others is not None else None
     if others is None or points is None or not points.ok.any():
-        return by_rule, "the rule from the local run answers: nothing is known of other jobs"
+        return by_rule, f"the rule from the local run answers: {by_rule.why}"
     ours = Ours.fitted(points, others.local)
     said = forecast(ours, local, where)
     if MODEL not in said.by:
-        return by_rule, f"the rule from the local run answers: {said.reasons[0]}"
+        why = said.reasons[0]
+        return replace(by_rule, why=why), f"the rule from the local run answers: {why}"
     jobs = len(points.jobs)
     return (
         ModelForecast(ours, local, where, space.steps),

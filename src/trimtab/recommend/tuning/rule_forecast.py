@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trimtab.predict.fewshot import Array
+from trimtab.predict.training import RULE
 from trimtab.recommend.tuning.forecast_search import Forecasted
 from trimtab.recommend.tuning.observation import Observation
 from trimtab.recommend.tuning.space import Space
@@ -23,11 +24,12 @@ _WIDTH = 1.645  # standard deviations on each side of 90 %
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RuleForecast:
-    """`seconds` of the whole job and `fits` are the rule's, of every configuration."""
+    """`seconds` of the whole job and `fits` are the rule's, of every configuration; `why` it is asked."""
 
     space: Space
     seconds: Array
     fits: Array
+    why: str = "nothing is known of other jobs"
 
     def given(self, seen: Sequence[Observation]) -> Forecasted:
         prior = self._covariance()
@@ -45,7 +47,8 @@ class RuleForecast:
         for one in seen:
             runs[one.row] = float(one.ok)
         low, value, high = (np.exp(mean + by * _WIDTH * deviation) for by in (-1, 0, 1))
-        return Forecasted(low, value, high, deviation, runs, ("rule",) * len(self.seconds))
+        count = len(self.seconds)
+        return Forecasted(low, value, high, deviation, runs, (RULE,) * count, (self.why,) * count)
 
     def _covariance(self) -> Array:
         places = self.space.coordinates()

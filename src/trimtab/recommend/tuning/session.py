@@ -10,7 +10,7 @@ from trimtab.core.units import format_money
 from trimtab.observe.shapes import Turn
 from trimtab.recommend.tuning.job_space import JobSpace, Setup
 from trimtab.recommend.tuning.method import Choice, Stop
-from trimtab.recommend.tuning.opinion import Opinion, Opinions, broken
+from trimtab.recommend.tuning.opinion import Opinion, Opinions, refuse_hopeless
 from trimtab.recommend.tuning.prior import Prior
 from trimtab.recommend.tuning.state import StateFile
 from trimtab.recommend.tuning.trial_decision import trial_decision, tuned_decision
@@ -108,8 +108,8 @@ class Session:
         self._place.clear()
         while not isinstance(choice := self._next(limits), Stop):
             self._try(choice, tell)
-        self._refuse_a_broken_job()
         now = self._now()
+        refuse_hopeless(now, f"when that is seen to, begin anew with another --state than {self._state.path}")
         rests_on = now.rests_on(now.ranked[0])
         why = f"the best {self._objective} of {len(self._space.setups)} configurations, by {rests_on}"
         decision = tuned_decision(self._space.job.name, self._prior, now.ranked, why, self._clock.now())
@@ -178,20 +178,6 @@ class Session:
         took = [max(0.0, trial.seconds - trial.fidelity * window) for trial in self._state.trials]
         start = sum(took) / len(took) if took else _START
         return (start + window) * self._space.setups[row].price_per_second
-
-    def _refuse_a_broken_job(self) -> None:
-        """A job that fails wherever it is tried is not recommended anywhere."""
-        last = broken(self._state.trials)
-        if last is not None:
-            raise BadInputError(
-                f"no trial completed, {last.setup} because {last.reason}; "
-                f"when that is seen to, begin anew with another --state than {self._state.path}"
-            )
-        if not self._now().ranked:
-            raise BadInputError(
-                f"none of the {len(self._space.setups)} configurations is expected to have the memory that a"
-                " worker needs; name larger shapes in the SPEC"
-            )
 
 
 def _used_up(trials: int) -> str:

@@ -79,16 +79,45 @@ def open_state(identity: Identity, path: Path | None = None) -> Iterator[StateFi
         yield StateFile(path, _read(path, identity))
 
 
+def earlier_trials(identity: Identity, path: Path | None = None) -> tuple[Trial, ...]:
+    """Trials of the same job in the same place, whatever they were to make small; longer looks come last.
+
+    States are written whole, so they can be read while somebody works with them.
+    """
+    if path is not None and not path.exists():
+        raise BadInputError(f"there is no file {path}; trimtab tune writes it")
+    files = [path] if path else sorted(identity.file.parent.glob(f"*-{identity.digest}.json"))
+    found = list[Trial]()
+    for file in files:
+        state = _kept(file)
+        if state is not None:
+            _check(file, state.identity, replace(identity, objective=state.identity.objective))
+            found += state.trials
+    return tuple(sorted(found, key=lambda trial: (trial.fidelity, trial.measured_at)))
+
+
 def _read(path: Path, identity: Identity) -> State:
-    try:
-        state = from_plain(State, json.loads(path.read_text(encoding="utf-8")), "state")
-    except FileNotFoundError:
+    state = _kept(path)
+    if state is None:
         return State(VERSION, identity)
+    _check(path, state.identity, identity)
+    return state
+
+
+def _kept(path: Path) -> State | None:
+    """What is in the file; None where there is none."""
+    try:
+        return from_plain(State, json.loads(path.read_text(encoding="utf-8")), "state")
+    except FileNotFoundError:
+        return None
     except OSError as error:
         raise StorageError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from None
     except (ValueError, RecursionError, BadInputError):
         raise BadInputError(f"{path} is not the state of a tuning; name another with --state") from None
-    kept = state.identity
+
+
+def _check(path: Path, kept: Identity, identity: Identity) -> None:
+    """Refuse a state that belongs to something else."""
     for what, theirs, ours in (
         ("the job", kept.job, identity.job),
         ("the objective", kept.objective, identity.objective),
@@ -99,7 +128,6 @@ def _read(path: Path, identity: Identity) -> State:
             raise BadInputError(
                 f"{path} is the state of {what} {theirs}, not {ours}; name another file with --state"
             )
-    return state
 
 
 @contextlib.contextmanager

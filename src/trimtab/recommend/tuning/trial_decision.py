@@ -3,7 +3,8 @@
 import uuid
 from collections.abc import Sequence
 
-from trimtab.core import Answer, Decision, Estimate, Scalar
+from trimtab.core import Answer, Contribution, Decision, Estimate, Scalar
+from trimtab.predict.training import MODEL, TRIAL
 from trimtab.recommend.tuning.job_space import Setup
 from trimtab.recommend.tuning.opinion import Opinion
 from trimtab.recommend.tuning.prior import COVERAGE, Prior
@@ -23,6 +24,12 @@ def tuned_decision(job: str, prior: Prior, opinions: Sequence[Opinion], reason: 
     """To rent the configuration that tuning put first; its outcome is what somebody's whole run took."""
     best = opinions[0]
     return _decision("tune", job, prior, best.row, best.setup, opinions, reason, now)
+
+
+def ranked_decision(job: str, prior: Prior, opinions: Sequence[Opinion], reason: str, now: float) -> Decision:
+    """To rent the first of a ranking, of which nothing was tried for it."""
+    best = opinions[0]
+    return _decision("recommend", job, prior, best.row, best.setup, opinions, reason, now)
 
 
 def _decision(
@@ -46,13 +53,14 @@ def _decision(
         action=action,
         estimates=estimates,
         chosen_by=RULE if chosen and chosen.evidence == "rule" else model,
-        rule=Answer(RULE, action, _by_rule(prior, row, setup)),
+        rule=Answer(RULE, action, by_rule(prior, row, setup)),
         model=Answer(model, action, estimates),
         alternatives=tuple(
             Answer(model, _action(each.setup), _estimates(each))
             for each in [each for each in opinions if each.row != row][:_ALTERNATIVES]
         ),
         reason=reason,
+        contributions=_contributions(prior, chosen) if chosen else (),
     )
 
 
@@ -65,11 +73,21 @@ def _action(setup: Setup) -> dict[str, Scalar]:
     }
 
 
+def _contributions(prior: Prior, opinion: Opinion) -> tuple[Contribution, ...]:
+    """Seconds of the whole job by what said them; they add up to its time."""
+    said = float(prior.rule_seconds[opinion.row])
+    learned = {MODEL: "learned from other jobs and trials", TRIAL: "shown by a trial"}
+    moved = learned.get(opinion.evidence, "moved by trials")
+    more = opinion.time.value - said
+    return (Contribution("the rule from the local run", said), *([Contribution(moved, more)] if more else []))
+
+
 def _estimates(opinion: Opinion) -> dict[str, Estimate]:
     return {"time": opinion.time, "cost": opinion.cost}
 
 
-def _by_rule(prior: Prior, row: int, setup: Setup) -> dict[str, Estimate]:
+def by_rule(prior: Prior, row: int, setup: Setup) -> dict[str, Estimate]:
+    """What the rule alone says."""
     low, value, high = prior.rule_range(row)
     time = Estimate(value, low, high, COVERAGE, "s")
     return {"time": time, "cost": time.scaled(setup.price_per_second, "$")}
