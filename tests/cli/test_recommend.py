@@ -40,6 +40,19 @@ def test_the_table_shows_time_cost_ranges_and_the_decision(trimtab: Trimtab, pro
         assert store.ledger.get(decision[1]).subject == "resnet50"
 
 
+def test_the_table_with_its_evidence_is_readable_in_100_columns(
+    trimtab: Trimtab, profile_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    lines = trimtab("recommend", str(profile_file), "--max-nodes", "4", "--spot", "--batch-size", "32,64").out
+    assert "evidence" in lines
+    assert lines.count("memory: model") == 10
+    assert "…" not in lines
+    rows = [line for line in lines.splitlines() if re.match(r" ?\d+ +\S", line)]
+    assert len(rows) == 10
+    assert all(re.search(r" rule *$", row) for row in rows)
+
+
 def test_json_is_one_object_with_rows_and_reasons(trimtab: Trimtab, profile_file: Path) -> None:
     answer = json.loads(trimtab("recommend", str(profile_file), "--json", "--top", "4").out)
     assert len(answer["rows"]) == 4
@@ -86,11 +99,14 @@ def test_an_outcome_changes_the_next_recommendation_and_both_answers_are_shown(
     second = ask()
     assert first["rows"][0]["time"]["value"] < second["rows"][0]["time"]["value"] < took
     assert second["rows"][0]["rule"]["time"] == first["rows"][0]["time"]
+    assert first["rows"][0]["evidence"] == {"time": "rule", "cost": "rule", "memory": "model"}
+    assert second["rows"][0]["evidence"] == {"time": "outcomes", "cost": "outcomes", "memory": "model"}
     shown = trimtab("decisions", second["decision"]).out
     for part in ("chosen by    model:corrected", "rule         rule:analytic", "(time ", "1 earlier outcome"):
         assert part in shown
     explained = trimtab("recommend", str(profile_file), "--accelerator", "A10G", "--explain", "1").out
     assert "note: time: the model answers: 1 earlier outcome of this workload" in explained
+    assert "moved by outcomes of earlier runs; memory by the model" in explained.replace("\n", " ")
     assert "  rule: time " in explained
     assert "  model: time " in explained
 

@@ -59,7 +59,7 @@ def test_an_explanation_gives_numbers_price_memory_and_evidence(result: Recommen
         "% of a step",
         "per million samples",
         "memory: a step needs",
-        "evidence:",
+        "evidence: time and cost by the analytic rule with constants",
         "rule: time",
         "model: memory",
         "time: the rule answers",

@@ -67,6 +67,7 @@ def _bars(series: Mapping[str, Mapping[str, float]], names: list[str], title: st
             )
         )
     figure.update_xaxes(title=title)
+    figure.update_yaxes(automargin=True)
     figure.update_layout(
         template="plotly_white", height=120 + 28 * len(names), margin={"t": 20, "r": 10}, showlegend=True
     )

@@ -17,8 +17,8 @@ RANGE_NOTE = "ranges hold the truth in 90 % of cases"
 
 
 def cost_against_time(opinions: Sequence[Opinion]) -> go.Figure:
-    """Every configuration with both its ranges, and by shape and colour what that rests on."""
-    figure = go.Figure()
+    """Every configuration with both its ranges, by shape and colour what it rests on; the first is best."""
+    figure, best = go.Figure(), opinions[0]
     for color, (evidence, (symbol, size)) in zip(COLORS, _MARKERS.items(), strict=False):
         shown = [each for each in opinions if each.evidence == evidence]
         if not shown:
@@ -36,6 +36,16 @@ def cost_against_time(opinions: Sequence[Opinion]) -> go.Figure:
                 hovertemplate="%{text}<br>%{x:.3g} h, $%{y:.3g}<extra></extra>",
             )
         )
+    figure.add_trace(
+        go.Scatter(
+            x=[best.time.value / HOUR],
+            y=[best.cost.value],
+            mode="markers",
+            name="recommended",
+            hoverinfo="skip",
+            marker={"size": 20, "symbol": "circle-open", "color": "#111", "line": {"width": 2}},
+        )
+    )
     figure.update_xaxes(type="log", title="time of the whole job (hours)")
     figure.update_yaxes(type="log", title="its cost ($)")
     figure.update_layout(template="plotly_white", height=520, margin={"t": 20, "r": 10}, showlegend=True)

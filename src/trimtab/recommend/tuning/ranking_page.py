@@ -53,8 +53,14 @@ def _cells(ranking: Ranking, number: int, row: Opinion) -> tuple[Cell, ...]:
         (format_money(cost.value), f"{format_money(cost.low)} to {format_money(cost.high)}"),
         format_price(setup.price_per_second),
         (f"{format_bytes(row.memory)} of {format_bytes(setup.shape.memory)}", fits_words(row)),
-        (row.evidence, f"{evidence_detail(ranking, row)}: {row.why}"),
+        (row.evidence, _detail(ranking, row)),
     )
+
+
+def _detail(ranking: Ranking, row: Opinion) -> str:
+    """Why this evidence, unless it is the same for all and said once."""
+    detail = evidence_detail(ranking, row)
+    return detail if row.why in ranking.opinions.prior.note else f"{detail}: {row.why}"
 
 
 def _importance(ranking: Ranking, tell: Callable[[str], None]) -> str:
