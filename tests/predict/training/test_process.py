@@ -14,7 +14,7 @@ def _rows(jobs: int, each: int, random: np.random.Generator) -> Rows:
 def test_gradients_are_those_of_the_kernel() -> None:
     random = np.random.default_rng(0)
     places, slope = random.normal(size=(5, 2)), random.normal(size=(5, 5))
-    pairs, logs = _Pairs.of(places, places), random.normal(size=6)
+    pairs, logs = _Pairs(places, places), random.normal(size=6)
     found = pairs.gradient(logs, slope)
     for at in range(len(logs)):
         step = np.zeros(len(logs))

@@ -10,6 +10,7 @@ from trimtab.bench.training_config import jobs, seen, unseen
 from trimtab.bench.training_config.hindsight import best_first_choices, first_choices_table
 from trimtab.bench.training_config.parallel import done_side_by_side
 from trimtab.bench.training_config.search import search_section
+from trimtab.predict import training
 from trimtab.predict.training import SHIPPED, read_data
 
 
@@ -41,13 +42,10 @@ def run(options: BenchOptions) -> BenchResult:
 
 
 def _made_from(options: BenchOptions) -> Iterator[bytes]:
-    """What was asked for, the data, and the code that is measured and measures."""
+    """What was asked for, the data, and the code that learns and asks."""
     yield repr((options.quick, options.seed)).encode()
     here = Path(__file__).resolve().parent
-    package = here.parents[1]
-    for folder in (here, package / "predict" / "training", package / "recommend" / "tuning"):
-        for path in sorted(folder.rglob("*.py")):
-            yield path.read_bytes()
-    for path in sorted(SHIPPED.iterdir()):
-        if path.is_file():
-            yield path.read_bytes()
+    asking = [here / f"{name}.py" for name in ("jobs", "seen", "trials", "unseen")]
+    learning = sorted(Path(training.__path__[0]).glob("*.py"))
+    for path in (*asking, *learning, *sorted(SHIPPED.glob("points.*"))):
+        yield path.read_bytes()

@@ -5,8 +5,10 @@ run; they begin at random, so theirs are means over seeds. After three trials, o
 measured and believed, the searches the best of measured.
 """
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from trimtab.bench.training_config.seen import OBJECTIVES, OURS
 from trimtab.bench.training_config.unseen import worth
 from trimtab.predict.fewshot import settings_table
 from trimtab.predict.training import DataSet, Ours, Points, Trial, Wanted, next_trial, recommended
+from trimtab.recommend import tuning
 from trimtab.recommend.tuning import METHODS, Choice, Observation, Space, best_row
 
 TRIALS = 3
@@ -28,12 +31,21 @@ _SEEDS, _QUICK_SEEDS, _QUICK_JOBS = 10, 2, 2
 def parts(options: BenchOptions, data: DataSet) -> Iterator[Part]:
     """Every job left out, by ours and by each search."""
     seeds = _QUICK_SEEDS if options.quick else _SEEDS
+    code = _code_of_searches()
     for job in data.points.jobs[: _QUICK_JOBS if options.quick else None]:
         for objective in OBJECTIVES:
             yield Part(("trials", objective, OURS, job), partial(our_trials, data, job, objective))
             for name in SEARCHES:
                 run = partial(search_trials, data, job, objective, name, options.seed, seeds)
-                yield Part(("trials", objective, name, job), run)
+                yield Part(("trials", objective, name, job), run, code)
+
+
+def _code_of_searches() -> str:
+    """A digest: what is kept of them is theirs as they are."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(tuning.__path__[0]).glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def our_trials(data: DataSet, job: str, objective: str) -> dict[str, float]:

@@ -34,7 +34,7 @@ from trimtab.predict.training import (
     recommended,
 )
 
-FOREST = "random forest"
+FOREST, OTHERS = "random forest", "as for others"
 PUBLISHED = {"cost": {THESIS: 0.95, FOREST: 0.94}, "time": {THESIS: 0.95, FOREST: 0.88}}
 """Areas under the curve in the thesis, of one job left out (sections 4.5.1 and 4.5.2.1)."""
 
@@ -62,7 +62,13 @@ def parts(options: BenchOptions, data: DataSet) -> Iterator[Part]:
 
 def advisers(quick: bool = False) -> dict[str, Adviser]:
     """By name: from other jobs' points, and the job's own configurations, to advice."""
-    return {OURS: _ours, THESIS: partial(_network, quick), FOREST: _forest, RULE: _rule}
+    return {
+        OURS: _ours,
+        THESIS: partial(_network, quick),
+        FOREST: _forest,
+        RULE: _rule,
+        OTHERS: _as_for_others,
+    }
 
 
 def job_figures(
@@ -104,6 +110,25 @@ def _network(quick: bool, data: DataSet, others: Points, asked: Points, objectiv
 
 def _forest(data: DataSet, others: Points, asked: Points, objective: str) -> Advice:
     return _highest(ForestClassifier().answers(others, asked, data.local, objective))
+
+
+def _as_for_others(data: DataSet, others: Points, asked: Points, objective: str) -> Advice:
+    """What was best for other jobs, on average: the same shape and workers, the batch of the same rank."""
+    times_best: dict[tuple[str, float, int], list[float]] = {}
+    for job in others.jobs:
+        points = others.of(job)
+        values = worth(points.target(objective))
+        for key, value in zip(_places(points), values / values.min(), strict=True):
+            times_best.setdefault(key, []).append(float(np.log(value)))
+    scores = [-float(np.mean(times_best.get(key, [np.inf]))) for key in _places(asked)]
+    return _highest(np.array(scores))
+
+
+def _places(points: Points) -> list[tuple[str, float, int]]:
+    where = points.where
+    batches = sorted(set(where.batch.tolist()))
+    rank = [batches.index(batch) for batch in where.batch.tolist()]
+    return list(zip(where.shape, where.workers.tolist(), rank, strict=True))
 
 
 def _highest(scores: Array) -> Advice:

@@ -50,7 +50,7 @@ def rows_of(job: LocalJob, rule: Rule, where: Configurations) -> Rows:
         np.log1p(rule.gradient_bytes * (where.workers > 1) / cpu / 1e6) / 4.0,
         np.log(rule.memory_bytes(where) / where.memory_bytes),
         own[2],
-        10.0 * _off_the_line(job, rule, where),
+        5.0 * _off_the_line(job, rule, where),
     ]
     return Rows(np.stack(shared, axis=1), np.stack(own, axis=1), np.full(len(where), job.name))
 
@@ -70,9 +70,14 @@ def rows_of_points(points: Points, local: Local, by_job: Mapping[str, Rule]) -> 
 
 
 def _off_the_line(job: LocalJob, rule: Rule, where: Configurations) -> Array:
-    """By how much the local run with this batch was off the line through all of them, in log seconds."""
-    off = dict[float, list[float]]()
+    """By how much the most alike local run was off the line through all of them, in log seconds.
+
+    That is the one with the same batch and as many workers, or the most there were; 0 for another batch.
+    """
+    most = max(run.workers for run in job.runs)
+    off = dict[tuple[float, float], float]()
     for run in job.runs:
         line = rule.cpu.at(np.array([run.batch]), np.array([run.workers]))
-        off.setdefault(run.batch, []).append(float(np.log(run.cpu_seconds_step / line[0])))
-    return np.array([float(np.mean(off.get(batch, [0.0]))) for batch in where.batch.tolist()])
+        off[run.batch, run.workers] = float(np.log(run.cpu_seconds_step / line[0]))
+    asked = zip(where.batch.tolist(), np.minimum(where.workers, most).tolist(), strict=True)
+    return np.array([off.get(each, 0.0) for each in asked])

@@ -83,7 +83,7 @@ class Process:
 
         start = Sizes.at_start(rows.shared.shape[1], rows.own.shape[1])
         same = rows.job[:, None] == rows.job[None]
-        shared, own = _Pairs.of(rows.shared, rows.shared), _Pairs.of(rows.own, rows.own)
+        shared, own = _Pairs(rows.shared, rows.shared), _Pairs(rows.own, rows.own)
 
         def loss(logs: Array) -> tuple[float, Array]:
             sizes = Sizes(np.clip(logs, -9, 4), start.shared, start.own)
@@ -112,8 +112,8 @@ class Process:
         common, private = self.sizes.halves
         same = rows.job[:, None] == others.job[None]
         return np.asarray(
-            _Pairs.of(rows.shared, others.shared).kernel(common)
-            + same * _Pairs.of(rows.own, others.own).kernel(private)
+            _Pairs(rows.shared, others.shared).kernel(common)
+            + same * _Pairs(rows.own, others.own).kernel(private)
         )
 
     def given(self, known: Rows, values: Array, noise: Array, asked: Rows) -> tuple[Array, Array]:
@@ -129,33 +129,40 @@ class Process:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Pairs:
-    """Products and squared distances of two sets of coordinates, one matrix for each coordinate."""
+    """Two sets of coordinates, of which every pair is compared."""
 
-    products: Array
-    apart: Array
-
-    @classmethod
-    def of(cls, rows: Array, others: Array) -> "_Pairs":
-        left, right = rows.T[:, :, None], others.T[:, None, :]
-        return cls(left * right, (left - right) ** 2)
+    rows: Array
+    others: Array
 
     def kernel(self, logs: Array) -> Array:
         """Level, slopes and wiggle together."""
-        count = len(self.products)
-        slopes = np.tensordot(np.exp(2 * logs[1 : count + 1]), self.products, 1)
+        count = self.rows.shape[1]
+        slopes = (self.rows * np.exp(2 * logs[1 : count + 1])) @ self.others.T
         return np.asarray(np.exp(2 * logs[0]) + slopes + self._wiggle(logs))
 
     def gradient(self, logs: Array, slope: Array) -> Array:
         """By each size, of a loss whose derivative by the kernel is `slope`."""
-        count = len(self.products)
+        count = self.rows.shape[1]
         weighed = slope * self._wiggle(logs)
-        level = 2 * np.exp(2 * logs[0]) * slope.sum()
-        slopes = 2 * np.exp(2 * logs[1 : count + 1]) * np.tensordot(self.products, slope, 2)
-        lengths = np.exp(-2 * logs[count + 2 :]) * np.tensordot(self.apart, weighed, 2)
-        return np.concatenate([[level], slopes, [2 * weighed.sum()], lengths])
+        products = np.einsum("ip,ip->p", self.rows, slope @ self.others)
+        # The sum over all pairs of weight · (row - other)².
+        apart = (
+            weighed.sum(axis=1) @ self.rows**2
+            + weighed.sum(axis=0) @ self.others**2
+            - 2 * np.einsum("ip,ip->p", self.rows, weighed @ self.others)
+        )
+        return np.concatenate(
+            [
+                [2 * np.exp(2 * logs[0]) * slope.sum()],
+                2 * np.exp(2 * logs[1 : count + 1]) * products,
+                [2 * weighed.sum()],
+                np.exp(-2 * logs[count + 2 :]) * apart,
+            ]
+        )
 
     def _wiggle(self, logs: Array) -> Array:
-        count = len(self.products)
-        return np.asarray(
-            np.exp(2 * logs[count + 1] - 0.5 * np.tensordot(np.exp(-2 * logs[count + 2 :]), self.apart, 1))
-        )
+        count = self.rows.shape[1]
+        near = np.exp(-logs[count + 2 :])
+        left, right = self.rows * near, self.others * near
+        squares = (left**2).sum(axis=1)[:, None] + (right**2).sum(axis=1) - 2 * left @ right.T
+        return np.asarray(np.exp(2 * logs[count + 1] - 0.5 * np.maximum(squares, 0.0)))
