@@ -22,7 +22,7 @@ def recommend(
     subject: Annotated[
         str | None,
         typer.Argument(
-            metavar="[PROFILE|SPEC.yaml]",
+            metavar="PROFILE|SPEC.yaml",
             help="A profile's file, or its id or the start of it; without one, the latest."
             " Or a SPEC of jobs and shapes, with --job.",
             show_default=False,

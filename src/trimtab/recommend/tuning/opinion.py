@@ -111,7 +111,7 @@ class Opinions:
         own = [trial for trial in done if trial.setup == opinion.setup.name]
         if own:
             return f"a trial of it, {own[-1].steps} steps long"
-        moved = f", moved by {_counted(len(done))} elsewhere" if done else ""
+        moved = f", moved by {counted(len(done))} elsewhere" if done else ""
         theirs = opinion.evidence == MODEL and self.prior.forecast is None
         return f"{f'the model of {self.prior.method}' if theirs else _SOURCES[opinion.evidence]}{moved}"
 
@@ -169,7 +169,8 @@ def _off(standard_error: float) -> float:
     return _WIDTH * min(0.5, math.hypot(_TRIAL_NOISE, standard_error))
 
 
-def _counted(trials: int) -> str:
+def counted(trials: int) -> str:
+    """In words."""
     return "a trial" if trials == 1 else f"{trials} trials"
 
 

@@ -16,7 +16,7 @@ from trimtab.recommend.request import Request
 from trimtab.recommend.tuning.forecast_search import LIKELY
 from trimtab.recommend.tuning.job_source import JobSource, local_run
 from trimtab.recommend.tuning.job_space import JobSpace
-from trimtab.recommend.tuning.opinion import Opinion, Opinions, refuse_hopeless
+from trimtab.recommend.tuning.opinion import Opinion, Opinions, counted, refuse_hopeless
 from trimtab.recommend.tuning.prior import OURS, begin
 from trimtab.recommend.tuning.state import Identity, earlier_trials
 from trimtab.recommend.tuning.trial_decision import ranked_decision
@@ -60,7 +60,7 @@ def rank(
     spec = read_spec(source.spec)
     space, trials = _space_and_trials(source, spec)
     if trials:
-        tell(f"{len(trials)} trials of {source.job} were made by trimtab tune")
+        tell(f"{source.job}: {counted(len(trials))} by trimtab tune")
     others = source.others()
     local = local_run(space.job, spec, others, tell)
     prior = begin(OURS, space, request.objective, local, others)

@@ -31,7 +31,7 @@ def compared(ranking: Ranking, row: Opinion) -> str:
     """How it stands to the first row."""
     best = ranking.best
     if row is best:
-        return f"{OBJECTIVES[ranking.request.objective][1]} of {len(ranking.opinions.space.setups)}"
+        return f"{OBJECTIVES[ranking.request.objective][1]} of {len(ranking.rows)}"
     return (
         f"{row.cost.value / best.cost.value:.2f} times the cost of row 1,"
         f" {row.time.value / best.time.value:.2f} times its time"
