@@ -59,21 +59,22 @@ def test_a_failed_recommendation_counts_as_the_dearest() -> None:
 def test_searches_try_three_and_say_what_that_took(data: DataSet) -> None:
     job = data.points.jobs[1]
     asked = data.points.of(job)
-    found = trials.search_trials(data, job, "cost", "random", 0, 3)
+    found = trials.search_trials(data, job, "cost", "random", 3, range(3))
     least, most = np.sort(asked.trial_seconds)[[0, -1]]
     assert trials.TRIALS * least <= found["seconds"] <= trials.TRIALS * most
     assert found["dollars"] > 0
     assert trials.our_trials(data, job, "cost")["regret_3"] <= found["regret_3"]
     assert len(trials.space_of(asked)) == len(asked)
+    for search in ("ernest", "cherrypick"):
+        assert trials.search_trials(data, job, "time", search, 4, [0])["regret_3"] >= 1.0
 
 
 def test_a_quick_run_puts_all_together(data: DataSet) -> None:
     parts = jobs.parts(BenchOptions(quick=True), data)
     assert len({part.file for part in parts}) == len(parts)
-    slow = {seen.THESIS, unseen.FOREST, "random forest, log", *trials.SEARCHES}
-    found = {
-        part.key: part.run() for part in parts if not slow & set(part.key) and part.key[0] != "importance"
-    }
+    slow = {seen.THESIS, unseen.FOREST, "random forest, log", "importance", *trials.SEARCHES}
+    slow |= {f"{name}, {trials.MORE} trials" for name in trials.SEARCHES}
+    found = {part.key: part.run() for part in parts if not slow & set(part.key)}
     figures = {"seen": seen.figures(found), "unseen": unseen.figures(found) | trials.figures(found)}
     assert all(math.isfinite(each["value"]) for each in goals(figures).values())
     titles = [table.title for table in (*seen.tables(figures["seen"]), *trials.tables(figures["unseen"]))]

@@ -23,7 +23,7 @@ _SHUFFLES = 5
 
 @dataclass(frozen=True, slots=True)
 class Importance:
-    """By feature, the largest first, and by group; `forest`'s sum to one, `our`s are in percentage points."""
+    """By feature, the largest first, and by group: parts of one for a forest, percentage points for ours."""
 
     features: Mapping[str, float]
     groups: Mapping[str, float]

@@ -66,7 +66,7 @@ TOP_TIME = NetworkSettings("time", "cross-entropy", 1e-4, ("static",), (64, 32, 
 
 @dataclass(frozen=True, slots=True)
 class ThesisNetwork:
-    """Trained on measured rows, then asked about others: dollars, seconds, or how likely a top one."""
+    """Trained on measured rows, then asked about others: dollars, seconds, or log odds of a top one."""
 
     settings: NetworkSettings
     seed: int = 0
@@ -74,7 +74,7 @@ class ThesisNetwork:
     name = "thesis network"
 
     def answers(self, training: Points, asked: Points, local: Local) -> Array:
-        """A value, or the probability of a top configuration, for every row of `asked`."""
+        """A value, or the log odds of a top configuration, for every row of `asked`."""
         torch = _torch()
         settings, encoder = self.settings, Encoder.of(training, local)
         targets, scale = _targets(settings, training)
@@ -88,8 +88,6 @@ class ThesisNetwork:
                     found = network(*_tensors(torch, encoder.encode(asked, local)))
         finally:
             torch.set_num_threads(threads)
-        if settings.classifies:
-            found = torch.sigmoid(found)
         return np.asarray(found.double().numpy() * scale)
 
 
@@ -118,7 +116,10 @@ def _trained(torch: Any, settings: NetworkSettings, features: Features, targets:
 
 
 def _network(torch: Any, settings: NetworkSettings, columns: int) -> Any:
-    """The module; the network of a classifier ends before its sigmoid, which the loss contains."""
+    """The module; a classifier's ends before the sigmoid, which the loss contains.
+
+    Far from what it was trained on, a sigmoid is 0 or 1 for all rows alike; log odds still rank them.
+    """
     nn = torch.nn
 
     def dense(stage: str, widths: Sequence[int]) -> Any:
