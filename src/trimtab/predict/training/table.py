@@ -191,7 +191,7 @@ def _of_one_date(path: Path, rows: list[_Row], price_date: str | None) -> list[_
         raise BadInputError(f"{path} does not say of which date its prices are; column price_date is empty")
     if price_date is None and len(dates) > 1:
         raise BadInputError(
-            f"{path} has prices of {' and '.join(dates)}, which cannot be compared; name the date that counts"
+            f"{path} has prices of {' and '.join(dates)}, which cannot be compared; keep the rows of one date"
         )
     if price_date is not None and price_date not in dates:
         raise BadInputError(f"{path} has no prices of {price_date}; there are those of {', '.join(dates)}")
