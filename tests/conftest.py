@@ -17,7 +17,7 @@ from trimtab.kernel import Hierarchy, LimitedGroup, NoGroupError
 from trimtab.predict import MeasuredStep, read_measurements
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-MACHINE = ("bench", "cli", "engines", "kernel", "observe", "resize", "store")
+MACHINE = ("bench", "cli", "engines", "kernel", "observe", "recommend/tuning", "resize", "store")
 """Rooms whose tests make control groups, daemons and servers, and must not do so side by side."""
 
 
@@ -28,8 +28,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class ByRoom(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            room = nodeid.split("::")[0].split("/")[1]
-            return "machine" if room in MACHINE else room
+            path = nodeid.split("::")[0].removeprefix("tests/")
+            return "machine" if path.startswith(tuple(f"{room}/" for room in MACHINE)) else path.split("/")[0]
 
     return ByRoom(config, log)
 

@@ -121,7 +121,13 @@ def test_a_session_that_ends_early_goes_on(
     options = ("--method", "random", "--trials", "2", "--state", str(state), "--json")
     command = [*TRIMTAB, "tune", *files, *options]
     before = groups()
-    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    running = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background ignores it
+    )
     try:
         until(state.exists, "the first trial is kept")
         until(lambda: groups() > before, "the second has begun")

@@ -87,7 +87,13 @@ def test_a_kill_leaves_no_worker_and_the_next_start_no_group(
     (tmp_path / "spec.yaml").write_text(SPEC % sys.executable)
     trimtab = str(Path(sys.executable).with_name("trimtab"))
     command = [trimtab, "collect", "spec.yaml", "-o", "points.csv"]
-    collecting = subprocess.Popen(command, cwd=tmp_path, start_new_session=True, stderr=subprocess.DEVNULL)
+    collecting = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        start_new_session=True,
+        stderr=subprocess.DEVNULL,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background ignores it
+    )
     try:
         _until(lambda: (tmp_path / "points.local.json").exists())
         _until(lambda: set(workers_in(tmp_path)) - {collecting.pid})
