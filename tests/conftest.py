@@ -13,7 +13,7 @@ from browser import Browser, open_browser
 
 from trimtab.bench import BUNDLED_STEPS
 from trimtab.core import Host, Offer, Profile, Series, Steps, Workload
-from trimtab.kernel import Hierarchy, LimitedGroup, NoGroupError
+from trimtab.kernel import Hierarchy, LimitedGroup, NetworkNamespace, NoGroupError, NoNamespaceError
 from trimtab.predict import MeasuredStep, read_measurements
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -60,6 +60,17 @@ def new_group() -> Iterator[Callable[..., LimitedGroup]]:
             return group
 
         yield make
+
+
+@pytest.fixture
+def limits(new_group: Callable[..., LimitedGroup]) -> None:
+    """Skips where no control group or network can be made."""
+    new_group()
+    try:
+        with NetworkNamespace():
+            pass
+    except NoNamespaceError as error:
+        pytest.skip(f"needs root: {error}")
 
 
 @pytest.fixture(scope="module")

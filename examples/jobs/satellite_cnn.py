@@ -14,7 +14,8 @@ from torch.utils.data import Dataset
 
 USES = 10
 SIZE = 64
-POOL = 2304
+POOL = 15_000  # kept in memory, as all of a data set of this size could be
+TOGETHER = 250  # pictures of one use that are made at a time
 
 
 class Land(Dataset[tuple[Tensor, int]]):
@@ -30,13 +31,13 @@ class Land(Dataset[tuple[Tensor, int]]):
         self.pictures = torch.empty(POOL, 3, SIZE, SIZE).normal_(std=0.25, generator=random)
         right, down = torch.arange(SIZE), torch.arange(SIZE)[:, None]
         for use in range(USES):
-            pictures = self.pictures[use::USES]
-            turn, light = torch.rand(2, len(pictures), 1, 1, 1, generator=random)
-            angle = math.pi * (use / USES + 0.1 * turn)
-            across = right * torch.cos(angle) + down * torch.sin(angle)
-            furrows = torch.sin((0.3 + 0.25 * (use % 3)) * across)
             tint = torch.rand(3, 1, 1, generator=random) - 0.5
-            pictures += (0.6 + 0.8 * light) * (tint + 0.3 * furrows)
+            for pictures in self.pictures[use::USES].split(TOGETHER):
+                turn, light = torch.rand(2, len(pictures), 1, 1, 1, generator=random)
+                angle = math.pi * (use / USES + 0.1 * turn)
+                across = right * torch.cos(angle) + down * torch.sin(angle)
+                furrows = torch.sin((0.3 + 0.25 * (use % 3)) * across)
+                pictures += (0.6 + 0.8 * light) * (tint + 0.3 * furrows)
 
     def __len__(self) -> int:
         return self.length

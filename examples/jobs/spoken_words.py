@@ -15,7 +15,8 @@ from torch.utils.data import Dataset
 
 VOICES = 8  # words to tell apart
 RATE = 8000  # samples in a second, which is how long a recording is
-POOL = 1024
+POOL = 9000
+TOGETHER = 125  # recordings of one word that are made at a time
 
 
 class Recordings(Dataset[tuple[Tensor, int]]):
@@ -28,11 +29,11 @@ class Recordings(Dataset[tuple[Tensor, int]]):
         self.waves = torch.empty(POOL, RATE).normal_(std=0.3, generator=random)
         seconds = torch.arange(RATE) / RATE
         for word in range(VOICES):
-            waves = self.waves[word::VOICES]
-            pitch, change, loudness = torch.rand(3, len(waves), 1, generator=random)
             first, second = 250.0 * 2 ** (word // 2), 1400.0 if word % 2 else 350.0
-            tones = torch.where(seconds < 0.3 + 0.4 * change, first, second) * (0.95 + 0.1 * pitch)
-            waves += (0.5 + loudness) * torch.sin(2 * math.pi * tones * seconds)
+            for waves in self.waves[word::VOICES].split(TOGETHER):
+                pitch, change, loudness = torch.rand(3, len(waves), 1, generator=random)
+                tones = torch.where(seconds < 0.3 + 0.4 * change, first, second) * (0.95 + 0.1 * pitch)
+                waves += (0.5 + loudness) * torch.sin(2 * math.pi * tones * seconds)
 
     def __len__(self) -> int:
         return self.length

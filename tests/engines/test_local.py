@@ -413,11 +413,12 @@ def test_a_launch_killed_at_any_moment_starts_once(here: Here, tmp_path: Path, d
     assert here.engine.running() == {}
 
 
-def test_a_launch_broken_off_before_anything_ran_leaves_nothing(here: Here) -> None:
+@pytest.mark.parametrize("ground", [(), ("ground.json",)], ids=["group written down", "not yet"])
+def test_a_launch_broken_off_before_anything_ran_leaves_nothing(here: Here, ground: tuple[str, ...]) -> None:
     """Its folder and group are there, its keeper never came."""
     run_id = here.launch(*SLEEP)
     here.engine.stop(run_id)
-    for name in ("start.json", "end.json", "told.json", "stopping"):
+    for name in ("start.json", "end.json", "told.json", "stopping", *ground):
         (here.folder(run_id) / name).unlink(missing_ok=True)
     here.runs.clear()
     group = LimitedGroup.create(mounted(), f"trimtab-run-{run_id}")

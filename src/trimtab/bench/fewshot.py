@@ -6,10 +6,8 @@ that is finished is kept, so an interrupted bench goes on where it stopped. `--d
 `--shipped` scores the weights that come with Trimtab, which is no test on the data they were learned from.
 """
 
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
@@ -19,6 +17,7 @@ import numpy as np
 
 from trimtab.bench import gpu_steps
 from trimtab.bench.finished import Finished
+from trimtab.bench.one_thread import one_thread_each
 from trimtab.bench.options import BenchOptions
 from trimtab.bench.prediction_speed import prediction_speed
 from trimtab.bench.result import BenchResult, Table
@@ -60,7 +59,6 @@ from trimtab.predict.fewshot import (
 BUNDLED = BUNDLED_FUNCTIONS.parent.parent
 FUNCTIONS = Path(BUNDLED_FUNCTIONS.parent.name) / BUNDLED_FUNCTIONS.name
 WORKERS = 2
-_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 # Tests whose applications come from elsewhere than those trained on: nothing there calibrates a range.
 SHIFTED = ("functions_env", "serverless_a")
 _QUICK_FOLDS = 2
@@ -225,7 +223,7 @@ def _finish(
     found = {task: done for task in tasks if (done := kept.load(task, methods[task[1]])) is not None}
     todo = [task for task in tasks if task not in found]
     with (
-        _one_thread_each(),
+        one_thread_each(),
         options.progress(len(todo), "learning and predicting") as step,
         ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn")) as pool,
     ):
@@ -262,24 +260,6 @@ class _AsShipped:
 
     def fit(self, cases: Sequence[Case]) -> FittedOurs:
         return self.fitted
-
-
-@contextmanager
-def _one_thread_each() -> Iterator[None]:
-    """Two processes share the machine: libraries that start threads of their own only get in the way.
-
-    Spawned processes inherit this before they load anything.
-    """
-    before = {name: os.environ.get(name) for name in _THREADS}
-    os.environ.update(dict.fromkeys(_THREADS, "1"))
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 def _predict(method: Predictor, fold: Fold) -> ByShots:

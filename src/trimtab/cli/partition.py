@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from trimtab.cli.options import html_option, json_option
 from trimtab.cli.partition_output import plan_as_json, print_plan, print_run, working
 
 if TYPE_CHECKING:
@@ -132,17 +133,10 @@ def partition(
     explain: Annotated[
         bool, typer.Option("--explain", help="Name all layers of every stage.", rich_help_panel=_OUTPUT)
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object instead.", rich_help_panel=_OUTPUT)
-    ] = False,
+    as_json: Annotated[bool, json_option(_OUTPUT)] = False,
     html: Annotated[
         Path | None,
-        typer.Option(
-            "--html",
-            metavar="FILE",
-            help="Write a page with pictures of the graph, the schedule and memory.",
-            rich_help_panel=_OUTPUT,
-        ),
+        html_option(_OUTPUT, "Write a page with pictures of the graph, the schedule and memory."),
     ] = None,
     output: Annotated[
         Path | None,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trimtab.cli.options import html_option
 from trimtab.cli.pipeline_table import print_sized, sized_json
 from trimtab.cli.warning import warn
 
@@ -105,14 +106,7 @@ def pipeline(
         typer.Option("--in-place", help="Write them into PIPELINE.yaml itself.", rich_help_panel=_OUTPUT),
     ] = False,
     html: Annotated[
-        Path | None,
-        typer.Option(
-            "--html",
-            metavar="FILE",
-            help="Write a page with charts of CPU and memory over time.",
-            show_default=False,
-            rich_help_panel=_OUTPUT,
-        ),
+        Path | None, html_option(_OUTPUT, "Write a page with charts of CPU and memory over time.")
     ] = None,
     as_json: Annotated[
         bool,

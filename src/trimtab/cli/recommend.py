@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trimtab.cli.options import html_option, json_option, local_option, points_option
 from trimtab.cli.recommend_job import check_subject, recommend_job
 from trimtab.cli.recommend_output import print_recommendation, recommendation_json
 
@@ -106,26 +107,8 @@ def recommend(
     interruptions: Annotated[
         float, typer.Option(help="How often a spot machine is lost, per hour.", rich_help_panel=_SEARCH)
     ] = 0.05,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            "--data",
-            metavar="POINTS.csv",
-            help="What other jobs did, by `trimtab collect`; else what Trimtab comes with.",
-            rich_help_panel=_JOB,
-            show_default=False,
-        ),
-    ] = None,
-    local: Annotated[
-        Path | None,
-        typer.Option(
-            "--local",
-            metavar="LOCAL.json",
-            help="Their local runs; else the file beside POINTS.csv.",
-            rich_help_panel=_JOB,
-            show_default=False,
-        ),
-    ] = None,
+    data: Annotated[Path | None, points_option(_JOB)] = None,
+    local: Annotated[Path | None, local_option(_JOB)] = None,
     state: Annotated[
         Path | None,
         typer.Option(
@@ -151,13 +134,8 @@ def recommend(
         int | None,
         typer.Option("--explain", metavar="N", help="Say why row N is where it is.", rich_help_panel=_OUTPUT),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object instead.", rich_help_panel=_OUTPUT)
-    ] = False,
-    html: Annotated[
-        Path | None,
-        typer.Option("--html", metavar="FILE", help="Write a report with charts.", rich_help_panel=_OUTPUT),
-    ] = None,
+    as_json: Annotated[bool, json_option(_OUTPUT)] = False,
+    html: Annotated[Path | None, html_option(_OUTPUT)] = None,
     emit: Annotated[
         str | None,
         typer.Option(

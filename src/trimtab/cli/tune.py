@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trimtab.cli.interrupts import ending_in_order
+from trimtab.cli.options import html_option, json_option, local_option, points_option
 from trimtab.cli.tune_output import print_tuned, telling, tuned_json
 
 if TYPE_CHECKING:
@@ -57,26 +58,8 @@ def tune(
             show_default=False,
         ),
     ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            "--data",
-            metavar="POINTS.csv",
-            help="What other jobs did, by `trimtab collect`; else what Trimtab comes with.",
-            rich_help_panel=_KNOWN,
-            show_default=False,
-        ),
-    ] = None,
-    local: Annotated[
-        Path | None,
-        typer.Option(
-            "--local",
-            metavar="LOCAL.json",
-            help="Their local runs; else the file beside POINTS.csv.",
-            rich_help_panel=_KNOWN,
-            show_default=False,
-        ),
-    ] = None,
+    data: Annotated[Path | None, points_option(_KNOWN)] = None,
+    local: Annotated[Path | None, local_option(_KNOWN)] = None,
     state: Annotated[
         Path | None,
         typer.Option(
@@ -87,19 +70,8 @@ def tune(
             show_default=False,
         ),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object instead.", rich_help_panel=_OUTPUT)
-    ] = False,
-    html: Annotated[
-        Path | None,
-        typer.Option(
-            "--html",
-            metavar="FILE",
-            help="Write a report with charts.",
-            rich_help_panel=_OUTPUT,
-            show_default=False,
-        ),
-    ] = None,
+    as_json: Annotated[bool, json_option(_OUTPUT)] = False,
+    html: Annotated[Path | None, html_option(_OUTPUT)] = None,
 ) -> None:
     """Find the configuration to rent for a training job, by a few short trials of it.
 

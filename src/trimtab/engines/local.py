@@ -255,15 +255,23 @@ def _introduce(
 
 def _new_group(run: KeptRun) -> LimitedGroup:
     """At the top, where its path is the same for every controller and a pool can name it; else below us."""
-    name = f"trimtab-run-{run.id}"
-    top, own = mounted(), find_hierarchy()
-    for place in (top, own):  # what a launch that was broken off has left
-        if place is not None:
-            LimitedGroup(place.version, {c: folder / name for c, folder in place.folders.items()}).remove()
+    _remove_groups(run)
     try:
-        return LimitedGroup.create(top, name)
+        return LimitedGroup.create(mounted(), _group_name(run))
     except NoGroupError:
-        return LimitedGroup.create(own, name)
+        return LimitedGroup.create(find_hierarchy(), _group_name(run))
+
+
+def _remove_groups(run: KeptRun) -> None:
+    """Wherever one can be: a launch that was broken off may have made it without writing down where."""
+    for place in (mounted(), find_hierarchy()):
+        if place is not None:
+            folders = {name: folder / _group_name(run) for name, folder in place.folders.items()}
+            LimitedGroup(place.version, folders).remove()
+
+
+def _group_name(run: KeptRun) -> str:
+    return f"trimtab-run-{run.id}"
 
 
 def _limit(group: LimitedGroup, launch: Launch) -> None:
@@ -275,6 +283,7 @@ def _limit(group: LimitedGroup, launch: Launch) -> None:
 
 def _clear(run: KeptRun) -> None:
     group_of(run).remove()
+    _remove_groups(run)
     run.forget()
 
 

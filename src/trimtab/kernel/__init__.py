@@ -9,7 +9,7 @@ from trimtab.kernel.container import (
     GroupRefusedError,
 )
 from trimtab.kernel.deadman import DeadManSwitch, SafeLimits, keep_watch
-from trimtab.kernel.files import allow_many_files, check_writable, write_whole
+from trimtab.kernel.files import allow_many_files, check_writable, held_alone, write_whole
 from trimtab.kernel.folder_watch import FolderWatch
 from trimtab.kernel.group import Group, NoGroupError, sweep_groups
 from trimtab.kernel.group_tree import GroupTree
@@ -58,6 +58,7 @@ __all__ = [
     "die_with_parent",
     "environment",
     "find_hierarchy",
+    "held_alone",
     "keep_watch",
     "least_limit",
     "limit_high",

@@ -1,10 +1,11 @@
 """Files that are never half written: into a temporary one beside, to the disk, then renamed over."""
 
 import contextlib
+import fcntl
 import os
 import resource
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -59,6 +60,24 @@ def check_writable(path: Path) -> None:
             os.unlink(trial)
     except OSError as error:
         raise _unwritable(path, error) from None
+
+
+@contextlib.contextmanager
+def held_alone(path: Path, refusal: str) -> Iterator[None]:
+    """Be the only one who holds that file, which stays; who dies lets go. Refused while another holds it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise _unwritable(path, error) from None
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StorageError(refusal) from None
+        yield
+    finally:
+        os.close(handle)
 
 
 def _unwritable(path: Path, error: OSError) -> StorageError:

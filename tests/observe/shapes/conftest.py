@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trimtab.kernel import LimitedGroup, NetworkNamespace, NoGroupError, NoNamespaceError, processes
+from trimtab.kernel import processes
 from trimtab.observe.shapes import Shape, Spec, TrainingJob
 
 SCRIPT = """
@@ -44,17 +44,6 @@ def _folder_of(pid: int) -> str:
         return os.readlink(f"/proc/{pid}/cwd")
     except OSError:
         return ""
-
-
-@pytest.fixture
-def limits() -> None:
-    """Skips where no control group or network can be made."""
-    try:
-        LimitedGroup.create().remove()
-        with NetworkNamespace():
-            pass
-    except (NoGroupError, NoNamespaceError) as error:
-        pytest.skip(f"needs root: {error}")
 
 
 @pytest.fixture

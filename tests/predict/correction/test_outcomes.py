@@ -42,7 +42,10 @@ def test_whatever_the_runs_the_answer_is_finite_and_within_the_believable(
 ) -> None:
     found = hindsight(SPREAD, [run(ratio, where) for ratio, where in told], [target])
     furthest = max(abs(math.log(ratio)) for ratio, _ in told)
-    assert abs(found.mean[0]) <= max(furthest, math.log(2.0)) + 1e-6
+    wider = max(
+        1.0, target.width / min(where.width for _, where in told)
+    )  # less certain, so it moves further
+    assert abs(found.mean[0]) <= wider * (furthest + math.log(2.0))
     assert 0.0 <= found.deviation[0] < 10.0
     assert ((found.belief >= 0) & (found.belief <= 1 + 1e-9)).all()
 

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from measured_jobs import write_spec
 
-from trimtab.kernel import LimitedGroup, NetworkNamespace, NoGroupError, NoNamespaceError
 from trimtab.observe.shapes import Shape, Turn, read_spec
 from trimtab.recommend.tuning.job_space import Setup
 from trimtab.recommend.tuning.trials import Effort, ThisMachine, standard_error, try_out
@@ -17,16 +16,6 @@ from trimtab.recommend.tuning.trials import Effort, ThisMachine, standard_error,
 
 def turn(durations: list[float]) -> Turn:
     return Turn(tuple(durations), (1.0,) * len(durations), 0.0, 0.0, 0.0, 0.0, 1.0, 0.0)
-
-
-@pytest.fixture
-def limits() -> None:
-    try:
-        LimitedGroup.create().remove()
-        with NetworkNamespace():
-            pass
-    except (NoGroupError, NoNamespaceError) as error:
-        pytest.skip(f"needs root: {error}")
 
 
 @pytest.mark.usefixtures("limits")

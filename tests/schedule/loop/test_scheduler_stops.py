@@ -14,6 +14,23 @@ from trimtab.store import JobState, Store
 Submit = Callable[..., Submission]
 MakeEngine = Callable[..., Any]
 MakeScheduler = Callable[..., Scheduler]
+Contested = Callable[[str], tuple[Any, Scheduler]]
+
+
+@pytest.fixture
+def contested(submit: Submit, memory_engine: MakeEngine, scheduler: MakeScheduler) -> Contested:
+    """One accelerator: a job of low class, which saves as told, has it, and an urgent one waits."""
+
+    def begin(checkpoint: str) -> tuple[Any, Scheduler]:
+        engine = memory_engine(Node("n", 8.0, 2.0**34, "T4", 1))
+        loop = scheduler(engine, "priority")
+        submit("low", f"priority: low\nresources: {{gpus: 1}}\ncheckpoint: {{{checkpoint}}}")
+        loop.step()
+        loop.step()
+        submit("high", "priority: urgent\nresources: {gpus: 1}")
+        return engine, loop
+
+    return begin
 
 
 def test_a_run_whose_stop_fails_goes_on_and_is_stopped_again(
@@ -61,14 +78,9 @@ def test_a_cancelled_job_stops_and_is_not_asked_to_save(
 
 
 def test_a_job_of_higher_class_takes_the_place_of_one_that_saves_and_goes_on_later(
-    store: Store, submit: Submit, memory_engine: MakeEngine, scheduler: MakeScheduler
+    store: Store, contested: Contested
 ) -> None:
-    engine = memory_engine(Node("n", 8.0, 2.0**34, "T4", 1))
-    loop = scheduler(engine, "priority")
-    submit("low", "priority: low\nresources: {gpus: 1}\ncheckpoint: {signal: USR2, seconds: 20}")
-    loop.step()
-    loop.step()
-    submit("high", "priority: urgent\nresources: {gpus: 1}")
+    engine, loop = contested("signal: USR2, seconds: 20")
     until(lambda: engine.signals == [("run-low-1", "USR2")], loop.step)
     assert states(store) == {"low": "stopping", "high": "waiting"}
     assert engine.keys() == ["low-1"]
@@ -86,28 +98,18 @@ def test_a_job_of_higher_class_takes_the_place_of_one_that_saves_and_goes_on_lat
 
 
 def test_a_job_that_ends_by_itself_while_it_is_to_be_stopped_has_ended(
-    store: Store, submit: Submit, memory_engine: MakeEngine, scheduler: MakeScheduler
+    store: Store, contested: Contested
 ) -> None:
-    engine = memory_engine(Node("n", 8.0, 2.0**34, "T4", 1))
-    loop = scheduler(engine, "priority")
-    submit("low", "priority: low\nresources: {gpus: 1}\ncheckpoint: {seconds: 20}")
-    loop.step()
-    loop.step()
-    submit("high", "priority: urgent\nresources: {gpus: 1}")
+    engine, loop = contested("seconds: 20")
     until(lambda: engine.signals, loop.step)
     engine.end("run-low-1")
     until(lambda: states(store) == {"low": "ended", "high": "running"}, loop.step)
 
 
 def test_a_job_that_ignores_its_signal_is_stopped_after_the_bound_and_said_so(
-    store: Store, submit: Submit, memory_engine: MakeEngine, scheduler: MakeScheduler
+    store: Store, contested: Contested
 ) -> None:
-    engine = memory_engine(Node("n", 8.0, 2.0**34, "T4", 1))
-    loop = scheduler(engine, "priority")
-    submit("low", "priority: low\nresources: {gpus: 1}\ncheckpoint: {seconds: 0.1}")
-    loop.step()
-    loop.step()
-    submit("high", "priority: urgent\nresources: {gpus: 1}")
+    _, loop = contested("seconds: 0.1")
     until(lambda: states(store)["high"] == "running", loop.step)
     assert "did not say within 200 ms of USR1 that it had saved" in store.jobs.get("low").run.reason
 

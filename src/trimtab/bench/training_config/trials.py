@@ -20,7 +20,6 @@ from trimtab.bench.options import BenchOptions
 from trimtab.bench.result import Table
 from trimtab.bench.training_config.seen import OBJECTIVES, OURS
 from trimtab.bench.training_config.unseen import worth
-from trimtab.predict.fewshot import settings_table
 from trimtab.predict.training import DataSet, Ours, Points, Trial, Wanted, next_trial, recommended
 from trimtab.recommend import tuning
 from trimtab.recommend.tuning import METHODS, Choice, Observation, Space, best_row
@@ -48,7 +47,7 @@ def parts(options: BenchOptions, data: DataSet) -> Iterator[Part]:
 def _code_of_searches() -> str:
     """A digest: what is kept of them is theirs as they are."""
     digest = hashlib.sha256()
-    for path in sorted(Path(tuning.__path__[0]).glob("*.py")):
+    for path in sorted(Path(tuning.__path__[0]).rglob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
@@ -95,15 +94,8 @@ def _searched(asked: Points, objective: str, method: str, count: int, seed: int)
 def space_of(asked: Points) -> Space:
     """A job's configurations as searches see them."""
     where = asked.where
-    settings = settings_table(
-        len(asked),
-        memory_bytes=where.memory_bytes,
-        cpus=where.cpus,
-        nodes=where.workers,
-        price_per_hour=where.price_per_hour,
-        batch_size=where.batch,
-    )
-    return Space(tuple(where.name(row) for row in range(len(asked))), settings, where.price_per_second)
+    names = tuple(where.name(row) for row in range(len(asked)))
+    return Space(names, where.settings(), where.price_per_second)
 
 
 def _figures(asked: Points, objective: str, chosen: int, tried: Sequence[int]) -> dict[str, float]:

@@ -1,15 +1,14 @@
 """The points as a file, appended lane by lane, and beside it what the jobs showed of themselves."""
 
-import contextlib
-import fcntl
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from trimtab.core import BadInputError, StorageError
-from trimtab.kernel import write_whole
+from trimtab.core import BadInputError
+from trimtab.kernel import held_alone, write_whole
 from trimtab.observe.row_file import append_rows, whole_lines
 from trimtab.observe.shapes.local_run import LocalRuns
 from trimtab.observe.shapes.point import COLUMNS, Key, Point
@@ -60,17 +59,10 @@ class PointFile:
         if not self.path.exists() or self.path.read_text() != text:
             write_whole(self.path, text)
 
-    @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
+    def alone(self) -> AbstractContextManager[None]:
         """Hold the file, which nobody else may be writing."""
-        with open(self.path, "ab") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise StorageError(
-                    f"another trimtab collect is writing {self.path}; wait for it, or name another file"
-                ) from None
-            yield
+        busy = f"another trimtab collect is writing {self.path}; wait for it, or name another file"
+        return held_alone(self.path, busy)
 
     def append(self, points: Sequence[Point]) -> None:
         """Add a lane's points."""

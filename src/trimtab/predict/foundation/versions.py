@@ -9,12 +9,12 @@ import contextlib
 import json
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from trimtab.core import BadInputError, NotFoundError, StorageError, TrimtabError, home
-from trimtab.kernel import write_whole
+from trimtab.core import BadInputError, NotFoundError, TrimtabError, home
+from trimtab.kernel import held_alone, write_whole
 from trimtab.predict.foundation.model import Foundation, load_foundation, shipped_foundation
 
 SHIPPED_VERSION = "shipped"
@@ -111,25 +111,10 @@ class Versions:
             path.unlink(missing_ok=True)
         return removed
 
-    @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
+    def alone(self) -> contextlib.AbstractContextManager[None]:
         """Nobody else changes versions meanwhile; who dies lets go. Refused while another is at it."""
-        import fcntl
-
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            lock = (self.folder / ".lock").open("w")
-        except OSError as error:
-            why = (error.strerror or str(error)).lower()
-            raise StorageError(f"{self.folder} cannot be written: {why}; see TRIMTAB_HOME") from None
-        with lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise StorageError(
-                    f"another process is changing the models in {self.folder}; try again when it has ended"
-                ) from None
-            yield
+        busy = f"another process is changing the models in {self.folder}; try again when it has ended"
+        return held_alone(self.folder / ".lock", busy)
 
     @property
     def _pointer(self) -> Path:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from trimtab.core import BadInputError, NotFoundError, did_you_mean, one_line
-from trimtab.predict.fewshot import Array
+from trimtab.predict.fewshot import Array, settings_table
 
 Flags = NDArray[np.bool_]
 
@@ -55,6 +55,18 @@ class Configurations:
     def price_per_second(self) -> Array:
         """Of all machines."""
         return np.asarray(self.price_per_hour * self.workers / 3600.0)
+
+    def settings(self) -> Array:
+        """As the settings of a case, by which searches and predictors of any workload see them."""
+        return settings_table(
+            len(self),
+            memory_bytes=self.memory_bytes,
+            cpus=self.cpus,
+            nodes=self.workers,
+            price_per_hour=self.price_per_hour,
+            batch_size=self.batch,
+            training=np.ones(len(self)),
+        )
 
     def steps(self, samples: ArrayLike) -> Array:
         """How many steps so many samples are."""

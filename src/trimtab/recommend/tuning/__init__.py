@@ -1,20 +1,18 @@
-"""Which configuration to try next: searches that learn from trials, and ours also from other workloads.
-
-A method is a file with a class, and a line in `METHODS`.
-"""
+"""Which configuration to try next: searches that learn from trials, and ours also from other workloads."""
 
 from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from trimtab.recommend.tuning.cherrypick import CherryPick
-from trimtab.recommend.tuning.ernest import Ernest
 from trimtab.recommend.tuning.method import Belief, Choice, Method, Search, Stop, best_row
+from trimtab.recommend.tuning.methods import METHODS
+from trimtab.recommend.tuning.methods.cherrypick import CherryPick
+from trimtab.recommend.tuning.methods.ernest import Ernest
+from trimtab.recommend.tuning.methods.ours import Ours
+from trimtab.recommend.tuning.methods.random_search import RandomSearch
+from trimtab.recommend.tuning.methods.trees import Trees
 from trimtab.recommend.tuning.observation import Observation
-from trimtab.recommend.tuning.ours import Ours
-from trimtab.recommend.tuning.random_search import RandomSearch
 from trimtab.recommend.tuning.space import Space
-from trimtab.recommend.tuning.trees import Trees
 
 if TYPE_CHECKING:
     from trimtab.recommend.tuning.job_source import JobSource
@@ -59,10 +57,6 @@ __all__ = [
     "tune",
     "tuning_report",
 ]
-
-METHODS: dict[str, Method] = {
-    method.name: method for method in (Ours(), CherryPick(), Trees(), Ernest(), RandomSearch())
-}
 
 # Whoever only searches does not wait for what real trials need.
 _OF_TRIALS = {

@@ -9,7 +9,8 @@ import numpy as np
 from trimtab.core import BadInputError
 from trimtab.core.units import HOUR
 from trimtab.observe.shapes import Shape, Spec, TrainingJob
-from trimtab.predict.fewshot import Array, settings_table
+from trimtab.predict.fewshot import Array
+from trimtab.predict.training import Configurations
 from trimtab.recommend.tuning.space import Space
 
 
@@ -55,19 +56,23 @@ class JobSpace:
         return cls(job, having)
 
     @cached_property
+    def where(self) -> Configurations:
+        """As a model sees it."""
+        setups = self.setups
+        return Configurations(
+            tuple(setup.shape.name for setup in setups),
+            np.array([setup.shape.cpus for setup in setups]),
+            np.array([setup.shape.memory for setup in setups]),
+            np.array([float(setup.workers) for setup in setups]),
+            np.array([float(setup.batch) for setup in setups]),
+            np.array([setup.shape.price_per_hour for setup in setups]),
+        )
+
+    @cached_property
     def space(self) -> Space:
         """As a search sees it."""
-        settings = settings_table(
-            len(self.setups),
-            memory_bytes=[setup.shape.memory for setup in self.setups],
-            cpus=[setup.shape.cpus for setup in self.setups],
-            nodes=[setup.workers for setup in self.setups],
-            price_per_hour=[setup.shape.price_per_hour for setup in self.setups],
-            batch_size=[setup.batch for setup in self.setups],
-            training=np.ones(len(self.setups)),
-        )
-        prices = np.array([setup.price_per_second for setup in self.setups])
-        return Space(tuple(setup.name for setup in self.setups), settings, prices)
+        names = tuple(setup.name for setup in self.setups)
+        return Space(names, self.where.settings(), self.where.price_per_second)
 
     @cached_property
     def steps(self) -> Array:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trimtab.core import NotFoundError, did_you_mean
-from trimtab.predict.fewshot import Array, Case, metrics_table, settings_table
+from trimtab.predict.fewshot import Array, Case, metrics_table
 from trimtab.predict.training import MODEL, RULE, Configurations, DataSet, LocalJob, Ours, Rule, forecast
 from trimtab.recommend.tuning.forecast_search import Forecast, Forecasted, ForecastSearch
 from trimtab.recommend.tuning.job_space import JobSpace
@@ -65,7 +65,7 @@ def begin(
     from trimtab.recommend.tuning import METHODS
 
     check_method(method)
-    rule, where = Rule.of(local), configurations(space)
+    rule, where = Rule.of(local), space.where
     by_rule = (rule.step_seconds(where) * space.steps, rule.memory_bytes(where), rule.fits(where))
     if method == OURS:
         jobs = len(set(others.points.jobs) - {space.job.name}) if others is not None else 0
@@ -108,19 +108,6 @@ def check_method(method: str) -> None:
         )
 
 
-def configurations(space: JobSpace) -> Configurations:
-    """The job's configurations as its models see them."""
-    setups = space.setups
-    return Configurations(
-        tuple(setup.shape.name for setup in setups),
-        np.array([setup.shape.cpus for setup in setups]),
-        np.array([setup.shape.memory for setup in setups]),
-        np.array([float(setup.workers) for setup in setups]),
-        np.array([float(setup.batch) for setup in setups]),
-        np.array([setup.shape.price_per_hour for setup in setups]),
-    )
-
-
 def cases_of(space: JobSpace, data: DataSet) -> list[Case]:
     """What other jobs did on the same shapes; their smallest batch stands for this job's, and so on."""
     points = data.points
@@ -141,16 +128,7 @@ def cases_of(space: JobSpace, data: DataSet) -> list[Case]:
         own = own.only([key in names for key in keys])
         if not len(own):
             continue
-        where = own.where
-        settings = settings_table(
-            len(own),
-            memory_bytes=where.memory_bytes,
-            cpus=where.cpus,
-            nodes=where.workers,
-            price_per_hour=where.price_per_hour,
-            batch_size=where.batch,
-            training=np.ones(len(own)),
-        )
+        settings = own.where.settings()
         called = tuple(names[key] for key in keys if key in names)
         cases.append(
             Case("training", job, job, "", called, settings, metrics_table(len(own)), own.seconds, own.ok)

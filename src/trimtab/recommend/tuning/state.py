@@ -1,16 +1,14 @@
 """What a tuning session has found so far, in a file that is written whole after each trial."""
 
 import contextlib
-import fcntl
 import hashlib
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trimtab.core import BadInputError, StorageError, from_plain, home, to_plain
-from trimtab.kernel import write_whole
+from trimtab.kernel import held_alone, write_whole
 from trimtab.recommend.tuning.job_space import JobSpace
 from trimtab.recommend.tuning.trials import Effort, Trial
 
@@ -130,22 +128,7 @@ def _check(path: Path, kept: Identity, identity: Identity) -> None:
             )
 
 
-@contextlib.contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Nobody else works with that state meanwhile. The lock's file stays: who removes it lets two in."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path.with_name(f".{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise StorageError(f"{path} cannot be written: {(error.strerror or str(error)).lower()}") from None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(handle)
-        raise BadInputError(
-            f"another trimtab tune is at work with {path}; wait for it, or name another"
-        ) from None
-    try:
-        yield
-    finally:
-        os.close(handle)
+def _alone(path: Path) -> contextlib.AbstractContextManager[None]:
+    """Nobody else works with that state meanwhile."""
+    busy = f"another trimtab tune is at work with {path}; wait for it, or name another"
+    return held_alone(path.with_name(f".{path.name}.lock"), busy)

@@ -2,18 +2,16 @@
 
 import asyncio
 import contextlib
-import fcntl
 import json
 import logging
-import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from trimtab.core import NotFoundError, StorageError, TrimtabError, home
-from trimtab.kernel import write_whole
+from trimtab.kernel import held_alone, write_whole
 from trimtab.resize.address import split_address
 from trimtab.resize.agent import Notice
 from trimtab.resize.link.certificates import Authority
@@ -146,19 +144,10 @@ async def _show(serving: Serving) -> None:
             await asyncio.to_thread(write_status, status, controller_place())
 
 
-@contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def _alone(folder: Path) -> contextlib.AbstractContextManager[None]:
     """Two controllers with the same keys would each give away the whole pool."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    lock = os.open(folder / "running.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise StorageError(f"a controller runs already with the keys in {folder}") from None
-        yield
-    finally:
-        os.close(lock)
+    return held_alone(folder / "running.lock", f"a controller runs already with the keys in {folder}")
 
 
 def _bracketed(host: str) -> str:

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trimtab.predict.fewshot import METRICS, Array, Case
+from trimtab.recommend.tuning.methods.relatives import Relatives, nearness, space_places, trend
 from trimtab.recommend.tuning.observation import Observation
-from trimtab.recommend.tuning.relatives import Relatives, nearness, space_places, trend
 from trimtab.recommend.tuning.space import Space
 
 _NEAR = 0.15  # a relative's covariance as a part of the population's

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from trimtab.predict.fewshot import Array, Case
-from trimtab.recommend.tuning.failures import Failures
 from trimtab.recommend.tuning.method import ALL_TRIED, Belief, Choice, Search, Stop, Trials, random_start
+from trimtab.recommend.tuning.methods.failures import Failures
+from trimtab.recommend.tuning.methods.pictures import Pictures, Posterior, prior
+from trimtab.recommend.tuning.methods.relatives import Relatives, relatives
 from trimtab.recommend.tuning.observation import Observation
-from trimtab.recommend.tuning.pictures import Pictures, Posterior, prior
-from trimtab.recommend.tuning.relatives import Relatives, relatives
 from trimtab.recommend.tuning.space import Space
 
 _FIRST_WORDS = 2.0  # log weight of a shared word as long as nothing was tried

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trimtab.predict.fewshot import Array, Case
-from trimtab.recommend.tuning.relatives import Relatives, nearness, space_places, trend
+from trimtab.recommend.tuning.methods.relatives import Relatives, nearness, space_places, trend
 from trimtab.recommend.tuning.space import Space
 
 _ALIKE = 0.8  # how much of the first guess comes from workloads that share words with this one
