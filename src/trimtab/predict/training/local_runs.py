@@ -90,6 +90,11 @@ class DataSet:
     points: Points
     local: Local
 
+    def joined(self, others: "DataSet") -> "DataSet":
+        """Both; a job that both have stays this one's."""
+        new = others.points.only([job not in self.local for job in others.points.job])
+        return DataSet(self.points.joined(new), {**others.local, **self.local})
+
     def job(self, name: str) -> LocalJob:
         """The local run of that job."""
         if name not in self.local:

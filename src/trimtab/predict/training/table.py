@@ -47,6 +47,17 @@ class Configurations:
             *(getattr(self, name)[index] for name in self.__slots__ if name != "shape"),
         )
 
+    def joined(self, others: "Configurations") -> "Configurations":
+        """Both, these first."""
+        return Configurations(
+            self.shape + others.shape,
+            *(
+                np.concatenate([getattr(self, name), getattr(others, name)])
+                for name in self.__slots__
+                if name != "shape"
+            ),
+        )
+
     def name(self, row: int) -> str:
         """Such as "standard-20 workers=2 batch=64"."""
         return f"{self.shape[row]} workers={self.workers[row]:g} batch={self.batch[row]:g}"
@@ -114,7 +125,7 @@ class Points:
         """Those of a mask, or indices in the order wanted."""
         index = np.arange(len(self))[np.asarray(rows)]
         columns = {each.name: getattr(self, each.name) for each in fields(self)}
-        kept = {name: values[index] for name, values in columns.items() if isinstance(values, np.ndarray)}
+        kept = {name: values[index] for name, values in columns.items() if _is_column(values)}
         return Points(
             tuple(self.job[i] for i in index),
             self.where.only(index),
@@ -122,6 +133,13 @@ class Points:
             self.price_date,
             **kept,
         )
+
+    def joined(self, others: "Points") -> "Points":
+        """Both; the price date stays this one's."""
+        columns = {each.name: (getattr(self, each.name), getattr(others, each.name)) for each in fields(self)}
+        arrays = {name: np.concatenate(both) for name, both in columns.items() if _is_column(both[0])}
+        where = self.where.joined(others.where)
+        return Points(self.job + others.job, where, self.status + others.status, self.price_date, **arrays)
 
     def of(self, job: str) -> "Points":
         """One job's."""
@@ -169,6 +187,10 @@ def check_jobs(points: Points, known: Sequence[str]) -> None:
     for job in points.jobs:
         if job not in known:
             raise NotFoundError(f"the points' job has no local run: {_no_such_job(job, known)}")
+
+
+def _is_column(values: object) -> bool:
+    return isinstance(values, np.ndarray)
 
 
 _Row = tuple[int, Mapping[str, str]]

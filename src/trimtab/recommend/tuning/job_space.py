@@ -1,6 +1,6 @@
 """The configurations of a training job: its batches on so many machines of every shape of a SPEC."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -33,6 +33,18 @@ class Setup:
         return self.workers * self.shape.price_per_hour / HOUR
 
 
+def configurations(setups: Sequence[Setup]) -> Configurations:
+    """Setups as a model sees them."""
+    return Configurations(
+        tuple(setup.shape.name for setup in setups),
+        np.array([setup.shape.cpus for setup in setups]),
+        np.array([setup.shape.memory for setup in setups]),
+        np.array([float(setup.workers) for setup in setups]),
+        np.array([float(setup.batch) for setup in setups]),
+        np.array([setup.shape.price_per_hour for setup in setups]),
+    )
+
+
 @dataclass(frozen=True)
 class JobSpace:
     """What a job can be run on, and how long it is."""
@@ -58,15 +70,7 @@ class JobSpace:
     @cached_property
     def where(self) -> Configurations:
         """As a model sees it."""
-        setups = self.setups
-        return Configurations(
-            tuple(setup.shape.name for setup in setups),
-            np.array([setup.shape.cpus for setup in setups]),
-            np.array([setup.shape.memory for setup in setups]),
-            np.array([float(setup.workers) for setup in setups]),
-            np.array([float(setup.batch) for setup in setups]),
-            np.array([setup.shape.price_per_hour for setup in setups]),
-        )
+        return configurations(self.setups)
 
     @cached_property
     def space(self) -> Space:

@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 
 from trimtab.core import BadInputError, did_you_mean
 from trimtab.observe.shapes import read_spec
-from trimtab.recommend.tuning.job_source import JobSource, local_run
+from trimtab.recommend.tuning.job_local import kept_at, local_run
+from trimtab.recommend.tuning.job_source import JobSource
 from trimtab.recommend.tuning.prior import OURS, begin, check_method
 from trimtab.recommend.tuning.session import Begun, Done, Ledger, Limits, Session, Tuned
-from trimtab.recommend.tuning.state import Identity, open_state
+from trimtab.recommend.tuning.state import Identity, Subject, open_state
 from trimtab.recommend.tuning.trials import Effort
 
 OBJECTIVES = ("cost", "time")
@@ -46,6 +47,7 @@ def tune(asked: Asked, ledger: Ledger, tell: Callable[[News], None] = lambda new
         if state.trials:
             tell(f"going on with {len(state.trials)} earlier trials of {state.path}")
         local = local_run(space.job, spec, others, tell)
+        state.about(Subject(space.setups, space.job.length, spec.price_date, kept_at(space.job).name))
         prior = begin(asked.method, space, asked.objective, local, others)
         tell(prior.note)
         session = Session(space, asked.objective, prior, place, effort, state, ledger)

@@ -14,7 +14,8 @@ from trimtab.recommend.limits import within_limits
 from trimtab.recommend.objective import score
 from trimtab.recommend.request import Request
 from trimtab.recommend.tuning.forecast_search import LIKELY
-from trimtab.recommend.tuning.job_source import JobSource, local_run
+from trimtab.recommend.tuning.job_local import local_run
+from trimtab.recommend.tuning.job_source import JobSource
 from trimtab.recommend.tuning.job_space import JobSpace
 from trimtab.recommend.tuning.opinion import Opinion, Opinions, counted, refuse_hopeless
 from trimtab.recommend.tuning.prior import OURS, begin
@@ -32,7 +33,7 @@ class Ranking:
     rows: tuple[Opinion, ...]
     dropped: tuple[Dropped, ...]
     price_date: str
-    others: DataSet | None  # what was learned from
+    others: DataSet  # what was learned from
     decision: Decision
 
     @property

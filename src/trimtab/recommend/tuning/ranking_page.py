@@ -64,8 +64,6 @@ def _detail(ranking: Ranking, row: Opinion) -> str:
 
 
 def _importance(ranking: Ranking, tell: Callable[[str], None]) -> str:
-    if ranking.others is None:
-        return ""
     tell("weighing the features of what was learned from other jobs")
     return importance_part(ranking.others, ranking.job, ranking.request.objective)
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from trimtab.core import BadInputError, StorageError, from_plain, home, to_plain
 from trimtab.kernel import held_alone, write_whole
-from trimtab.recommend.tuning.job_space import JobSpace
+from trimtab.recommend.tuning.job_local import LOCAL
+from trimtab.recommend.tuning.job_space import JobSpace, Setup
 from trimtab.recommend.tuning.trials import Effort, Trial
 
 VERSION = 1
@@ -43,12 +44,26 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
+class Subject:
+    """What trials were made of, for who learns from them: configurations, samples in all, the price date.
+
+    `local` is the file in Trimtab's home with its local run.
+    """
+
+    setups: tuple[Setup, ...]
+    samples: float
+    price_date: str
+    local: str
+
+
+@dataclass(frozen=True, slots=True)
 class State:
     """A session as it is kept: whose it is, and its trials in order."""
 
     version: int
     identity: Identity
     trials: tuple[Trial, ...] = ()
+    subject: Subject | None = None
 
 
 class StateFile:
@@ -62,6 +77,10 @@ class StateFile:
     def trials(self) -> tuple[Trial, ...]:
         """All trials so far."""
         return self._state.trials
+
+    def about(self, subject: Subject) -> None:
+        """Whoever tunes another job may learn from these trials."""
+        self._state = replace(self._state, subject=subject)
 
     def add(self, trial: Trial) -> None:
         """Keep one more trial; it is on the disk when this returns."""
@@ -92,6 +111,16 @@ def earlier_trials(identity: Identity, path: Path | None = None) -> tuple[Trial,
             _check(file, state.identity, replace(identity, objective=state.identity.objective))
             found += state.trials
     return tuple(sorted(found, key=lambda trial: (trial.fidelity, trial.measured_at)))
+
+
+def kept_states() -> Iterator[State]:
+    """All that are in Trimtab's home; what cannot be read there is passed over."""
+    for path in sorted((home() / "tune").glob("*-*.json")):
+        if not path.name.endswith(LOCAL):
+            with contextlib.suppress(BadInputError, StorageError):
+                state = _kept(path)
+                if state is not None:
+                    yield state
 
 
 def _read(path: Path, identity: Identity) -> State:
