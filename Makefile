@@ -6,8 +6,9 @@ BIN := $(VENV)/bin
 SKYPILOT_VENV := .venv-skypilot
 OUT := out
 
-# What the tests run for real: a database server, a workload manager, a browser, a checker of metrics, containers.
-DEBIAN_PACKAGES := postgresql slurmctld slurmd slurm-client munge chromium prometheus runc
+# What the tests run for real: a database server, a workload manager, a browser, a checker of metrics, containers,
+# routing daemons, and what compiles and looks at programs of the kernel's packet filter.
+DEBIAN_PACKAGES := postgresql slurmctld slurmd slurm-client munge chromium prometheus runc frr iproute2 clang bpftool
 
 .PHONY: run test lint clean
 

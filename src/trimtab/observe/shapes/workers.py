@@ -86,7 +86,7 @@ class Workers:
         self._errors.seek(0, os.SEEK_END)
         self._errors.seek(max(0, self._errors.tell() - _LAST_WORDS))
         said = self._errors.read().decode(errors="replace").strip().splitlines() or [self.lines.last_words]
-        return f"worker {rank} ended with status {code}: {said[-1]:.200}"
+        return f"worker {rank} ended with status {code}" + (f": {said[-1]:.200}" if said[-1] else "")
 
 
 @contextlib.contextmanager

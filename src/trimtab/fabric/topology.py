@@ -1,0 +1,100 @@
+"""A host as its fabric sees it: who it is, its uplinks, its tenants and the devices workers bind to."""
+
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv4Interface
+
+TUNNEL_OVERHEAD = 50
+"""Bytes that VXLAN over IPv4 adds to a packet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Uplink:
+    """A port to a switch: its own address there, and the switch's address and autonomous system."""
+
+    device: str
+    address: IPv4Interface
+    peer: IPv4Address
+    peer_asn: int
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualFunction:
+    """A part of a network card that is a device of its own: of which port, and which one."""
+
+    device: str
+    index: int
+    representor: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerDevice:
+    """What a worker binds to. Without a virtual function it is one end of a veth pair.
+
+    A `namespace` is a network namespace by name, for workers in containers; "" is the host's own.
+    """
+
+    name: str
+    address: IPv4Interface
+    mac: str
+    namespace: str = ""
+    function: VirtualFunction | None = None
+
+    @property
+    def port(self) -> str:
+        """The end that sits in the bridge."""
+        return self.function.representor if self.function else f"{self.name[:12]}-br"
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """A network of its own: devices of one number see each other, on whatever host, and nobody else."""
+
+    name: str
+    vni: int
+    devices: tuple[WorkerDevice, ...]
+
+    @property
+    def bridge(self) -> str:
+        """The device that joins its workers and its tunnel."""
+        return f"fbr{self.vni}"
+
+    @property
+    def tunnel(self) -> str:
+        """The device that wraps and unwraps its packets."""
+        return f"fvx{self.vni}"
+
+
+@dataclass(frozen=True, slots=True)
+class Timers:
+    """Seconds. A path is dead after `multiplier` intervals of silence, and is used again after `hold`.
+
+    `settle` is how often everything is compared with what it should be, although nothing was heard.
+    """
+
+    interval: float = 0.010
+    multiplier: int = 3
+    hold: float = 2.0
+    settle: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """All that a host's file says."""
+
+    name: str
+    loopback: IPv4Address
+    asn: int
+    uplinks: tuple[Uplink, ...]
+    tenants: tuple[Tenant, ...] = ()
+    mtu: int = 9000  # of uplinks
+    timers: Timers = field(default_factory=Timers)
+    management: tuple[str, ...] = ()  # never touched, whatever the rest says
+
+    @property
+    def worker_mtu(self) -> int:
+        """Of what workers bind to."""
+        return self.mtu - TUNNEL_OVERHEAD
+
+    def uplink(self, device: str) -> Uplink | None:
+        """The uplink on that device."""
+        return next((uplink for uplink in self.uplinks if uplink.device == device), None)
