@@ -48,11 +48,11 @@ def collect_shapes(spec: Spec, path: Path, progress: Progress = lambda state: No
     spec.check_host()
     check_writable(path)
     file = PointFile(path)
-    finished = file.finished(spec)
-    sweep_groups()
-    sweep_folders()
-    file.begin()
     with file.alone():
+        finished = file.finished(spec)
+        sweep_groups()
+        sweep_folders()
+        file.begin()
         return _collect(spec, file, finished, progress)
 
 

@@ -62,7 +62,7 @@ class PointFile:
     def alone(self) -> AbstractContextManager[None]:
         """Hold the file, which nobody else may be writing."""
         busy = f"another trimtab collect is writing {self.path}; wait for it, or name another file"
-        return held_alone(self.path, busy)
+        return held_alone(self.path.with_name(f".{self.path.name}.lock"), busy)
 
     def append(self, points: Sequence[Point]) -> None:
         """Add a lane's points."""
