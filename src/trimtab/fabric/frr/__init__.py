@@ -1,0 +1,18 @@
+"""What does the routing software run with? FRR's configuration and daemons, in a folder of their own."""
+
+from trimtab.fabric.frr.configuration import Port, Switch, host_files, switch_files
+from trimtab.fabric.frr.daemons import Daemons
+from trimtab.fabric.frr.programs import Programs, find_programs
+from trimtab.fabric.frr.seal import check_untouched, sealed
+
+__all__ = [
+    "Daemons",
+    "Port",
+    "Programs",
+    "Switch",
+    "check_untouched",
+    "find_programs",
+    "host_files",
+    "sealed",
+    "switch_files",
+]

@@ -1,0 +1,128 @@
+"""FRR's configuration of a host and of a switch of the lab: eBGP with BFD over every link, EVPN on top.
+
+Every host and switch is an autonomous system of its own. A host announces its loopback, and by EVPN its
+MACs and tenants, over each uplink; it never announces what it has learned, so traffic of others does
+not go through it. It takes only single addresses, other hosts' loopbacks: nothing that a switch announces
+can become the way to this machine's own network.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+
+from trimtab.fabric.topology import Host, Timers, Uplink
+
+_MOST_PATHS = 16
+_KEEPALIVE, _HOLD = 1, 3  # s, the least BGP has; BFD is quicker by far and ends a session before that
+_OWN = "own"  # the route map that lets only what is announced from here pass
+_LOOPBACKS = "loopbacks"  # the prefix list that lets only single addresses pass
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """A switch's end of a link: its device, the address across, and whose it is."""
+
+    device: str
+    peer: IPv4Address
+    peer_asn: int
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """A switch of the lab, as its routing software sees it."""
+
+    name: str
+    loopback: IPv4Address
+    asn: int
+    ports: tuple[Port, ...]
+    timers: Timers
+
+
+def host_files(host: Host) -> dict[str, str]:
+    """A host's daemons and their configuration."""
+    neighbours = [_port(uplink) for uplink in host.uplinks]
+    filtered = [f"  neighbor {each.peer} route-map {_OWN} out" for each in neighbours]
+    chosen = [f"  neighbor {each.peer} prefix-list {_LOOPBACKS} in" for each in neighbours]
+    bgp = _bgp(
+        host.asn,
+        host.loopback,
+        neighbours,
+        [f"  network {host.loopback}/32", *filtered, *chosen],
+        [*filtered, "  advertise-all-vni"],
+    )
+    filters = [
+        f"ip prefix-list {_LOOPBACKS} seq 10 permit 0.0.0.0/0 ge 32",
+        f"bgp as-path access-list {_OWN} permit ^$",
+        f"route-map {_OWN} permit 10",
+        f" match as-path {_OWN}",
+        "exit",
+    ]
+    return {
+        "zebra": _text(_header(host.name)),
+        "bfdd": _text(_header(host.name), _bfd(neighbours, host.timers)),
+        "bgpd": _text(_header(host.name), bgp, filters),
+    }
+
+
+def switch_files(switch: Switch) -> dict[str, str]:
+    """A switch's daemons and their configuration: it passes on what hosts announce."""
+    own = [f"  network {switch.loopback}/32"]
+    return {
+        "zebra": _text(_header(switch.name)),
+        "bfdd": _text(_header(switch.name), _bfd(switch.ports, switch.timers)),
+        "bgpd": _text(_header(switch.name), _bgp(switch.asn, switch.loopback, switch.ports, own, [])),
+    }
+
+
+def _port(uplink: Uplink) -> Port:
+    return Port(uplink.device, uplink.peer, uplink.peer_asn)
+
+
+def _header(name: str) -> list[str]:
+    return [f"hostname {name}", "log timestamp precision 6"]
+
+
+def _bfd(neighbours: Sequence[Port], timers: Timers) -> Iterable[str]:
+    """Sessions by peer and device, which are those that BGP asks for; each change of state is logged."""
+    interval = max(round(timers.interval * 1000), 1)
+    yield "debug bfd peer"
+    yield "bfd"
+    for each in neighbours:
+        yield f" peer {each.peer} interface {each.device}"
+        yield f"  receive-interval {interval}"
+        yield f"  transmit-interval {interval}"
+        yield f"  detect-multiplier {timers.multiplier}"
+        yield " exit"
+    yield "exit"
+
+
+def _bgp(
+    asn: int,
+    router: IPv4Address,
+    neighbours: Sequence[Port],
+    of_unicast: Iterable[str],
+    of_evpn: Iterable[str],
+) -> Iterable[str]:
+    yield f"router bgp {asn}"
+    yield f" bgp router-id {router}"
+    yield " no bgp ebgp-requires-policy"
+    yield " no bgp default ipv4-unicast"
+    yield " bgp bestpath as-path multipath-relax"
+    yield f" timers bgp {_KEEPALIVE} {_HOLD}"
+    for each in neighbours:
+        yield f" neighbor {each.peer} remote-as {each.peer_asn}"
+        yield f" neighbor {each.peer} bfd"
+        yield f" neighbor {each.peer} timers connect 1"
+        yield f" neighbor {each.peer} advertisement-interval 0"
+    activated = [f"  neighbor {each.peer} activate" for each in neighbours]
+    yield " address-family ipv4 unicast"
+    yield from (*activated, *of_unicast, f"  maximum-paths {_MOST_PATHS}")
+    yield " exit-address-family"
+    yield " address-family l2vpn evpn"
+    yield from (*activated, *of_evpn)
+    yield " exit-address-family"
+    yield "exit"
+
+
+def _text(*parts: Iterable[str]) -> str:
+    return "".join(f"{line}\n" for part in parts for line in part)
