@@ -1,6 +1,48 @@
 """How does the traffic survive a dead link? One virtual device over two uplinks, and who moves it."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from trimtab.fabric.host_file import host_of, read_host
 from trimtab.fabric.topology import Host, Tenant, Timers, Uplink, VirtualFunction, WorkerDevice
 
-__all__ = ["Host", "Tenant", "Timers", "Uplink", "VirtualFunction", "WorkerDevice", "host_of", "read_host"]
+if TYPE_CHECKING:
+    from trimtab.fabric.advice import ASSUMED, Advice, Assumption, Failures, Losses, Question
+    from trimtab.fabric.advisor import advise, catalog_price
+
+__all__ = [
+    "ASSUMED",
+    "Advice",
+    "Assumption",
+    "Failures",
+    "Host",
+    "Losses",
+    "Question",
+    "Tenant",
+    "Timers",
+    "Uplink",
+    "VirtualFunction",
+    "WorkerDevice",
+    "advise",
+    "catalog_price",
+    "host_of",
+    "read_host",
+]
+
+# Those below start slowly, or need what not every host has.
+_LAZY = {
+    "ASSUMED": "advice",
+    "Advice": "advice",
+    "Assumption": "advice",
+    "Failures": "advice",
+    "Losses": "advice",
+    "Question": "advice",
+    "advise": "advisor",
+    "catalog_price": "advisor",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)

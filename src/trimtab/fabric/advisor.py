@@ -1,0 +1,240 @@
+"""How often to save, and what surviving failures at the network's edge is worth a month (seed 002, 3.2.1).
+
+Without the fabric every interruption makes a job start again from its last checkpoint (`renewal` has the
+formulas). With it, failures of cables, ports, cards and top-of-rack switches are survived in a share of cases
+and cost a stall instead: the rest comes less often, so that saving less often is best.
+
+Rates are counts, so their ranges are those of a Poisson process (Jeffreys' prior); all else that is not known
+has a range of its own, and thousands of draws from all of them make the ranges of the answer.
+"""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from trimtab.core import Estimate, NotFoundError
+from trimtab.core.units import HOUR
+from trimtab.fabric.advice import (
+    ASSUMED,
+    MONTH,
+    Advice,
+    Assumption,
+    Interval,
+    Losses,
+    Question,
+    Sensitivity,
+)
+from trimtab.fabric.renewal import (
+    Costs,
+    best_interval,
+    daly_interval,
+    time_split,
+    useful_share,
+    young_interval,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+
+COVERAGE = 0.9
+_DRAWS = 4000
+_SEED = 20
+
+
+def advise(question: Question) -> Advice:
+    """The best interval, and a month's losses with and without the fabric; the same for the same question."""
+    import numpy as np
+
+    chosen = _Case.at(question)
+    drawn = _Case.drawn(question, np.random.default_rng(_SEED))
+    now, ranges = chosen.figures(question), drawn.figures(question)
+
+    def estimate(name: str, unit: str) -> Estimate:
+        return _estimate(float(getattr(now, name)), getattr(ranges, name), unit)
+
+    before, after = (_losses(question, chosen, estimate, when) for when in ("before", "after"))
+    best = before.interval.best.value
+    months = np.random.default_rng(_SEED + 1).poisson
+    return Advice(
+        question,
+        _estimate(float(chosen.rate) * MONTH, months(drawn.rate * MONTH), "interruptions"),
+        _estimate(float(chosen.avoided) * MONTH, months(drawn.avoided * MONTH), "interruptions"),
+        before,
+        after,
+        estimate("saved_hours", "h"),
+        estimate("saved_dollars", "$"),
+        estimate("break_even", ""),
+        _extra(question, chosen, best, before.interval.used),
+        _extra(question, chosen, best, best / 2.0),
+        _extra(question, chosen, best, best * 2.0),
+        _sensitivities(question),
+    )
+
+
+def catalog_price(accelerator: str) -> Assumption:
+    """Dollars per device-second on demand: the median of all offers with it, and their range."""
+    import numpy as np
+
+    from trimtab.catalog import load_offers
+
+    offers = load_offers().where(accelerator=accelerator, min_accelerators=1)
+    if not len(offers):
+        raise NotFoundError(f"the catalog has no offer with {accelerator}; say what a device costs per hour")
+    each = np.asarray(offers.price) / np.asarray(offers.accelerators)
+    low, value, high = np.quantile(each, [0.05, 0.5, 0.95])
+    return Assumption(
+        float(value),
+        float(low),
+        float(high),
+        f"{len(offers)} offers of {accelerator} on demand in the catalog",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Figures:
+    """What is said of a month, as numbers or as columns of draws."""
+
+    between_before: Any
+    between_after: Any
+    interval_before: Any
+    interval_after: Any
+    hours_before: Any
+    hours_after: Any
+    dollars_before: Any
+    dollars_after: Any
+    saved_hours: Any
+    saved_dollars: Any
+    break_even: Any
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """One world that the question may be about, or a column of many: interruptions per second, and costs."""
+
+    edge_rate: Any
+    other_rate: Any
+    price: Any
+    saving: Any
+    noticing: Any
+    restarting: Any
+    stall: Any
+    survived: Any
+    slowdown: Any
+
+    @classmethod
+    def at(cls, question: Question) -> "_Case":
+        """Every assumption at its value."""
+        failures = question.failures
+        edge = failures.at_the_edge / failures.exposure * question.devices
+        return cls(edge, question.rate - edge, **{name: getattr(question, name).value for name in ASSUMED})
+
+    @classmethod
+    def drawn(cls, question: Question, random: "np.random.Generator") -> "_Case":
+        """Each from its range. Counts k of a Poisson process say that its mean is about Gamma(k + 1/2)."""
+        failures = question.failures
+        rates = [
+            random.gamma(count + 0.5, 1.0, _DRAWS) / failures.exposure * question.devices
+            for count in (failures.at_the_edge, failures.interruptions - failures.at_the_edge)
+        ]
+        return cls(*rates, **{name: _draw(getattr(question, name), random) for name in ASSUMED})
+
+    @property
+    def rate(self) -> Any:
+        """All interruptions per second, without the fabric."""
+        return self.edge_rate + self.other_rate
+
+    @property
+    def avoided(self) -> Any:
+        """Those that the fabric turns into stalls."""
+        return self.edge_rate * self.survived
+
+    @property
+    def costs(self) -> Costs:
+        """Of an interruption."""
+        return Costs(self.saving, self.noticing, self.restarting)
+
+    def figures(self, question: Question) -> _Figures:
+        """A month of the question's job in this world."""
+        rates = (self.rate, self.rate - self.avoided)
+        best = [best_interval(self.saving, rate) for rate in rates]
+        shares = [
+            useful_share(question.interval or interval, rate, self.costs)
+            for interval, rate in zip(best, rates, strict=True)
+        ]
+        shares[1] = shares[1] / (1.0 + self.avoided * self.stall)
+        slowed = shares[1] * (1.0 - self.slowdown)
+        hours = MONTH / HOUR
+        dollars = MONTH * question.devices * self.price
+        lost = (1.0 - shares[0], 1.0 - slowed)
+        return _Figures(
+            *(1.0 / rate for rate in rates),
+            *best,
+            *(hours * share for share in lost),
+            *(dollars * share for share in lost),
+            hours * (slowed - shares[0]),
+            dollars * (slowed - shares[0]),
+            1.0 - shares[0] / shares[1],
+        )
+
+
+def _losses(question: Question, chosen: _Case, estimate: Any, when: str) -> Losses:
+    rate = float(chosen.rate if when == "before" else chosen.rate - chosen.avoided)
+    best = estimate(f"interval_{when}", "s")
+    used = question.interval or best.value
+    saving = float(chosen.saving)
+    return Losses(
+        estimate(f"between_{when}", "s"),
+        Interval(used, best, float(young_interval(saving, rate)), float(daly_interval(saving, rate))),
+        estimate(f"hours_{when}", "h"),
+        estimate(f"dollars_{when}", "$"),
+        time_split(used, rate, chosen.costs),
+    )
+
+
+def _extra(question: Question, chosen: _Case, best: float, other: float) -> float:
+    """Dollars a month that another interval costs more than the best, without the fabric."""
+    shares = useful_share([best, other], chosen.rate, chosen.costs)
+    return float((shares[0] - shares[1]) * MONTH * question.devices * chosen.price)
+
+
+def _sensitivities(question: Question) -> tuple[Sensitivity, ...]:
+    """One assumption at a time at the ends of its range, the weightiest first."""
+    found = list[Sensitivity]()
+    for name in ASSUMED:
+        assumption: Assumption = getattr(question, name)
+        if assumption.low < assumption.high:
+            ends = [_saved(question, **{name: end}) for end in (assumption.low, assumption.high)]
+            found.append(Sensitivity(name, *ends))
+    counted = _poisson_range(question.failures.at_the_edge)
+    rates = [count / question.failures.exposure * question.devices for count in counted]
+    found.append(Sensitivity("failures at the edge", *(_saved(question, edge_rate=rate) for rate in rates)))
+    return tuple(sorted(found, key=lambda each: -abs(each.at_high - each.at_low)))
+
+
+def _saved(question: Question, **changed: float) -> float:
+    return float(replace(_Case.at(question), **changed).figures(question).saved_dollars)
+
+
+def _poisson_range(count: float) -> tuple[float, float]:
+    """Means that explain such a count."""
+    from scipy.stats import gamma
+
+    low, high = gamma.ppf([(1.0 - COVERAGE) / 2.0, (1.0 + COVERAGE) / 2.0], count + 0.5)
+    return float(low), float(high)
+
+
+def _draw(assumption: Assumption, random: "np.random.Generator") -> Any:
+    import numpy as np
+
+    low, value, high = assumption.low, assumption.value, assumption.high
+    if low == high:
+        return np.full(_DRAWS, value)
+    if low > 0.0:
+        return np.exp(random.triangular(*np.log([low, value, high]), _DRAWS))
+    return random.triangular(low, value, high, _DRAWS)
+
+
+def _estimate(value: float, draws: Any, unit: str) -> Estimate:
+    import numpy as np
+
+    low, high = np.quantile(draws, [(1.0 - COVERAGE) / 2.0, (1.0 + COVERAGE) / 2.0])
+    return Estimate(value, min(value, float(low)), max(value, float(high)), COVERAGE, unit)
