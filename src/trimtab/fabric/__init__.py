@@ -3,7 +3,9 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from trimtab.fabric.apply import apply_plan, commands, plan_here, undo, undo_commands
 from trimtab.fabric.host_file import host_of, read_host
+from trimtab.fabric.plan import Plan
 from trimtab.fabric.topology import Host, Tenant, Timers, Uplink, VirtualFunction, WorkerDevice
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ __all__ = [
     "Failures",
     "Host",
     "Losses",
+    "Plan",
     "Question",
     "Tenant",
     "Timers",
@@ -24,9 +27,14 @@ __all__ = [
     "VirtualFunction",
     "WorkerDevice",
     "advise",
+    "apply_plan",
     "catalog_price",
+    "commands",
     "host_of",
+    "plan_here",
     "read_host",
+    "undo",
+    "undo_commands",
 ]
 
 # Those below start slowly, or need what not every host has.

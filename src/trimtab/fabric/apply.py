@@ -1,0 +1,149 @@
+"""Making a plan so, and undoing it: only what differs is changed, and what was before is on file first."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+
+from trimtab.core import BadInputError, NotFoundError, TrimtabError
+from trimtab.fabric.journal import Entry, Journal, folder, read_journal
+from trimtab.fabric.machine import Machine
+from trimtab.fabric.plan import Plan, plan
+from trimtab.fabric.steps import OTHERWISE, Step
+from trimtab.fabric.topology import Host
+from trimtab.fabric.view import look
+from trimtab.kernel import held_alone
+
+
+def plan_here(host: Host, netns: str | None = None) -> Plan:
+    """The plan for the machine as it is; `netns` is the host's network namespace, None the current one."""
+    with Machine(netns) as machine:
+        return plan(host, look(host, machine, _journal(host.name, machine)))
+
+
+def commands(planned: Plan, netns: str | None = None) -> tuple[tuple[str, bool], ...]:
+    """Every command, in order, and whether it has something to do; nothing is touched."""
+    with Machine(netns) as machine:
+        stale = [entry for entry in _stale(planned, _journal(planned.name, machine)) if entry.words]
+        anew = {entry.step.place.device for entry in stale if entry.before is None}
+        return (
+            *((entry.words, True) for entry in reversed(stale)),
+            *((step.words, step.place.device in anew or not step.is_done(machine)) for step in planned.steps),
+        )
+
+
+def undo_commands(name: str, netns: str | None = None) -> tuple[str, ...]:
+    """The commands that would undo what was done, in order; nothing is touched."""
+    with Machine(netns) as machine:
+        return tuple(entry.words for entry in _to_undo(_known_journal(name, machine).entries, machine))
+
+
+def apply_plan(planned: Plan, netns: str | None = None) -> tuple[str, ...]:
+    """Do what is not done yet; the commands that it took.
+
+    What an earlier plan of the same name did and this one does not say is undone first. When a step fails,
+    all that this call did is undone; after a kill, applying again or `undo` picks up from the journal.
+    """
+    _need_root()
+    with _alone(planned.name), Machine(netns) as machine:
+        journal = _journal(planned.name, machine) or Journal(planned.name, machine.identity())
+        stale = _stale(planned, journal)
+        removed = _undo(stale, machine)
+        journal = journal.without(stale)
+        missing = tuple(
+            Entry(step, None if now == OTHERWISE else now)
+            for step in planned.steps
+            if (now := step.place.now(machine)) != step.wanted
+        )
+        journal.with_entries(missing).write()
+        try:
+            for entry in missing:
+                _try(entry.step, machine, entry.step.wanted)
+        except BaseException:
+            with contextlib.suppress(TrimtabError):  # then the journal goes on saying what is left
+                _undo(missing, machine)
+                journal.write()
+            raise
+        return (*removed, *(entry.step.words for entry in missing))
+
+
+def undo(name: str, netns: str | None = None) -> tuple[str, ...]:
+    """Remove what was made and restore what was set, as far as nobody else has changed it since."""
+    _need_root()
+    with _alone(name), Machine(netns) as machine:
+        journal = _known_journal(name, machine)
+        done = _undo(journal.entries, machine)
+        replace(journal, entries=()).write()
+    return done
+
+
+def _undo(entries: tuple[Entry, ...], machine: Machine) -> tuple[str, ...]:
+    """The commands it took. What fails does not keep the rest from being undone, and is said at the end."""
+    failed = list[TrimtabError]()
+    done = list[str]()
+    for entry in _to_undo(entries, machine):
+        try:
+            _try(entry.step, machine, entry.before)
+            done.append(entry.words)
+        except TrimtabError as error:
+            if entry.step.is_done(machine):  # else somebody was faster
+                failed.append(error)
+    if failed:
+        raise failed[0]
+    return tuple(done)
+
+
+def _to_undo(entries: tuple[Entry, ...], machine: Machine) -> tuple[Entry, ...]:
+    """Last first; what is not as we made it is somebody else's now, or gone."""
+    return tuple(entry for entry in reversed(entries) if entry.words and entry.step.is_done(machine))
+
+
+def _try(step: Step, machine: Machine, value: str | None) -> None:
+    from pyroute2.netlink.exceptions import NetlinkError
+
+    try:
+        step.place.put(machine, value)
+    except (NetlinkError, OSError) as error:
+        why = error.args[1] if len(error.args) > 1 else error
+        raise TrimtabError(f"the kernel refuses `{step.place.words(value)}`: {str(why).lower()}") from None
+
+
+def _stale(planned: Plan, journal: Journal | None) -> tuple[Entry, ...]:
+    """What an earlier plan did and this one says nothing about."""
+    places = {step.place for step in planned.steps}
+    return tuple(entry for entry in (journal.entries if journal else ()) if entry.step.place not in places)
+
+
+def _known_journal(name: str, machine: Machine) -> Journal:
+    journal = _journal(name, machine)
+    if journal is None:
+        raise NotFoundError(f"there is no fabric {name} on this machine; trimtab fabric up makes one")
+    return journal
+
+
+def _journal(name: str, machine: Machine) -> Journal | None:
+    journal = read_journal(name)
+    if journal is not None and journal.where != machine.identity():
+        raise BadInputError(
+            f"the fabric {name} is up in another network namespace; go there, or take it down there"
+        )
+    return journal
+
+
+@contextlib.contextmanager
+def _alone(name: str) -> Iterator[None]:
+    """Nobody else changes the fabric of that name meanwhile; an empty folder of its does not stay."""
+    lock = folder(name) / "lock"
+    with held_alone(lock, f"another command is changing the fabric {name}; try again when it has ended"):
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                if not (folder(name) / "journal.json").exists():
+                    lock.unlink()
+                    folder(name).rmdir()
+
+
+def _need_root() -> None:
+    if os.geteuid() != 0:
+        raise BadInputError("changing the network needs root; try it with sudo, or look at --dry-run")

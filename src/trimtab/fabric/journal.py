@@ -1,0 +1,139 @@
+"""What a fabric changed on this machine and how it was before, on file before anything is changed."""
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from trimtab.core import StorageError, from_plain
+from trimtab.fabric.steps import (
+    Address,
+    Bridge,
+    FunctionMac,
+    Moved,
+    Pair,
+    Place,
+    PortSetting,
+    Setting,
+    Step,
+    Sysctl,
+    Tunnel,
+)
+from trimtab.kernel import write_whole
+
+RUN = Path("/run/trimtab/fabric")
+"""Where fabrics keep what lasts until the machine starts anew, a folder for each."""
+_KINDS: dict[str, Any] = {
+    kind.__name__: kind
+    for kind in (Address, Bridge, FunctionMac, Moved, Pair, PortSetting, Setting, Sysctl, Tunnel)
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A step, and the place's value before the first time that it was made."""
+
+    step: Step
+    before: str | None
+
+    @property
+    def words(self) -> str:
+        """The command that undoes it; "" where nothing is to be done."""
+        return self.step.place.words(self.before)
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """All that was changed, in order. `where` is the identity of the network namespace."""
+
+    name: str
+    where: str
+    entries: tuple[Entry, ...] = ()
+
+    @property
+    def devices(self) -> frozenset[str]:
+        """Devices that were made or changed."""
+        return frozenset(entry.step.place.device for entry in self.entries) - {""}
+
+    def with_entries(self, entries: tuple[Entry, ...]) -> "Journal":
+        """With steps about to be made; of a place that is known, what was there first is kept."""
+        known = {entry.step.place: entry for entry in self.entries}
+        for entry in entries:
+            first = known.get(entry.step.place, entry)
+            known[entry.step.place] = replace(entry, before=first.before)
+        return replace(self, entries=tuple(known.values()))
+
+    def without(self, entries: tuple[Entry, ...]) -> "Journal":
+        """Without what has been undone."""
+        return replace(self, entries=tuple(each for each in self.entries if each not in entries))
+
+    def write(self) -> None:
+        """Keep it, whole; an empty one is removed."""
+        path = _path(self.name)
+        if not self.entries:
+            path.unlink(missing_ok=True)
+            return
+        plain = {"where": self.where, "entries": [_plain(entry) for entry in self.entries]}
+        write_whole(path, json.dumps(plain, indent=1))
+
+
+def folder(name: str) -> Path:
+    """Where the fabric of that name keeps what it needs while it is up."""
+    return RUN / name
+
+
+def read_journal(name: str) -> Journal | None:
+    """What is on file; None when there is no such fabric, or the namespace it was in is gone with all."""
+    path = _path(name)
+    try:
+        told = json.loads(path.read_text())
+        journal = Journal(name, str(told["where"]), tuple(_entry(each) for each in told["entries"]))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StorageError(
+            f"{path} says what was changed on this machine and cannot be read ({error}); "
+            f"remove it once you have undone by hand what is left"
+        ) from None
+    return journal if _is_alive(journal.where) else None
+
+
+def other_journals(name: str) -> Iterator[Journal]:
+    """Those of other fabrics on this machine."""
+    for path in sorted(RUN.glob("*/journal.json")):
+        found = read_journal(path.parent.name) if path.parent.name != name else None
+        if found is not None:
+            yield found
+
+
+def _path(name: str) -> Path:
+    return folder(name) / "journal.json"
+
+
+def _plain(entry: Entry) -> dict[str, Any]:
+    place: Any = entry.step.place
+    return {
+        "kind": type(place).__name__,
+        "place": asdict(place),
+        "wanted": entry.step.wanted,
+        "before": entry.before,
+    }
+
+
+def _entry(told: Any) -> Entry:
+    place: Place = from_plain(_KINDS[told["kind"]], told["place"])
+    return Entry(Step(place, told["wanted"]), told["before"])
+
+
+def _is_alive(where: str) -> bool:
+    """Whether a network namespace is still there: somebody is in it, or it has a name."""
+    for path in (*Path("/run/netns").glob("*"), *Path("/proc").glob("[0-9]*/ns/net")):
+        try:
+            found = os.stat(path)
+        except OSError:  # a process that has ended, or is not for us to look at
+            continue
+        if where == f"{found.st_dev}:{found.st_ino}":
+            return True
+    return False

@@ -1,0 +1,168 @@
+"""What of the machine a plan must respect, and the sentence for each thing that it would harm."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from ipaddress import IPv4Interface, IPv4Network
+from pathlib import Path
+
+from trimtab.core import BadInputError
+from trimtab.fabric.journal import Journal, other_journals
+from trimtab.fabric.machine import Link, Machine, Space, exists
+from trimtab.fabric.steps import VXLAN_PORT
+from trimtab.fabric.topology import Host, Tenant, WorkerDevice
+
+
+@dataclass(frozen=True, slots=True)
+class MachineView:
+    """The host's namespace and those of its workers, and whose the devices in the host's are."""
+
+    spaces: Mapping[str, Space]
+    reserved: Mapping[str, str] = field(default_factory=dict)  # device: what it is needed for
+    ours: frozenset[str] = frozenset()  # made or changed by an earlier `up` of this host
+    taken: Mapping[str, str] = field(default_factory=dict)  # device: the other fabric that has it
+    has_ipv6: bool = True
+
+
+def look(host: Host, machine: Machine, journal: Journal | None) -> MachineView:
+    """The machine as it is now."""
+    wanted = {device.namespace for tenant in host.tenants for device in tenant.devices} | {""}
+    where = machine.identity()
+    others = (other for other in other_journals(host.name) if other.where == where)
+    return MachineView(
+        {name: machine.space(name) for name in wanted if not name or exists(name)},
+        dict(_reserved(host, machine)),
+        journal.devices if journal else frozenset(),
+        {device: other.name for other in others for device in other.devices - {"lo"}},
+        Path("/proc/sys/net/ipv6").exists(),
+    )
+
+
+def _reserved(host: Host, machine: Machine) -> Iterator[tuple[str, str]]:
+    """Devices by which people and everything else reach the machine, and what those stand on."""
+    links = machine.space().links
+    for device in host.management:
+        yield from _with_below(device, "is the management interface", links)
+    for address in machine.visitors():
+        yield from _with_below(machine.toward(address), f"carries an SSH session from {address}", links)
+    for device in machine.space().ways_out:
+        yield from _with_below(device, "carries the machine's default route", links)
+
+
+def _with_below(device: str, why: str, links: Mapping[str, Link]) -> Iterator[tuple[str, str]]:
+    link = links.get(device)
+    if link is None or device == "lo":
+        return
+    yield device, why
+    parts = [each.name for each in links.values() if each.master == device]
+    for lower in (*parts, link.below):
+        if lower and lower != device:
+            yield from _with_below(lower, f"is what {device} stands on, which {why}", links)
+
+
+def refuse_harm(host: Host, view: MachineView) -> None:
+    """A sentence for the first thing that cannot be done here, or not without harm."""
+    for uplink in host.uplinks:
+        _check_uplink(uplink.device, host, view)
+    for tenant in host.tenants:
+        _check_new(tenant.bridge, "", view)
+        _check_new(tenant.tunnel, "", view)
+        _check_number(tenant, view)
+        for device in tenant.devices:
+            _check_worker(device, view)
+    for space, device, address in _addresses(host):
+        _check_address(space, device, address, host, view)
+
+
+def _check_uplink(device: str, host: Host, view: MachineView) -> None:
+    link = view.spaces[""].links.get(device)
+    if link is None:
+        raise BadInputError(f"there is no device {device} for an uplink; {_known(view.spaces[''])}")
+    if device in view.taken:
+        raise BadInputError(f"{device} is an uplink of the fabric {view.taken[device]}; take that down first")
+    if device in view.reserved and device not in view.ours:
+        raise BadInputError(
+            f"{device} {view.reserved[device]}, so it is no uplink for a fabric; "
+            f"name a port that carries training traffic only"
+        )
+    if link.master:
+        raise BadInputError(
+            f"{device} is a part of {link.master}; take it out, or name {link.master} as uplink"
+        )
+    if link.most_mtu and host.mtu > link.most_mtu:
+        raise BadInputError(
+            f"{device} has an mtu of {link.most_mtu} at most; say a smaller mtu than {host.mtu}"
+        )
+
+
+def _check_worker(device: WorkerDevice, view: MachineView) -> None:
+    if device.namespace and device.namespace not in view.spaces:
+        raise BadInputError(
+            f"there is no network namespace {device.namespace} for {device.name}; "
+            f"ip netns add {device.namespace} makes one"
+        )
+    if device.function is None:
+        _check_new(device.port, "", view)
+        _check_new(device.name, device.namespace, view)
+        return
+    here = view.spaces[""].links
+    for name in (device.function.device, device.port):
+        _check_part(name, device, view)
+    if device.name not in here and device.name not in view.spaces[device.namespace].links:
+        raise BadInputError(f"there is no device {device.name}, which should be a virtual function")
+    if device.function.index not in here[device.function.device].functions:
+        raise BadInputError(f"{device.function.device} has no virtual function {device.function.index}")
+
+
+def _check_part(name: str, device: WorkerDevice, view: MachineView) -> None:
+    if name not in view.spaces[""].links:
+        raise BadInputError(f"there is no device {name}, which {device.name} needs as a virtual function")
+    if name in view.reserved and name not in view.ours:
+        raise BadInputError(f"{name} {view.reserved[name]}, so {device.name} cannot be made of it")
+
+
+def _check_new(name: str, namespace: str, view: MachineView) -> None:
+    if name in view.spaces[namespace].links and name not in view.ours:
+        whose = f"of the fabric {view.taken[name]}" if name in view.taken else "and not of this fabric"
+        raise BadInputError(
+            f"there is a device {name} already, {whose}; remove it, or choose another name or vni"
+        )
+
+
+def _check_number(tenant: Tenant, view: MachineView) -> None:
+    for link in view.spaces[""].links.values():
+        tunneled = link.tunneled
+        if tunneled is None or link.name == tenant.tunnel or tunneled.port != VXLAN_PORT:
+            continue
+        if tunneled.external or tunneled.vni == tenant.vni:
+            raise BadInputError(
+                f"tenant {tenant.name}: {link.name} has the vni {tenant.vni} at port {VXLAN_PORT} already; "
+                f"choose another vni, or remove {link.name}"
+            )
+
+
+def _addresses(host: Host) -> Iterable[tuple[str, str, IPv4Interface]]:
+    yield "", "lo", IPv4Interface(host.loopback)
+    for uplink in host.uplinks:
+        yield "", uplink.device, uplink.address
+    for tenant in host.tenants:
+        for device in tenant.devices:
+            yield device.namespace, device.name, device.address
+
+
+def _check_address(space: str, device: str, address: IPv4Interface, host: Host, view: MachineView) -> None:
+    for other, taken in view.spaces[space].addresses:
+        if taken.ip == address.ip and other != device:
+            raise BadInputError(f"{address.ip}, which {device} should get, is an address of {other} already")
+    own = {name for where, name, _ in _addresses(host) if where == space} - {"lo"}
+    for route in view.spaces[space].routes:
+        strangers = [name for name in route.devices if name not in own]
+        if strangers and route.network.overlaps(IPv4Network(address.network)):
+            raise BadInputError(
+                f"{address.network} of {device} overlaps {route.network}, which is routed to {strangers[0]}; "
+                f"choose other addresses"
+            )
+
+
+def _known(space: Space) -> str:
+    cards = sorted(name for name, link in space.links.items() if name != "lo")
+    return f"this machine has {', '.join(cards)}" if cards else "this machine has none"
