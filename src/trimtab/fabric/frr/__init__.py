@@ -2,10 +2,11 @@
 
 from trimtab.fabric.frr.configuration import Port, Switch, host_files, switch_files
 from trimtab.fabric.frr.daemons import Daemons
-from trimtab.fabric.frr.programs import Programs, find_programs
+from trimtab.fabric.frr.programs import DAEMONS, Programs, find_programs
 from trimtab.fabric.frr.seal import check_untouched, sealed
 
 __all__ = [
+    "DAEMONS",
     "Daemons",
     "Port",
     "Programs",

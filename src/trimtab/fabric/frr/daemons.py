@@ -78,9 +78,8 @@ class Daemons:
         self._launch(name)
 
     def process(self, name: str) -> Process | None:
-        """A daemon that runs."""
-        process = self._running.get(name)
-        return process if _alive(process) else None
+        """A daemon that runs, whoever started it."""
+        return self._find().get(name, (None, ""))[0]
 
     def stop(self) -> None:
         """End all daemons and remove what they and `start` wrote, except files edited by hand."""

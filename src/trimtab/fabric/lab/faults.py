@@ -1,0 +1,176 @@
+"""What breaks in the lab, and mends again: links, switches, daemons.
+
+Packets vanish at the switch's end of a cable, in a classic BPF program on its port, so that neither end loses
+its carrier, and hosts' own programs stay as they are.
+"""
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Self
+
+from trimtab.core import BadInputError
+from trimtab.fabric.frr import Daemons
+from trimtab.fabric.lab.namespaces import configure, traffic_control
+
+_DROP_ALL = "1,6 0 0 2"  # return TC_ACT_SHOT
+_FIRST_PREFERENCE = 100
+_preferences = count(_FIRST_PREFERENCE)
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """A fault that was there: what, and from when to when (seconds of the monotonic clock)."""
+
+    what: str
+    began: float
+    ended: float
+
+
+class Fault:
+    """Something that breaks at `start` and is mended at `stop`; as a context, for as long as it lasts."""
+
+    def __init__(self, what: str, begin: Callable[[], None], end: Callable[[], None]) -> None:
+        self.what = what
+        self.began: float | None = None
+        self.history: list[Happened] = []
+        self._begin = begin
+        self._end = end
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Break it; nothing when it is broken already."""
+        if self.began is None:
+            self.began = time.monotonic()
+            self._begin()
+
+    def stop(self) -> None:
+        """Mend it; nothing when it is whole."""
+        if self.began is not None:
+            began, self.began = self.began, None
+            self._end()
+            self.history.append(Happened(self.what, began, time.monotonic()))
+
+
+class Cycle:
+    """Faults in turn, over and over: each lasts `down` seconds, then all is well for `up` seconds."""
+
+    def __init__(self, what: str, faults: Sequence[Fault], down: float, up: float) -> None:
+        if not faults or down <= 0 or up < 0:
+            raise BadInputError("a cycle has at least one fault, which lasts for more than no time")
+        self.what = what
+        self.faults = tuple(faults)
+        self._down, self._up = down, up
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.stop()
+
+    @property
+    def history(self) -> list[Happened]:
+        """What has happened so far, in order."""
+        return sorted((each for fault in self.faults for each in fault.history), key=lambda it: it.began)
+
+    @property
+    def now(self) -> Fault | None:
+        """The fault that is there now."""
+        return next((fault for fault in self.faults if fault.began is not None), None)
+
+    def start(self) -> None:
+        """Begin with the first fault, at once."""
+        if self._thread is None:
+            self._over.clear()
+            self._thread = threading.Thread(target=self._turn, daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Mend what is broken and begin nothing any more."""
+        if self._thread is not None:
+            self._over.set()
+            self._thread.join()
+            self._thread = None
+
+    def _turn(self) -> None:
+        place = 0
+        while not self._over.is_set():
+            with self.faults[place % len(self.faults)]:
+                self._over.wait(self._down)
+            self._over.wait(self._up)
+            place += 1
+
+
+def device_down(what: str, namespace: str, devices: Sequence[str]) -> Fault:
+    """Devices that are turned off: the other end of their cable loses its carrier."""
+
+    def turn(state: str) -> None:
+        configure([f"link set {device} {state}" for device in devices], namespace)
+
+    return Fault(what, lambda: turn("down"), lambda: turn("up"))
+
+
+def packets_lost(
+    what: str, namespace: str, ports: Sequence[str], directions: Sequence[str], percent: float = 100.0
+) -> Fault:
+    """Packets that vanish on their way into (`ingress`) or out of (`egress`) a switch's ports."""
+    if not 0 < percent <= 100:
+        raise BadInputError(f"between 0 and 100 percent of packets can be lost, not {percent:g}")
+    preference = str(next(_preferences))
+    program = _DROP_ALL if percent == 100 else _drop_some(percent)
+    places = [(port, direction) for port in ports for direction in directions]
+
+    def begin() -> None:
+        for port, direction in places:
+            where = ("dev", port, direction, "pref", preference)
+            traffic_control(namespace, "filter", "add", *where, "bpf", "da", "bytecode", program)
+
+    def end() -> None:
+        for port, direction in places:
+            traffic_control(namespace, "filter", "del", "dev", port, direction, "pref", preference)
+
+    return Fault(what, begin, end)
+
+
+def daemons_killed(what: str, daemons: Daemons, names: Sequence[str]) -> Fault:
+    """Daemons that die without a word, and are started again at the end unless somebody was quicker."""
+
+    def begin() -> None:
+        for name in names:
+            process = daemons.process(name)
+            if process is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process.pid, signal.SIGKILL)
+
+    return Fault(what, begin, daemons.start)
+
+
+def together(what: str, faults: Sequence[Fault]) -> Fault:
+    """Faults that come in this order and go in the opposite one."""
+
+    def each(parts: Iterator[Fault], action: Callable[[Fault], None]) -> None:
+        for part in parts:
+            action(part)
+
+    return Fault(what, lambda: each(iter(faults), Fault.start), lambda: each(reversed(faults), Fault.stop))
+
+
+def _drop_some(percent: float) -> str:
+    """Classic BPF: load a random word, drop the packet if it is below a threshold, else look no further."""
+    threshold = round(percent / 100 * 2**32)
+    random_word = 2**32 - 0x1000 + 56  # SKF_AD_OFF + SKF_AD_RANDOM
+    return f"4,32 0 0 {random_word},53 1 0 {threshold},6 0 0 2,6 0 0 {2**32 - 1}"

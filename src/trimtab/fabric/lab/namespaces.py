@@ -1,0 +1,135 @@
+"""Network namespaces by name: made, entered, and removed with all that runs inside."""
+
+import contextlib
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from trimtab.core import BadInputError, MissingDependencyError, TrimtabError, one_line
+from trimtab.kernel import Owner, processes
+
+NAMESPACES = Path("/run/netns")
+STATE = Path("/run/trimtab/fabric")
+"""Where each host keeps what it needs while it runs, in a folder of its name."""
+
+_CLONE_NEWNET = 0x40000000
+_PATIENCE = 5.0  # s for processes to be gone after they were killed
+
+Result = TypeVar("Result")
+
+
+def make_namespace(name: str) -> None:
+    """An empty namespace."""
+    if os.geteuid() != 0:
+        raise BadInputError("network namespaces are made by root; run this as root")
+    if (NAMESPACES / name).exists():
+        raise BadInputError(f"there is a network namespace {name} already; remove it: ip netns del {name}")
+    configure(["netns add " + name])
+
+
+def configure(lines: Iterable[str], namespace: str | None = None) -> None:
+    """Run `ip` with each of these lines, in a namespace or here."""
+    words = ["ip", *(["-n", namespace] if namespace else []), "-batch", "-"]
+    _run(words, "".join(f"{line}\n" for line in lines))
+
+
+def traffic_control(namespace: str, *words: str) -> None:
+    """Run `tc` in a namespace."""
+    _run(["tc", "-n", namespace, *words])
+
+
+def entering(namespace: str, words: Sequence[str]) -> list[str]:
+    """The words that run a command inside."""
+    return ["nsenter", f"--net={NAMESPACES / namespace}", "--", *words]
+
+
+def call_inside(namespace: str, function: Callable[[], Result]) -> Result:
+    """Call from a thread that is inside; sockets it opens stay inside."""
+
+    def called() -> Result:
+        libc = ctypes.CDLL(None, use_errno=True)
+        with open(NAMESPACES / namespace) as handle:
+            if libc.setns(handle.fileno(), _CLONE_NEWNET) != 0:
+                raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        return function()
+
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(called).result()
+
+
+def remove_namespace(name: str) -> None:
+    """Kill what runs inside, then remove it, its devices and its state folder; nothing there is fine."""
+    path = NAMESPACES / name
+    if path.exists():
+        _kill_inside(path)
+        with contextlib.suppress(TrimtabError):
+            configure(["netns del " + name])
+        path.unlink(missing_ok=True)
+    remove_state(name)
+
+
+def remove_state(name: str) -> None:
+    """Remove the state folder of that name, with what is mounted in it."""
+    folder = STATE / name
+    for point in _mount_points():
+        if Path(point).is_relative_to(folder):
+            subprocess.run(["umount", "-l", point], check=False, capture_output=True)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def sweep() -> tuple[str, ...]:
+    """Remove what was made by processes that are gone; the names of what was there."""
+    names = set[str]()
+    for folder in (NAMESPACES, STATE):
+        with contextlib.suppress(FileNotFoundError):
+            names |= set(os.listdir(folder))
+    gone = sorted(name for name in names if (owner := Owner.of(name)) is not None and owner.is_gone())
+    for name in gone:
+        remove_namespace(name)
+    return tuple(gone)
+
+
+def _mount_points() -> list[str]:
+    """A line of `/proc/self/mounts` is "what where type options 0 0"."""
+    return [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
+
+
+def _kill_inside(path: Path) -> None:
+    """Until nobody is inside, because a process may start another before it is killed itself."""
+    give_up = time.monotonic() + _PATIENCE
+    while (pids := _inside(path)) and time.monotonic() < give_up:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)
+
+
+def _inside(path: Path) -> list[int]:
+    found = []
+    with contextlib.suppress(OSError):
+        wanted = path.stat()
+        for process in processes():
+            with contextlib.suppress(OSError):
+                at = os.stat(f"/proc/{process.pid}/ns/net")
+                if (at.st_dev, at.st_ino) == (wanted.st_dev, wanted.st_ino) and not process.zombie:
+                    found.append(process.pid)
+    return found
+
+
+def _run(words: Sequence[str], told: str = "") -> None:
+    try:
+        done = subprocess.run(words, input=told, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise MissingDependencyError(
+            f"the program {words[0]} is not installed here: apt-get install iproute2"
+        ) from None
+    if done.returncode != 0:
+        said = one_line(done.stderr.strip().splitlines()[0] if done.stderr.strip() else "it does not say why")
+        raise TrimtabError(f"{' '.join(words[:3])} failed on {told.strip() or ' '.join(words)!r}: {said}")

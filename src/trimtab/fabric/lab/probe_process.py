@@ -1,0 +1,67 @@
+"""One end of the probes, run by path with any Python: it imports nothing of ours.
+
+    probe_process.py send SOURCE TARGET PORT FLOWS PERIOD
+    probe_process.py receive TARGET PORT FILE
+
+A packet is a flow, a number that grows by one, and when it was sent; the receiver appends when it came.
+"""
+
+import contextlib
+import gc
+import socket
+import struct
+import sys
+import time
+
+PACKET = struct.Struct("<IId")
+CAME = struct.Struct("<d")
+RECORD = struct.Struct("<IIdd")
+_FLUSH = 0.02  # s without a packet
+
+
+def send(source: str, target: str, port: int, flows: int, period: float) -> None:
+    """Send for ever: every flow has a port of its own, so each may take another path."""
+    sockets = []
+    for flow in range(flows):
+        made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        made.bind((source, port + flow))
+        made.setblocking(False)
+        sockets.append(made)
+    where = (target, port)
+    number, due = 0, time.monotonic()
+    while True:
+        for flow, made in enumerate(sockets):
+            with contextlib.suppress(OSError):  # no way there right now: it counts as sent and lost
+                made.sendto(PACKET.pack(flow, number, time.monotonic()), where)
+        number += 1
+        due = max(due + period, time.monotonic() - period)
+        time.sleep(max(0.0, due - time.monotonic()))
+
+
+def receive(target: str, port: int, path: str) -> None:
+    """Write down every packet, for ever."""
+    made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 21)
+    made.bind((target, port))
+    made.settimeout(_FLUSH)
+    with open(path, "ab", buffering=1 << 16) as file:
+        print("ready", flush=True)
+        flushed = time.monotonic()
+        while True:
+            try:
+                packet = made.recv(PACKET.size)
+                now = time.monotonic()
+                file.write(packet + CAME.pack(now))
+            except TimeoutError:
+                now = time.monotonic()
+            if now - flushed > _FLUSH:
+                file.flush()
+                flushed = now
+
+
+if __name__ == "__main__":
+    gc.disable()
+    if sys.argv[1] == "send":
+        send(sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5]), float(sys.argv[6]))
+    else:
+        receive(sys.argv[2], int(sys.argv[3]), sys.argv[4])
