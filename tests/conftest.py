@@ -19,7 +19,7 @@ from trimtab.predict import MeasuredStep, read_measurements
 REPOSITORY = Path(__file__).resolve().parent.parent
 MACHINE = (
     *("bench/test_light_stream", "bench/test_live", "bench/test_profile_overhead", "bench/test_resize"),
-    *("cli/", "engines/", "kernel/", "observe/", "recommend/tuning/", "resize/", "store/"),
+    *("cli/", "engines/", "fabric/", "kernel/", "observe/", "recommend/tuning/", "resize/", "store/"),
 )
 """Tests that make control groups, daemons and servers, and must not do so side by side."""
 

@@ -12,6 +12,7 @@ from trimtab.cli.calibrate import calibrate
 from trimtab.cli.catalog import catalog_app
 from trimtab.cli.collect import collect_app
 from trimtab.cli.decisions import decisions, outcome
+from trimtab.cli.fabric import fabric_app
 from trimtab.cli.jobs import cancel, jobs, logs, queue
 from trimtab.cli.models import models_app
 from trimtab.cli.partition import partition
@@ -69,6 +70,7 @@ app.command()(cancel)
 app.command()(simulate)
 app.add_typer(tenants_app, name="tenants")
 app.add_typer(agent_app, name="agent")
+app.add_typer(fabric_app, name="fabric")
 app.command()(up)
 app.command()(token)
 app.command()(top)

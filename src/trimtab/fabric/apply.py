@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from trimtab.core import BadInputError, NotFoundError, TrimtabError
-from trimtab.fabric.journal import Entry, Journal, folder, read_journal
+from trimtab.fabric.journal import Entry, Journal, folder, journals, read_journal
 from trimtab.fabric.machine import Machine
 from trimtab.fabric.plan import Plan, plan
-from trimtab.fabric.steps import OTHERWISE, Step
+from trimtab.fabric.steps import MADE, OTHERWISE, Step
 from trimtab.fabric.topology import Host
 from trimtab.fabric.view import look
 from trimtab.kernel import held_alone
@@ -25,7 +25,7 @@ def commands(planned: Plan, netns: str | None = None) -> tuple[tuple[str, bool],
     """Every command, in order, and whether it has something to do; nothing is touched."""
     with Machine(netns) as machine:
         stale = [entry for entry in _stale(planned, _journal(planned.name, machine)) if entry.words]
-        anew = {entry.step.place.device for entry in stale if entry.before is None}
+        anew = {entry.step.place.device for entry in stale if isinstance(entry.step.place, MADE)}
         return (
             *((entry.words, True) for entry in reversed(stale)),
             *((step.words, step.place.device in anew or not step.is_done(machine)) for step in planned.steps),
@@ -71,10 +71,14 @@ def undo(name: str, netns: str | None = None) -> tuple[str, ...]:
     """Remove what was made and restore what was set, as far as nobody else has changed it since."""
     _need_root()
     with _alone(name), Machine(netns) as machine:
-        journal = _known_journal(name, machine)
+        try:
+            journal = _known_journal(name, machine)
+        except NotFoundError:
+            Journal(name, "").write()  # what may be on file went with its network namespace
+            raise
         done = _undo(journal.entries, machine)
         replace(journal, entries=()).write()
-    return done
+        return done
 
 
 def _undo(entries: tuple[Entry, ...], machine: Machine) -> tuple[str, ...]:
@@ -116,18 +120,20 @@ def _stale(planned: Plan, journal: Journal | None) -> tuple[Entry, ...]:
 
 def _known_journal(name: str, machine: Machine) -> Journal:
     journal = _journal(name, machine)
-    if journal is None:
-        raise NotFoundError(f"there is no fabric {name} on this machine; trimtab fabric up makes one")
-    return journal
+    if journal is not None:
+        return journal
+    known = ", ".join(each.name for each in journals() if each.where == machine.identity())
+    raise NotFoundError(f"no fabric {name} is up here{f'; {known} is' if known else ', nor any other'}")
 
 
 def _journal(name: str, machine: Machine) -> Journal | None:
+    """Of the fabric that is up; one that went with its network namespace is forgotten."""
     journal = read_journal(name)
-    if journal is not None and journal.where != machine.identity():
-        raise BadInputError(
-            f"the fabric {name} is up in another network namespace; go there, or take it down there"
-        )
-    return journal
+    if journal is None or journal.where == machine.identity():
+        return journal
+    if journal.is_alive():
+        raise BadInputError(f"the fabric {name} is up in another network namespace; take it down there first")
+    return None
 
 
 @contextlib.contextmanager

@@ -151,7 +151,10 @@ def _timers(where: str, told: Mapping[Any, Any]) -> Timers:
 
 
 def _managed(where: str, told: Any) -> Iterator[str]:
-    for device in [told] if isinstance(told, str) else told:
+    devices = [told] if isinstance(told, str) else told
+    if not isinstance(devices, list):
+        raise BadInputError(f"{where}: management is a device or a list of them, not {quoted(told):.40}")
+    for device in devices:
         yield _named(where, "management", device, _DEVICE)
 
 
@@ -250,7 +253,7 @@ def _asn(where: str, name: str, told: object) -> int:
 
 def _seconds(where: str, name: str, told: object) -> float:
     if isinstance(told, str):
-        return parse_duration(told)
+        told = parse_duration(told)
     if isinstance(told, bool) or not isinstance(told, int | float) or not 0 < told < 1e6:
         raise BadInputError(f"{where}: {name} is a duration, as in 10ms, not {quoted(told):.40}")
     return float(told)
@@ -258,9 +261,12 @@ def _seconds(where: str, name: str, told: object) -> float:
 
 def _address(where: str, name: str, told: object) -> IPv4Address:
     try:
-        return IPv4Address(str(told))
+        found = IPv4Address(str(told))
     except AddressValueError:
         raise BadInputError(f"{where}: {name} is an IPv4 address, not {quoted(told):.40}") from None
+    if found.is_loopback or found.is_multicast or found.is_reserved or found.is_unspecified:
+        raise BadInputError(f"{where}: {name} is an address that other machines can reach, not {found}")
+    return found
 
 
 def _interface(where: str, name: str, told: object) -> IPv4Interface:
@@ -272,4 +278,10 @@ def _interface(where: str, name: str, told: object) -> IPv4Interface:
         raise BadInputError(
             f"{where}: {name} is an IPv4 address and its network, as 10.100.0.1/24, not {quoted(told):.40}"
         )
+    network = found.network
+    if network.prefixlen < 31 and found.ip in (network.network_address, network.broadcast_address):
+        raise BadInputError(
+            f"{where}: {name} is an address of one machine, which {found.ip} in {network} is not"
+        )
+    _address(where, name, found.ip)
     return found

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from trimtab.core import StorageError, from_plain
+from trimtab.fabric.machine import NAMESPACES
 from trimtab.fabric.steps import (
     Address,
     Bridge,
@@ -65,6 +66,17 @@ class Journal:
             known[entry.step.place] = replace(entry, before=first.before)
         return replace(self, entries=tuple(known.values()))
 
+    def is_alive(self) -> bool:
+        """Whether its network namespace is still there: somebody is in it, or it has a name."""
+        for path in (*NAMESPACES.glob("*"), *Path("/proc").glob("[0-9]*/ns/net")):
+            try:
+                found = os.stat(path)
+            except OSError:  # a process that has ended, or is not for us to look at
+                continue
+            if self.where == f"{found.st_dev}:{found.st_ino}":
+                return True
+        return False
+
     def without(self, entries: tuple[Entry, ...]) -> "Journal":
         """Without what has been undone."""
         return replace(self, entries=tuple(each for each in self.entries if each not in entries))
@@ -85,11 +97,11 @@ def folder(name: str) -> Path:
 
 
 def read_journal(name: str) -> Journal | None:
-    """What is on file; None when there is no such fabric, or the namespace it was in is gone with all."""
+    """What is on file; None when there is no such fabric."""
     path = _path(name)
     try:
         told = json.loads(path.read_text())
-        journal = Journal(name, str(told["where"]), tuple(_entry(each) for each in told["entries"]))
+        return Journal(name, str(told["where"]), tuple(_entry(each) for each in told["entries"]))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -97,14 +109,13 @@ def read_journal(name: str) -> Journal | None:
             f"{path} says what was changed on this machine and cannot be read ({error}); "
             f"remove it once you have undone by hand what is left"
         ) from None
-    return journal if _is_alive(journal.where) else None
 
 
-def other_journals(name: str) -> Iterator[Journal]:
-    """Those of other fabrics on this machine."""
+def journals() -> Iterator[Journal]:
+    """Those of all fabrics that are up on this machine, in whatever network namespace."""
     for path in sorted(RUN.glob("*/journal.json")):
-        found = read_journal(path.parent.name) if path.parent.name != name else None
-        if found is not None:
+        found = read_journal(path.parent.name)
+        if found is not None and found.is_alive():
             yield found
 
 
@@ -125,15 +136,3 @@ def _plain(entry: Entry) -> dict[str, Any]:
 def _entry(told: Any) -> Entry:
     place: Place = from_plain(_KINDS[told["kind"]], told["place"])
     return Entry(Step(place, told["wanted"]), told["before"])
-
-
-def _is_alive(where: str) -> bool:
-    """Whether a network namespace is still there: somebody is in it, or it has a name."""
-    for path in (*Path("/run/netns").glob("*"), *Path("/proc").glob("[0-9]*/ns/net")):
-        try:
-            found = os.stat(path)
-        except OSError:  # a process that has ended, or is not for us to look at
-            continue
-        if where == f"{found.st_dev}:{found.st_ino}":
-            return True
-    return False

@@ -137,6 +137,10 @@ class Pair:
         return f"ip link add {self.device} type veth peer name {self.peer}{where}"
 
 
+MADE = (Bridge, Tunnel, Pair)
+"""Devices that are there because of us, and go with all that is about them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Moved:
     """A device of the machine's that is given to another namespace, and taken back at the end."""

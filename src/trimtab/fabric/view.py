@@ -6,7 +6,7 @@ from ipaddress import IPv4Interface, IPv4Network
 from pathlib import Path
 
 from trimtab.core import BadInputError
-from trimtab.fabric.journal import Journal, other_journals
+from trimtab.fabric.journal import Journal, journals
 from trimtab.fabric.machine import Link, Machine, Space, exists
 from trimtab.fabric.steps import VXLAN_PORT
 from trimtab.fabric.topology import Host, Tenant, WorkerDevice
@@ -27,7 +27,7 @@ def look(host: Host, machine: Machine, journal: Journal | None) -> MachineView:
     """The machine as it is now."""
     wanted = {device.namespace for tenant in host.tenants for device in tenant.devices} | {""}
     where = machine.identity()
-    others = (other for other in other_journals(host.name) if other.where == where)
+    others = [each for each in journals() if each.name != host.name and each.where == where]
     return MachineView(
         {name: machine.space(name) for name in wanted if not name or exists(name)},
         dict(_reserved(host, machine)),

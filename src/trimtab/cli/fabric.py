@@ -1,0 +1,106 @@
+"""`trimtab fabric`: one virtual device per worker over two uplinks, so that a dead link ends no training."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trimtab.cli.fabric_advise import advise_command
+
+if TYPE_CHECKING:
+    from trimtab.fabric import Host
+
+fabric_app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    help="Training traffic that survives a dead link, network card or switch.",
+)
+
+fabric_app.command("advise")(advise_command)
+
+
+@fabric_app.command()
+def up(
+    path: Annotated[Path, typer.Argument(metavar="HOST.yaml", help="The host, its uplinks and its tenants.")],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print every command, in order, and touch nothing.")
+    ] = False,
+) -> None:
+    """Give every training worker of this host one device to bind to, over both uplinks. Needs root.
+
+    The file says who this host is, which ports go to which switch, and which devices workers get:
+
+        host: node-1
+        loopback: 10.255.0.1
+        asn: 65001
+        uplinks:
+          - {device: enp1s0f0, address: 172.16.1.2/31, peer: 172.16.1.3, peer_asn: 65101}
+          - {device: enp1s0f1, address: 172.16.2.2/31, peer: 172.16.2.3, peer_asn: 65102}
+        tenants:
+          research:
+            vni: 100
+            devices:
+              - {name: w0, address: 10.100.0.1/24}
+
+    `loopback` is this host's own address, which the others reach by whatever uplink is alive; each host has
+    another one and another `asn`. Devices of one `vni` see each other on all hosts, and nobody else; with
+    `namespace: NAME` a device goes into that network namespace. Bind workers to theirs, as with
+    `GLOO_SOCKET_IFNAME=w0`.
+
+    Run it again after editing the file: only what differs is changed. What was there before is kept on file
+    until `trimtab fabric down` restores it. The port that carries the default route, your SSH session or
+    what `management` names is never touched.
+    """
+    from trimtab.fabric import apply_plan, commands, plan_here, read_host
+
+    host = read_host(path)
+    planned = plan_here(host)
+    if dry_run:
+        for words, needed in commands(planned):
+            print(words if needed else f"# already so: {words}")
+        return
+    done = apply_plan(planned)
+    typer.echo(f"{host.name}: {_changes(len(done))}; {_offered(host)}")
+
+
+@fabric_app.command()
+def down(
+    which: Annotated[
+        str, typer.Argument(metavar="HOST.yaml|NAME", help="The file it was set up from, or the host's name.")
+    ],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print every command, in order, and touch nothing.")
+    ] = False,
+) -> None:
+    """Remove what `trimtab fabric up` made, and restore what it changed. Needs root.
+
+    It goes by what was written down while it was made, also after a kill half-way, and whatever the file says
+    by now. What somebody has changed or removed since is left as it is.
+    """
+    from trimtab.fabric import undo, undo_commands
+
+    name = _name(which)
+    if dry_run:
+        for words in undo_commands(name):
+            print(words)
+        return
+    typer.echo(f"{name} is down: {_changes(len(undo(name)))}")
+
+
+def _name(which: str) -> str:
+    """Of a file: the name of the host it describes."""
+    from trimtab.fabric import read_host
+
+    path = Path(which)
+    return read_host(path).name if path.suffix in (".yaml", ".yml") or path.is_file() else which
+
+
+def _changes(count: int) -> str:
+    return "nothing to change" if not count else "1 change" if count == 1 else f"{count} changes"
+
+
+def _offered(host: "Host") -> str:
+    devices = [device for tenant in host.tenants for device in tenant.devices]
+    if not devices:
+        return "no tenant has a device for workers yet"
+    return "workers bind to " + ", ".join(f"{device.name} ({device.address.ip})" for device in devices)

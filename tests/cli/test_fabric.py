@@ -1,0 +1,72 @@
+"""`trimtab fabric up` and `down`, by root, in a network namespace of our own."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from host_network import Network, described, network
+
+from trimtab.fabric.machine import inside
+
+Trimtab = Callable[..., Any]
+
+
+@pytest.fixture
+def place() -> Iterator[Network]:
+    with network() as made:
+        yield made
+
+
+def test_up_and_down(trimtab: Trimtab, place: Network, tmp_path: Path) -> None:
+    path = tmp_path / "host.yaml"
+    path.write_text(yaml.safe_dump(described(place.name)))
+
+    def fabric(*arguments: str) -> Any:
+        return inside(place.host, lambda: trimtab("fabric", *arguments))
+
+    shown = fabric("up", str(path), "--dry-run")
+    assert shown.status == 0, shown.error
+    assert "ip link add fbr100 type bridge\n" in shown.out
+    assert "fbr100" not in place.ip("link")
+    done = fabric("up", str(path))
+    assert done.status == 0, done.error
+    assert "workers bind to w0 (10.100.0.1)" in done.out
+    assert "10.100.0.1/24" in place.ip("addr", "show", "w0")
+    assert "nothing to change" in fabric("up", str(path)).out
+    again = fabric("up", str(path), "--dry-run").out
+    assert again
+    assert all(line.startswith("# already so: ") for line in again.splitlines())
+    assert "ip link del fbr100\n" in fabric("down", place.name, "--dry-run").out
+    ended = fabric("down", str(path))
+    assert f"{place.name} is down" in ended.out, ended.error
+    assert "w0" not in place.ip("link")
+    refused = fabric("down", place.name)
+    assert refused.status == 2
+    assert f"no fabric {place.name} is up here" in refused.error
+
+
+def test_what_is_refused_is_one_sentence(trimtab: Trimtab, tmp_path: Path) -> None:
+    path = tmp_path / "host.yaml"
+    for arguments, sentence in (
+        (("up", str(path)), "there is no file"),
+        (("down", str(path)), "there is no file"),
+        (("down", "nobody-s"), "no fabric nobody-s is up here"),
+    ):
+        called = trimtab("fabric", *arguments)
+        assert called.status == 2
+        assert sentence in called.error
+        assert called.error.count("\n") == 1
+    told = described("node-1")
+    told["uplinks"][0]["device"] = "no-such-port"
+    path.write_text(yaml.safe_dump(told))
+    called = trimtab("fabric", "up", str(path), "--dry-run")
+    assert called.status == 2
+    assert "there is no device no-such-port for an uplink" in called.error
+
+
+def test_help_shows_a_file(trimtab: Trimtab) -> None:
+    called = trimtab("fabric", "up", "--help")
+    for words in ("uplinks:", "vni: 100", "GLOO_SOCKET_IFNAME=w0", "--dry-run"):
+        assert words in called.out

@@ -1,0 +1,167 @@
+"""A host's file: what is right is read as written, and everything else gets one sentence."""
+
+from collections.abc import Callable
+from ipaddress import IPv4Address, IPv4Interface
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from host_network import described
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trimtab.core import BadInputError
+from trimtab.fabric import Timers, VirtualFunction, host_of, read_host
+
+UPLINKS = described("node-1")["uplinks"]
+
+
+def blue(*devices: dict[str, Any], vni: object = 100) -> dict[str, Any]:
+    return {"blue": {"vni": vni, "devices": list(devices)}}
+
+
+def test_a_file_is_read_as_it_is_written(tmp_path: Path) -> None:
+    told = described(
+        "node-1",
+        mtu=4000,
+        bfd={"interval": "50ms"},
+        hold="3s",
+        management="eth0",
+        tenants=blue(
+            {"name": "w0", "address": "10.100.0.1/24", "mac": "02:AA:00:00:00:01", "namespace": "jobs"},
+            {
+                "name": "w1",
+                "address": "10.101.0.1/24",
+                "vf": {"device": "pf0", "index": 3, "representor": "pf0vf3"},
+            },
+        ),
+    )
+    path = tmp_path / "host.yaml"
+    path.write_text(yaml.safe_dump(told))
+    host = read_host(path)
+    assert (host.name, host.loopback, host.asn) == ("node-1", IPv4Address("10.255.0.1"), 65001)
+    assert [(uplink.device, uplink.address, uplink.peer_asn) for uplink in host.uplinks] == [
+        ("p1", IPv4Interface("172.16.1.2/31"), 65101),
+        ("p2", IPv4Interface("172.16.2.2/31"), 65102),
+    ]
+    assert host.timers == Timers(interval=0.05, multiplier=3, hold=3.0)
+    assert (host.mtu, host.worker_mtu, host.management) == (4000, 3950, ("eth0",))
+    first, second = host.tenants[0].devices
+    assert (first.mac, first.namespace, first.port) == ("02:aa:00:00:00:01", "jobs", "w0-br")
+    assert second.mac == "02:00:0a:65:00:01"
+    assert second.function == VirtualFunction("pf0", 3, "pf0vf3")
+    assert second.port == "pf0vf3"
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"uplinks": UPLINKS[:1]}, "there is one uplink; two are needed"),
+        ({"uplinks": []}, "uplinks are a list"),
+        ({"uplinks": [UPLINKS[0], UPLINKS[0]]}, "the device p1 is there twice"),
+        ({"uplinks": [UPLINKS[0], {**UPLINKS[1], "peer": "172.16.1.3"}]}, "another address in 172.16.2.2/31"),
+        ({"uplinks": [UPLINKS[0], {**UPLINKS[1], "peer": "172.16.2.2"}]}, "another address in 172.16.2.2/31"),
+        (
+            {"uplinks": [UPLINKS[0], {**UPLINKS[1], "address": "172.16.2.2"}]},
+            "and its network, as 10.100.0.1",
+        ),
+        ({"uplinks": [UPLINKS[0], {**UPLINKS[1], "peer_asn": 65001}]}, "the host's own asn 65001"),
+        ({"uplinks": [UPLINKS[0], {**UPLINKS[1], "device": "a-name-of-16-chr"}]}, "at most 15 of them"),
+        ({"uplinks": [UPLINKS[0], {"device": "p2"}]}, "uplink 2: it does not say address"),
+        ({"management": ["p2"]}, "p2 is the management interface, which is never touched"),
+        ({"management": 7}, "management is a device or a list of them"),
+        ({"loopback": "172.16.1.2"}, "172.16.1.2 is there twice"),
+        ({"loopback": "10.100.0.9"}, "10.100.0.0/24 of tenant blue overlaps 10.100.0.9/32 of the loopback"),
+        ({"loopback": "host"}, "loopback is an IPv4 address"),
+        ({"loopback": "127.0.0.1"}, "an address that other machines can reach, not 127.0.0.1"),
+        ({"asn": 0}, "asn is a whole number from 1 to 4294967294"),
+        ({"asn": True}, "asn is a whole number"),
+        ({"mtu": 1300}, "mtu is a whole number from 1330 to 65535"),
+        ({"bfd": {"interval": "1ms"}}, "an interval is 10 ms to 4 s, not 1 ms"),
+        ({"bfd": {"interval": "soon"}}, "soon"),
+        ({"bfd": {"multiplier": 1}}, "multiplier is a whole number from 2 to 255"),
+        ({"bfd": 3}, "interval and multiplier are expected"),
+        ({"hold": -1}, "hold is a duration, as in 10ms"),
+        ({"settle": "0s"}, "settle is a duration, as in 10ms"),
+        ({"host": "../etc"}, "host is a name of letters, digits, dots and dashes"),
+        ({"hosts": "node-1"}, "hosts"),
+        ({"tenants": ["blue"]}, "tenants by name are expected"),
+        ({"tenants": {"blue": {"vni": 100}}}, "tenant blue: it does not say devices"),
+        ({"tenants": blue({"name": "w0", "address": "10.100.0.1/24"}, vni=2**24)}, "from 1 to 16777215"),
+        (
+            {"tenants": blue({"name": "w0", "address": "10.100.0.0/24"})},
+            "which 10.100.0.0 in 10.100.0.0/24 is",
+        ),
+        ({"tenants": blue({"name": "w0", "address": "10.100.0.255/24"})}, "is an address of one machine"),
+        ({"tenants": blue({"name": "p1", "address": "10.100.0.1/24"})}, "the device p1 is there twice"),
+        (
+            {"tenants": blue({"name": "w0", "address": "10.100.0.1/24", "mac": "01:00:5e:00:00:01"})},
+            "is not the MAC of one device",
+        ),
+        (
+            {"tenants": blue({"name": "w0", "address": "10.100.0.1/24", "vf": {"device": "pf0"}})},
+            "vf: it does not say index",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_sentence(changes: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(BadInputError) as raised:
+        host_of("host.yaml", described("node-1", **changes))
+    said = str(raised.value)
+    assert sentence in said
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda path: None, "there is no file"),
+        (lambda path: path.mkdir(), "is a folder"),
+        (lambda path: path.write_text("host: [node"), "cannot be read"),
+        (lambda path: path.write_bytes(b"\xff\xfe\x00"), "cannot be read"),
+        (lambda path: path.write_text(""), "loopback, asn and uplinks are expected"),
+    ],
+)
+def test_what_is_no_such_file_is_said_in_a_sentence(
+    make: Callable[[Path], None], sentence: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "host.yaml"
+    make(path)
+    with pytest.raises(BadInputError, match=sentence):
+        read_host(path)
+
+
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+NAMES = ("host", "loopback", "asn", "uplinks", "tenants", "mtu", "bfd", "hold", "management", "settle")
+
+
+@given(st.sampled_from(NAMES), JUNK)
+def test_nothing_but_a_host_or_a_sentence_comes_of_junk(name: str, junk: Any) -> None:
+    said = ""
+    try:
+        host_of("host.yaml", described("node-1", **{name: junk}))
+    except BadInputError as error:
+        said = str(error)
+    assert "\n" not in said
+
+
+@given(st.lists(st.integers(1, 2**24 - 1), min_size=1, max_size=8, unique=True))
+def test_tenants_share_no_device_and_no_mac(numbers: list[int]) -> None:
+    tenants = {
+        f"t{vni}": {"vni": vni, "devices": [{"name": f"w{place}", "address": f"10.{place}.0.1/24"}]}
+        for place, vni in enumerate(numbers)
+    }
+    host = host_of("host.yaml", described("node-1", tenants=tenants, loopback="192.168.0.1"))
+    made = [name for tenant in host.tenants for name in (tenant.bridge, tenant.tunnel)]
+    made += [
+        name for tenant in host.tenants for device in tenant.devices for name in (device.name, device.port)
+    ]
+    assert len(set(made)) == len(made)
+    assert all(len(name) <= 15 for name in made)
+    macs = [device.mac for tenant in host.tenants for device in tenant.devices]
+    assert len(set(macs)) == len(macs)

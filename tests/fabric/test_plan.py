@@ -1,0 +1,257 @@
+"""A plan: in an order that works, about nobody else's things, and refused where it would do harm."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+from host_network import Network, described, ip, network, some_host
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trimtab.core import BadInputError
+from trimtab.fabric import host_of, plan_here
+from trimtab.fabric.machine import Link, Space, inside
+from trimtab.fabric.plan import Plan, plan
+from trimtab.fabric.steps import Bridge, Moved, Pair, Setting, Sysctl, Tunnel
+from trimtab.fabric.view import MachineView
+
+
+@pytest.fixture
+def place() -> Iterator[Network]:
+    with network("jobs") as made:
+        yield made
+
+
+def card(name: str, **more: Any) -> Link:
+    return Link(name, "", 1500, 65535, "02:00:00:00:00:09", up=True, **more)
+
+
+def view(*links: Link, workers: tuple[str, ...] = (), **more: Any) -> MachineView:
+    known = {link.name: link for link in (card("p1"), card("p2"), card("lo"), *links)}
+    return MachineView({"": Space(known), **{name: Space() for name in workers}}, **more)
+
+
+@st.composite
+def hosts(draw: st.DrawFn) -> dict[str, Any]:
+    """Descriptions of hosts with up to four tenants, with devices here and elsewhere."""
+    tenants = {}
+    for tenant in range(draw(st.integers(0, 4))):
+        devices = [
+            {"name": f"w{tenant}{n}", "address": f"10.{tenant}.{n}.1/24", "namespace": draw(SPACES)}
+            for n in range(draw(st.integers(1, 3)))
+        ]
+        tenants[f"t{tenant}"] = {"vni": 100 + tenant, "devices": devices}
+    return described("node-1", tenants=tenants, loopback="192.168.0.1", mtu=draw(st.integers(1330, 9000)))
+
+
+SPACES = st.sampled_from(["", "jobs", "more"])
+
+
+@given(hosts())
+def test_nothing_is_used_before_it_is_made_and_nothing_is_said_twice(told: dict[str, Any]) -> None:
+    planned = plan(host_of("host.yaml", told), view(workers=("jobs", "more")))
+    known = {("", "lo"), ("", "p1"), ("", "p2")}
+    for step in planned.steps:
+        here = step.place
+        if isinstance(here, Bridge | Tunnel | Pair):
+            assert ("", here.device) not in known
+            known.add(("", here.device))
+            if isinstance(here, Pair):
+                known.add((here.namespace, here.peer))
+        elif here.device:
+            assert (getattr(here, "namespace", ""), here.device) in known, step.words
+        if isinstance(here, Setting) and here.name == "master":
+            assert ("", step.wanted) in known
+    assert len({step.place for step in planned.steps}) == len(planned.steps)
+
+
+@given(hosts())
+def test_every_mtu_leaves_room_for_the_tunnel(told: dict[str, Any]) -> None:
+    planned = plan(host_of("host.yaml", told), view(workers=("jobs", "more")))
+    mtus = {step.place: int(step.wanted) for step in planned.steps if _is_mtu(step.place)}
+    uplinks = {mtus.pop(Setting(device, "mtu")) for device in ("p1", "p2")}
+    assert uplinks == {told["mtu"]}
+    assert set(mtus.values()) <= {told["mtu"] - 50}
+
+
+def _is_mtu(place: object) -> bool:
+    return isinstance(place, Setting) and place.name == "mtu"
+
+
+def test_the_commands_are_what_one_would_type() -> None:
+    words = [step.words for step in plan(some_host("node-1"), view()).steps]
+    for expected in (
+        "sysctl -w net.ipv4.fib_multipath_hash_policy=1",
+        "ip addr add 10.255.0.1/32 dev lo",
+        "ip link set p1 mtu 9000",
+        "ip addr add 172.16.2.2/31 dev p2",
+        "ip link add fbr100 type bridge",
+        "ip link add fvx100 type vxlan id 100 local 10.255.0.1 dstport 4789 nolearning",
+        "ip link set fvx100 master fbr100",
+        "bridge link set dev fvx100 learning off",
+        "ip link add w0-br type veth peer name w0",
+        "ip link set w0 address 02:00:0a:64:00:01",
+        "ip link set w0 mtu 8950",
+        "ip link set w0 up",
+    ):
+        assert expected in words
+
+
+def test_a_host_forwards_nothing_for_others_and_has_no_address_in_a_tenants_network() -> None:
+    steps = plan(some_host("node-1"), view()).steps
+    assert not any("forward" in step.words for step in steps)
+    silent = {step.place.device for step in steps if "disable_ipv6" in step.words}
+    assert silent == {"fbr100", "fvx100", "w0-br"}
+    without = plan(some_host("node-1"), view(has_ipv6=False)).steps
+    assert not any("ipv6" in step.words for step in without)
+
+
+def test_a_device_with_dots_in_its_name_is_one_device() -> None:
+    uplinks = described("node-1")["uplinks"]
+    host = some_host("node-1", uplinks=[uplinks[0], {**uplinks[1], "device": "p2.100"}])
+    steps = plan(host, view(card("p2.100"))).steps
+    assert "sysctl -w net/ipv4/conf/p2.100/rp_filter=2" in [step.words for step in steps]
+    assert {step.place.device for step in steps if isinstance(step.place, Sysctl)} >= {"p1", "p2.100"}
+
+
+def test_a_virtual_function_gets_its_mac_from_the_card_and_its_representor_goes_into_the_bridge() -> None:
+    planned = _with_function(view(card("pf0", functions={3: "00:00:00:00:00:00"}), card("w0"), card("pf0r3")))
+    words = [step.words for step in planned.steps]
+    assert "ip link set pf0 vf 3 mac 02:00:0a:64:00:01" in words
+    assert "ip link set w0 netns jobs" in words
+    assert "ip link set pf0r3 master fbr100" in words
+    assert "ip -n jobs addr add 10.100.0.1/24 dev w0" in words
+    assert not any("veth" in each for each in words)
+    assert Moved("w0", "jobs").words(None) == "ip -n jobs link set w0 netns $$"
+
+
+def _with_function(seen: MachineView) -> Plan:
+    function = {"device": "pf0", "index": 3, "representor": "pf0r3"}
+    device = {"name": "w0", "address": "10.100.0.1/24", "vf": function, "namespace": "jobs"}
+    host = some_host("node-1", tenants={"blue": {"vni": 100, "devices": [device]}})
+    return plan(host, MachineView({**seen.spaces, "jobs": Space()}, seen.reserved))
+
+
+@pytest.mark.parametrize(
+    ("seen", "sentence"),
+    [
+        (view(), "there is no device pf0, which w0 needs"),
+        (view(card("pf0")), "there is no device pf0r3, which w0 needs"),
+        (view(card("pf0"), card("pf0r3")), "there is no device w0, which should be a virtual function"),
+        (view(card("pf0"), card("pf0r3"), card("w0")), "pf0 has no virtual function 3"),
+        (
+            view(card("pf0"), card("pf0r3"), card("w0"), reserved={"pf0": "carries the default route"}),
+            "pf0 carries the default route, so w0 cannot be made of it",
+        ),
+    ],
+)
+def test_a_virtual_function_that_is_not_there_is_named(seen: MachineView, sentence: str) -> None:
+    with pytest.raises(BadInputError, match=sentence):
+        _with_function(seen)
+
+
+@pytest.mark.parametrize(
+    ("before", "changes", "sentence"),
+    [
+        ([], {"uplinks": "p3"}, "there is no device p3 for an uplink; this machine has p1, p2"),
+        (["link add fbr100 type bridge"], {}, "there is a device fbr100 already, and not of this fabric"),
+        (["link add w0 type bridge"], {}, "there is a device w0 already"),
+        (
+            ["link add flannel type vxlan id 100 dstport 4789"],
+            {},
+            "tenant blue: flannel has the vni 100 at port 4789 already",
+        ),
+        (
+            ["link add geneve type vxlan external dstport 4789"],
+            {},
+            "geneve has the vni 100 at port 4789 already",
+        ),
+        (
+            ["link add eth0 type bridge", "addr add 10.100.0.1/32 dev eth0"],
+            {},
+            "10.100.0.1, which w0 should get, is an address of eth0 already",
+        ),
+        (
+            ["link add eth0 type bridge", "link set eth0 up", "route add 172.16.0.0/16 dev eth0"],
+            {},
+            "172.16.1.2/31 of p1 overlaps 172.16.0.0/16, which is routed to eth0",
+        ),
+        (["link add bond type bridge", "link set p1 master bond"], {}, "p1 is a part of bond"),
+        (
+            ["link set p1 up", "addr add 192.0.2.2/24 dev p1", "route add default via 192.0.2.1"],
+            {},
+            "p1 carries the machine's default route, so it is no uplink",
+        ),
+        (
+            [
+                "link add lan type bridge",
+                "link set p2 master lan",
+                "link set lan up",
+                "addr add 192.0.2.2/24 dev lan",
+                "route add default via 192.0.2.1",
+            ],
+            {},
+            "p2 is what lan stands on, which carries the machine's default route",
+        ),
+        (
+            ["link set p2 up", "-6 route add default dev p2 table 7"],
+            {},
+            "p2 carries the machine's default route",
+        ),
+        ([], {"namespace": "nowhere"}, "there is no network namespace nowhere for w0"),
+    ],
+)
+def test_what_would_do_harm_here_is_refused(
+    before: list[str], changes: dict[str, Any], sentence: str, place: Network
+) -> None:
+    for words in before:
+        place.ip(*words.split())
+    with pytest.raises(BadInputError, match=sentence):
+        plan_here(_changed(place, changes), place.host)
+
+
+def _changed(place: Network, changes: dict[str, Any]) -> Any:
+    told = described(place.name)
+    if "uplinks" in changes:
+        told["uplinks"][0]["device"] = changes["uplinks"]
+    elif "namespace" in changes:
+        told["tenants"]["blue"]["devices"][0]["namespace"] = changes["namespace"]
+    else:
+        told.update(changes)
+    return host_of("host.yaml", told)
+
+
+def test_the_port_of_an_ssh_session_is_refused(place: Network) -> None:
+    place.ip("addr", "add", "192.0.2.2/24", "dev", "p2")
+    place.ip("link", "set", "p2", "up")
+    ip("-n", place.switch, "addr", "add", "192.0.2.7/24", "dev", "s2")
+    server = inside(place.host, lambda: socket.create_server(("192.0.2.2", 22)))
+    with closing(server):
+        client = inside(place.switch, lambda: socket.create_connection(("192.0.2.2", 22), timeout=5))
+        with closing(client), closing(server.accept()[0]):  # noqa: SIM117
+            with pytest.raises(BadInputError, match=r"p2 carries an SSH session from 192.0.2.7"):
+                plan_here(some_host(place.name), place.host)
+
+
+def test_an_mtu_that_a_port_cannot_have_is_refused() -> None:
+    small = Link("p2", "", 1500, 1500, "02:00:00:00:00:09", up=True)
+    with pytest.raises(BadInputError, match="p2 has an mtu of 1500 at most; say a smaller mtu than 9000"):
+        plan(some_host("node-1"), view(small))
+
+
+def test_an_uplink_of_another_fabric_is_refused() -> None:
+    with pytest.raises(BadInputError, match="p2 is an uplink of the fabric node-2; take that down first"):
+        plan(some_host("node-1"), view(taken={"p2": "node-2"}))
+
+
+def test_what_is_below_the_management_interface_is_refused() -> None:
+    seen = view(reserved={"p1": "is what lan stands on, which is the management interface"})
+    with pytest.raises(BadInputError, match="p1 is what lan stands on, which is the management interface"):
+        plan(some_host("node-1"), seen)
+
+
+def test_a_namespace_that_is_not_there_is_named() -> None:
+    with pytest.raises(BadInputError, match="there is no network namespace nowhere; ip netns add nowhere"):
+        plan_here(some_host("node-1"), "nowhere")
