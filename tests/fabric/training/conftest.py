@@ -1,0 +1,22 @@
+"""A small job for the tests of what runs jobs."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from trimtab.fabric.training import Job
+
+COUNTING = Path(__file__).with_name("counting.py")
+
+
+@pytest.fixture
+def counting(tmp_path: Path) -> Callable[..., Job]:
+    """The job that counts, with options of its own, and with a checkpoint every two steps if asked for."""
+
+    def make(*options: object, keep: bool = False) -> Job:
+        words = (sys.executable, str(COUNTING), *map(str, options))
+        return Job(words, checkpoint=tmp_path / "kept" if keep else None, every=2)
+
+    return make
