@@ -1,7 +1,7 @@
 """What does the routing software run with? FRR's configuration and daemons, in a folder of their own."""
 
 from trimtab.fabric.frr.configuration import Port, Switch, host_files, switch_files
-from trimtab.fabric.frr.daemons import Daemons
+from trimtab.fabric.frr.daemons import Daemons, remove_crash_folder
 from trimtab.fabric.frr.programs import DAEMONS, Programs, find_programs
 from trimtab.fabric.frr.seal import check_untouched, sealed
 
@@ -14,6 +14,7 @@ __all__ = [
     "check_untouched",
     "find_programs",
     "host_files",
+    "remove_crash_folder",
     "sealed",
     "switch_files",
 ]

@@ -214,7 +214,13 @@ class Daemons:
                 time.sleep(0.005)
         self._reap()
         self._running.pop(name, None)
-        shutil.rmtree(_CRASHES / f"{name}.{process.pid}", ignore_errors=True)
+        remove_crash_folder(process.pid)
+
+
+def remove_crash_folder(pid: int) -> None:
+    """Remove what a daemon that had to end made for the case that it crashes."""
+    for path in _CRASHES.glob(f"*.{pid}"):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _alive(process: Process | None) -> bool:

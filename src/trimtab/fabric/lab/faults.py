@@ -15,7 +15,7 @@ from itertools import count
 from typing import Self
 
 from trimtab.core import BadInputError
-from trimtab.fabric.frr import Daemons
+from trimtab.fabric.frr import Daemons, remove_crash_folder
 from trimtab.fabric.lab.namespaces import configure, traffic_control
 
 _DROP_ALL = "1,6 0 0 2"  # return TC_ACT_SHOT
@@ -155,6 +155,7 @@ def daemons_killed(what: str, daemons: Daemons, names: Sequence[str]) -> Fault:
             if process is not None:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(process.pid, signal.SIGKILL)
+                remove_crash_folder(process.pid)
 
     return Fault(what, begin, daemons.start)
 

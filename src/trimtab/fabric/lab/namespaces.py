@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from trimtab.core import BadInputError, MissingDependencyError, TrimtabError, one_line
+from trimtab.fabric.frr import remove_crash_folder
 from trimtab.kernel import Owner, processes
 
 NAMESPACES = Path("/run/netns")
@@ -108,6 +109,7 @@ def _kill_inside(path: Path) -> None:
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+            remove_crash_folder(pid)
         time.sleep(0.01)
 
 
