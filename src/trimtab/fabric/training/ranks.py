@@ -23,10 +23,10 @@ _LAST_WORDS = 4096  # bytes
 class Start(Protocol):
     """Starts a rank's command where that rank is to run; `options` are those of `subprocess.Popen`.
 
-    In a lab: `lambda rank, words, **options: lab.run(lab.hosts[rank], words, **options)`.
+    A lab's `run` is one: rank 0 on its first host, rank 1 on the second.
     """
 
-    def __call__(self, rank: int, words: Sequence[str], **options: Any) -> "subprocess.Popen[bytes]": ...
+    def __call__(self, rank: int, words: Sequence[str], /, **options: Any) -> "subprocess.Popen[bytes]": ...
 
 
 def on_loopback(rank: int, words: Sequence[str], **options: Any) -> "subprocess.Popen[bytes]":
