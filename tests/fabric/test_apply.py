@@ -207,7 +207,7 @@ def test_a_step_that_fails_leaves_what_an_earlier_plan_made(place: Network) -> N
     assert apply_plan(planned(place, described(place.name)), place.host) == ()
 
 
-@pytest.mark.parametrize("changes", [1, 9, 22, 30])
+@pytest.mark.parametrize("changes", [2, 25])
 def test_killed_half_way_it_is_undone_or_gone_on_with(changes: int, place: Network) -> None:
     before = seen(place)
     plan = planned(place)

@@ -91,8 +91,7 @@ def test_the_commands_are_what_one_would_type() -> None:
         "ip link add fvx100 type vxlan id 100 local 10.255.0.1 dstport 4789 nolearning",
         "ip link set fvx100 master fbr100",
         "bridge link set dev fvx100 learning off",
-        "ip link add w0-br type veth peer name w0",
-        "ip link set w0 address 02:00:0a:64:00:01",
+        "ip link add w0-br type veth peer name w0 address 02:00:0a:64:00:01",
         "ip link set w0 mtu 8950",
         "ip link set w0 up",
     ):

@@ -59,6 +59,7 @@ def apply_plan(planned: Plan, netns: str | None = None) -> tuple[str, ...]:
         try:
             for entry in missing:
                 _try(entry.step, machine, entry.step.wanted)
+            _check(planned, machine)
         except BaseException:
             with contextlib.suppress(TrimtabError):  # then the journal goes on saying what is left
                 _undo(missing, machine)
@@ -110,6 +111,16 @@ def _try(step: Step, machine: Machine, value: str | None) -> None:
     except (NetlinkError, OSError) as error:
         why = error.args[1] if len(error.args) > 1 else error
         raise TrimtabError(f"the kernel refuses `{step.place.words(value)}`: {str(why).lower()}") from None
+
+
+def _check(planned: Plan, machine: Machine) -> None:
+    """Look again: other programs may manage devices too, and have their own ideas."""
+    for step in planned.steps:
+        if not step.is_done(machine):
+            raise TrimtabError(
+                f"`{step.words}` did not last: something else manages {step.place.device or 'this'}; "
+                f"tell NetworkManager, systemd-networkd or whatever it is to leave it alone"
+            )
 
 
 def _stale(planned: Plan, journal: Journal | None) -> tuple[Entry, ...]:

@@ -74,7 +74,7 @@ def _tenant(host: Host, tenant: Tenant, ipv6: bool) -> Iterator[Step]:
 def _worker(device: WorkerDevice, tenant: Tenant, mtu: int, ipv6: bool) -> Iterator[Step]:
     where = device.namespace
     if device.function is None:
-        yield _there(Pair(device.port, device.name, where))
+        yield _there(Pair(device.port, device.name, device.mac, where))
     else:
         yield Step(FunctionMac(device.function.device, device.function.index), device.mac)
         if where:

@@ -106,10 +106,14 @@ class Tunnel:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two devices that are each other's cable: one here, its peer here or in another namespace."""
+    """Two devices that are each other's cable: one here, its peer here or in another namespace.
+
+    The peer has its MAC from the beginning, so that nobody who gives new devices MACs finds one to give.
+    """
 
     device: str
     peer: str
+    mac: str
     namespace: str = ""
 
     def now(self, machine: Machine) -> str | None:
@@ -124,17 +128,16 @@ class Pair:
         """Make or remove both."""
         _remove(machine, self.device)
         if value:
+            peer = {"ifname": self.peer, "address": self.mac}
             where = {"net_ns_fd": self.namespace} if self.namespace else {}
-            machine.netlink().link(
-                "add", ifname=self.device, kind="veth", peer={"ifname": self.peer, **where}
-            )
+            machine.netlink().link("add", ifname=self.device, kind="veth", peer={**peer, **where})
 
     def words(self, value: str | None) -> str:
         """As for `ip link`."""
         if not value:
             return f"ip link del {self.device}"
         where = f" netns {self.namespace}" if self.namespace else ""
-        return f"ip link add {self.device} type veth peer name {self.peer}{where}"
+        return f"ip link add {self.device} type veth peer name {self.peer} address {self.mac}{where}"
 
 
 MADE = (Bridge, Tunnel, Pair)
