@@ -1,0 +1,215 @@
+"""The process of a host: keeps its daemons alive, its traffic on paths that work, its tunnels' tables right.
+
+When it ends or dies, the network stays as it is: FRR goes on by itself, only slower. A later agent finds the
+daemons running and the routes as they are, and takes over.
+"""
+
+import contextlib
+import gc
+import logging
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from trimtab.core import Clock, NotFoundError, RealClock, TrimtabError
+from trimtab.fabric.failover import Failover, FailoverRecord, PathKeeper, wanted_hops
+from trimtab.fabric.journal import RUN
+from trimtab.fabric.status import STATUS, Status, read_status, write_status
+from trimtab.fabric.topology import Host
+from trimtab.kernel import held_alone
+
+FAILOVERS, _LOCK = "failovers.jsonl", "agent.lock"
+_SWITCH = 0.0005  # s for which one thread may keep another waiting; Python's own is ten times as long
+_LEAST_DELAY, _MOST_DELAY = 1.0, 30.0  # s before a daemon that dies again and again is started again
+
+log = logging.getLogger(__name__)
+
+
+class Running(Protocol):
+    """FRR's daemons, as far as an agent deals with them."""
+
+    folder: Path
+
+    def missing(self) -> tuple[str, ...]: ...
+    def restart(self, name: str) -> None: ...
+
+
+class Worker(Protocol):
+    """What runs beside, in a thread of its own, until it is stopped."""
+
+    problem: str | None
+
+    def run(self) -> None: ...
+    def stop(self) -> None: ...
+
+
+class Agent:
+    """Of one host, whose plan is applied and whose daemons are started. `tell` hears of each failover."""
+
+    def __init__(
+        self,
+        host: Host,
+        daemons: Running,
+        namespace: str | None = None,
+        workers: Sequence[Worker] = (),
+        tell: Callable[[Failover], None] = lambda failover: None,
+        folder: Path | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._host, self._daemons, self._namespace = host, daemons, namespace
+        self._workers = workers
+        self._folder = folder or RUN / host.name
+        self._clock = clock or RealClock()
+        self._record = FailoverRecord(self._folder / FAILOVERS, tell)
+        self._keeper: PathKeeper | None = None
+        self._ended = threading.Event()
+        self._revival = _Revival()
+        self._repairs = 0
+        self._problems: dict[str, str] = {}
+
+    def run(self) -> None:
+        """Work until `stop`, and leave everything as it is."""
+        refusal = f"an agent already runs for {self._host.name}"
+        with held_alone(self._folder / _LOCK, refusal), self._record, _prompt(), self._threads() as threads:
+            while not self._ended.is_set():
+                began = self._clock.monotonic()
+                self._step()
+                for thread in threads:
+                    if not thread.is_alive() and not self._ended.is_set():
+                        raise TrimtabError(f"{thread.name} has failed; the network stays as it is")
+                spent = self._clock.monotonic() - began
+                self._ended.wait(max(self._host.timers.settle, 10 * spent) - spent)
+
+    def stop(self) -> None:
+        """End `run` soon."""
+        self._ended.set()
+
+    def status(self) -> Status:
+        """As things are."""
+        assert self._keeper is not None, "an agent that does not run has no status"
+        paths = self._keeper.look()
+        problems = [*self._problems.values(), *(each.problem for each in self._workers if each.problem)]
+        if not paths.bfd:
+            problems.append("bfdd cannot be heard: a silent failure is noticed only by BGP, in seconds")
+        return Status(
+            self._host.name,
+            self._clock.now(),
+            paths.uplinks,
+            paths.devices,
+            paths.gone,
+            self._record.latest,
+            tuple(problems),
+            self._repairs,
+        )
+
+    def _step(self) -> None:
+        """What is done every settle period."""
+        assert self._keeper is not None
+        with self._noting("daemons"):
+            self._revival.revive(self._daemons, self._clock.monotonic())
+        with self._noting("routes"):
+            mark = self._keeper.mark()
+            self._repairs += self._keeper.believe(wanted_hops(self._daemons.folder), mark)
+        with self._noting("status"):
+            write_status(self.status(), self._folder)
+
+    @contextlib.contextmanager
+    def _noting(self, what: str) -> Iterator[None]:
+        """A problem is said in the status, and in the log when it is new."""
+        try:
+            yield
+            self._problems.pop(what, None)
+        except TrimtabError as error:
+            if self._problems.get(what) != str(error):
+                log.warning("%s", error)
+            self._problems[what] = str(error)
+
+    @contextlib.contextmanager
+    def _threads(self) -> Iterator[list[threading.Thread]]:
+        """The keeper and the workers, each in a thread."""
+        bfd = self._daemons.folder / "bfdd.sock"
+        self._keeper = PathKeeper(
+            self._host, bfd, self._namespace, self._record, self._gone_before(), self._clock
+        )
+        parts: list[PathKeeper | Worker] = [self._keeper, *self._workers]
+        names = ["the keeper of paths", *("the reconciler" for _ in self._workers)]
+        threads = [
+            threading.Thread(target=part.run, name=name, daemon=True)
+            for part, name in zip(parts, names, strict=True)
+        ]
+        try:
+            for thread in threads:
+                thread.start()
+            self._keeper.ready.wait(self._host.timers.settle)
+            yield threads
+        finally:
+            for part in parts:
+                part.stop()
+            for thread in threads:
+                thread.join()
+
+    def _gone_before(self) -> dict[str, float]:
+        """Destinations that were gone when an earlier agent ended."""
+        try:
+            return read_status(self._host.name, self._folder).gone
+        except NotFoundError:
+            return {}
+
+
+class _Revival:
+    """Daemons that died are started again; one that dies again and again, after growing pauses."""
+
+    def __init__(self) -> None:
+        self._delays: dict[str, float] = {}
+        self._due: dict[str, float] = {}
+
+    def revive(self, daemons: Running, now: float) -> None:
+        """Start those that are missing and due."""
+        missing = daemons.missing()
+        for name in missing:
+            if now >= self._due.get(name, now):
+                self._delays[name] = min(2 * self._delays.get(name, _LEAST_DELAY / 2), _MOST_DELAY)
+                self._due[name] = now + self._delays[name]
+                log.warning("FRR's %s has died and is started again", name)
+                daemons.restart(name)
+        for name in [
+            name for name in self._due if name not in missing and now > self._due[name] + _MOST_DELAY
+        ]:
+            del self._due[name], self._delays[name]
+
+
+@contextlib.contextmanager
+def _prompt() -> Iterator[None]:
+    """Let no thread of this process, nor its collection of garbage, keep the keeper of paths waiting."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH)
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        sys.setswitchinterval(before)
+
+
+def agent_runs(name: str, folder: Path | None = None) -> bool:
+    """Whether an agent runs for that host."""
+    lock = (folder or RUN / name) / _LOCK
+    try:
+        if lock.exists():
+            with held_alone(lock, "it runs"):
+                pass
+    except TrimtabError:
+        return True
+    return False
+
+
+def forget_agent(name: str, folder: Path | None = None) -> None:
+    """Remove what agents of that host have written; not while one runs."""
+    place = folder or RUN / name
+    if agent_runs(name, folder):
+        raise TrimtabError(f"an agent runs for {name}; end it first, with Ctrl-C or SIGTERM")
+    for file in (STATUS, FAILOVERS, Path(FAILOVERS).with_suffix(".old").name, _LOCK):
+        (place / file).unlink(missing_ok=True)

@@ -1,0 +1,31 @@
+"""Which path carries the traffic now? Failures heard at once, routes written at once, flapping held off."""
+
+from trimtab.fabric.failover.bfd import BfdSocket, Session
+from trimtab.fabric.failover.events import Failover, FailoverRecord, read_failovers
+from trimtab.fabric.failover.keeper import PathKeeper, Paths, UplinkNow
+from trimtab.fabric.failover.notices import Notice, Notices
+from trimtab.fabric.failover.sockets import inside
+from trimtab.fabric.failover.traffic import Hop, Route, Traffic, chosen
+from trimtab.fabric.failover.uplinks import Uplinks
+from trimtab.fabric.failover.zebra import hops_of, wanted_hops
+
+__all__ = [
+    "BfdSocket",
+    "Failover",
+    "FailoverRecord",
+    "Hop",
+    "Notice",
+    "Notices",
+    "PathKeeper",
+    "Paths",
+    "Route",
+    "Session",
+    "Traffic",
+    "UplinkNow",
+    "Uplinks",
+    "chosen",
+    "hops_of",
+    "inside",
+    "read_failovers",
+    "wanted_hops",
+]

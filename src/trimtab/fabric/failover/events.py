@@ -1,0 +1,93 @@
+"""A failover: what failed, what it cost; kept in memory and in a file, and told to whoever asked."""
+
+import contextlib
+import json
+import logging
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Self
+
+from trimtab.core import TrimtabError
+from trimtab.fabric.failover.uplinks import Cause
+
+KEPT = 100  # in memory
+_MOST = 1 << 20  # bytes of the file, then it begins anew
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Failover:
+    """An uplink failed at `time` (seconds since the epoch).
+
+    `seconds` passed from hearing of it to the kernel's new routes; `paths` uplinks were not dead.
+    """
+
+    time: float
+    uplink: str
+    peer: str
+    cause: Cause
+    seconds: float
+    paths: int
+
+
+class FailoverRecord:
+    """The latest failovers; each is appended to a file and given to `tell`, by a thread of its own."""
+
+    def __init__(self, path: Path, tell: Callable[[Failover], None] = lambda failover: None) -> None:
+        self._path, self._tell = path, tell
+        self._latest = deque(read_failovers(path), maxlen=KEPT)
+        self._waiting: queue.SimpleQueue[Failover | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._write, name="failovers", daemon=True)
+
+    def __call__(self, failover: Failover) -> None:
+        """Remember it; nobody waits for a disk."""
+        self._latest.append(failover)
+        self._waiting.put(failover)
+
+    @property
+    def latest(self) -> tuple[Failover, ...]:
+        """Oldest first."""
+        return tuple(self._latest)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._waiting.put(None)
+        self._thread.join()
+
+    def _write(self) -> None:
+        said = set[str]()
+        while (failover := self._waiting.get()) is not None:
+            try:
+                self._append(failover)
+                self._tell(failover)
+            except (OSError, TrimtabError) as error:  # a full disk must not end the agent
+                if str(error) not in said:
+                    said.add(str(error))
+                    log.warning("a failover is not written down: %s", error)
+
+    def _append(self, failover: Failover) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        if self._path.exists() and self._path.stat().st_size > _MOST:
+            self._path.replace(self._path.with_suffix(".old"))
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(asdict(failover)) + "\n")
+
+
+def read_failovers(path: Path) -> list[Failover]:
+    """The latest in a file, oldest first; what is no failover there is left out."""
+    return list(_read(path))[-KEPT:]
+
+
+def _read(path: Path) -> Iterator[Failover]:
+    with contextlib.suppress(OSError):
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            with contextlib.suppress(ValueError, TypeError):
+                yield Failover(**json.loads(line))

@@ -1,0 +1,279 @@
+"""Keeps a host's traffic on paths that work: hears of failures, and writes the kernel's routes at once.
+
+BFD's sessions and the carrier say that an uplink is dead; the routing protocol would say so too, tens of
+milliseconds later. The kernel's routes get other next hops in the meantime, marked as the routing daemon's
+own: it neither fights that nor minds, and overwrites it with its next decision. Next hop groups are left
+alone, because zebra writes a group that somebody else changed back within 12 ms.
+"""
+
+import contextlib
+import logging
+import selectors
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from trimtab.core import Clock, RealClock
+from trimtab.fabric.failover.bfd import BfdSocket, Session
+from trimtab.fabric.failover.events import Failover
+from trimtab.fabric.failover.kernel_routes import (
+    BGP,
+    EventsLostError,
+    KernelRoutes,
+    LinkChange,
+    Removed,
+    Written,
+)
+from trimtab.fabric.failover.notices import Notices
+from trimtab.fabric.failover.sockets import inside
+from trimtab.fabric.failover.traffic import Hops, Traffic
+from trimtab.fabric.failover.uplinks import State, Uplinks, Witness
+from trimtab.fabric.topology import Host
+
+_TOLD_FOR = 3  # settle periods for which a notice is good
+_RECONNECT = 0.05  # s
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class UplinkNow:
+    """An uplink: since when it is as it is, and until when it is held (a wall clock's seconds; None: not)."""
+
+    device: str
+    peer: str
+    state: State
+    since: float | None
+    held_until: float | None
+    failures: int
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """What a keeper knows: uplinks, devices that lead to each destination, destinations that are gone."""
+
+    uplinks: tuple[UplinkNow, ...]
+    devices: dict[str, tuple[str, ...]]
+    gone: dict[str, float]  # since
+    bfd: bool  # whether bfdd can be heard
+
+
+class PathKeeper:
+    """One per host. `run` in a thread; everything else may be called from others."""
+
+    def __init__(
+        self,
+        host: Host,
+        bfd: Path,
+        namespace: str | None = None,
+        notice: Callable[[Failover], None] = lambda failover: None,
+        gone: Mapping[str, float] | None = None,
+        clock: Clock | None = None,
+        protocol: int = BGP,
+    ) -> None:
+        self._host = host
+        self._peers = {uplink.device: str(uplink.peer) for uplink in host.uplinks}
+        self._by_peer = {peer: device for device, peer in self._peers.items()}
+        self._notice = notice
+        self._clock = clock or RealClock()
+        self._lock = threading.Lock()
+        self._traffic = Traffic(Uplinks(self._peers, host.timers.hold), gone)
+        self._bfd = BfdSocket(bfd)
+        self._heard_up = set[str]()  # sessions that bfdd, since we hear it, has said to be up
+        self._ended = False
+        self._told = False  # whether others know of a loss
+        self._due = 0.0
+        self.ready = threading.Event()  # set once the kernel's routes are known
+        self._wake, self._woken = socket.socketpair()
+        self._selector = selectors.DefaultSelector()
+        self._kernel, self._notices = inside(namespace, lambda: self._sockets(protocol))
+
+    def _sockets(self, protocol: int) -> tuple[KernelRoutes, Notices]:
+        kernel = KernelRoutes(tuple(self._peers), protocol)
+        try:
+            return kernel, Notices(self._host.loopback)
+        except BaseException:
+            kernel.close()
+            raise
+
+    def run(self) -> None:
+        """Work until `stop`; then leave everything as it is."""
+        handlers: dict[object, Callable[[float], None]] = {
+            self._kernel.events: self._on_kernel,
+            self._kernel.asking: self._on_answer,
+            self._kernel.writing: self._on_refusal,
+            self._notices: self._on_notice,
+            self._woken: lambda now: None,
+        }
+        for source, handler in handlers.items():
+            self._selector.register(source, selectors.EVENT_READ, handler)  # type: ignore[call-overload]
+        try:
+            while not self._ended:
+                with self._lock:
+                    self._settle(self._clock.monotonic())
+                    wait = self._wait(self._clock.monotonic())
+                for key, _ in self._selector.select(wait):
+                    with self._lock:
+                        key.data(self._clock.monotonic())
+        finally:
+            self._close()
+
+    def stop(self) -> None:
+        """End `run`."""
+        self._ended = True
+        with contextlib.suppress(OSError):
+            self._wake.send(b".")
+
+    def mark(self) -> int:
+        """To be taken before the routing daemon is asked, and given to `believe` with its answer."""
+        with self._lock:
+            return self._traffic.mark()
+
+    def believe(self, wanted: Mapping[str, Hops], mark: int) -> int:
+        """What the routing daemon says it has in the kernel, by prefix; how many routes were not so."""
+        with self._lock:
+            corrected = self._traffic.believed(wanted, mark)
+            self._write(self._clock.monotonic())
+            return corrected
+
+    def look(self) -> Paths:
+        """As things are."""
+        with self._lock:
+            now, wall = self._clock.monotonic(), self._clock.now()
+            uplinks = self._traffic.uplinks
+            rows = []
+            for device, peer in self._peers.items():
+                since, held = uplinks.since(device), uplinks.held_until(device, now)
+                rows.append(
+                    UplinkNow(
+                        device,
+                        peer,
+                        uplinks.state(device, now),
+                        None if since is None else wall - now + since,
+                        None if held is None else wall - now + held,
+                        uplinks.failures(device, now),
+                    )
+                )
+            devices = {
+                prefix: tuple(hop.device for hop in hops) for prefix, hops in self._traffic.hops().items()
+            }
+            return Paths(tuple(rows), devices, dict(self._traffic.gone), self._bfd.connected)
+
+    def _settle(self, now: float) -> None:
+        """What is due although nothing was heard."""
+        if not self._bfd.connected and self._bfd.connect():
+            self._selector.register(self._bfd, selectors.EVENT_READ, self._on_bfd)
+        if now >= self._due:
+            self._due = now + self._host.timers.settle
+            self._kernel.ask(self._traffic.mark())
+            self._tell(now)
+        self._write(now)
+
+    def _wait(self, now: float) -> float:
+        times = [self._due, self._traffic.next_change(now)]
+        if not self._bfd.connected:
+            times.append(now + _RECONNECT)
+        return max(0.0, min(time for time in times if time is not None) - now)
+
+    def _on_bfd(self, now: float) -> None:
+        handle = self._bfd.fileno()
+        for session in self._bfd.sessions():
+            self._on_session(session, now)
+        if not self._bfd.connected:  # the network stays as it is; the next bfdd tells where it stands
+            self._selector.unregister(handle)
+            self._heard_up.clear()
+
+    def _on_session(self, session: Session, now: float) -> None:
+        device = self._by_peer.get(session.peer)
+        if device is None:
+            return
+        if session.state == "up":
+            self._heard_up.add(device)
+        if session.state in ("up", "shutdown"):
+            self._traffic.uplinks.up(device, "bfd", now)
+        else:
+            self._down(device, "bfd", now, device in self._heard_up)
+
+    def _on_kernel(self, now: float) -> None:
+        try:
+            for change in self._kernel.changes():
+                if isinstance(change, LinkChange):
+                    self._on_link(change, now)
+                elif isinstance(change, Written):
+                    self._traffic.written(change.route, change.hops)
+                elif isinstance(change, Removed):
+                    self._traffic.removed(change.key, self._clock.now())
+        except EventsLostError:
+            self._kernel.ask(self._traffic.mark())
+        self._write(now)
+
+    def _on_link(self, change: LinkChange, now: float, failed: bool = True) -> None:
+        if change.carrier:
+            self._traffic.uplinks.up(change.device, "carrier", now)
+        else:
+            self._down(change.device, "carrier", now, failed)
+
+    def _on_answer(self, now: float) -> None:
+        dump = self._kernel.answered()
+        if dump is None:
+            return
+        for device in self._peers:
+            self._on_link(LinkChange(device, dump.links.get(device, False)), now, self.ready.is_set())
+        self._traffic.dumped(dump.routes, dump.mark, self._clock.now())
+        self._write(now)
+        self.ready.set()
+
+    def _on_refusal(self, now: float) -> None:
+        refused = self._kernel.refused()
+        if refused:  # what the kernel has is read again when it is due
+            log.warning("the kernel refused %d routes", refused)
+
+    def _on_notice(self, now: float) -> None:
+        told = list[str]()
+        for notice in self._notices.heard():
+            lost = {uplink.device for uplink in self._host.uplinks if uplink.peer_asn in notice.lost}
+            prefix = f"{notice.sender}/32"
+            if self._traffic.told_lost(prefix, frozenset(lost), now + notice.seconds):
+                told.append(prefix)
+        self._kernel.write(self._traffic.changes(now, told))
+
+    def _down(self, device: str, witness: Witness, now: float, failed: bool) -> None:
+        cause = self._traffic.uplinks.down(device, witness, now, failed)
+        if cause is None:
+            return
+        self._write(now)
+        seconds = self._clock.monotonic() - now
+        states = [self._traffic.uplinks.state(each, now) for each in self._peers]
+        self._tell(now)
+        self._notice(
+            Failover(
+                self._clock.now() - seconds,
+                device,
+                self._peers[device],
+                cause,
+                seconds,
+                len(states) - states.count("dead"),
+            )
+        )
+
+    def _write(self, now: float) -> None:
+        self._kernel.write(self._traffic.changes(now))
+
+    def _tell(self, now: float) -> None:
+        """Tell other hosts which switches this one is not reached through; once more when that is over."""
+        uplinks = self._traffic.uplinks
+        lost = {each.peer_asn for each in self._host.uplinks if uplinks.state(each.device, now) != "up"}
+        if lost or self._told:
+            others = [prefix[:-3] for prefix in self._traffic.prefixes() if prefix.endswith("/32")]
+            self._notices.tell(others, lost, _TOLD_FOR * self._host.timers.settle)
+        self._told = bool(lost)
+
+    def _close(self) -> None:
+        self._selector.close()
+        self._bfd.close()
+        self._kernel.close()
+        self._notices.close()
+        self._wake.close()
+        self._woken.close()

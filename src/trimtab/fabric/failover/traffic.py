@@ -1,0 +1,183 @@
+"""Where each route's traffic should go: what the routing daemon wants, without what is dead.
+
+Nothing here talks to the kernel. Who listens to it tells `Traffic` what was heard, and `changes` are the
+routes that should be written because they are not as they should be.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from trimtab.fabric.failover.uplinks import Uplinks
+
+_BEST, _HELD, _LOST, _DEAD = range(4)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Hop:
+    """A next hop: through which device to whom, and its share of the flows."""
+
+    device: str
+    gateway: str
+    weight: int = 1
+
+
+Hops = tuple[Hop, ...]  # sorted
+Key = tuple[str, int, int]  # prefix, table, priority: what makes a route another one
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A route to `prefix`. `head` and `rest` are all of it but its next hops, as the kernel wrote it."""
+
+    prefix: str
+    key: Key
+    head: bytes = b""
+    rest: bytes = b""
+
+
+@dataclass(slots=True)
+class _Entry:
+    route: Route
+    wanted: Hops  # by the routing daemon
+    kernel: Hops
+    touched: int  # the last time something was heard of it or written
+
+
+@dataclass(frozen=True, slots=True)
+class _Lost:
+    """What another host said: it cannot be reached through these devices."""
+
+    devices: frozenset[str]
+    until: float
+
+
+def chosen(hops: Hops, dead: Collection[str], held: Collection[str], lost: Collection[str]) -> Hops:
+    """The hops to use: the good ones; else those that are held, else lost, else dead. Never none of some."""
+
+    def rank(hop: Hop) -> int:
+        if hop.device in dead:
+            return _DEAD
+        if hop.device in lost:
+            return _LOST
+        return _HELD if hop.device in held else _BEST
+
+    best = min(map(rank, hops), default=_BEST)
+    return tuple(hop for hop in hops if rank(hop) == best)
+
+
+class Traffic:
+    """All routes over the uplinks. `gone` are destinations without one, and since when (a wall clock's s)."""
+
+    def __init__(self, uplinks: Uplinks, gone: Mapping[str, float] | None = None) -> None:
+        self.uplinks = uplinks
+        self.gone = dict(gone or {})
+        self._entries: dict[Key, _Entry] = {}
+        self._keys: dict[str, set[Key]] = {}  # by prefix
+        self._removed: dict[str, tuple[Route, int]] = {}  # by prefix
+        self._lost: dict[str, _Lost] = {}
+        self._count = 0
+
+    def written(self, route: Route, hops: Hops) -> None:
+        """The routing daemon has written a route: this is what it wants now, and what the kernel has."""
+        self._set(route, hops, hops)
+
+    def removed(self, key: Key, wall: float) -> None:
+        """A route is no more."""
+        entry = self._entries.pop(key, None)
+        if entry is None:
+            return
+        self._count += 1
+        keys = self._keys[entry.route.prefix]
+        keys.discard(key)
+        if not keys:
+            del self._keys[entry.route.prefix]
+            self._removed[entry.route.prefix] = (entry.route, self._count)
+            self.gone[entry.route.prefix] = wall
+
+    def mark(self) -> int:
+        """To be given back with what is asked for now: what is heard in between is newer than the answer."""
+        return self._count
+
+    def dumped(self, routes: Mapping[Key, tuple[Route, Hops]], mark: int, wall: float) -> None:
+        """All routes as the kernel has them."""
+        for key, (route, hops) in routes.items():
+            entry = self._entries.get(key)
+            if entry is None:
+                self.written(route, hops)
+            elif entry.touched <= mark:
+                entry.kernel = hops
+        for key in [
+            key for key, entry in self._entries.items() if entry.touched <= mark and key not in routes
+        ]:
+            self.removed(key, wall)
+
+    def believed(self, wanted: Mapping[str, Hops], mark: int) -> int:
+        """What the routing daemon itself says it has in the kernel, by prefix; how many routes that corrects.
+
+        It may believe in next hops, or in whole routes, that the kernel has dropped.
+        """
+        corrected = 0
+        for entry in self._entries.values():
+            hops = wanted.get(entry.route.prefix)
+            if hops and entry.touched <= mark and entry.wanted != hops:
+                entry.wanted = hops
+                corrected += 1
+        for prefix, (route, removed) in list(self._removed.items()):
+            if wanted.get(prefix) and removed <= mark:
+                self._set(route, wanted[prefix], ())
+                corrected += 1
+        return corrected
+
+    def told_lost(self, prefix: str, devices: frozenset[str], until: float) -> bool:
+        """The host behind `prefix` cannot be reached through these devices until then; False if unknown."""
+        if prefix not in self._keys:
+            return False
+        self._lost[prefix] = _Lost(devices, until)
+        return True
+
+    def changes(self, now: float, prefixes: Iterable[str] | None = None) -> list[tuple[Route, Hops]]:
+        """What should be written to the kernel, of all or of these destinations; it counts as written."""
+        states = {device: self.uplinks.state(device, now) for device in self.uplinks.devices()}
+        dead = {device for device, state in states.items() if state == "dead"}
+        held = {device for device, state in states.items() if state == "held"}
+        found = []
+        best = dict[tuple[Hops, Collection[str]], Hops]()  # thousands of routes have the same few next hops
+        for entry in self._entries.values() if prefixes is None else self._of(prefixes):
+            given = entry.wanted, self._lost_to(entry.route.prefix, now)
+            if given not in best:
+                best[given] = chosen(entry.wanted, dead, held, given[1])
+            hops = best[given]
+            if hops != entry.kernel:
+                self._count += 1
+                entry.kernel, entry.touched = hops, self._count
+                found.append((entry.route, hops))
+        return found
+
+    def next_change(self, now: float) -> float | None:
+        """When something changes although nothing is heard: a hold ends, or what was lost no longer is."""
+        times = [lost.until for lost in self._lost.values() if lost.until > now]
+        release = self.uplinks.next_release(now)
+        return min([*times, *([] if release is None else [release])], default=None)
+
+    def hops(self) -> dict[str, Hops]:
+        """Next hops by prefix as the kernel has them."""
+        return {entry.route.prefix: entry.kernel for entry in self._entries.values()}
+
+    def prefixes(self) -> tuple[str, ...]:
+        """All destinations."""
+        return tuple(self._keys)
+
+    def _set(self, route: Route, wanted: Hops, kernel: Hops) -> None:
+        self._count += 1
+        self._entries[route.key] = _Entry(route, wanted, kernel, self._count)
+        self._keys.setdefault(route.prefix, set()).add(route.key)
+        self._removed.pop(route.prefix, None)
+        self.gone.pop(route.prefix, None)
+
+    def _of(self, prefixes: Iterable[str]) -> Iterator[_Entry]:
+        for prefix in prefixes:
+            yield from (self._entries[key] for key in self._keys.get(prefix, ()))
+
+    def _lost_to(self, prefix: str, now: float) -> Collection[str]:
+        lost = self._lost.get(prefix)
+        return lost.devices if lost is not None and now < lost.until else ()

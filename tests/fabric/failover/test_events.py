@@ -1,0 +1,45 @@
+"""Failovers in memory, on file, and told."""
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from trimtab.core import StorageError
+from trimtab.fabric.failover import Failover, FailoverRecord, read_failovers
+
+ONE = Failover(1000.5, "p1", "172.16.1.3", "bfd", 0.0002, 1)
+OTHER = Failover(1001.5, "p2", "172.16.2.3", "carrier", 0.0003, 1)
+
+
+def test_each_is_kept_appended_and_told_and_a_later_record_knows_it(tmp_path: Path) -> None:
+    path, told = tmp_path / "fabric" / "failovers.jsonl", list[Failover]()
+    with FailoverRecord(path, told.append) as record:
+        record(ONE)
+    with FailoverRecord(path, told.append) as record:
+        assert record.latest == (ONE,)
+        record(OTHER)
+    assert told == [ONE, OTHER]
+    assert read_failovers(path) == [ONE, OTHER]
+
+
+def test_lines_that_are_no_failovers_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "failovers.jsonl"
+    with FailoverRecord(path) as record:
+        record(ONE)
+    path.write_text('{"time": 1}\n[]\nnonsense\n' + path.read_text() + '{"time": 10')
+    assert read_failovers(path) == [ONE]
+    assert read_failovers(tmp_path / "none") == []
+
+
+def test_a_ledger_that_cannot_be_written_is_said_once_and_ends_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(failover: Failover) -> None:
+        raise StorageError("the disk is full")
+
+    with caplog.at_level(logging.WARNING), FailoverRecord(tmp_path / "failovers.jsonl", refuse) as record:
+        record(ONE)
+        record(OTHER)
+    assert [each.message for each in caplog.records] == ["a failover is not written down: the disk is full"]
+    assert record.latest == (ONE, OTHER)

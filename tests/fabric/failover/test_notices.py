@@ -1,0 +1,52 @@
+"""Hosts tell each other what they lost; anything else that arrives is nothing."""
+
+import socket
+import time
+from collections.abc import Iterator
+from ipaddress import IPv4Address
+
+import pytest
+
+from trimtab.fabric.failover import Notice, Notices
+from trimtab.fabric.failover.notices import PORT
+
+
+@pytest.fixture
+def listening() -> Iterator[Notices]:
+    notices = Notices(IPv4Address("127.0.0.11"))
+    yield notices
+    notices.close()
+
+
+def hear(notices: Notices) -> list[Notice]:
+    give_up = time.monotonic() + 5
+    while not (heard := notices.heard()) and time.monotonic() < give_up:
+        time.sleep(0.01)
+    return heard
+
+
+def test_a_notice_says_who_lost_what_and_for_how_long(listening: Notices) -> None:
+    other = Notices(IPv4Address("127.0.0.12"))
+    other.tell(["127.0.0.11", "127.0.0.13"], {65102, 65101}, 3.0)
+    assert hear(listening) == [Notice("127.0.0.12", frozenset({65101, 65102}), 3.0)]
+    assert listening.heard() == []
+    other.close()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\xff\xfe",
+        b"[]",
+        b'{"lost": 5, "seconds": 1}',
+        b'{"lost": ["x"], "seconds": 1}',
+        b'{"lost": []}',
+    ],
+)
+def test_what_is_no_notice_is_passed_over(listening: Notices, content: bytes) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as made:
+        made.bind(("127.0.0.14", 0))
+        made.sendto(content, ("127.0.0.11", PORT))
+        made.sendto(b'{"lost": [1], "seconds": 1e9}', ("127.0.0.11", PORT))
+    assert hear(listening)[-1:] == [Notice("127.0.0.14", frozenset({1}), 60.0)]

@@ -1,0 +1,125 @@
+"""The agent of a host in the lab, with FRR's real daemons: failures, restarts, and what stays."""
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from trimtab.core import StorageError, TrimtabError
+from trimtab.fabric import Timers
+from trimtab.fabric.agent import Agent, agent_runs, forget_agent
+from trimtab.fabric.failover import Failover
+from trimtab.fabric.lab import Lab, LabHost
+from trimtab.fabric.status import Sessions, ask_sessions, read_status
+
+TIMERS = Timers(interval=0.05, hold=0.5, settle=0.2)
+OTHER = "10.255.0.2/32"
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Lab]:
+    """Two hosts and two switches; FRR everywhere."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to make network namespaces")
+    if not Path("/usr/lib/frr/zebra").exists():
+        pytest.skip("needs FRR: apt-get install frr")
+    with Lab(hosts=2, timers=TIMERS) as made:
+        made.wait_ready()
+        yield made
+
+
+@contextmanager
+def at_work(host: LabHost, told: list[Failover] | None = None) -> Iterator[Agent]:
+    """An agent for it, in a thread."""
+    agent = Agent(host.host, host.daemons, host.namespace, tell=(told if told is not None else []).append)
+    thread = threading.Thread(target=agent.run)
+    thread.start()
+    try:
+        eventually(lambda: agent_runs(host.host.name) and len(paths(host)) == 2)
+        yield agent
+    finally:
+        agent.stop()
+        thread.join()
+
+
+def paths(host: LabHost) -> set[str]:
+    """Devices to the other host, in the kernel."""
+    words = ["ip", "-n", host.namespace, "route", "show", OTHER]
+    told = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
+    return {word for before, word in pairwise(told) if before == "dev"}
+
+
+def eventually(holds: Callable[[], object], within: float = 15.0) -> None:
+    give_up = time.monotonic() + within
+    while not holds():
+        assert time.monotonic() < give_up
+        time.sleep(0.01)
+
+
+def test_a_silent_failure_is_survived_written_down_and_over_in_the_end(lab: Lab) -> None:
+    here, told = lab.hosts[0], list[Failover]()
+    with at_work(here, told) as agent:
+        with lab.fault("blackhole", 0, "p1"):
+            eventually(lambda: paths(here) == {"p2"})
+            eventually(lambda: any(each.uplink == "p1" for each in told))
+            states = {each.device: each.state for each in agent.status().uplinks}
+            assert states["p1"] == "dead"
+        eventually(lambda: paths(here) == {"p1", "p2"})
+        failover = next(each for each in told if each.uplink == "p1")
+        assert failover.peer == str(here.host.uplinks[0].peer)
+        assert failover.cause in ("bfd", "flap")
+        eventually(lambda: failover in read_status(here.host.name).failovers)
+
+
+def test_a_daemon_that_dies_is_started_again_and_sessions_come_back(lab: Lab) -> None:
+    here = lab.hosts[0]
+    with at_work(here):
+        process = here.daemons.process("bfdd")
+        assert process is not None
+        os.kill(process.pid, signal.SIGKILL)
+        eventually(lambda: here.daemons.process("bfdd") not in (None, process))
+
+        def well() -> bool:
+            try:
+                sessions = ask_sessions(here.daemons.vtysh)
+            except TrimtabError:
+                return False
+            return (
+                set(sessions.bfd.values()) == {"up"}
+                and set(sessions.evpn.values()) == {"Established"}
+                and sessions.tunnels == {100: ("10.255.0.2",)}
+                and paths(here) == {"p1", "p2"}
+            )
+
+        eventually(well, within=30.0)
+
+
+def test_the_network_stays_when_the_agent_ends_and_the_next_one_takes_over(lab: Lab) -> None:
+    here = lab.hosts[0]
+    with at_work(here):
+        with pytest.raises(StorageError, match="already runs"):
+            Agent(here.host, here.daemons, here.namespace).run()
+        with pytest.raises(TrimtabError, match="an agent runs"):
+            forget_agent(here.host.name)
+    assert paths(here) == {"p1", "p2"}
+    assert here.daemons.missing() == ()
+    before = read_status(here.host.name).failovers
+    with at_work(here) as agent:
+        assert agent.status().failovers[: len(before)] == before
+    forget_agent(here.host.name)
+    assert not agent_runs(here.host.name)
+
+
+def test_sessions_are_asked_of_frr(lab: Lab) -> None:
+    sessions = ask_sessions(lab.hosts[1].daemons.vtysh)
+    assert set(sessions.bgp) == {"172.16.1.5", "172.16.2.5"}
+    with pytest.raises(TrimtabError, match="cannot be read"):
+        ask_sessions(lambda command: "{nonsense")
+    assert ask_sessions(lambda command: "") == Sessions()
