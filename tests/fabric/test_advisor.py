@@ -149,6 +149,10 @@ def test_a_price_of_the_catalog_is_per_device() -> None:
         ({"failures": Failures(interruptions=0.0)}, "count for longer"),
         ({"failures": Failures(seconds=0.0)}, "no time"),
         ({"failures": Failures(network_share=0.9, card_share=0.2)}, "together at most 1"),
+        (
+            {"failures": Failures(network_share=1.0, card_share=0.0), "survived": Assumption.given(1.0)},
+            "no ch",
+        ),
         ({"interval": 0.0}, "above 0"),
         ({"interval": 1e6}, "longer than"),
         ({"devices": 10**9}, "gets nowhere"),

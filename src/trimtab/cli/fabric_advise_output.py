@@ -96,7 +96,7 @@ def _money(dollars: float) -> str:
     """Three digits are more than these figures hold."""
     from trimtab.core.units import format_money
 
-    return format_money(float(f"{dollars:.3g}"))
+    return format_money(float(f"{dollars:.3g}")).removesuffix(".00")
 
 
 def _hours(value: float) -> str:

@@ -111,6 +111,11 @@ class Question:
             raise BadInputError("with a slowdown of 1 no step would ever end; it is a share such as 0.002")
         if self.saving.low <= 0.0:
             raise BadInputError("saving a checkpoint takes no time; then save after every step")
+        if self.failures.at_the_edge * self.survived.value > 0.999 * self.failures.interruptions:
+            raise BadInputError(
+                "every interruption would be survived, and then no checkpoint is needed; "
+                "other things than the network interrupt jobs too"
+            )
         self._check_sense()
 
     @property

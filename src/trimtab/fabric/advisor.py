@@ -81,12 +81,8 @@ def catalog_price(accelerator: str) -> Assumption:
         raise NotFoundError(f"the catalog has no offer with {accelerator}; say what a device costs per hour")
     each = np.asarray(offers.price) / np.asarray(offers.accelerators)
     low, value, high = np.quantile(each, [0.05, 0.5, 0.95])
-    return Assumption(
-        float(value),
-        float(low),
-        float(high),
-        f"{len(offers)} offers of {accelerator} on demand in the catalog",
-    )
+    reason = f"{len(offers)} offers of {accelerator} on demand in the catalog"
+    return Assumption(float(value), float(low), float(high), reason)
 
 
 @dataclass(frozen=True, slots=True)

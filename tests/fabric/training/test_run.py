@@ -6,12 +6,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from ipaddress import IPv4Interface
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from trimtab.core import BadInputError, TrimtabError
+from trimtab.fabric import WorkerDevice
 from trimtab.fabric.training import Job, kill_at, loss_difference, on_loopback, run_job, run_restarting
 from trimtab.kernel import read_process
 
@@ -72,6 +74,12 @@ def test_every_rank_is_told_who_it_is_and_where_the_first_one_waits(counting: Co
     assert {rank: env["RANK"] for rank, env in asked.items()} == {0: "0", 1: "1"}
     assert {env["GLOO_SOCKET_IFNAME"] for env in asked.values()} == {"lo"}
     assert len({env["MASTER_PORT"] for env in asked.values()}) == 1
+
+
+def test_ranks_can_be_bound_to_a_worker_device(counting: Counting) -> None:
+    device = WorkerDevice("w0", IPv4Interface("10.100.0.1/24"), "02:00:00:00:00:01")
+    told = counting().bound_to(device).variables(rank=1, port=29400)
+    assert (told["MASTER_ADDR"], told["GLOO_SOCKET_IFNAME"]) == ("10.100.0.1", "w0")
 
 
 def test_a_killed_job_goes_on_from_its_checkpoint(counting: Counting) -> None:

@@ -1,9 +1,10 @@
 """A training script and how its ranks find one another."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trimtab.core import BadInputError
+from trimtab.fabric.topology import WorkerDevice
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,10 @@ class Job:
             raise BadInputError(
                 f"{self.ranks} ranks, a checkpoint every {self.every} steps; both are at least 1"
             )
+
+    def bound_to(self, first: WorkerDevice) -> "Job":
+        """The same over the fabric: ranks meet at the first one's device, and each talks through its own."""
+        return replace(self, address=str(first.address.ip), device=first.name)
 
     def command(self) -> list[str]:
         """As it is started, on every rank."""

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from typing import IO, Any, Protocol
+from typing import IO, Any, Protocol, Self
 
 from trimtab.core import TrimtabError
 from trimtab.fabric.training.job import Job
@@ -54,6 +54,12 @@ class Ranks:
         self._output = output
         self._selector = selectors.DefaultSelector()
         self._selector.register(output, selectors.EVENT_READ)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._selector.close()
 
     @property
     def last_step(self) -> int:
@@ -122,7 +128,7 @@ def started(job: Job, start: Start = on_loopback, attempt: int = 1) -> Iterator[
         begun = time.time()
         for rank in range(job.ranks):
             children.append(_start(job, rank, port, start, errors[rank]))
-        yield Ranks(children, errors, begun, attempt)
+        yield stack.enter_context(Ranks(children, errors, begun, attempt))
 
 
 def _start(job: Job, rank: int, port: int, start: Start, errors: IO[bytes]) -> "subprocess.Popen[bytes]":
