@@ -12,6 +12,7 @@ device that GLOO_SOCKET_IFNAME names. The first worker prints
 
 import argparse
 import os
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -104,7 +105,7 @@ class Checkpoint:
     """A job's state on disk. A kill at any moment leaves either the old one or the new one.
 
     The first `parts` workers write FILE.STEP.RANK each; when all have, the first writes FILE, which holds the
-    step. Parts are removed when FILE has named a newer step for certain.
+    step and the number of parts. Parts are removed when FILE has named a newer step for certain.
     """
 
     def __init__(self, options: argparse.Namespace, parts: int) -> None:
@@ -118,7 +119,11 @@ class Checkpoint:
         if self.file is None or not self.file.exists():
             return 0, None
         begun = time.monotonic()
-        step = int(self.file.read_text())
+        step, parts = map(int, self.file.read_text().split())
+        if parts != self.parts:
+            sys.exit(
+                f"{self.file} has {parts} parts; go on with as many workers, or give another --checkpoint"
+            )
         part = self._part(step, rank() if self.parts > 1 else 0)
         state = torch.load(part, weights_only=True)
         if rank() < self.parts:
@@ -143,7 +148,7 @@ class Checkpoint:
         if workers() > 1:
             distributed.barrier()
         if rank() == 0:
-            _write_whole(self.file, lambda file: file.write(f"{step}\n".encode()))
+            _write_whole(self.file, lambda file: file.write(f"{step} {self.parts}\n".encode()))
         while len(self.kept) > 2:
             self.kept.pop(0).unlink(missing_ok=True)
         say(f"saved {step} seconds {time.monotonic() - begun:.4f}")
