@@ -169,6 +169,20 @@ def test_a_changed_file_changes_only_what_differs(place: Network) -> None:
     assert seen(place) == before
 
 
+def test_an_address_moves_from_one_port_to_another(place: Network) -> None:
+    place.ip("link", "add", "p3", "type", "veth", "peer", "name", "s3")
+    before = seen(place)
+    apply_plan(planned(place), place.host)
+    told = two_tenants(place)
+    told["uplinks"][1]["device"] = "p3"
+    told["tenants"]["blue"]["devices"].append({"name": "w2", "address": "10.100.0.2/24"})
+    apply_plan(planned(place, told), place.host)
+    assert seen(place)[f"{place.host} p2"] == before[f"{place.host} p2"]
+    assert seen(place)[f"{place.host} p3"][4] == [("172.16.2.2", 31)]
+    undo(place.name, place.host)
+    assert seen(place) == before
+
+
 def test_what_others_changed_is_put_right_by_up_and_left_alone_by_down(place: Network) -> None:
     before = seen(place)
     apply_plan(planned(place), place.host)

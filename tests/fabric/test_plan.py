@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from trimtab.core import BadInputError
 from trimtab.fabric import host_of, plan_here
-from trimtab.fabric.machine import Link, Space, inside
+from trimtab.fabric.devices import Bridge, Moved, Pair, Tunnel
+from trimtab.fabric.machine import inside
 from trimtab.fabric.plan import Plan, plan
-from trimtab.fabric.steps import Bridge, Moved, Pair, Setting, Sysctl, Tunnel
+from trimtab.fabric.spaces import Link, Space
+from trimtab.fabric.steps import Setting, Sysctl
 from trimtab.fabric.view import MachineView
 
 
@@ -176,6 +178,11 @@ def test_a_virtual_function_that_is_not_there_is_named(seen: MachineView, senten
             ["link add eth0 type bridge", "link set eth0 up", "route add 172.16.0.0/16 dev eth0"],
             {},
             "172.16.1.2/31 of p1 overlaps 172.16.0.0/16, which is routed to eth0",
+        ),
+        (
+            ["link set p1 up", "addr add 10.100.0.9/16 dev p1"],
+            {},
+            "10.100.0.0/24 of w0 overlaps 10.100.0.0/16, which is routed to p1",
         ),
         (["link add bond type bridge", "link set p1 master bond"], {}, "p1 is a part of bond"),
         (

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from trimtab.core import BadInputError, NotFoundError, TrimtabError
+from trimtab.fabric.devices import MADE
 from trimtab.fabric.journal import Entry, Journal, folder, journals, read_journal
 from trimtab.fabric.machine import Machine
 from trimtab.fabric.plan import Plan, plan
-from trimtab.fabric.steps import MADE, OTHERWISE, Step
+from trimtab.fabric.steps import OTHERWISE, Step
 from trimtab.fabric.topology import Host
 from trimtab.fabric.view import look
 from trimtab.kernel import held_alone

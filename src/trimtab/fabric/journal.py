@@ -4,24 +4,14 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from ipaddress import IPv4Interface
 from pathlib import Path
 from typing import Any
 
 from trimtab.core import StorageError, from_plain
+from trimtab.fabric.devices import Bridge, FunctionMac, Moved, Pair, Tunnel
 from trimtab.fabric.machine import NAMESPACES
-from trimtab.fabric.steps import (
-    Address,
-    Bridge,
-    FunctionMac,
-    Moved,
-    Pair,
-    Place,
-    PortSetting,
-    Setting,
-    Step,
-    Sysctl,
-    Tunnel,
-)
+from trimtab.fabric.steps import Address, Place, PortSetting, Setting, Step, Sysctl
 from trimtab.kernel import write_whole
 
 RUN = Path("/run/trimtab/fabric")
@@ -57,6 +47,16 @@ class Journal:
     def devices(self) -> frozenset[str]:
         """Devices that were made or changed."""
         return frozenset(entry.step.place.device for entry in self.entries) - {""}
+
+    @property
+    def addresses(self) -> frozenset[tuple[str, str, IPv4Interface]]:
+        """Addresses that were added: in which namespace, on which device."""
+        places = (entry.step.place for entry in self.entries)
+        return frozenset(
+            (place.namespace, place.device, IPv4Interface(place.address))
+            for place in places
+            if isinstance(place, Address)
+        )
 
     def with_entries(self, entries: tuple[Entry, ...]) -> "Journal":
         """With steps about to be made; of a place that is known, what was there first is kept."""

@@ -3,20 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from trimtab.fabric.steps import (
-    THERE,
-    Address,
-    Bridge,
-    FunctionMac,
-    Moved,
-    Pair,
-    Place,
-    PortSetting,
-    Setting,
-    Step,
-    Sysctl,
-    Tunnel,
-)
+from trimtab.fabric.devices import Bridge, FunctionMac, Moved, Pair, Tunnel
+from trimtab.fabric.steps import THERE, Address, Place, PortSetting, Setting, Step, Sysctl
 from trimtab.fabric.topology import Host, Tenant, Uplink, WorkerDevice
 from trimtab.fabric.view import MachineView, refuse_harm
 

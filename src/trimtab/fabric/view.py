@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from ipaddress import IPv4Interface, IPv4Network
+from ipaddress import IPv4Interface
 from pathlib import Path
 
 from trimtab.core import BadInputError
+from trimtab.fabric.devices import VXLAN_PORT
 from trimtab.fabric.journal import Journal, journals
-from trimtab.fabric.machine import Link, Machine, Space, exists
-from trimtab.fabric.steps import VXLAN_PORT
+from trimtab.fabric.machine import Machine, exists
+from trimtab.fabric.spaces import Link, Space
 from trimtab.fabric.topology import Host, Tenant, WorkerDevice
 
 
@@ -19,6 +20,7 @@ class MachineView:
     spaces: Mapping[str, Space]
     reserved: Mapping[str, str] = field(default_factory=dict)  # device: what it is needed for
     ours: frozenset[str] = frozenset()  # made or changed by an earlier `up` of this host
+    made: frozenset[tuple[str, str, IPv4Interface]] = frozenset()  # its addresses: namespace, device
     taken: Mapping[str, str] = field(default_factory=dict)  # device: the other fabric that has it
     has_ipv6: bool = True
 
@@ -32,6 +34,7 @@ def look(host: Host, machine: Machine, journal: Journal | None) -> MachineView:
         {name: machine.space(name) for name in wanted if not name or exists(name)},
         dict(_reserved(host, machine)),
         journal.devices if journal else frozenset(),
+        journal.addresses if journal else frozenset(),
         {device: other.name for other in others for device in other.devices - {"lo"}},
         Path("/proc/sys/net/ipv6").exists(),
     )
@@ -70,7 +73,7 @@ def refuse_harm(host: Host, view: MachineView) -> None:
         for device in tenant.devices:
             _check_worker(device, view)
     for space, device, address in _addresses(host):
-        _check_address(space, device, address, host, view)
+        _check_address(space, device, address, view)
 
 
 def _check_uplink(device: str, host: Host, view: MachineView) -> None:
@@ -149,16 +152,18 @@ def _addresses(host: Host) -> Iterable[tuple[str, str, IPv4Interface]]:
             yield device.namespace, device.name, device.address
 
 
-def _check_address(space: str, device: str, address: IPv4Interface, host: Host, view: MachineView) -> None:
+def _check_address(space: str, device: str, address: IPv4Interface, view: MachineView) -> None:
     for other, taken in view.spaces[space].addresses:
-        if taken.ip == address.ip and other != device:
+        if taken.ip == address.ip and other != device and (space, other, taken) not in view.made:
             raise BadInputError(f"{address.ip}, which {device} should get, is an address of {other} already")
-    own = {name for where, name, _ in _addresses(host) if where == space} - {"lo"}
+    made = {(where, name, known.network) for where, name, known in view.made}
     for route in view.spaces[space].routes:
-        strangers = [name for name in route.devices if name not in own]
-        if strangers and route.network.overlaps(IPv4Network(address.network)):
+        others = [
+            name for name in route.devices if name != device and (space, name, route.network) not in made
+        ]
+        if others and route.network.overlaps(address.network):
             raise BadInputError(
-                f"{address.network} of {device} overlaps {route.network}, which is routed to {strangers[0]}; "
+                f"{address.network} of {device} overlaps {route.network}, which is routed to {others[0]}; "
                 f"choose other addresses"
             )
 
