@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from trimtab.core import BadInputError, NotFoundError
-from trimtab.fabric.failover import Hop, Notices, PathKeeper, inside
+from trimtab.fabric.failover import Hop, Notices, PathKeeper, made_in
 
 if TYPE_CHECKING:
     from conftest import Wires
@@ -74,7 +74,7 @@ def test_a_path_that_the_daemon_believes_in_and_the_kernel_lost_is_put_back(
 def test_what_another_host_lost_is_heard_and_avoided(wires: "Wires", keeper: PathKeeper) -> None:
     wires.write_route(1, 2, to="10.255.0.3")
     wires.ip("route replace 10.255.0.1/32 via 172.16.2.2 dev q2", far=True)
-    other = inside(wires.far, lambda: Notices(IPv4Address("10.255.0.2")))
+    other = made_in(wires.far, lambda: Notices(IPv4Address("10.255.0.2")))
     try:
         other.tell(["10.255.0.1"], [65101], 0.5)
         wires.wait_for("p2")
@@ -87,7 +87,7 @@ def test_what_another_host_lost_is_heard_and_avoided(wires: "Wires", keeper: Pat
 
 def test_other_hosts_hear_what_this_one_lost(wires: "Wires", keeper: PathKeeper) -> None:
     wires.ip("route replace 10.255.0.1/32 via 172.16.2.2 dev q2", far=True)
-    other = inside(wires.far, lambda: Notices(IPv4Address("10.255.0.2")))
+    other = made_in(wires.far, lambda: Notices(IPv4Address("10.255.0.2")))
     try:
         wires.ip("link set q1 down", far=True)
         wires.wait_for("p2")

@@ -4,7 +4,7 @@ from trimtab.fabric.failover.bfd import BfdSocket, Session
 from trimtab.fabric.failover.events import Failover, FailoverRecord, read_failovers
 from trimtab.fabric.failover.keeper import PathKeeper, Paths, UplinkNow
 from trimtab.fabric.failover.notices import Notice, Notices
-from trimtab.fabric.failover.sockets import inside
+from trimtab.fabric.failover.sockets import made_in
 from trimtab.fabric.failover.traffic import Hop, Route, Traffic, chosen
 from trimtab.fabric.failover.uplinks import Uplinks
 from trimtab.fabric.failover.zebra import hops_of, wanted_hops
@@ -25,7 +25,7 @@ __all__ = [
     "Uplinks",
     "chosen",
     "hops_of",
-    "inside",
+    "made_in",
     "read_failovers",
     "wanted_hops",
 ]

@@ -27,7 +27,7 @@ from trimtab.fabric.failover.kernel_routes import (
     Written,
 )
 from trimtab.fabric.failover.notices import Notices
-from trimtab.fabric.failover.sockets import inside
+from trimtab.fabric.failover.sockets import made_in
 from trimtab.fabric.failover.traffic import Hops, Traffic
 from trimtab.fabric.failover.uplinks import State, Uplinks, Witness
 from trimtab.fabric.topology import Host
@@ -88,7 +88,7 @@ class PathKeeper:
         self.ready = threading.Event()  # set once the kernel's routes are known
         self._wake, self._woken = socket.socketpair()
         self._selector = selectors.DefaultSelector()
-        self._kernel, self._notices = inside(namespace, lambda: self._sockets(protocol))
+        self._kernel, self._notices = made_in(namespace, lambda: self._sockets(protocol))
 
     def _sockets(self, protocol: int) -> tuple[KernelRoutes, Notices]:
         kernel = KernelRoutes(tuple(self._peers), protocol)

@@ -1,50 +1,26 @@
 """Sockets to the kernel in a network namespace. A socket stays in the one it was made in, whoever uses it."""
 
-import ctypes
-import os
 import socket
-import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import TypeVar
 
 from trimtab.core import BadInputError, NotFoundError
+from trimtab.fabric.machine import NAMESPACES, inside
 
 _NETLINK, _ADD_MEMBERSHIP, _STRICT = 270, 1, 12  # SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, NETLINK_GET_STRICT_CHK
 _FORCED_BUFFER = 33  # SO_RCVBUFFORCE
 _BUFFER = 4 << 20  # bytes of events that may wait for us
-_NEW_NETWORK = 0x40000000  # CLONE_NEWNET
-_FOLDER = Path("/run/netns")
 
 Made = TypeVar("Made")
 
 
-def inside(namespace: str | None, make: Callable[[], Made]) -> Made:
-    """What `make` makes in the network namespace of that name; None is this process' own."""
+def made_in(namespace: str | None, make: Callable[[], Made]) -> Made:
+    """What `make` makes in the network namespace of that name; None is this thread's own."""
     if namespace is None:
         return make()
-    try:
-        handle = os.open(_FOLDER / namespace, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        raise NotFoundError(f"there is no network namespace {namespace}") from None
-    made = list[Made | BaseException]()
-    # Entering a namespace is a thread's own affair: this one enters, makes, and ends.
-    thread = threading.Thread(target=_enter_and_make, args=(handle, make, made))
-    thread.start()
-    thread.join()
-    os.close(handle)
-    if isinstance(made[0], BaseException):
-        raise made[0]
-    return made[0]
-
-
-def _enter_and_make(handle: int, make: Callable[[], Made], made: list[Made | BaseException]) -> None:
-    try:
-        if ctypes.CDLL(None, use_errno=True).setns(handle, _NEW_NETWORK) != 0:
-            raise BadInputError("entering a network namespace takes root; run this as root")
-        made.append(make())
-    except BaseException as error:
-        made.append(error)
+    if not (NAMESPACES / namespace).exists():
+        raise NotFoundError(f"there is no network namespace {namespace}")
+    return inside(namespace, make)
 
 
 def kernel_socket(*groups: int) -> socket.socket:
