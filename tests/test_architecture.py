@@ -11,6 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "trimtab"
 SECOND_DOORS = {
     "trimtab.core.units",
+    "trimtab.fabric.lab",
     "trimtab.fabric.training",
     "trimtab.observe.shapes",
     "trimtab.partition.workflow",

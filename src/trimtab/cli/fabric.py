@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trimtab.cli.fabric_advise import advise_command
+from trimtab.cli.fabric_lab import lab_command
 
 if TYPE_CHECKING:
     from trimtab.fabric import Host
@@ -17,6 +18,7 @@ fabric_app = typer.Typer(
 )
 
 fabric_app.command("advise")(advise_command)
+fabric_app.command("lab")(lab_command)
 
 
 @fabric_app.command()

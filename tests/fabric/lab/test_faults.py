@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from trimtab.core import BadInputError, NotFoundError
+from trimtab.fabric.failover.sockets import inside
 from trimtab.fabric.lab import Cycle, Fault, Lab
-from trimtab.fabric.lab.namespaces import call_inside
 
 PACKETS = 200
 
@@ -29,7 +29,7 @@ def through(lab: Lab, switch: int, host: int = 0) -> tuple[float, float]:
         (lab.hosts[host].namespace, uplink.address.ip),
         (lab.switches[switch].namespace, uplink.peer),
     ):
-        made = call_inside(namespace, lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+        made = inside(namespace, lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
         made.bind((str(address), 0))
         made.settimeout(0.1)
         ends.append(made)

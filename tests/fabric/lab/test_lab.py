@@ -9,7 +9,7 @@ import pytest
 
 from trimtab.core import BadInputError, TrimtabError
 from trimtab.fabric import Timers
-from trimtab.fabric.lab import Lab, sessions
+from trimtab.fabric.lab import Lab, uplink_states
 from trimtab.fabric.lab.namespaces import NAMESPACES, STATE
 from trimtab.fabric.lab.probes import Probes, busiest_uplink
 
@@ -37,8 +37,11 @@ def asked(lab: Lab, command: str, host: int = 0) -> dict[str, object]:
 
 
 def test_all_sessions_are_up_and_both_tenants_are_announced(lab: Lab) -> None:
-    for node in (*lab.hosts, *lab.switches):
-        assert {(each.bfd, each.bgp) for each in sessions(node.daemons)} == {("up", "Established")}
+    states = uplink_states(lab)
+    assert [(state.host, state.uplink) for state in states] == [
+        (h, p) for h in ("h1", "h2") for p in ("p1", "p2")
+    ]
+    assert {(state.link, state.bfd, state.bgp) for state in states} == {("up", "up", "Established")}
     for tenant in lab.hosts[0].host.tenants:
         remote = asked(lab, f"show evpn mac vni {tenant.vni} json")
         assert "10.255.0.2" in json.dumps(remote)
@@ -95,9 +98,10 @@ def test_a_killed_daemon_and_a_crashed_switch_come_back(lab: Lab) -> None:
     lab.wait_ready(30)
     with lab.fault("switch-crash", 1, "p2"):
         assert len(switch.daemons.missing()) == 3
-        assert seen(lambda: {each.bfd for each in sessions(host.daemons)} == {"up", "down"})
+        assert seen(lambda: [state.bfd for state in uplink_states(lab)] == ["up", "down"] * 2)
+        assert [state.link for state in uplink_states(lab)] == ["up", "down"] * 2
     assert switch.daemons.missing() == ()
-    assert seen(lambda: {each.bfd for each in sessions(host.daemons)} == {"up"})
+    assert seen(lambda: {state.bfd for state in uplink_states(lab)} == {"up"})
 
 
 def test_what_is_not_ready_is_said(can_build: None) -> None:

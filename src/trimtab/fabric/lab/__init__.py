@@ -5,7 +5,8 @@ from trimtab.fabric.lab.kinds import KINDS
 from trimtab.fabric.lab.lab import Lab
 from trimtab.fabric.lab.namespaces import sweep
 from trimtab.fabric.lab.nodes import LabHost, LabSwitch
-from trimtab.fabric.lab.readiness import Session, sessions
+from trimtab.fabric.lab.probes import Outage, Probes, busiest_uplink
+from trimtab.fabric.lab.states import UplinkState, instructions, uplink_states
 
 __all__ = [
     "KINDS",
@@ -15,7 +16,11 @@ __all__ = [
     "Lab",
     "LabHost",
     "LabSwitch",
-    "Session",
-    "sessions",
+    "Outage",
+    "Probes",
+    "UplinkState",
+    "busiest_uplink",
+    "instructions",
     "sweep",
+    "uplink_states",
 ]

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from trimtab.core import BadInputError, NotFoundError, TrimtabError, did_you_mean
 from trimtab.fabric.apply import apply_plan, plan_here
+from trimtab.fabric.failover.sockets import inside
 from trimtab.fabric.frr import Daemons, find_programs, host_files, switch_files
 from trimtab.fabric.lab.faults import Cycle, Fault
 from trimtab.fabric.lab.kinds import KINDS
@@ -24,7 +25,6 @@ from trimtab.fabric.lab.layout import (
 )
 from trimtab.fabric.lab.namespaces import (
     STATE,
-    call_inside,
     configure,
     entering,
     make_namespace,
@@ -150,7 +150,7 @@ class Lab:
         configure(self._cabling())
         for number, switch in enumerate(self.switches, start=1):
             configure(self._addresses(number), switch.namespace)
-            call_inside(switch.namespace, _let_through)
+            inside(switch.namespace, _let_through)
             for port in switch.switch.ports:
                 traffic_control(switch.namespace, "qdisc", "add", "dev", port.device, "clsact")
         for host in self.hosts:

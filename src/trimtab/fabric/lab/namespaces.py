@@ -1,16 +1,13 @@
 """Network namespaces by name: made, entered, and removed with all that runs inside."""
 
 import contextlib
-import ctypes
 import os
 import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 from trimtab.core import BadInputError, MissingDependencyError, TrimtabError, one_line
 from trimtab.fabric.frr import remove_crash_folder
@@ -20,10 +17,7 @@ NAMESPACES = Path("/run/netns")
 STATE = Path("/run/trimtab/fabric")
 """Where each host keeps what it needs while it runs, in a folder of its name."""
 
-_CLONE_NEWNET = 0x40000000
 _PATIENCE = 5.0  # s for processes to be gone after they were killed
-
-Result = TypeVar("Result")
 
 
 def make_namespace(name: str) -> None:
@@ -49,20 +43,6 @@ def traffic_control(namespace: str, *words: str) -> None:
 def entering(namespace: str, words: Sequence[str]) -> list[str]:
     """The words that run a command inside."""
     return ["nsenter", f"--net={NAMESPACES / namespace}", "--", *words]
-
-
-def call_inside(namespace: str, function: Callable[[], Result]) -> Result:
-    """Call from a thread that is inside; sockets it opens stay inside."""
-
-    def called() -> Result:
-        libc = ctypes.CDLL(None, use_errno=True)
-        with open(NAMESPACES / namespace) as handle:
-            if libc.setns(handle.fileno(), _CLONE_NEWNET) != 0:
-                raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-        return function()
-
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(called).result()
 
 
 def remove_namespace(name: str) -> None:

@@ -6,36 +6,18 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trimtab.core import TrimtabError
-from trimtab.fabric.frr import Daemons
-from trimtab.fabric.lab.namespaces import call_inside
+from trimtab.fabric.failover.sockets import inside
 from trimtab.fabric.lab.nodes import LabHost
+from trimtab.fabric.status import Sessions, ask_sessions
 
 if TYPE_CHECKING:
     from trimtab.fabric.lab.lab import Lab
 
-_EVERY = 0.1  # s
+_EVERY = 0.2  # s
 _ANSWER = 0.2  # s to wait for a packet
-
-
-@dataclass(frozen=True, slots=True)
-class Session:
-    """What BFD and BGP say about the way to a peer."""
-
-    peer: str
-    bfd: str
-    bgp: str
-
-
-def sessions(daemons: Daemons) -> list[Session]:
-    """By the peer's address. A state is in FRR's words, "" when there is no such session."""
-    bfd = {each["peer"]: str(each["status"]) for each in json.loads(daemons.vtysh("show bfd peers json"))}
-    told = json.loads(daemons.vtysh("show bgp ipv4 unicast summary json"))
-    bgp = {peer: str(each["state"]) for peer, each in told.get("peers", {}).items()}
-    return [Session(peer, bfd.get(peer, ""), bgp.get(peer, "")) for peer in sorted({*bfd, *bgp})]
 
 
 def wait_ready(lab: "Lab", timeout: float) -> None:
@@ -66,9 +48,17 @@ def _of_sessions(lab: "Lab") -> Iterator[str]:
         *((switch.label, switch.daemons, len(switch.switch.ports)) for switch in lab.switches),
     ]
     for label, daemons, number in wanted:
-        up = [each for each in sessions(daemons) if (each.bfd, each.bgp) == ("up", "Established")]
+        up = _peers_up(ask_sessions(daemons.vtysh))
         if len(up) != number:
             yield f"{label} has {len(up)} of {number} sessions up"
+
+
+def _peers_up(told: Sessions) -> list[str]:
+    return [
+        peer
+        for peer, state in told.bfd.items()
+        if state == "up" and told.bgp.get(peer) == told.evpn.get(peer) == "Established"
+    ]
 
 
 def _of_paths(lab: "Lab") -> Iterator[str]:
@@ -123,8 +113,7 @@ class _Workers:
     def __init__(self, stack: contextlib.ExitStack, host: LabHost) -> None:
         self.host = host
         self.sockets = {
-            tenant.name: stack.enter_context(call_inside(host.namespace, _socket))
-            for tenant in host.host.tenants
+            tenant.name: stack.enter_context(inside(host.namespace, _socket)) for tenant in host.host.tenants
         }
         for tenant in host.host.tenants:
             self.sockets[tenant.name].bind((str(tenant.devices[0].address.ip), 0))
