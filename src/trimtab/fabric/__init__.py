@@ -11,28 +11,44 @@ from trimtab.fabric.topology import Host, Tenant, Timers, Uplink, VirtualFunctio
 if TYPE_CHECKING:
     from trimtab.fabric.advice import ASSUMED, Advice, Assumption, Failures, Losses, Question
     from trimtab.fabric.advisor import advise, catalog_price
+    from trimtab.fabric.agent import Agent, agent_runs
+    from trimtab.fabric.failover import Failover
+    from trimtab.fabric.process import agent_of, end_routing, sessions_of
+    from trimtab.fabric.status import Sessions, Status, exposition, fabrics_here, plain_status, read_status
 
 __all__ = [
     "ASSUMED",
     "Advice",
+    "Agent",
     "Assumption",
+    "Failover",
     "Failures",
     "Host",
     "Losses",
     "Plan",
     "Question",
+    "Sessions",
+    "Status",
     "Tenant",
     "Timers",
     "Uplink",
     "VirtualFunction",
     "WorkerDevice",
     "advise",
+    "agent_of",
+    "agent_runs",
     "apply_plan",
     "catalog_price",
     "commands",
+    "end_routing",
+    "exposition",
+    "fabrics_here",
     "host_of",
+    "plain_status",
     "plan_here",
     "read_host",
+    "read_status",
+    "sessions_of",
     "undo",
     "undo_commands",
 ]
@@ -41,12 +57,24 @@ __all__ = [
 _LAZY = {
     "ASSUMED": "advice",
     "Advice": "advice",
+    "Agent": "agent",
     "Assumption": "advice",
+    "Failover": "failover",
     "Failures": "advice",
     "Losses": "advice",
     "Question": "advice",
+    "Sessions": "status",
+    "Status": "status",
     "advise": "advisor",
+    "agent_of": "process",
+    "agent_runs": "agent",
     "catalog_price": "advisor",
+    "end_routing": "process",
+    "exposition": "status",
+    "fabrics_here": "status",
+    "plain_status": "status",
+    "read_status": "status",
+    "sessions_of": "process",
 }
 
 
