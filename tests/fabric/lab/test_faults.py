@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from trimtab.core import BadInputError, NotFoundError
-from trimtab.fabric.failover.sockets import inside
 from trimtab.fabric.lab import Cycle, Fault, Lab
+from trimtab.fabric.machine import inside
 
 PACKETS = 200
 

@@ -9,9 +9,10 @@ import pytest
 
 from trimtab.core import BadInputError, TrimtabError
 from trimtab.fabric import Timers
+from trimtab.fabric.journal import RUN
 from trimtab.fabric.lab import Lab, uplink_states
-from trimtab.fabric.lab.namespaces import NAMESPACES, STATE
 from trimtab.fabric.lab.probes import Probes, busiest_uplink
+from trimtab.fabric.machine import NAMESPACES
 
 SLOW = Timers(interval=0.1, multiplier=3)
 """Slow enough for sessions to stay up on a machine that does much else."""
@@ -126,7 +127,7 @@ def test_all_is_gone_after_an_error_and_labs_do_not_meet(can_build: None) -> Non
         with pytest.raises(ZeroDivisionError):
             failing()
         assert running[0].poll() is not None
-        assert not any((NAMESPACES / name).exists() or (STATE / name).exists() for name in names)
+        assert not any((NAMESPACES / name).exists() or (RUN / name).exists() for name in names)
         assert (NAMESPACES / other.hosts[0].namespace).exists()
 
 

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from trimtab.core import BadInputError
+from trimtab.fabric.journal import RUN
 from trimtab.fabric.lab import sweep
-from trimtab.fabric.lab.namespaces import NAMESPACES, STATE, make_namespace
+from trimtab.fabric.lab.namespaces import make_namespace
+from trimtab.fabric.machine import NAMESPACES
 from trimtab.kernel import Owner, environment, processes
 
 BUILD = """
@@ -46,14 +48,14 @@ def test_a_killed_lab_is_swept_and_a_living_one_is_not(can_build: None) -> None:
         running = inside(names)
         assert len(running) == 4 * 3 + 1
         folders = {environment(pid).get("TRIMTAB_FRR", "").split(" ")[0] for pid in running}
-        assert all((STATE / name / "bgpd.vty").exists() for name in names)
+        assert all((RUN / name / "bgpd.vty").exists() for name in names)
         assert not set(names) & set(sweep())
         assert inside(names) == running
         child.send_signal(signal.SIGKILL)
         child.wait()
     assert inside(names) == running, "daemons outlive who started them"
     assert set(names) <= set(sweep())
-    assert not any((NAMESPACES / name).exists() or (STATE / name).exists() for name in names)
+    assert not any((NAMESPACES / name).exists() or (RUN / name).exists() for name in names)
     assert not {process.pid for process in processes() if not process.zombie} & running
     assert not any([*Path("/var/tmp/frr").glob(f"*.{pid}")] for pid in running)
     assert len(folders) == 4 * 3 + 1

@@ -10,8 +10,8 @@ from typing import Any, Self
 
 from trimtab.core import BadInputError, NotFoundError, TrimtabError, did_you_mean
 from trimtab.fabric.apply import apply_plan, plan_here
-from trimtab.fabric.failover.sockets import inside
 from trimtab.fabric.frr import Daemons, find_programs, host_files, switch_files
+from trimtab.fabric.journal import RUN
 from trimtab.fabric.lab.faults import Cycle, Fault
 from trimtab.fabric.lab.kinds import KINDS
 from trimtab.fabric.lab.layout import (
@@ -24,7 +24,6 @@ from trimtab.fabric.lab.layout import (
     switch_of_lab,
 )
 from trimtab.fabric.lab.namespaces import (
-    STATE,
     configure,
     entering,
     make_namespace,
@@ -34,6 +33,7 @@ from trimtab.fabric.lab.namespaces import (
     traffic_control,
 )
 from trimtab.fabric.lab.nodes import LabHost, LabSwitch, Plugged
+from trimtab.fabric.machine import inside
 from trimtab.fabric.topology import Timers
 from trimtab.kernel import Owner
 
@@ -58,7 +58,7 @@ class Lab:
         if not 2 <= hosts <= MOST_HOSTS:
             raise BadInputError(f"a lab has 2 to {MOST_HOSTS} hosts, not {hosts}")
         self.name = Owner.current().name(f"lab{next(_numbers)}")
-        self.folder = STATE / self.name
+        self.folder = RUN / self.name
         self.swept: tuple[str, ...] = ()
         self._mtu = mtu
         self._start_daemons = start_daemons
@@ -128,12 +128,12 @@ class Lab:
     def _host(self, number: int, timers: Timers, tenants: Mapping[str, int]) -> LabHost:
         name = f"{self.name}h{number}"
         host = host_of_lab(name, number, timers, tenants, self._mtu)
-        return LabHost(f"h{number}", name, host, Daemons(STATE / name, host_files(host), name))
+        return LabHost(f"h{number}", name, host, Daemons(RUN / name, host_files(host), name))
 
     def _switch(self, number: int, timers: Timers, hosts: int) -> LabSwitch:
         name = f"{self.name}s{number}"
         switch = switch_of_lab(name, number, hosts, timers)
-        return LabSwitch(f"s{number}", name, switch, Daemons(STATE / name, switch_files(switch), name))
+        return LabSwitch(f"s{number}", name, switch, Daemons(RUN / name, switch_files(switch), name))
 
     def _plugged(self, host: int, uplink: str) -> Plugged:
         for cable in cables(len(self.hosts)):

@@ -11,11 +11,9 @@ from pathlib import Path
 
 from trimtab.core import BadInputError, MissingDependencyError, TrimtabError, one_line
 from trimtab.fabric.frr import remove_crash_folder
+from trimtab.fabric.journal import RUN
+from trimtab.fabric.machine import NAMESPACES
 from trimtab.kernel import Owner, processes
-
-NAMESPACES = Path("/run/netns")
-STATE = Path("/run/trimtab/fabric")
-"""Where each host keeps what it needs while it runs, in a folder of its name."""
 
 _PATIENCE = 5.0  # s for processes to be gone after they were killed
 
@@ -58,7 +56,7 @@ def remove_namespace(name: str) -> None:
 
 def remove_state(name: str) -> None:
     """Remove the state folder of that name, with what is mounted in it."""
-    folder = STATE / name
+    folder = RUN / name
     for point in _mount_points():
         if Path(point).is_relative_to(folder):
             subprocess.run(["umount", "-l", point], check=False, capture_output=True)
@@ -68,7 +66,7 @@ def remove_state(name: str) -> None:
 def sweep() -> tuple[str, ...]:
     """Remove what was made by processes that are gone; the names of what was there."""
     names = set[str]()
-    for folder in (NAMESPACES, STATE):
+    for folder in (NAMESPACES, RUN):
         with contextlib.suppress(FileNotFoundError):
             names |= set(os.listdir(folder))
     gone = sorted(name for name in names if (owner := Owner.of(name)) is not None and owner.is_gone())

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from trimtab.core import TrimtabError
-from trimtab.fabric.failover.sockets import inside
 from trimtab.fabric.lab.nodes import LabHost
+from trimtab.fabric.machine import inside
 from trimtab.fabric.status import Sessions, ask_sessions
 
 if TYPE_CHECKING:
