@@ -3,6 +3,7 @@
 import socket
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -132,7 +133,7 @@ def _with_function(seen: MachineView) -> Plan:
     function = {"device": "pf0", "index": 3, "representor": "pf0r3"}
     device = {"name": "w0", "address": "10.100.0.1/24", "vf": function, "namespace": "jobs"}
     host = some_host("node-1", tenants={"blue": {"vni": 100, "devices": [device]}})
-    return plan(host, MachineView({**seen.spaces, "jobs": Space()}, seen.reserved))
+    return plan(host, replace(seen, spaces={**seen.spaces, "jobs": Space()}))
 
 
 @pytest.mark.parametrize(
@@ -255,6 +256,12 @@ def test_an_uplink_of_another_fabric_is_refused() -> None:
 def test_what_is_below_the_management_interface_is_refused() -> None:
     seen = view(reserved={"p1": "is what lan stands on, which is the management interface"})
     with pytest.raises(BadInputError, match="p1 is what lan stands on, which is the management interface"):
+        plan(some_host("node-1"), seen)
+
+
+def test_a_network_that_would_cut_off_an_ssh_session_is_refused() -> None:
+    seen = view(visitors=("2001:db8::1", "10.100.0.50"))
+    with pytest.raises(BadInputError, match=r"10.100.0.0/24 of w0 has 10.100.0.50 in it, from where an SSH"):
         plan(some_host("node-1"), seen)
 
 

@@ -162,5 +162,5 @@ def _logged_in() -> Iterator[str]:
 def _spelled(told: str) -> str:
     """An address from /proc/net/tcp, where it is words of four bytes in the machine's own order."""
     words = [int(told[place : place + 8], 16) for place in range(0, len(told), 8)]
-    packed = b"".join(word.to_bytes(4, sys.byteorder) for word in words)
-    return str(ip_address(packed))
+    found = ip_address(b"".join(word.to_bytes(4, sys.byteorder) for word in words))
+    return str(getattr(found, "ipv4_mapped", None) or found)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from ipaddress import IPv4Interface
+from ipaddress import IPv4Interface, ip_address
 from pathlib import Path
 
 from trimtab.core import BadInputError
@@ -19,6 +19,7 @@ class MachineView:
 
     spaces: Mapping[str, Space]
     reserved: Mapping[str, str] = field(default_factory=dict)  # device: what it is needed for
+    visitors: tuple[str, ...] = ()  # addresses that SSH sessions come from
     ours: frozenset[str] = frozenset()  # made or changed by an earlier `up` of this host
     made: frozenset[tuple[str, str, IPv4Interface]] = frozenset()  # its addresses: namespace, device
     taken: Mapping[str, str] = field(default_factory=dict)  # device: the other fabric that has it
@@ -33,6 +34,7 @@ def look(host: Host, machine: Machine, journal: Journal | None) -> MachineView:
     return MachineView(
         {name: machine.space(name) for name in wanted if not name or exists(name)},
         dict(_reserved(host, machine)),
+        machine.visitors(),
         journal.devices if journal else frozenset(),
         journal.addresses if journal else frozenset(),
         {device: other.name for other in others for device in other.devices - {"lo"}},
@@ -153,6 +155,12 @@ def _addresses(host: Host) -> Iterable[tuple[str, str, IPv4Interface]]:
 
 
 def _check_address(space: str, device: str, address: IPv4Interface, view: MachineView) -> None:
+    for visitor in view.visitors if not space and (space, device, address) not in view.made else ():
+        if ip_address(visitor) in address.network:
+            raise BadInputError(
+                f"{address.network} of {device} has {visitor} in it, from where an SSH session comes; it would "
+                f"be cut off, so choose other addresses"
+            )
     for other, taken in view.spaces[space].addresses:
         if taken.ip == address.ip and other != device and (space, other, taken) not in view.made:
             raise BadInputError(f"{address.ip}, which {device} should get, is an address of {other} already")
