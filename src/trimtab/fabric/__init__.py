@@ -14,10 +14,18 @@ if TYPE_CHECKING:
     from trimtab.fabric.agent import Agent, agent_runs
     from trimtab.fabric.failover import Failover
     from trimtab.fabric.process import agent_of, end_routing, sessions_of
+    from trimtab.fabric.reconcile import (
+        PLANES,
+        ReconcileFigures,
+        Reconciler,
+        measure_reconciling,
+        reconciler_of,
+    )
     from trimtab.fabric.status import Sessions, Status, exposition, fabrics_here, plain_status, read_status
 
 __all__ = [
     "ASSUMED",
+    "PLANES",
     "Advice",
     "Agent",
     "Assumption",
@@ -27,6 +35,8 @@ __all__ = [
     "Losses",
     "Plan",
     "Question",
+    "ReconcileFigures",
+    "Reconciler",
     "Sessions",
     "Status",
     "Tenant",
@@ -44,10 +54,12 @@ __all__ = [
     "exposition",
     "fabrics_here",
     "host_of",
+    "measure_reconciling",
     "plain_status",
     "plan_here",
     "read_host",
     "read_status",
+    "reconciler_of",
     "sessions_of",
     "undo",
     "undo_commands",
@@ -62,7 +74,10 @@ _LAZY = {
     "Failover": "failover",
     "Failures": "advice",
     "Losses": "advice",
+    "PLANES": "reconcile",
     "Question": "advice",
+    "ReconcileFigures": "reconcile",
+    "Reconciler": "reconcile",
     "Sessions": "status",
     "Status": "status",
     "advise": "advisor",
@@ -72,8 +87,10 @@ _LAZY = {
     "end_routing": "process",
     "exposition": "status",
     "fabrics_here": "status",
+    "measure_reconciling": "reconcile",
     "plain_status": "status",
     "read_status": "status",
+    "reconciler_of": "reconcile",
     "sessions_of": "process",
 }
 
