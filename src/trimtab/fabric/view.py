@@ -158,8 +158,8 @@ def _check_address(space: str, device: str, address: IPv4Interface, view: Machin
     for visitor in view.visitors if not space and (space, device, address) not in view.made else ():
         if ip_address(visitor) in address.network:
             raise BadInputError(
-                f"{address.network} of {device} has {visitor} in it, from where an SSH session comes; it would "
-                f"be cut off, so choose other addresses"
+                f"{address.network} of {device} has {visitor} in it, from where an SSH session comes; "
+                f"it would be cut off, so choose other addresses"
             )
     for other, taken in view.spaces[space].addresses:
         if taken.ip == address.ip and other != device and (space, other, taken) not in view.made:
