@@ -181,3 +181,14 @@ def test_a_host_that_disappears_is_gone_since_then_until_it_returns() -> None:
     assert world.traffic.hops() == {}
     world.daemon_writes(PREFIXES[0], ("p1",))
     assert world.traffic.gone == {}
+
+
+def test_a_withdrawal_that_was_not_heard_is_not_undone() -> None:
+    world = World()
+    world.daemon_writes(PREFIXES[0], ("p1", "p2"))
+    world.daemon_writes(PREFIXES[0], ("p2",), heard=False)
+    world.traffic.dumped(
+        {route(PREFIXES[0]).key: (route(PREFIXES[0]), (HOPS["p2"],))}, world.traffic.mark(), 0.0
+    )
+    world.write()
+    assert world.kernel[PREFIXES[0]] == (HOPS["p2"],)

@@ -8,6 +8,7 @@ alone, because zebra writes a group that somebody else changed back within 12 ms
 
 import contextlib
 import logging
+import os
 import selectors
 import socket
 import threading
@@ -34,6 +35,9 @@ from trimtab.fabric.topology import Host
 
 _TOLD_FOR = 3  # settle periods for which a notice is good
 _RECONNECT = 0.05  # s
+_NICENESS = (
+    -15
+)  # on a busy machine it runs before others; short of real-time priority, which can stop a machine
 
 log = logging.getLogger(__name__)
 
@@ -100,6 +104,8 @@ class PathKeeper:
 
     def run(self) -> None:
         """Work until `stop`; then leave everything as it is."""
+        with contextlib.suppress(OSError):  # of this thread alone
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
         handlers: dict[object, Callable[[float], None]] = {
             self._kernel.events: self._on_kernel,
             self._kernel.asking: self._on_answer,

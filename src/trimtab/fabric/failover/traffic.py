@@ -99,13 +99,15 @@ class Traffic:
         return self._count
 
     def dumped(self, routes: Mapping[Key, tuple[Route, Hops]], mark: int, wall: float) -> None:
-        """All routes as the kernel has them."""
+        """All routes as the kernel has them.
+
+        One that differs from what was heard of it was changed by somebody: that is what is wanted, until the
+        routing daemon itself says otherwise.
+        """
         for key, (route, hops) in routes.items():
             entry = self._entries.get(key)
-            if entry is None:
+            if entry is None or (entry.touched <= mark and entry.kernel != hops):
                 self.written(route, hops)
-            elif entry.touched <= mark:
-                entry.kernel = hops
         for key in [
             key for key, entry in self._entries.items() if entry.touched <= mark and key not in routes
         ]:
