@@ -1,5 +1,6 @@
 """`trimtab fabric up` and `down`, by root, in a network namespace of our own."""
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ def place() -> Iterator[Network]:
 
 
 def test_up_and_down(trimtab: Trimtab, place: Network, tmp_path: Path) -> None:
+    if not Path("/usr/lib/frr/zebra").exists():
+        pytest.skip("needs FRR: apt-get install frr")
     path = tmp_path / "host.yaml"
     path.write_text(yaml.safe_dump(described(place.name)))
 
@@ -30,11 +33,18 @@ def test_up_and_down(trimtab: Trimtab, place: Network, tmp_path: Path) -> None:
     assert shown.status == 0, shown.error
     assert "ip link add fbr100 type bridge\n" in shown.out
     assert "fbr100" not in place.ip("link")
-    done = fabric("up", str(path))
+    done = fabric("up", str(path), "--seconds", "1")
     assert done.status == 0, done.error
     assert "workers bind to w0 (10.100.0.1)" in done.out
     assert "10.100.0.1/24" in place.ip("addr", "show", "w0")
-    assert "nothing to change" in fabric("up", str(path)).out
+    assert "nothing to change" in fabric("up", str(path), "--seconds", "0.1").out
+    shown = fabric("status", place.name)
+    assert f"{place.name}: no agent runs since" in shown.out, shown.error
+    assert "172.16.1.3" in shown.out
+    told = json.loads(fabric("status", place.name, "--json").out)
+    assert {each["device"]: each["state"] for each in told["uplinks"]} == {"p1": "dead", "p2": "dead"}
+    assert set(told["sessions"]["bfd"]) == {"172.16.1.3", "172.16.2.3"}
+    assert "trimtab_fabric_uplink_up" in fabric("status", place.name, "--prometheus").out
     again = fabric("up", str(path), "--dry-run").out
     assert again
     assert all(line.startswith("# already so: ") for line in again.splitlines())
@@ -53,6 +63,7 @@ def test_what_is_refused_is_one_sentence(trimtab: Trimtab, tmp_path: Path) -> No
         (("up", str(path)), "there is no file"),
         (("down", str(path)), "there is no file"),
         (("down", "nobody-s"), "no fabric nobody-s is up here"),
+        (("status", "nobody-s"), "no agent has run for a host nobody-s here"),
     ):
         called = trimtab("fabric", *arguments)
         assert called.status == 2

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trimtab.cli.fabric_advise import advise_command
+from trimtab.cli.fabric_agent import run_agent
 from trimtab.cli.fabric_lab import lab_command
+from trimtab.cli.fabric_status import status_command
 
 if TYPE_CHECKING:
     from trimtab.fabric import Host
@@ -19,6 +21,7 @@ fabric_app = typer.Typer(
 
 fabric_app.command("advise")(advise_command)
 fabric_app.command("lab")(lab_command)
+fabric_app.command("status")(status_command)
 
 
 @fabric_app.command()
@@ -27,6 +30,12 @@ def up(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print every command, in order, and touch nothing.")
     ] = False,
+    seconds: Annotated[
+        float | None,
+        typer.Option(
+            "--seconds", min=0.1, help="End after so long; otherwise at Ctrl-C.", show_default=False
+        ),
+    ] = None,
 ) -> None:
     """Give every training worker of this host one device to bind to, over both uplinks. Needs root.
 
@@ -49,6 +58,10 @@ def up(
     `namespace: NAME` a device goes into that network namespace. Bind workers to theirs, as with
     `GLOO_SOCKET_IFNAME=w0`.
 
+    It starts FRR and stays: it moves traffic off an uplink that dies within milliseconds, starts daemons
+    that die again, and puts right what they get wrong. When it ends the network stays up, only slower to
+    react. `trimtab fabric status` shows what it does.
+
     Run it again after editing the file: only what differs is changed. What was there before is kept on file
     until `trimtab fabric down` restores it. The port that carries the default route, your SSH session or
     what `management` names is never touched.
@@ -63,6 +76,7 @@ def up(
         return
     done = apply_plan(planned)
     typer.echo(f"{host.name}: {_changes(len(done))}; {_offered(host)}")
+    run_agent(host, seconds)
 
 
 @fabric_app.command()
@@ -76,16 +90,20 @@ def down(
 ) -> None:
     """Remove what `trimtab fabric up` made, and restore what it changed. Needs root.
 
+    FRR is ended too; an agent that runs must be ended first.
+
     It goes by what was written down while it was made, also after a kill half-way, and whatever the file says
     by now. What somebody has changed or removed since is left as it is.
     """
-    from trimtab.fabric import undo, undo_commands
+    from trimtab.fabric import end_routing, undo, undo_commands
 
     name = _name(which)
+    planned = undo_commands(name)
     if dry_run:
-        for words in undo_commands(name):
+        for words in planned:
             print(words)
         return
+    end_routing(name)
     typer.echo(f"{name} is down: {_changes(len(undo(name)))}")
 
 

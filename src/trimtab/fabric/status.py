@@ -12,7 +12,6 @@ from trimtab.fabric.journal import RUN
 from trimtab.kernel import write_whole
 
 STATUS = "status.json"
-STALE = 5.0  # s after which an agent that wrote nothing is not running
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,7 @@ def write_status(status: Status, folder: Path) -> None:
 
 
 def read_status(host: str, folder: Path | None = None) -> Status:
-    """The latest that a host's agent wrote; whether it still runs is seen by its time."""
+    """The latest that a host's agent wrote."""
     place = (folder or RUN / host) / STATUS
     try:
         return _status_of(json.loads(place.read_text(encoding="utf-8")))

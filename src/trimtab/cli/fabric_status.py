@@ -1,0 +1,130 @@
+"""`trimtab fabric status`: uplinks, sessions, paths and failovers of a host."""
+
+import json
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from trimtab.cli.options import json_option
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from trimtab.fabric import Sessions, Status
+
+_OUTPUT = "What to print"
+_SHOWN = 10  # failovers
+
+
+def status_command(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="The host; needed where there are several.")
+    ] = None,
+    as_json: Annotated[bool, json_option(_OUTPUT)] = False,
+    prometheus: Annotated[
+        bool, typer.Option("--prometheus", help="Print Prometheus' text format.", rich_help_panel=_OUTPUT)
+    ] = False,
+) -> None:
+    """What the fabric of this host does: uplinks, sessions, paths to other hosts, failovers and their cost.
+
+    An uplink is **up**, **dead**, or **held**: back, but not used until it has behaved for a while. The cost
+    of a failover is the time from hearing of a failure to new routes in the kernel.
+    """
+    from rich.console import Console
+
+    from trimtab.core import TrimtabError
+    from trimtab.fabric import Sessions, exposition, plain_status, read_status, sessions_of
+
+    status = read_status(name or _only_one())
+    if prometheus:
+        print(exposition(status), end="")
+        return
+    try:
+        sessions, silent = sessions_of(status.host), ""
+    except TrimtabError as error:
+        sessions, silent = Sessions(), str(error)
+    if as_json:
+        print(json.dumps(plain_status(status, sessions), indent=2))
+        return
+    _print(Console(highlight=False, soft_wrap=True), status, sessions, silent)
+
+
+def _only_one() -> str:
+    from trimtab.core import BadInputError, NotFoundError
+    from trimtab.fabric import fabrics_here
+
+    names = fabrics_here()
+    if not names:
+        raise NotFoundError("no agent has run here; start one with trimtab fabric up HOST.yaml")
+    if len(names) > 1:
+        raise BadInputError(f"there are several hosts here; name one of {', '.join(names)}")
+    return names[0]
+
+
+def _print(console: "Console", status: "Status", sessions: "Sessions", silent: str) -> None:
+    from rich.markup import escape
+
+    from trimtab.fabric import agent_runs
+
+    runs = "its agent runs" if agent_runs(status.host) else f"no agent runs since {_ago(status.time)}"
+    console.print(f"{escape(status.host)}: {runs}")
+    for problem in (*status.problems, *([silent] if silent else [])):
+        console.print(f"  {escape(problem)}", style="red")
+    console.print(_uplinks(status, sessions))
+    console.print(_paths(status, sessions))
+    if status.failovers:
+        console.print(_failovers(status))
+    else:
+        console.print("no failover so far")
+
+
+def _uplinks(status: "Status", sessions: "Sessions") -> Any:
+    table = _table("uplink", "switch", "state", "since", "BFD", "BGP", "EVPN")
+    for each in status.uplinks:
+        held = f"held for {max(0.0, each.held_until - time.time()):.1f} s" if each.held_until else each.state
+        states = (sessions.bfd, sessions.bgp, sessions.evpn)
+        table.add_row(
+            each.device,
+            each.peer,
+            held,
+            "" if each.since is None else _ago(each.since),
+            *(of_peers.get(each.peer, "") for of_peers in states),
+            style={"dead": "red", "held": "yellow"}.get(each.state),
+        )
+    return table
+
+
+def _paths(status: "Status", sessions: "Sessions") -> Any:
+    tunnels = dict[str, list[str]]()
+    for vni, others in sessions.tunnels.items():
+        for other in others:
+            tunnels.setdefault(f"{other}/32", []).append(str(vni))
+    table = _table("to", "through", "networks")
+    for prefix in sorted(status.paths):
+        table.add_row(prefix, ", ".join(status.paths[prefix]), ", ".join(tunnels.get(prefix, ())))
+    for prefix, since in sorted(status.gone.items()):
+        table.add_row(prefix, f"gone since {_ago(since)}", "", style="red")
+    return table
+
+
+def _failovers(status: "Status") -> Any:
+    table = _table("failover", "uplink", "cause", "cost", "paths left")
+    for each in status.failovers[-_SHOWN:]:
+        cost = f"{each.seconds * 1000:.2f} ms"
+        table.add_row(_ago(each.time), each.uplink, each.cause, cost, str(each.paths))
+    return table
+
+
+def _table(*columns: str) -> Any:
+    from rich import box
+    from rich.table import Table
+
+    return Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+
+
+def _ago(when: float) -> str:
+    """The time of day, and the day where it is not today."""
+    then = time.localtime(when)
+    today = time.localtime()[:3] == then[:3]
+    return time.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M:%S", then)
