@@ -8,6 +8,7 @@ A packet is a flow, a number that grows by one, and when it was sent; the receiv
 
 import contextlib
 import gc
+import os
 import socket
 import struct
 import sys
@@ -20,7 +21,12 @@ _FLUSH = 0.02  # s without a packet
 
 
 def send(source: str, target: str, port: int, flows: int, period: float) -> None:
-    """Send for ever: every flow has a port of its own, so each may take another path."""
+    """Send for ever: every flow has a port of its own, so each may take another path.
+
+    From one core, because a tunnel remembers a path for each: a sender that moves to another core would move
+    to another path in the middle of an outage.
+    """
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     sockets = []
     for flow in range(flows):
         made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
