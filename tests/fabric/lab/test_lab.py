@@ -9,6 +9,7 @@ import pytest
 
 from trimtab.core import BadInputError, TrimtabError
 from trimtab.fabric import Timers
+from trimtab.fabric.agent import agent_runs
 from trimtab.fabric.journal import RUN
 from trimtab.fabric.lab import Lab, uplink_states
 from trimtab.fabric.lab.probes import Probes, busiest_uplink
@@ -88,7 +89,14 @@ def test_a_worker_without_a_way_around_is_cut_off_all_the_time(lab: Lab) -> None
     with Probes(lab, addresses=addresses) as probes:
         told = probes.measure(lab.fault("blackhole", 0, "p1"), lasting=0.5)  # type: ignore[arg-type]
     assert told.worst > 0.45
-    lab.wait_ready(30)
+
+
+def test_agents_are_processes_of_their_hosts_and_end_with_the_lab(lab: Lab) -> None:
+    lab.start_agents()
+    assert [agent_runs(host.host.name) for host in lab.hosts] == [True, True]
+    lab.stop_agents()
+    assert [agent_runs(host.host.name) for host in lab.hosts] == [False, False]
+    assert all(host.daemons.missing() == () for host in lab.hosts), "FRR goes on by itself"
 
 
 def test_a_killed_daemon_and_a_crashed_switch_come_back(lab: Lab) -> None:
@@ -96,7 +104,6 @@ def test_a_killed_daemon_and_a_crashed_switch_come_back(lab: Lab) -> None:
     with lab.fault("daemon-kill", 0, daemon="bgpd"):
         assert seen(lambda: host.daemons.missing() == ("bgpd",))
     assert host.daemons.missing() == ()
-    lab.wait_ready(30)
     with lab.fault("switch-crash", 1, "p2"):
         assert len(switch.daemons.missing()) == 3
         assert seen(lambda: [state.bfd for state in uplink_states(lab)] == ["up", "down"] * 2)

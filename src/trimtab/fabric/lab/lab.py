@@ -12,6 +12,7 @@ from trimtab.core import BadInputError, NotFoundError, TrimtabError, did_you_mea
 from trimtab.fabric.apply import apply_plan, plan_here
 from trimtab.fabric.frr import Daemons, find_programs, host_files, switch_files
 from trimtab.fabric.journal import RUN
+from trimtab.fabric.lab.agents import start_agents, stop_agents
 from trimtab.fabric.lab.faults import Cycle, Fault
 from trimtab.fabric.lab.kinds import KINDS
 from trimtab.fabric.lab.layout import (
@@ -63,6 +64,7 @@ class Lab:
         self._mtu = mtu
         self._start_daemons = start_daemons
         self._processes: list[subprocess.Popen[Any]] = []
+        self._agents: list[subprocess.Popen[Any]] = []
         self._faults: list[Fault | Cycle] = []
         used = timers or Timers()
         self.hosts = [self._host(number, used, tenants) for number in range(1, hosts + 1)]
@@ -87,6 +89,7 @@ class Lab:
         for fault in self._faults:
             with contextlib.suppress(TrimtabError):
                 fault.stop()
+        self.stop_agents()
         for node in (*self.hosts, *self.switches):
             node.daemons.stop()
             remove_namespace(node.namespace)
@@ -99,6 +102,15 @@ class Lab:
         process = subprocess.Popen(entering(self.hosts[host].namespace, words), **popen)
         self._processes.append(process)
         return process
+
+    def start_agents(self) -> None:
+        """Start every host's agent, as on a real host: failover that does not wait for BGP, and repairs."""
+        self._agents += start_agents(self.hosts, self.run)
+
+    def stop_agents(self) -> None:
+        """End them; FRR goes on by itself."""
+        stop_agents(self._agents)
+        self._agents.clear()
 
     def wait_ready(self, timeout: float = 30.0) -> None:
         """Until sessions are up, both paths are known everywhere and every worker reaches every other."""
