@@ -5,7 +5,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -14,7 +14,7 @@ import pytest
 
 from trimtab.core import StorageError, TrimtabError
 from trimtab.fabric import Timers
-from trimtab.fabric.agent import Agent, agent_runs, forget_agent
+from trimtab.fabric.agent import Agent, Worker, agent_runs, forget_agent
 from trimtab.fabric.failover import Failover
 from trimtab.fabric.lab import Lab, LabHost
 from trimtab.fabric.status import Sessions, ask_sessions, read_status
@@ -36,9 +36,12 @@ def lab() -> Iterator[Lab]:
 
 
 @contextmanager
-def at_work(host: LabHost, told: list[Failover] | None = None) -> Iterator[Agent]:
+def at_work(
+    host: LabHost, told: list[Failover] | None = None, workers: Sequence[Worker] = ()
+) -> Iterator[Agent]:
     """An agent for it, in a thread."""
-    agent = Agent(host.host, host.daemons, host.namespace, tell=(told if told is not None else []).append)
+    tell = (told if told is not None else []).append
+    agent = Agent(host.host, host.daemons, host.namespace, workers, tell)
     thread = threading.Thread(target=agent.run)
     thread.start()
     try:
@@ -99,6 +102,25 @@ def test_a_daemon_that_dies_is_started_again_and_sessions_come_back(lab: Lab) ->
             )
 
         eventually(well, within=30.0)
+
+
+class Broken:
+    """A worker that ends at once."""
+
+    problem = "it is broken"
+
+    def run(self) -> None: ...
+    def stop(self) -> None: ...
+
+
+def test_a_reconciler_that_fails_is_said_and_ends_nothing_else(lab: Lab) -> None:
+    here = lab.hosts[0]
+    with at_work(here, workers=[Broken()]) as agent:
+        eventually(lambda: any("a reconciler has failed" in each for each in agent.status().problems))
+        assert "it is broken" in agent.status().problems
+        with lab.fault("carrier-loss", 0, "p2"):
+            eventually(lambda: paths(here) == {"p1"})
+        eventually(lambda: paths(here) == {"p1", "p2"})
 
 
 def test_the_network_stays_when_the_agent_ends_and_the_next_one_takes_over(lab: Lab) -> None:

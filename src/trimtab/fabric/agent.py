@@ -75,10 +75,8 @@ class Agent:
         with held_alone(self._folder / _LOCK, refusal), self._record, _prompt(), self._threads() as threads:
             while not self._ended.is_set():
                 began = self._clock.monotonic()
+                self._check(threads)
                 self._step()
-                for thread in threads:
-                    if not thread.is_alive() and not self._ended.is_set():
-                        raise TrimtabError(f"{thread.name} has failed; the network stays as it is")
                 spent = self._clock.monotonic() - began
                 self._ended.wait(max(self._host.timers.settle, 10 * spent) - spent)
 
@@ -103,6 +101,17 @@ class Agent:
             tuple(problems),
             self._repairs,
         )
+
+    def _check(self, threads: Sequence[threading.Thread]) -> None:
+        """Without the keeper of paths an agent is of no use; without a reconciler it is."""
+        keeper, *workers = threads
+        if not keeper.is_alive():
+            raise TrimtabError("the keeper of paths has failed; the network stays as it is")
+        with self._noting("workers"):
+            if not all(thread.is_alive() for thread in workers):
+                raise TrimtabError(
+                    "a reconciler has failed, so a tenant's table may grow old; start the agent anew"
+                )
 
     def _step(self) -> None:
         """What is done every settle period."""
@@ -134,11 +143,7 @@ class Agent:
             self._host, bfd, self._namespace, self._record, self._gone_before(), self._clock
         )
         parts: list[PathKeeper | Worker] = [self._keeper, *self._workers]
-        names = ["the keeper of paths", *("the reconciler" for _ in self._workers)]
-        threads = [
-            threading.Thread(target=part.run, name=name, daemon=True)
-            for part, name in zip(parts, names, strict=True)
-        ]
+        threads = [threading.Thread(target=part.run, daemon=True) for part in parts]
         try:
             for thread in threads:
                 thread.start()
