@@ -23,6 +23,9 @@ def lab_command(
     cycle: Annotated[
         bool, typer.Option("--cycle", help="Break each uplink in turn: 20 s silent, 20 s well.")
     ] = False,
+    stock: Annotated[
+        bool, typer.Option("--stock", help="FRR alone, without the agents that move traffic at once.")
+    ] = False,
     seconds: Annotated[
         float | None,
         typer.Option(
@@ -42,6 +45,8 @@ def lab_command(
     console = Console(highlight=False, soft_wrap=True)
     with ending_in_order("the lab is removed"), Lab(hosts=hosts) as lab:
         lab.wait_ready(_READY)
+        if not stock:
+            lab.start_agents()
         console.print(f"{hosts} hosts and {len(lab.switches)} switches are ready; try in another terminal:")
         for line in instructions(lab):
             console.print(f"  {line}", markup=False)
@@ -74,10 +79,12 @@ def _watch(lab: "Lab", breaking: "Cycle | None", console: "Console", end: float 
 def _table(states: "tuple[UplinkState, ...]", broken: str) -> "Table":
     from rich.table import Table
 
-    table = Table("host", "uplink", "link", "BFD", "BGP", caption=broken and f"now: {broken}")
+    columns = ("host", "uplink", "link", "BFD", "BGP", "traffic", "failovers")
+    table = Table(*columns, caption=broken and f"now: {broken}")
     for state in states:
         style = None if (state.link, state.bfd) == ("up", "up") else "red"
-        table.add_row(state.host, state.uplink, state.link, state.bfd, state.bgp, style=style)
+        words = (state.link, state.bfd, state.bgp, state.used, str(state.failovers))
+        table.add_row(state.host, state.uplink, *words, style=style)
     return table
 
 
@@ -85,4 +92,5 @@ def _line(state: "UplinkState") -> str:
     return (
         f"{time.strftime('%H:%M:%S')} {state.host} {state.uplink}: "
         f"link {state.link}, BFD {state.bfd or 'silent'}, BGP {state.bgp or 'silent'}"
+        f"{state.used and f', {state.used} for traffic, {state.failovers} failovers'}"
     )
