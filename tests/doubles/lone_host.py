@@ -1,6 +1,7 @@
 """Hosts of the fabric in network namespaces without names: they go with the test, whatever becomes of it."""
 
 import os
+import shlex
 import subprocess
 import threading
 from collections.abc import Callable
@@ -47,7 +48,7 @@ class LoneHost:
     def run(self, command: str, given: str = "") -> str:
         """What a command there prints."""
         return subprocess.run(
-            command.split(),
+            shlex.split(command),
             input=given,
             text=True,
             capture_output=True,
@@ -55,6 +56,10 @@ class LoneHost:
             timeout=60,
             preexec_fn=self._namespace.enter,
         ).stdout
+
+    def devices(self) -> list[str]:
+        """The names of its devices."""
+        return [line.split()[0] for line in self.run("ip -brief link show").splitlines()]
 
     def put_up(self) -> None:
         """The tenant's devices."""

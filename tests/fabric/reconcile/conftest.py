@@ -16,7 +16,10 @@ def lone_host(number: int) -> Iterator[LoneHost]:
     except NoNamespaceError as error:
         pytest.skip(str(error))
     with namespace:
-        yield LoneHost(namespace, number)
+        host = LoneHost(namespace, number)
+        # Nobody talks who was not asked to.
+        host.run("sysctl -eqw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1")
+        yield host
 
 
 @pytest.fixture

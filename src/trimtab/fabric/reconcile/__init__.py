@@ -8,6 +8,7 @@ from trimtab.fabric.reconcile.kernel_plane import KernelPlane
 from trimtab.fabric.reconcile.measure import ReconcileFigures, measure_reconciling
 from trimtab.fabric.reconcile.plane import DataPlane, PlaneError
 from trimtab.fabric.reconcile.reconciler import Counts, Reconciler, View
+from trimtab.fabric.reconcile.removal import remove_planes
 from trimtab.fabric.reconcile.tunnel_view import Heard, TunnelView
 
 __all__ = [
@@ -34,4 +35,5 @@ __all__ = [
     "measure_reconciling",
     "plane_of",
     "reconciler_of",
+    "remove_planes",
 ]

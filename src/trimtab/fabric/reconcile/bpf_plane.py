@@ -31,7 +31,7 @@ from trimtab.fabric.reconcile.changes import Changes, Table, mac_bytes
 from trimtab.fabric.reconcile.forwarding import pin
 from trimtab.fabric.reconcile.netlink import Netlink
 from trimtab.fabric.reconcile.plane import PlaneError
-from trimtab.fabric.reconcile.program_hooks import EGRESS, INGRESS, Hook, attach, attached, detach
+from trimtab.fabric.reconcile.program_hooks import EGRESS, INGRESS, OURS, Hook, attach, attached, detach
 from trimtab.fabric.reconcile.sender import SENDER, SENDING_PORT, TUNNEL_PORT, put_sender, remove_sender
 from trimtab.fabric.topology import Host, Tenant
 
@@ -48,29 +48,36 @@ class BpfPlane:
     def __init__(self, host: Host, tenant: Tenant) -> None:
         self._host = host
         self._tenant = tenant
-        self._ports = [Hook(device.port, INGRESS) for device in tenant.devices]
+        self._macs = {Hook(device.port, INGRESS): mac_bytes(device.mac) for device in tenant.devices}
+        self._ports = tuple(self._macs)
         self._loaded: LoadedPrograms | None = None
         self._sender = 0
-        self._name = f"trimtab-{_version()}"
+        self._name = f"{OURS}{_version()}"
 
     @property
     def devices(self) -> frozenset[str]:
         """What it lives on."""
-        return frozenset({SENDER, *(hook.device for hook in self._ports)})
+        return frozenset(hook.device for hook in (*self._ports, *self._host_hooks()))
 
     def prepare(self) -> int:
-        """The sender, the programs of the host and of this tenant's ports, and the workers' MACs."""
-        for hook in (*self._ports, *self._host_hooks()):
-            if hook.device != SENDER:
-                hook.index()  # all of it can be put up, or nothing is begun
+        """The sender, the programs of the host and of this tenant's ports, and the workers' MACs.
+
+        Uplinks and ports that are not there at the moment are passed over.
+        """
+        ports = [hook for hook in self._ports if hook.is_there]
+        if not ports:
+            raise PlaneError(
+                f"none of the ports of tenant {self._tenant.name} is here "
+                f"({', '.join(hook.device for hook in self._ports)}); `trimtab fabric up` makes them"
+            )
         with Netlink() as netlink:
             self._sender, was_wrong = put_sender(netlink, self._host.worker_mtu)
             wrong = int(was_wrong) + self._prepare_host(netlink)
             send = self._own(netlink)
             self._tell(send.maps["settings"])
             number = number_of(send.programs["send"])
-            for device, hook in zip(self._tenant.devices, self._ports, strict=True):
-                wrong += pin(netlink, hook.index(), mac_bytes(device.mac))
+            for hook in ports:
+                wrong += pin(netlink, hook.index(), self._macs[hook])
                 if attached(netlink, hook, self._name) != number:
                     attach(netlink, hook, self._name, send.programs["send"])
                     wrong += 1
@@ -123,7 +130,7 @@ class BpfPlane:
     def _prepare_host(self, netlink: Netlink) -> int:
         """What all tenants share; each sees to it."""
         hooks = self._host_hooks()
-        lacking = [hook for hook in hooks if not self._serves(netlink, hook)]
+        lacking = [hook for hook in hooks if hook.is_there and not self._serves(netlink, hook)]
         if lacking:
             with LoadedPrograms.load() as shared:
                 shared.maps["settings"].set(_FIRST, self._shared())

@@ -25,7 +25,7 @@ from trimtab.fabric.reconcile.forwarding import pin
 from trimtab.fabric.reconcile.netlink import Netlink
 from trimtab.fabric.reconcile.plane import PlaneError
 from trimtab.fabric.reconcile.program_hooks import INGRESS, PRIORITY, Hook
-from trimtab.fabric.reconcile.sender import SENDER, put_sender, remove_sender
+from trimtab.fabric.reconcile.sender import SENDER, TUNNEL_PORT, put_sender, remove_sender
 from trimtab.fabric.topology import Host, Tenant
 from trimtab.kernel import NetworkNamespace, NoNamespaceError
 
@@ -59,12 +59,9 @@ class FlowerPlane:
             for device in self._tenant.devices:
                 wrong += pin(netlink, Hook(device.port, INGRESS).index(), mac_bytes(device.mac))
         ports = [device.port for device in self._tenant.devices]
-        lacking = [
-            port for port in ports if all(q["kind"] != "clsact" for q in _show(f"qdisc show dev {port}"))
-        ]
-        redirects = _show("actions list action mirred")
-        has_redirect = any(a["index"] == REDIRECT for part in redirects for a in part.get("actions", []))
-        lines = preparing_lines(self._tenant, lacking, has_redirect)
+        lines = preparing_lines(
+            self._tenant, [port for port in ports if not _takes_rules(port)], _leads_to_sender()
+        )
         _batch(lines)
         return wrong + len(lines)
 
@@ -123,8 +120,32 @@ def flower_unavailable() -> str | None:
     return None
 
 
+def remove_actions() -> None:
+    """The actions of all tenants, once no rule uses them; others' are left alone."""
+    if _leads_to_sender():
+        ours = [
+            each["index"]
+            for each in _actions("tunnel_key")
+            if each.get("dst_port") == TUNNEL_PORT and not each.get("bind")
+        ]
+        lines = [f"actions del action tunnel_key index {index}" for index in ours]
+        _batch([*lines, f"actions del action mirred index {REDIRECT}"])
+
+
+def _leads_to_sender() -> bool:
+    return any((each["index"], each.get("to_dev")) == (REDIRECT, SENDER) for each in _actions("mirred"))
+
+
+def _takes_rules(port: str) -> bool:
+    return any(each["kind"] == "clsact" for each in _show(f"qdisc show dev {port}"))
+
+
+def _actions(kind: str) -> list[dict[str, Any]]:
+    return [each for part in _show(f"actions list action {kind}") for each in part.get("actions", [])]
+
+
 def _show(what: str) -> list[dict[str, Any]]:
-    """What `tc -j` prints; nothing where the device is not there or has no such thing."""
+    """What `tc -j` prints."""
     shown = subprocess.run(["tc", "-j", *what.split()], text=True, capture_output=True, timeout=_TIMEOUT)
     if shown.returncode:
         raise PlaneError(f"`tc {what}` failed: {one_line(shown.stderr):.200}")

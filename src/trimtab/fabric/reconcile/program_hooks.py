@@ -21,6 +21,8 @@ from trimtab.fabric.reconcile.plane import PlaneError
 INGRESS, EGRESS = 0xFFFFFFF2, 0xFFFFFFF3
 PRIORITY = 4789
 """Of our filters; lower ones of others go first."""
+OURS = "trimtab-"
+"""How the names of our programs begin."""
 _NEW_QDISC, _DELETE_QDISC = 36, 37
 _NEW_FILTER, _DELETE_FILTER, _GET_FILTERS = 44, 45, 46
 _FORM = struct.Struct("=BxxxiIII")  # family, device, handle, parent, info
@@ -40,29 +42,75 @@ class Hook:
     device: str
     parent: int
 
+    @property
+    def is_there(self) -> bool:
+        """Whether the device is."""
+        return index_of(self.device) is not None
+
     def index(self) -> int:
         """The device's number; raises where it is not there."""
         index = index_of(self.device)
         if index is None:
-            raise PlaneError(f"there is no device {self.device} here; `trimtab fabric up` makes it")
+            raise PlaneError(f"there is no device {self.device} here any more")
         return index
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Something that looks at packets on a hook."""
+
+    kind: str
+    priority: int
+    handle: int
+    name: str
+    program: int
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is a program of this or another version of us."""
+        return self.kind == "bpf" and self.priority == PRIORITY and self.name.startswith(OURS)
+
+
+def filters(netlink: Netlink, hook: Hook) -> list[Filter]:
+    """All on a hook; none where there is no such device."""
+    index = index_of(hook.device)
+    if index is None:
+        return []
+    found = list[Filter]()
+    for message in netlink.dump("list filters", _GET_FILTERS, _FORM.pack(0, index, 0, hook.parent, 0)):
+        _, _, handle, _, info = _FORM.unpack_from(message)
+        told = attributes(message, _FORM.size)
+        if handle and _OPTIONS in told:
+            options = attributes(told[_OPTIONS])
+            name, number = options.get(_NAME, b""), options.get(_NUMBER, b"")
+            kind = _text(told[_KIND])
+            is_program = kind == "bpf"
+            found.append(
+                Filter(
+                    kind,
+                    info >> 16,
+                    handle,
+                    _text(name) if is_program else "",
+                    int.from_bytes(number, "little") if is_program else 0,
+                )
+            )
+    return found
 
 
 def attached(netlink: Netlink, hook: Hook, name: str) -> int | None:
     """The number of the program of that name on a hook."""
-    index = index_of(hook.device)
-    if index is None:
-        return None
-    for priority, handle, options in _filters(netlink, index, hook.parent):
-        found = attributes(options)
-        if (priority, handle) == (PRIORITY, _HANDLE) and found.get(_NAME, b"").rstrip(b"\0") == name.encode():
-            return int.from_bytes(found.get(_NUMBER, bytes(4)), "little")
-    return None
+    found = (each.program for each in filters(netlink, hook) if each.is_ours and each.name == name)
+    return next(found, None)
 
 
 def attach(netlink: Netlink, hook: Hook, name: str, program: int) -> None:
     """Run a program (its descriptor) on a hook, in place of an earlier one of ours."""
     index = hook.index()
+    if any(each.priority == PRIORITY and not each.is_ours for each in filters(netlink, hook)):
+        raise PlaneError(
+            f"{hook.device} has a filter of somebody else with the priority {PRIORITY}, which ours needs; "
+            f"give it another"
+        )
     body = _FORM.pack(0, index, _CLSACT_HANDLE, _CLSACT, 0) + text(_KIND, "clsact")
     try:
         netlink.request(f"prepare {hook.device} for programs", _NEW_QDISC, CREATE | EXCLUSIVE, body)
@@ -76,25 +124,25 @@ def attach(netlink: Netlink, hook: Hook, name: str, program: int) -> None:
     netlink.request(f"run {name} on {hook.device}", _NEW_FILTER, CREATE | REPLACE, body)
 
 
-def detach(netlink: Netlink, hook: Hook) -> None:
-    """Run nothing of ours on a hook, and leave a device that nobody else uses so as it was before."""
-    index = index_of(hook.device)
-    if index is None:
-        return
-    if any(priority == PRIORITY for priority, _, _ in _filters(netlink, index, hook.parent)):
-        body = _FORM.pack(0, index, _HANDLE, hook.parent, _INFO) + text(_KIND, "bpf")
+def detach(netlink: Netlink, hook: Hook, also_rules: bool = False) -> int:
+    """Take our programs, and perhaps our flower rules, off a hook: how many there were.
+
+    A device on which nobody else has filters is left as it was before.
+    """
+    ours = [each for each in filters(netlink, hook) if each.is_ours]
+    rules = [each for each in filters(netlink, hook) if (each.kind, each.priority) == ("flower", PRIORITY)]
+    for each in ours:
+        body = _FORM.pack(0, hook.index(), each.handle, hook.parent, _INFO) + text(_KIND, "bpf")
         netlink.request(f"take a program off {hook.device}", _DELETE_FILTER, 0, body)
-        if not any(_filters(netlink, index, parent) for parent in (INGRESS, EGRESS)):
-            body = _FORM.pack(0, index, _CLSACT_HANDLE, _CLSACT, 0)
-            netlink.request(f"leave {hook.device} as it was", _DELETE_QDISC, 0, body)
+    if rules and also_rules:
+        body = _FORM.pack(0, hook.index(), 0, hook.parent, _INFO)
+        netlink.request(f"take rules off {hook.device}", _DELETE_FILTER, 0, body)
+    taken = len(ours) + len(rules) * also_rules
+    if taken and not any(filters(netlink, Hook(hook.device, parent)) for parent in (INGRESS, EGRESS)):
+        body = _FORM.pack(0, hook.index(), _CLSACT_HANDLE, _CLSACT, 0)
+        netlink.request(f"leave {hook.device} as it was", _DELETE_QDISC, 0, body)
+    return taken
 
 
-def _filters(netlink: Netlink, index: int, parent: int) -> list[tuple[int, int, bytes]]:
-    """Priority, handle and options of each filter on a device."""
-    found = list[tuple[int, int, bytes]]()
-    for message in netlink.dump("list filters", _GET_FILTERS, _FORM.pack(0, index, 0, parent, 0)):
-        _, _, handle, _, info = _FORM.unpack_from(message)
-        options = attributes(message, _FORM.size).get(_OPTIONS)
-        if handle and options is not None:
-            found.append((info >> 16, handle, options))
-    return found
+def _text(value: bytes) -> str:
+    return value.rstrip(b"\0").decode(errors="replace")

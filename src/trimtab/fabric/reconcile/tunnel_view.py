@@ -1,5 +1,8 @@
 """What the control plane says, as zebra writes it into a tunnel's forwarding database."""
 
+import contextlib
+import socket
+import struct
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -9,7 +12,8 @@ from trimtab.fabric.reconcile.netlink import Events, Netlink, NetlinkError, attr
 
 _NEW_LINK, _GONE_LINK = 16, 17
 _NEW_NEIGHBOUR, _GONE_NEIGHBOUR = 28, 29
-_LINKS, _NEIGHBOURS = 1, 3  # the groups to hear of
+_GONE_QDISC, _GONE_FILTER = 37, 45
+_LINKS, _NEIGHBOURS, _TRAFFIC_CONTROL = 1, 3, 4  # the groups to hear of
 _LINK_HEAD, _LINK_NAME = 16, 3
 _NO_DEVICE = 19
 _RECEIVE_BUFFER = 1 << 20
@@ -17,7 +21,7 @@ _RECEIVE_BUFFER = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What may have changed: entries, or the devices themselves; `lost` messages may have said anything."""
+    """What may have changed: entries, or devices and what runs on them; `lost` messages said anything."""
 
     entries: bool = False
     devices: bool = False
@@ -44,7 +48,7 @@ class TunnelView:
         self._tunnel = tunnel
         self._local = frozenset(local)
         self._names = {tunnel, *watched}
-        self._events = Events((_LINKS, _NEIGHBOURS), receive_buffer)
+        self._events = Events((_LINKS, _NEIGHBOURS, _TRAFFIC_CONTROL), receive_buffer)
         self._netlink = Netlink()
         self._index = index_of(tunnel)
 
@@ -88,4 +92,11 @@ class TunnelView:
             elif kind in (_NEW_LINK, _GONE_LINK):
                 name = attributes(body, _LINK_HEAD).get(_LINK_NAME, b"").rstrip(b"\0").decode()
                 devices = devices or name in self._names
+            elif kind in (_GONE_QDISC, _GONE_FILTER):
+                devices = devices or self._is_watched(struct.unpack_from("=i", body, 4)[0])
         return Heard(entries, devices, lost)
+
+    def _is_watched(self, index: int) -> bool:
+        with contextlib.suppress(OSError):
+            return socket.if_indextoname(index) in self._names
+        return False
