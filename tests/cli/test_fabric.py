@@ -9,9 +9,11 @@ import pytest
 import yaml
 from host_network import Network, described, network
 
+from trimtab.fabric.frr import Daemons
 from trimtab.fabric.machine import inside
 
 Trimtab = Callable[..., Any]
+STATE = Path("/run/trimtab/fabric")
 
 
 @pytest.fixture
@@ -32,6 +34,7 @@ def test_up_and_down(trimtab: Trimtab, place: Network, tmp_path: Path) -> None:
     shown = fabric("up", str(path), "--dry-run")
     assert shown.status == 0, shown.error
     assert "ip link add fbr100 type bridge\n" in shown.out
+    assert "router bgp 65001\n" in shown.out
     assert "fbr100" not in place.ip("link")
     done = fabric("up", str(path), "--seconds", "1")
     assert done.status == 0, done.error
@@ -51,7 +54,10 @@ def test_up_and_down(trimtab: Trimtab, place: Network, tmp_path: Path) -> None:
     assert "ip link del fbr100\n" in fabric("down", place.name, "--dry-run").out
     ended = fabric("down", str(path))
     assert f"{place.name} is down" in ended.out, ended.error
-    assert "w0" not in place.ip("link")
+    devices = [line.split()[0] for line in place.ip("-brief", "link").splitlines()]
+    assert {device.split("@")[0] for device in devices} == {"lo", "p1", "p2"}
+    assert "clsact" not in place.tc("qdisc")
+    assert not (STATE / place.name).exists()
     refused = fabric("down", place.name)
     assert refused.status == 2
     assert f"no fabric {place.name} is up here" in refused.error
@@ -75,6 +81,24 @@ def test_what_is_refused_is_one_sentence(trimtab: Trimtab, tmp_path: Path) -> No
     called = trimtab("fabric", "up", str(path), "--dry-run")
     assert called.status == 2
     assert "there is no device no-such-port for an uplink" in called.error
+
+
+def test_another_frr_in_the_same_network_is_not_joined(
+    trimtab: Trimtab, place: Network, tmp_path: Path
+) -> None:
+    if not Path("/usr/lib/frr/zebra").exists():
+        pytest.skip("needs FRR: apt-get install frr")
+    path = tmp_path / "host.yaml"
+    path.write_text(yaml.safe_dump(described(place.name)))
+    other = Daemons(STATE / f"{place.name}-other", {"zebra": "hostname other\n"}, place.host)
+    other.start()
+    try:
+        called = inside(place.host, lambda: trimtab("fabric", "up", str(path)))
+    finally:
+        other.stop()
+    assert called.status == 2
+    assert "FRR runs here already, as process" in called.error
+    assert "fbr100" not in place.ip("link")
 
 
 def test_help_shows_a_file(trimtab: Trimtab) -> None:

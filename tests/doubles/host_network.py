@@ -30,6 +30,10 @@ class Network:
         """What the command prints in the host's namespace."""
         return ip("-n", self.host, *words)
 
+    def tc(self, *words: str) -> str:
+        """What that command prints there."""
+        return _run("tc", "-n", self.host, *words)
+
 
 @contextmanager
 def namespace(label: str) -> Iterator[str]:
@@ -60,7 +64,11 @@ def network(*workers: str) -> Iterator[Network]:
 
 def ip(*words: str) -> str:
     """What the command prints."""
-    done = subprocess.run(("ip", *words), capture_output=True, text=True, check=False)
+    return _run("ip", *words)
+
+
+def _run(*words: str) -> str:
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, (words, done.stderr)
     return done.stdout
 

@@ -28,7 +28,7 @@ fabric_app.command("status")(status_command)
 def up(
     path: Annotated[Path, typer.Argument(metavar="HOST.yaml", help="The host, its uplinks and its tenants.")],
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print every command, in order, and touch nothing.")
+        bool, typer.Option("--dry-run", help="Print every command and file, in order, and touch nothing.")
     ] = False,
     seconds: Annotated[
         float | None,
@@ -66,15 +66,14 @@ def up(
     until `trimtab fabric down` restores it. The port that carries the default route, your SSH session or
     what `management` names is never touched.
     """
-    from trimtab.fabric import apply_plan, commands, plan_here, read_host
+    from trimtab.fabric import put_up, put_up_commands, read_host
 
     host = read_host(path)
-    planned = plan_here(host)
     if dry_run:
-        for words, needed in commands(planned):
-            print(words if needed else f"# already so: {words}")
+        for words in put_up_commands(host):
+            print(words)
         return
-    done = apply_plan(planned)
+    done = put_up(host)
     typer.echo(f"{host.name}: {_changes(len(done))}; {_offered(host)}")
     run_agent(host, seconds)
 
@@ -90,21 +89,18 @@ def down(
 ) -> None:
     """Remove what `trimtab fabric up` made, and restore what it changed. Needs root.
 
-    FRR is ended too; an agent that runs must be ended first.
-
-    It goes by what was written down while it was made, also after a kill half-way, and whatever the file says
-    by now. What somebody has changed or removed since is left as it is.
+    It ends FRR too; end a `trimtab fabric up` that still runs first, with Ctrl-C. It goes by what was written
+    down while it was made, also after a kill half-way, and whatever the file says by now. What somebody has
+    changed or removed since is left as it is.
     """
-    from trimtab.fabric import end_routing, undo, undo_commands
+    from trimtab.fabric import take_down, undo_commands
 
     name = _name(which)
-    planned = undo_commands(name)
     if dry_run:
-        for words in planned:
+        for words in undo_commands(name):
             print(words)
         return
-    end_routing(name)
-    typer.echo(f"{name} is down: {_changes(len(undo(name)))}")
+    typer.echo(f"{name} is down: {_changes(len(take_down(name)))}")
 
 
 def _name(which: str) -> str:

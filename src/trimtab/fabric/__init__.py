@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from trimtab.fabric.advisor import advise, catalog_price
     from trimtab.fabric.agent import Agent, agent_runs
     from trimtab.fabric.failover import Failover
-    from trimtab.fabric.process import agent_of, end_routing, sessions_of
+    from trimtab.fabric.process import agent_of, sessions_of
     from trimtab.fabric.reconcile import (
         PLANES,
         ReconcileFigures,
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         reconciler_of,
     )
     from trimtab.fabric.status import Sessions, Status, exposition, fabrics_here, plain_status, read_status
+    from trimtab.fabric.whole_host import put_up, put_up_commands, take_down
 
 __all__ = [
     "ASSUMED",
@@ -50,17 +51,19 @@ __all__ = [
     "apply_plan",
     "catalog_price",
     "commands",
-    "end_routing",
     "exposition",
     "fabrics_here",
     "host_of",
     "measure_reconciling",
     "plain_status",
     "plan_here",
+    "put_up",
+    "put_up_commands",
     "read_host",
     "read_status",
     "reconciler_of",
     "sessions_of",
+    "take_down",
     "undo",
     "undo_commands",
 ]
@@ -84,14 +87,16 @@ _LAZY = {
     "agent_of": "process",
     "agent_runs": "agent",
     "catalog_price": "advisor",
-    "end_routing": "process",
     "exposition": "status",
     "fabrics_here": "status",
     "measure_reconciling": "reconcile",
     "plain_status": "status",
+    "put_up": "whole_host",
+    "put_up_commands": "whole_host",
     "read_status": "status",
     "reconciler_of": "reconcile",
     "sessions_of": "process",
+    "take_down": "whole_host",
 }
 
 

@@ -33,6 +33,14 @@ def commands(planned: Plan, netns: str | None = None) -> tuple[tuple[str, bool],
         )
 
 
+def dropped_devices(planned: Plan, netns: str | None = None) -> frozenset[str]:
+    """Devices that an earlier plan of that name used and this one does not."""
+    with Machine(netns) as machine:
+        stale = _stale(planned, _journal(planned.name, machine))
+    used = {step.place.device for step in planned.steps}
+    return frozenset(entry.step.place.device for entry in stale) - used
+
+
 def undo_commands(name: str, netns: str | None = None) -> tuple[str, ...]:
     """The commands that would undo what was done, in order; nothing is touched."""
     with Machine(netns) as machine:

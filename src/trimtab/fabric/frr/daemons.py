@@ -101,6 +101,17 @@ class Daemons:
         """What a daemon says, appended over its restarts."""
         return self.folder / f"{name}.log"
 
+    def words(self, name: str) -> list[Any]:
+        """The command that a daemon is."""
+        words: list[Any] = [find_programs().folder / name, "-f", self._configuration(name)]
+        words += ["-i", self.folder / f"{name}.pid", "-z", self.folder / "zserv.api"]
+        words += ["--vty_socket", self.folder, "-P", "0", "--log", "stdout", "--log-level", "debugging"]
+        if name == "zebra":
+            words += ["-K", str(_KEPT)]
+        if name == "bfdd":
+            words += ["--bfdctl", self.folder / "bfdd.sock"]
+        return words
+
     def vtysh(self, command: str) -> str:
         """What the daemons answer."""
         words = [find_programs().vtysh, "--vty_socket", self.folder, "-c", command]
@@ -154,7 +165,7 @@ class Daemons:
         digest = digest_of(self._files[name])
         with self.log(name).open("ab") as said:
             child = subprocess.Popen(
-                [*words, *self._words(name)],
+                [*words, *self.words(name)],
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=said,
@@ -169,16 +180,6 @@ class Daemons:
             self._running[name] = process
         if name == _PROMPT and self._realtime:
             self._prefer(child.pid)
-
-    def _words(self, name: str) -> list[Any]:
-        words: list[Any] = [find_programs().folder / name, "-f", self._configuration(name)]
-        words += ["-i", self.folder / f"{name}.pid", "-z", self.folder / "zserv.api"]
-        words += ["--vty_socket", self.folder, "-P", "0", "--log", "stdout", "--log-level", "debugging"]
-        if name == "zebra":
-            words += ["-K", str(_KEPT)]
-        if name == "bfdd":
-            words += ["--bfdctl", self.folder / "bfdd.sock"]
-        return words
 
     def _wait_for(self, name: str, child: subprocess.Popen[bytes]) -> None:
         """Until it can be talked to."""
