@@ -1,0 +1,49 @@
+"""`trimtab fabric lab` builds a lab, says how to try it, shows it, and leaves nothing after Ctrl-C."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trimtab.core import MissingDependencyError
+from trimtab.fabric.frr import find_programs
+
+TRIMTAB = str(Path(sys.executable).parent / "trimtab")
+
+
+@pytest.fixture(scope="module")
+def can_build() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root: a lab is made of network namespaces")
+    try:
+        find_programs()
+    except MissingDependencyError as error:
+        pytest.skip(f"needs FRR: {error}")
+
+
+def test_it_is_shown_until_it_is_interrupted(can_build: None) -> None:
+    words = [TRIMTAB, "fabric", "lab", "--stock", "--cycle"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "2 hosts and 2 switches are ready; try in another terminal:\n"
+        namespace = child.stdout.readline().split()[3]
+        assert Path("/run/netns", namespace).exists()
+        lines = iter(child.stdout.readline, "")
+        assert any("h1 p1: link up, BFD down" in line for line in lines), "the cycle begins with it"
+        child.send_signal(signal.SIGINT)
+        _, said = child.communicate(timeout=60)
+    assert (child.returncode, said) == (130, "trimtab: interrupted; the lab is removed\n")
+    owner = namespace.removesuffix("h1")
+    assert not [name for name in os.listdir("/run/netns") if name.startswith(owner)]
+    assert not [name for name in os.listdir("/run/trimtab/fabric") if name.startswith(owner)]
+
+
+@pytest.mark.parametrize("hosts", ["1", "1000"])
+def test_too_few_or_too_many_hosts_are_refused(trimtab: Callable[..., Any], hosts: str) -> None:
+    told = trimtab("fabric", "lab", "--hosts", hosts)
+    assert (told.status, told.error) == (2, f"trimtab: a lab has 2 to 100 hosts, not {hosts}\n")
