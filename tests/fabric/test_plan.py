@@ -91,6 +91,7 @@ def test_the_commands_are_what_one_would_type() -> None:
         "ip link set p1 mtu 9000",
         "ip addr add 172.16.2.2/31 dev p2",
         "ip link add fbr100 type bridge",
+        "sysctl -w net.ipv4.conf.fbr100.arp_ignore=1",
         "ip link add fvx100 type vxlan id 100 local 10.255.0.1 dstport 4789 nolearning",
         "ip link set fvx100 master fbr100",
         "bridge link set dev fvx100 learning off",
