@@ -173,6 +173,6 @@ def _there(link: Link | None, as_wanted: Callable[[Link], bool]) -> str | None:
 
 
 def _remove(machine: Machine, device: str) -> None:
-    index = machine.index(device)
+    index = machine.find(device)
     if index is not None:
         machine.netlink().link("del", index=index)

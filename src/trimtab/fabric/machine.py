@@ -1,5 +1,6 @@
 """The machine's network, by network namespace: what is in it, and a way to change it."""
 
+import errno
 import os
 import sys
 import threading
@@ -56,10 +57,17 @@ class Machine:
         self._seen.clear()
         return self._socket(namespace)
 
-    def index(self, device: str, namespace: str = "") -> int | None:
+    def find(self, device: str, namespace: str = "") -> int | None:
         """The kernel's number of a device, looked up now; None when there is no such device."""
         found = self._socket(namespace).link_lookup(ifname=device)
         return int(found[0]) if found else None
+
+    def index(self, device: str, namespace: str = "") -> int:
+        """The number of a device that should be there."""
+        found = self.find(device, namespace)
+        if found is None:
+            raise OSError(errno.ENODEV, f"there is no device {device}")
+        return found
 
     def own_namespace(self) -> int:
         """An open handle of the host's namespace, to move devices back into; the caller closes it."""
