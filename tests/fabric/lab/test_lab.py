@@ -72,7 +72,7 @@ def test_traffic_goes_on_after_a_silent_fault_and_comes_back_to_both_paths(lab: 
         assert probes.outage(begin, begin + 0.3).worst < 0.2
         uplink = busiest_uplink(lab, 0)
         fault = lab.fault("blackhole", 0, uplink)
-        told = probes.measure(fault, lasting=3.0)  # type: ignore[arg-type]
+        told = probes.measure(fault, lasting=3.0)
     assert told.flows_hit > 0
     assert 0.15 < told.worst < 2.5, "the session's silence must be noticed, and then the other path taken"
     lab.wait_ready(30)
@@ -87,7 +87,7 @@ def test_a_worker_without_a_way_around_is_cut_off_all_the_time(lab: Lab) -> None
     ):
         subprocess.run(["ip", "-n", namespace, "route", "add", f"{other}/32", "via", str(peer)], check=True)
     with Probes(lab, addresses=addresses) as probes:
-        told = probes.measure(lab.fault("blackhole", 0, "p1"), lasting=0.5)  # type: ignore[arg-type]
+        told = probes.measure(lab.fault("blackhole", 0, "p1"), lasting=0.5)
     assert told.worst > 0.45
 
 

@@ -37,7 +37,7 @@ class Daemons:
     def __init__(
         self, folder: Path, files: Mapping[str, str], namespace: str | None = None, realtime: bool = True
     ) -> None:
-        self.folder = folder
+        self.folder = folder.resolve()
         self._files = {name: files[name] for name in DAEMONS if name in files}
         self._namespace = namespace
         self._realtime = realtime

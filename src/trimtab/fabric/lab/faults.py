@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, cycle
 from typing import Self
 
 from trimtab.core import BadInputError
@@ -63,28 +63,21 @@ class Fault:
             self.history.append(Happened(self.what, began, time.monotonic()))
 
 
-class Cycle:
+class Cycle(Fault):
     """Faults in turn, over and over: each lasts `down` seconds, then all is well for `up` seconds."""
 
     def __init__(self, what: str, faults: Sequence[Fault], down: float, up: float) -> None:
         if not faults or down <= 0 or up < 0:
             raise BadInputError("a cycle has at least one fault, which lasts for more than no time")
-        self.what = what
+        super().__init__(what, self._begin_turning, self._end_turning)
         self.faults = tuple(faults)
         self._down, self._up = down, up
         self._over = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self.stop()
+        self._thread = threading.Thread(target=self._turn, daemon=True)
 
     @property
-    def history(self) -> list[Happened]:
-        """What has happened so far, in order."""
+    def happened(self) -> list[Happened]:
+        """All faults so far, in order."""
         return sorted((each for fault in self.faults for each in fault.history), key=lambda it: it.began)
 
     @property
@@ -92,27 +85,21 @@ class Cycle:
         """The fault that is there now."""
         return next((fault for fault in self.faults if fault.began is not None), None)
 
-    def start(self) -> None:
-        """Begin with the first fault, at once."""
-        if self._thread is None:
-            self._over.clear()
-            self._thread = threading.Thread(target=self._turn, daemon=True)
-            self._thread.start()
+    def _begin_turning(self) -> None:
+        self._over.clear()
+        self._thread = threading.Thread(target=self._turn, daemon=True)
+        self._thread.start()
 
-    def stop(self) -> None:
-        """Mend what is broken and begin nothing any more."""
-        if self._thread is not None:
-            self._over.set()
-            self._thread.join()
-            self._thread = None
+    def _end_turning(self) -> None:
+        self._over.set()
+        self._thread.join()
 
     def _turn(self) -> None:
-        place = 0
-        while not self._over.is_set():
-            with self.faults[place % len(self.faults)]:
+        for fault in cycle(self.faults):
+            with fault:
                 self._over.wait(self._down)
-            self._over.wait(self._up)
-            place += 1
+            if self._over.wait(self._up):
+                return
 
 
 def device_down(what: str, namespace: str, devices: Sequence[str]) -> Fault:

@@ -65,7 +65,7 @@ def daemon_kill(at: Plugged, daemon: str = "bgpd") -> Fault:
     return daemons_killed(f"death of {daemon} at {at.host.label}", at.host.daemons, [daemon])
 
 
-KINDS: dict[str, Callable[..., Fault | Cycle]] = {
+KINDS: dict[str, Callable[..., Fault]] = {
     made.__name__.replace("_", "-"): made
     for made in (
         link_down,

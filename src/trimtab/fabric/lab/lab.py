@@ -1,6 +1,5 @@
 """Hosts and switches in network namespaces of this machine, joined by cables that can be broken."""
 
-import contextlib
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
@@ -8,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
 
-from trimtab.core import BadInputError, NotFoundError, TrimtabError, did_you_mean
+from trimtab.core import BadInputError, NotFoundError, did_you_mean
 from trimtab.fabric.apply import apply_plan, plan_here
 from trimtab.fabric.frr import Daemons, find_programs, host_files, switch_files
 from trimtab.fabric.journal import RUN
@@ -65,7 +64,7 @@ class Lab:
         self._start_daemons = start_daemons
         self._processes: list[subprocess.Popen[Any]] = []
         self._agents: list[subprocess.Popen[Any]] = []
-        self._faults: list[Fault | Cycle] = []
+        self._cycles: list[Cycle] = []
         used = timers or Timers()
         self.hosts = [self._host(number, used, tenants) for number in range(1, hosts + 1)]
         self.switches = [self._switch(number, used, hosts) for number in range(1, SWITCHES + 1)]
@@ -86,14 +85,14 @@ class Lab:
 
     def close(self) -> None:
         """End what runs in the lab and remove all of it."""
-        for fault in self._faults:
-            with contextlib.suppress(TrimtabError):
-                fault.stop()
+        for turning in self._cycles:
+            turning.stop()
         self.stop_agents()
         for node in (*self.hosts, *self.switches):
             node.daemons.stop()
             remove_namespace(node.namespace)
         for process in self._processes:
+            process.kill()
             process.wait()
         remove_state(self.name)
 
@@ -118,12 +117,13 @@ class Lab:
 
         wait_ready(self, timeout)
 
-    def fault(self, kind: str, host: int = 0, uplink: str = "p1", **options: Any) -> Fault | Cycle:
+    def fault(self, kind: str, host: int = 0, uplink: str = "p1", **options: Any) -> Fault:
         """Something of `KINDS` that breaks at a host (counted from 0), its uplink or the switch behind it."""
         if kind not in KINDS:
             raise BadInputError(f"there is no fault {kind!r}{did_you_mean(kind, KINDS)}")
         made = KINDS[kind](self._plugged(host, uplink), **options)
-        self._faults.append(made)
+        if isinstance(made, Cycle):
+            self._cycles.append(made)
         return made
 
     def cycle(self, kind: str = "blackhole", down: float = 20.0, up: float = 20.0) -> Cycle:
@@ -133,8 +133,8 @@ class Lab:
             for number, each in enumerate(self.hosts)
             for uplink in each.host.uplinks
         ]
-        turning = Cycle(f"{kind} in turn", [each for each in broken if isinstance(each, Fault)], down, up)
-        self._faults.append(turning)
+        turning = Cycle(f"{kind} in turn", broken, down, up)
+        self._cycles.append(turning)
         return turning
 
     def _host(self, number: int, timers: Timers, tenants: Mapping[str, int]) -> LabHost:
