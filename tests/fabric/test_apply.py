@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from host_network import Network, described, ip, network, some_host
 
 from trimtab.core import BadInputError, NotFoundError, StorageError, TrimtabError
 from trimtab.fabric import Plan, apply_plan, commands, host_of, plan_here, undo, undo_commands
-from trimtab.fabric.machine import Machine
+from trimtab.fabric.machine import Machine, inside
 from trimtab.fabric.steps import THERE, Address, Step
 from trimtab.kernel import held_alone
 
@@ -129,10 +130,6 @@ def _bridge(namespace: str, *words: str) -> None:
 
 
 def _talk(here: str, address: str, there: str, peer: str) -> bool:
-    import socket
-
-    from trimtab.fabric.machine import inside
-
     with inside(there, lambda: socket.create_server((peer, 0))) as server:
         where = server.getsockname()
         with inside(
@@ -146,6 +143,31 @@ def _talk(here: str, address: str, there: str, peer: str) -> bool:
                 while left:
                     left -= len(two.recv(left))
     return True
+
+
+def test_a_worker_does_not_reach_its_host_through_the_bridge(place: Network) -> None:
+    apply_plan(planned(place), place.host)
+    worker, (bridge,) = place.workers[0], json.loads(place.ip("-j", "link", "show", "fbr200"))
+    for words in (
+        "route add 10.255.0.1 dev w0b",
+        f"neigh add 10.255.0.1 lladdr {bridge['address']} dev w0b",
+    ):
+        ip("-n", worker, *words.split())
+    place.ip("route", "add", "10.200.0.0/24", "via", "172.16.1.3")  # so that it is not for want of a route
+    with (
+        inside(place.host, lambda: socket.socket(type=socket.SOCK_DGRAM)) as listener,
+        inside(worker, lambda: socket.socket(type=socket.SOCK_DGRAM)) as sender,
+    ):
+        listener.bind(("10.255.0.1", 0))
+        sender.sendto(b"x", listener.getsockname())
+        listener.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            listener.recv(1)
+        _sysctl(place.host, "-w", "net.ipv4.conf.fbr200.rp_filter=0")
+        sender.sendto(b"x", listener.getsockname())
+        listener.settimeout(5)
+        assert listener.recv(1) == b"x"  # it was the filter that kept it out
+    undo(place.name, place.host)
 
 
 def test_a_changed_file_changes_only_what_differs(place: Network) -> None:

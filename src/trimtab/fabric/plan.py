@@ -49,8 +49,10 @@ def _uplink(uplink: Uplink, mtu: int) -> Iterator[Step]:
 def _tenant(host: Host, tenant: Tenant, ipv6: bool) -> Iterator[Step]:
     yield _there(Bridge(tenant.bridge))
     yield from _silent(tenant.bridge, ipv6)
-    # The bridge hears questions for workers of this namespace too, and would answer with its own MAC.
+    # The bridge hears questions for workers of this namespace too, and would answer with its own MAC. It
+    # would also take packets for any address of the host; none has a way back there, so strictly all go.
     yield Step(Sysctl(f"net/ipv4/conf/{tenant.bridge}/arp_ignore"), "1")
+    yield Step(Sysctl(f"net/ipv4/conf/{tenant.bridge}/rp_filter"), "1")
     yield Step(Setting(tenant.bridge, "mtu"), str(host.worker_mtu))
     yield _there(Tunnel(tenant.tunnel, tenant.vni, str(host.loopback)))
     yield from _port(tenant.tunnel, tenant.bridge, host.worker_mtu, ipv6)
