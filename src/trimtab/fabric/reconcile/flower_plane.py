@@ -146,17 +146,19 @@ def _actions(kind: str) -> list[dict[str, Any]]:
 
 def _show(what: str) -> list[dict[str, Any]]:
     """What `tc -j` prints."""
-    shown = subprocess.run(["tc", "-j", *what.split()], text=True, capture_output=True, timeout=_TIMEOUT)
-    if shown.returncode:
-        raise PlaneError(f"`tc {what}` failed: {one_line(shown.stderr):.200}")
-    return json.loads(shown.stdout or "[]")
+    return json.loads(_tc(["-j", *what.split()], f"`tc {what}` failed") or "[]")
 
 
 def _batch(lines: list[str]) -> None:
-    if not lines:
-        return
-    ran = subprocess.run(
-        ["tc", "-batch", "-"], input="\n".join(lines) + "\n", text=True, capture_output=True, timeout=_TIMEOUT
-    )
+    if lines:
+        _tc(["-batch", "-"], f"tc refused one of {len(lines)} changes", "\n".join(lines) + "\n")
+
+
+def _tc(words: list[str], refusal: str, given: str = "") -> str:
+    try:
+        ran = subprocess.run(["tc", *words], input=given, text=True, capture_output=True, timeout=_TIMEOUT)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise PlaneError(f"{refusal}: {one_line(str(error)):.200}") from None
     if ran.returncode:
-        raise PlaneError(f"tc refused one of {len(lines)} changes: {one_line(ran.stderr):.200}")
+        raise PlaneError(f"{refusal}: {one_line(ran.stderr):.200}")
+    return ran.stdout

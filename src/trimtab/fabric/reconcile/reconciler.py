@@ -97,7 +97,7 @@ class Reconciler:
         left = max(0.0, self._due - time.monotonic())
         self._wait(left if most is None else min(left, most))
         heard = self._burst()
-        if heard.devices or time.monotonic() >= self._due:
+        if heard.devices or heard.lost or time.monotonic() >= self._due:
             self._due = time.monotonic() + self.period
             self._try(self.settle)
         elif heard:
@@ -123,7 +123,7 @@ class Reconciler:
         try:
             what()
             self.problem = None
-        except TrimtabError as error:
+        except (TrimtabError, OSError) as error:  # of what was there a moment ago
             self._believed = None
             self.counts.failures += 1
             self.problem = str(error)
