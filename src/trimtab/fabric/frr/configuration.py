@@ -14,6 +14,7 @@ from trimtab.fabric.topology import Host, Timers, Uplink
 
 _MOST_PATHS = 16
 _KEEPALIVE, _HOLD = 1, 3  # s, the least BGP has; BFD is quicker by far and ends a session before that
+_COALESCE = 50  # ms that a new session's first announcements wait for more; FRR's own is over a second
 _OWN = "own"  # the route map that lets only what is announced from here pass
 _LOOPBACKS = "loopbacks"  # the prefix list that lets only single addresses pass
 
@@ -50,7 +51,7 @@ def host_files(host: Host) -> dict[str, str]:
         [f"  network {host.loopback}/32", *filtered, *chosen],
         [*filtered, "  advertise-all-vni"],
     )
-    filters = [
+    filters = [  # in front: one that comes after its use takes effect only seconds later
         f"ip prefix-list {_LOOPBACKS} seq 10 permit 0.0.0.0/0 ge 32",
         f"bgp as-path access-list {_OWN} permit ^$",
         f"route-map {_OWN} permit 10",
@@ -60,7 +61,7 @@ def host_files(host: Host) -> dict[str, str]:
     return {
         "zebra": _text(_header(host.name)),
         "bfdd": _text(_header(host.name), _bfd(neighbours, host.timers)),
-        "bgpd": _text(_header(host.name), bgp, filters),
+        "bgpd": _text(_header(host.name), filters, bgp),
     }
 
 
@@ -109,6 +110,7 @@ def _bgp(
     yield " no bgp default ipv4-unicast"
     yield " bgp bestpath as-path multipath-relax"
     yield f" timers bgp {_KEEPALIVE} {_HOLD}"
+    yield f" coalesce-time {_COALESCE}"
     for each in neighbours:
         yield f" neighbor {each.peer} remote-as {each.peer_asn}"
         yield f" neighbor {each.peer} bfd"
