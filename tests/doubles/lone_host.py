@@ -37,6 +37,10 @@ class LoneHost:
         loopback = IPv4Address(f"10.255.0.{number}")
         self.host = Host(f"h{number}", loopback, 65000 + number, uplinks, (self.tenant,), 1550, Timers())
 
+    def close(self) -> None:
+        """With its namespace's handle closed too, nothing is left of it."""
+        self._thread.shutdown()
+
     def enter(self) -> None:
         """Move the calling thread there."""
         self._namespace.enter()

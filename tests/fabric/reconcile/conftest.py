@@ -19,7 +19,10 @@ def lone_host(number: int) -> Iterator[LoneHost]:
         host = LoneHost(namespace, number)
         # Nobody talks who was not asked to.
         host.run("sysctl -eqw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1")
-        yield host
+        try:
+            yield host
+        finally:
+            host.close()
 
 
 @pytest.fixture

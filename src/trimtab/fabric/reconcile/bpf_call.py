@@ -134,9 +134,9 @@ class BpfMap:
 
 def load_program(name: str, instructions: bytes, license_name: str) -> int:
     """The file descriptor of a program for tc, checked by the kernel."""
-    code, licence = _buffer(instructions), _buffer(license_name.encode() + b"\0")
+    code, license_text = _buffer(instructions), _buffer(license_name.encode() + b"\0")
     log = ctypes.create_string_buffer(1 << 16)
-    what = (_CLASSIFIER, len(instructions) // 8, _address(code), _address(licence))
+    what = (_CLASSIFIER, len(instructions) // 8, _address(code), _address(license_text))
     form = struct.Struct("=IIQQIIQII16s")
     try:
         return _call(_PROGRAM_LOAD, form.pack(*what, 0, 0, 0, 0, 0, name[:15].encode()), f"load {name}")

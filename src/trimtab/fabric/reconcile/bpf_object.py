@@ -18,11 +18,10 @@ _FROM_A_MAP = 1  # in the register field of a 64-bit load: what it loads is a ma
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of the file: its name, what it holds, and the number of the part it speaks about."""
+    """A part of the file."""
 
     name: str
     content: bytes
-    about: int
 
 
 def sections(elf: bytes) -> list[Section]:
@@ -30,7 +29,7 @@ def sections(elf: bytes) -> list[Section]:
     start, size, count, of_names = struct.unpack_from("=Q10xHHH", elf, 0x28)
     heads = [struct.unpack_from("=IIQQQQIIQQ", elf, start + size * number) for number in range(count)]
     names = heads[of_names][4]
-    return [Section(_text(elf, names + head[0]), elf[head[4] : head[4] + head[5]], head[7]) for head in heads]
+    return [Section(_text(elf, names + head[0]), elf[head[4] : head[4] + head[5]]) for head in heads]
 
 
 class LoadedPrograms:
@@ -49,21 +48,18 @@ class LoadedPrograms:
         parts = sections(resources.files(__package__).joinpath(OBJECT).read_bytes())
         by_name = {part.name: part for part in parts}
         symbols = _symbols(by_name)
-        of_maps = parts.index(by_name["maps"])
         loaded = cls({}, {})
         try:
             for name, (part, place) in symbols.items():
-                if part == of_maps:
-                    form = MapForm(*_MAP_FORM.unpack_from(parts[part].content, place))
+                if part == parts.index(by_name["maps"]):
+                    form = MapForm(*_MAP_FORM.unpack_from(by_name["maps"].content, place))
                     loaded.maps[name] = BpfMap.make(name, form)
-            licence = by_name["license"].content.rstrip(b"\0").decode()
-            for number, part in enumerate(parts):
+            license_name = by_name["license"].content.rstrip(b"\0").decode()
+            for part in parts:
                 if part.name.startswith("tc/"):
-                    code = loaded._linked(
-                        part.content, [each for each in parts if _relocates(each, number)], symbols
-                    )
                     name = part.name.removeprefix("tc/")
-                    loaded.programs[name] = load_program(name, code, licence)
+                    code = loaded._linked(part.content, by_name.get(f".rel{part.name}"), list(symbols))
+                    loaded.programs[name] = load_program(name, code, license_name)
         except BaseException:
             loaded.close()
             raise
@@ -87,18 +83,13 @@ class LoadedPrograms:
         for each in self.maps.values():
             each.close()
 
-    def _linked(self, code: bytes, relocations: list[Section], symbols: dict[str, tuple[int, int]]) -> bytes:
+    def _linked(self, code: bytes, relocations: Section | None, symbols: list[str]) -> bytes:
         """The code with this kernel's descriptors in the places of maps."""
-        names, linked = list(symbols), bytearray(code)
-        for part in relocations:
-            for place, info in _RELOCATION.iter_unpack(part.content):
-                linked[place + 1] = linked[place + 1] & 0x0F | _FROM_A_MAP << 4
-                struct.pack_into("=I", linked, place + 4, self.maps[names[info >> 32]].descriptor)
+        linked = bytearray(code)
+        for place, info in _RELOCATION.iter_unpack(relocations.content if relocations else b""):
+            linked[place + 1] = linked[place + 1] & 0x0F | _FROM_A_MAP << 4
+            struct.pack_into("=I", linked, place + 4, self.maps[symbols[info >> 32]].descriptor)
         return bytes(linked)
-
-
-def _relocates(part: Section, number: int) -> bool:
-    return part.name.startswith(".rel") and part.about == number
 
 
 def _symbols(by_name: dict[str, Section]) -> dict[str, tuple[int, int]]:

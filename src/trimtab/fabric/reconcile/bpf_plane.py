@@ -159,10 +159,12 @@ class BpfPlane:
         return self._loaded
 
     def _tell(self, settings: BpfMap, alive_until: int | None = None) -> None:
-        """Write the settings where they differ; without a time, the one that holds is kept."""
+        """Write the settings where they differ; without a time, trust ends if anything else differs."""
         held = settings.get(_FIRST) or bytes(_SETTINGS.size)
-        kept = _SETTINGS.unpack(held)[0] if alive_until is None else alive_until
-        told = _settings(self._host, kept, self._sender, self._tenant.vni)
+        if alive_until is None:
+            kept = _settings(self._host, _SETTINGS.unpack(held)[0], self._sender, self._tenant.vni)
+            alive_until = _SETTINGS.unpack(held)[0] if kept == held else 0
+        told = _settings(self._host, alive_until, self._sender, self._tenant.vni)
         if told != held:
             settings.set(_FIRST, told)
 

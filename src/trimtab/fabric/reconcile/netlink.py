@@ -18,6 +18,7 @@ _ERROR, _DONE = 2, 3
 _REQUEST, _ACK, _DUMP = 0x1, 0x4, 0x300
 REPLACE, EXCLUSIVE, CREATE = 0x100, 0x200, 0x400
 _INTERRUPTED = 0x10
+_BEYOND_THE_LIMIT = 33  # SO_RCVBUFFORCE
 _HEAD = struct.Struct("=IHHII")
 _ATTRIBUTE = struct.Struct("=HH")
 _TYPE = 0x3FFF  # without the marks for nested and big-endian
@@ -89,7 +90,10 @@ class Events:
         self._socket = socket.socket(
             socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK, 0
         )
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        try:
+            self._socket.setsockopt(socket.SOL_SOCKET, _BEYOND_THE_LIMIT, receive_buffer)
+        except PermissionError:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         self._socket.bind((0, sum(1 << group - 1 for group in groups)))
 
     def fileno(self) -> int:

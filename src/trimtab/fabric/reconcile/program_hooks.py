@@ -76,25 +76,19 @@ def filters(netlink: Netlink, hook: Hook) -> list[Filter]:
     index = index_of(hook.device)
     if index is None:
         return []
-    found = list[Filter]()
-    for message in netlink.dump("list filters", _GET_FILTERS, _FORM.pack(0, index, 0, hook.parent, 0)):
-        _, _, handle, _, info = _FORM.unpack_from(message)
-        told = attributes(message, _FORM.size)
-        if handle and _OPTIONS in told:
-            options = attributes(told[_OPTIONS])
-            name, number = options.get(_NAME, b""), options.get(_NUMBER, b"")
-            kind = _text(told[_KIND])
-            is_program = kind == "bpf"
-            found.append(
-                Filter(
-                    kind,
-                    info >> 16,
-                    handle,
-                    _text(name) if is_program else "",
-                    int.from_bytes(number, "little") if is_program else 0,
-                )
-            )
-    return found
+    asked = _FORM.pack(0, index, 0, hook.parent, 0)
+    found = (_filter(message) for message in netlink.dump("list filters", _GET_FILTERS, asked))
+    return [each for each in found if each.handle]
+
+
+def _filter(message: bytes) -> Filter:
+    """What the kernel tells; only of programs the name and number."""
+    _, _, handle, _, info = _FORM.unpack_from(message)
+    told = attributes(message, _FORM.size)
+    kind = _text(told[_KIND])
+    options = attributes(told.get(_OPTIONS, b"")) if kind == "bpf" else {}
+    number = int.from_bytes(options.get(_NUMBER, b""), "little")
+    return Filter(kind, info >> 16, handle, _text(options.get(_NAME, b"")), number)
 
 
 def attached(netlink: Netlink, hook: Hook, name: str) -> int | None:

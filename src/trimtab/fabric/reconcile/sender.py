@@ -7,12 +7,14 @@ everything; the sender, one per host, listens on a port where nothing is expecte
 addressed to 4789 all the same.
 """
 
+import errno
 import struct
 
 from trimtab.fabric.reconcile.netlink import (
     CREATE,
     EXCLUSIVE,
     Netlink,
+    NetlinkError,
     attribute,
     attributes,
     index_of,
@@ -46,7 +48,13 @@ def put_sender(netlink: Netlink, mtu: int) -> tuple[int, bool]:
     options += attribute(_PORT, struct.pack(">H", SENDING_PORT))
     info = attribute(_INFO, text(_KIND, "vxlan") + attribute(_DATA, options))
     body = _LINK.pack(0, 0, 0, _UP, _UP) + text(_NAME, SENDER) + number(_MTU, mtu) + info
-    netlink.request(f"make the tunnel {SENDER} on UDP port {SENDING_PORT}", _NEW, CREATE | EXCLUSIVE, body)
+    try:
+        netlink.request(
+            f"make the tunnel {SENDER} on UDP port {SENDING_PORT}", _NEW, CREATE | EXCLUSIVE, body
+        )
+    except NetlinkError as error:
+        if error.number != errno.EEXIST:  # made for another tenant at this moment
+            raise
     index = index_of(SENDER)
     if index is None:
         raise PlaneError(
