@@ -144,12 +144,23 @@ def test_a_dead_one_is_missed_and_restarted_and_the_log_goes_on(make: Callable[.
     os.kill(before["bgpd"], signal.SIGKILL)
     assert until(lambda: daemons.missing() == ("bgpd",) == other.missing())
     daemons.restart("bgpd")
-    assert daemons.missing() == ()
+    assert daemons.missing() == () == other.missing()
     assert pids(daemons)["bgpd"] != before["bgpd"]
     assert pids(daemons)["zebra"] == before["zebra"]
     assert daemons.log("bgpd").read_text().count("starting") == 2
     with pytest.raises(NotFoundError, match="no daemon ospfd"):
         daemons.restart("ospfd")
+
+
+def test_a_log_does_not_grow_without_bound(make: Callable[..., Daemons]) -> None:
+    daemons = make()
+    daemons.start()
+    with daemons.log("bgpd").open("ab") as log:
+        log.truncate(17 << 20)
+    assert daemons.missing() == ()
+    assert daemons.log("bgpd").stat().st_size == 0
+    daemons.restart("bgpd")
+    assert "starting" in daemons.log("bgpd").read_text()
 
 
 def test_an_edited_file_is_refused_before_anything_is_touched(make: Callable[..., Daemons]) -> None:

@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 _MARK = "TRIMTAB_FRR"  # "FOLDER/NAME DIGEST"
 _LONGEST_SOCKET = 107  # bytes of a path in sockaddr_un
 _KEPT = 30  # s that routes of a zebra that died stay in the kernel, for bgpd to tell them to the next one
+_MOST_LOG = 16 << 20  # bytes
 _START, _STOP, _ANSWER = 10.0, 5.0, 30.0  # s
 _CRASHES = Path("/var/tmp/frr")  # where each daemon makes a folder for what it leaves when it crashes
 _PROMPT = "bfdd"  # the daemon whose timers are of milliseconds
@@ -63,9 +64,13 @@ class Daemons:
                 self._launch(name)
 
     def missing(self) -> tuple[str, ...]:
-        """Daemons that were started, or found, and have died."""
+        """Daemons that have died, and that nobody has started again. Logs that have grown large begin anew."""
         self._reap()
-        return tuple(name for name in self._files if not _alive(self._running.get(name)))
+        self._trim_logs()
+        dead = [name for name in self._files if not _alive(self._running.get(name))]
+        if dead:
+            self._running |= {name: process for name, (process, _) in self._find().items()}
+        return tuple(name for name in dead if not _alive(self._running.get(name)))
 
     def restart(self, name: str) -> None:
         """Start a daemon anew, whether or not it has died; not with a file that was edited by hand."""
@@ -192,6 +197,12 @@ class Daemons:
                 child.wait()
                 raise TrimtabError(f"FRR's {name} does not start: {self._last_words(name):.200}")
             time.sleep(0.005)
+
+    def _trim_logs(self) -> None:
+        for name in self._files:
+            with contextlib.suppress(FileNotFoundError):
+                if self.log(name).stat().st_size > _MOST_LOG:
+                    os.truncate(self.log(name), 0)
 
     def _last_words(self, name: str) -> str:
         lines = self.log(name).read_text(errors="replace").strip().splitlines()
