@@ -64,7 +64,7 @@ class Daemons:
                 self._launch(name)
 
     def missing(self) -> tuple[str, ...]:
-        """Daemons that have died, and that nobody has started again. Logs that have grown large begin anew."""
+        """Daemons that have died and that nobody has started again. Logs that have grown large begin anew."""
         self._reap()
         self._trim_logs()
         dead = [name for name in self._files if not _alive(self._running.get(name))]
