@@ -141,12 +141,14 @@ def test_a_dead_one_is_missed_and_restarted_and_the_log_goes_on(make: Callable[.
     daemons.start()
     other.start()
     before = pids(daemons)
+    (daemons.folder / "bgpd.conf").unlink()
     os.kill(before["bgpd"], signal.SIGKILL)
     assert until(lambda: daemons.missing() == ("bgpd",) == other.missing())
     daemons.restart("bgpd")
     assert daemons.missing() == () == other.missing()
     assert pids(daemons)["bgpd"] != before["bgpd"]
     assert pids(daemons)["zebra"] == before["zebra"]
+    assert "65001" in daemons.vtysh("show bgp summary json"), "a file that was removed is written anew"
     assert daemons.log("bgpd").read_text().count("starting") == 2
     with pytest.raises(NotFoundError, match="no daemon ospfd"):
         daemons.restart("ospfd")
@@ -172,6 +174,7 @@ def test_an_edited_file_is_refused_before_anything_is_touched(make: Callable[...
     for action in (make(replace(HOST, asn=65009)).start, lambda: daemons.restart("bgpd")):
         with pytest.raises(BadInputError, match=r"bgpd\.conf was edited by hand; say the change"):
             action()
+    assert pids(daemons) == before
     assert "65103" in edited.read_text()
     daemons.stop()
     assert edited.exists(), "what somebody wrote is theirs to remove"

@@ -44,7 +44,7 @@ class Daemons:
         self._realtime = realtime
         self._running: dict[str, Process] = {}
         self._children: dict[str, subprocess.Popen[bytes]] = {}
-        if len(bytes(folder / "zebra.vty")) > _LONGEST_SOCKET:
+        if len(bytes(self.folder / "zebra.vty")) > _LONGEST_SOCKET:
             raise BadInputError(f"{folder} is too long a path for the daemons' sockets; name a shorter one")
 
     def start(self) -> None:
@@ -52,7 +52,7 @@ class Daemons:
         find_programs()
         if os.geteuid() != 0:
             raise BadInputError("FRR's daemons are started by root; run this as root")
-        self._write_files()
+        self._write_files(*self._files)
         found = self._find()
         for name, content in self._files.items():
             process, digest = found.get(name, (None, ""))
@@ -76,10 +76,10 @@ class Daemons:
         """Start a daemon anew, whether or not it has died; not with a file that was edited by hand."""
         if name not in self._files:
             raise NotFoundError(f"there is no daemon {name} in {self.folder}: {', '.join(self._files)} are")
+        self._write_files(name)
         process, _ = self._find().get(name, (None, ""))
         if process is not None:
             self._end(name, process)
-        check_untouched(self._configuration(name))
         self._launch(name)
 
     def process(self, name: str) -> Process | None:
@@ -134,17 +134,17 @@ class Daemons:
     def _configuration(self, name: str) -> Path:
         return self.folder / f"{name}.conf"
 
-    def _write_files(self) -> None:
+    def _write_files(self, *names: str) -> None:
         """All of them, or none when one was edited by hand."""
-        for name in self._files:
+        for name in names:
             check_untouched(self._configuration(name))
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o755)
             shutil.chown(self.folder, USER, USER)
-            for name, content in self._files.items():
-                path = self._configuration(name)
-                if not path.exists() or path.read_text(encoding="utf-8") != sealed(content):
-                    write_whole(path, sealed(content))
+            for name in names:
+                path, content = self._configuration(name), sealed(self._files[name])
+                if not path.exists() or path.read_text(encoding="utf-8") != content:
+                    write_whole(path, content)
                 shutil.chown(path, USER, USER)
         except OSError as error:
             raise StorageError(f"{self.folder} cannot be written: {one_line(str(error))}") from None
