@@ -68,6 +68,7 @@ def test_what_is_refused_is_one_sentence(trimtab: Trimtab, tmp_path: Path) -> No
     for arguments, sentence in (
         (("up", str(path)), "there is no file"),
         (("down", str(path)), "there is no file"),
+        (("down", "../../etc"), "no name of a host"),
         (("down", "nobody-s"), "no fabric nobody-s is up here"),
         (("status", "nobody-s"), "no agent has run for a host nobody-s here"),
     ):

@@ -63,9 +63,15 @@ def seen(place: Network) -> dict[str, Any]:
             up, mac = "UP" in link["flags"], "" if made else link["address"]
             found[f"{name} {link['ifname']}"] = (link["mtu"], mac, up, link.get("master"), addresses)
         found[f"{name} routes"] = ip("-n", name, "route")
-        settings = _sysctl(name, "-a", "--pattern", r"^net\.ipv[46]\.(conf|fib|ip_)")
-        found[f"{name} sysctls"] = [line for line in settings.splitlines() if ".mtu = " not in line]
+        found[f"{name} sysctls"] = inside(name, _sysctls)
     return found
+
+
+def _sysctls() -> dict[str, str]:
+    root = Path("/proc/sys/net")
+    files = [*root.glob("ipv[46]/conf/*/*"), *root.glob("ipv4/fib*"), *root.glob("ipv4/ip_*")]
+    names = [file for file in files if file.name not in ("mtu", "stable_secret")]
+    return {str(file.relative_to(root)): file.read_text().strip() for file in names if file.is_file()}
 
 
 def _sysctl(namespace: str, *words: str) -> str:
@@ -86,7 +92,7 @@ def test_it_is_made_once_and_undone_without_a_trace(place: Network) -> None:
     assert made[f"{place.host} w0"][1] == "02:00:0a:64:00:01"
     assert made[f"{place.workers[0]} w0b"][::2] == (8950, True, [("10.200.0.1", 24)])
     assert made[f"{place.host} fvx200"][3] == "fbr200"
-    assert "net.ipv4.conf.p1.rp_filter = 2" in made[f"{place.host} sysctls"]
+    assert made[f"{place.host} sysctls"]["ipv4/conf/p1/rp_filter"] == "2"
     assert apply_plan(planned(place), place.host) == ()
     assert seen(place) == made
     assert undo(place.name, place.host)
@@ -256,6 +262,15 @@ def test_killed_half_way_it_is_undone_or_gone_on_with(changes: int, place: Netwo
     assert seen(place) == before
     _killed_after(changes, plan, place.host)
     assert apply_plan(planned(place), place.host)
+    undo(place.name, place.host)
+    assert seen(place) == before
+
+
+def test_killed_while_a_value_changes_the_first_one_is_restored(place: Network) -> None:
+    before = seen(place)
+    apply_plan(planned(place), place.host)
+    _killed_after(0, planned(place, {**two_tenants(place), "mtu": 4000}), place.host)
+    assert seen(place)[f"{place.host} p1"][0] == 9000
     undo(place.name, place.host)
     assert seen(place) == before
 

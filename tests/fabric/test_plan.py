@@ -159,6 +159,7 @@ def test_a_virtual_function_that_is_not_there_is_named(seen: MachineView, senten
     ("before", "changes", "sentence"),
     [
         ([], {"uplinks": "p3"}, "there is no device p3 for an uplink; this machine has p1, p2"),
+        ([], {"uplinks": "lo"}, "lo is the machine itself, and no port to a switch"),
         (["link add fbr100 type bridge"], {}, "there is a device fbr100 already, and not of this fabric"),
         (["link add w0 type bridge"], {}, "there is a device w0 already"),
         (

@@ -53,7 +53,7 @@ def apply_plan(planned: Plan, netns: str | None = None) -> tuple[str, ...]:
     What an earlier plan of the same name did and this one does not say is undone first. When a step fails,
     all that this call did is undone; after a kill, applying again or `undo` picks up from the journal.
     """
-    _need_root()
+    need_root()
     with _alone(planned.name), Machine(netns) as machine:
         journal = _journal(planned.name, machine) or Journal(planned.name, machine.identity())
         stale = _stale(planned, journal)
@@ -79,7 +79,7 @@ def apply_plan(planned: Plan, netns: str | None = None) -> tuple[str, ...]:
 
 def undo(name: str, netns: str | None = None) -> tuple[str, ...]:
     """Remove what was made and restore what was set, as far as nobody else has changed it since."""
-    _need_root()
+    need_root()
     with _alone(name), Machine(netns) as machine:
         try:
             journal = _known_journal(name, machine)
@@ -100,7 +100,7 @@ def _undo(entries: tuple[Entry, ...], machine: Machine) -> tuple[str, ...]:
             _try(entry.step, machine, entry.before)
             done.append(entry.words)
         except TrimtabError as error:
-            if entry.step.is_done(machine):  # else somebody was faster
+            if entry.is_ours(machine):  # else somebody was faster
                 failed.append(error)
     if failed:
         raise failed[0]
@@ -109,7 +109,7 @@ def _undo(entries: tuple[Entry, ...], machine: Machine) -> tuple[str, ...]:
 
 def _to_undo(entries: tuple[Entry, ...], machine: Machine) -> tuple[Entry, ...]:
     """Last first; what is not as we made it is somebody else's now, or gone."""
-    return tuple(entry for entry in reversed(entries) if entry.words and entry.step.is_done(machine))
+    return tuple(entry for entry in reversed(entries) if entry.words and entry.is_ours(machine))
 
 
 def _try(step: Step, machine: Machine, value: str | None) -> None:
@@ -170,6 +170,7 @@ def _alone(name: str) -> Iterator[None]:
                     folder(name).rmdir()
 
 
-def _need_root() -> None:
+def need_root() -> None:
+    """A sentence where nothing can be changed anyway."""
     if os.geteuid() != 0:
         raise BadInputError("changing the network needs root; try it with sudo, or look at --dry-run")

@@ -8,9 +8,9 @@ from ipaddress import IPv4Interface
 from pathlib import Path
 from typing import Any
 
-from trimtab.core import StorageError, from_plain
+from trimtab.core import BadInputError, StorageError, from_plain, quoted
 from trimtab.fabric.devices import Bridge, FunctionMac, Moved, Pair, Tunnel
-from trimtab.fabric.machine import NAMESPACES
+from trimtab.fabric.machine import NAMESPACES, Machine
 from trimtab.fabric.steps import Address, Place, PortSetting, Setting, Step, Sysctl
 from trimtab.kernel import write_whole
 
@@ -24,15 +24,23 @@ _KINDS: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A step, and the place's value before the first time that it was made."""
+    """A step, and the place's value before the first time that it was made.
+
+    `earlier` are values that we gave the place before this one, which a kill may have left there.
+    """
 
     step: Step
     before: str | None
+    earlier: tuple[str, ...] = ()
 
     @property
     def words(self) -> str:
         """The command that undoes it; "" where nothing is to be done."""
         return self.step.place.words(self.before)
+
+    def is_ours(self, machine: Machine) -> bool:
+        """Whether the place has a value that we gave it."""
+        return self.step.place.now(machine) in (self.step.wanted, *self.earlier)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +71,9 @@ class Journal:
         known = {entry.step.place: entry for entry in self.entries}
         for entry in entries:
             first = known.get(entry.step.place, entry)
-            known[entry.step.place] = replace(entry, before=first.before)
+            given = dict.fromkeys((*first.earlier, first.step.wanted))
+            earlier = tuple(value for value in given if value != entry.step.wanted)
+            known[entry.step.place] = replace(entry, before=first.before, earlier=earlier)
         return replace(self, entries=tuple(known.values()))
 
     def is_alive(self) -> bool:
@@ -93,6 +103,8 @@ class Journal:
 
 def folder(name: str) -> Path:
     """Where the fabric of that name keeps what it needs while it is up."""
+    if Path(name).name != name:
+        raise BadInputError(f"{quoted(name):.80} is no name of a host; it would be another folder than ours")
     return RUN / name
 
 
@@ -130,9 +142,10 @@ def _plain(entry: Entry) -> dict[str, Any]:
         "place": asdict(place),
         "wanted": entry.step.wanted,
         "before": entry.before,
+        "earlier": entry.earlier,
     }
 
 
 def _entry(told: Any) -> Entry:
     place: Place = from_plain(_KINDS[told["kind"]], told["place"])
-    return Entry(Step(place, told["wanted"]), told["before"])
+    return Entry(Step(place, told["wanted"]), told["before"], tuple(told["earlier"]))

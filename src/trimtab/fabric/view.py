@@ -82,6 +82,8 @@ def _check_uplink(device: str, host: Host, view: MachineView) -> None:
     link = view.spaces[""].links.get(device)
     if link is None:
         raise BadInputError(f"there is no device {device} for an uplink; {_known(view.spaces[''])}")
+    if device == "lo":
+        raise BadInputError("lo is the machine itself, and no port to a switch")
     if device in view.taken:
         raise BadInputError(f"{device} is an uplink of the fabric {view.taken[device]}; take that down first")
     if device in view.reserved and device not in view.ours:

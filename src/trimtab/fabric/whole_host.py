@@ -7,7 +7,15 @@ from pathlib import Path
 
 from trimtab.core import BadInputError
 from trimtab.fabric.agent import agent_runs
-from trimtab.fabric.apply import apply_plan, commands, dropped_devices, plan_here, undo, undo_commands
+from trimtab.fabric.apply import (
+    apply_plan,
+    commands,
+    dropped_devices,
+    need_root,
+    plan_here,
+    undo,
+    undo_commands,
+)
 from trimtab.fabric.frr import Daemons, check_untouched, find_programs, host_files, sealed
 from trimtab.fabric.journal import folder
 from trimtab.fabric.process import end_routing
@@ -18,6 +26,7 @@ from trimtab.kernel import processes
 
 def put_up(host: Host) -> tuple[str, ...]:
     """Its network, ready for an agent; the commands that it took. Refused before anything is changed."""
+    need_root()
     _check(host)
     planned = plan_here(host)
     if dropped_devices(planned):
@@ -43,6 +52,7 @@ def put_up_commands(host: Host) -> Iterator[str]:
 
 def take_down(name: str) -> tuple[str, ...]:
     """Remove all of it and restore what was before; the commands that it took. Not while an agent runs."""
+    need_root()
     undo_commands(name)  # refuses where there is nothing of that name
     end_routing(name)
     remove_planes()
