@@ -68,7 +68,7 @@ def build_model(width: int = 16) -> nn.Module:
 
 def main() -> None:
     """Train with gradient descent and momentum."""
-    options = training.read_options(__doc__, batch_size=8, epochs=20, learning_rate=0.02, samples=27_000)
+    options = training.read_options(__doc__, batch_size=8, epochs=20, learning_rate=0.005, samples=27_000)
     model = build_model()
     optimizer = torch.optim.SGD(model.parameters(), lr=options.learning_rate, momentum=0.9)
     training.train(model, optimizer, Land(options.samples), options)
