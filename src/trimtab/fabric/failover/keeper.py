@@ -35,6 +35,7 @@ from trimtab.fabric.topology import Host
 
 _TOLD_FOR = 3  # settle periods for which a notice is good
 _RECONNECT = 0.05  # s
+_AGAIN = 0.02  # s after which a failover is looked at, and told to others, once more
 _NICENESS = (
     -15
 )  # on a busy machine it runs before others; short of real-time priority, which can stop a machine
@@ -253,6 +254,7 @@ class PathKeeper:
         seconds = self._clock.monotonic() - now
         states = [self._traffic.uplinks.state(each, now) for each in self._peers]
         self._tell(now)
+        self._due = min(self._due, now + _AGAIN)
         self._notice(
             Failover(
                 self._clock.now() - seconds,
