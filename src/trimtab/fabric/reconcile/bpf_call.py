@@ -20,6 +20,7 @@ _CLASSIFIER = 3  # the type of programs that tc runs
 _NOT_PERMITTED, _NO_ENTRY = 1, 2
 _ATTRIBUTES = 128  # bytes; longer than any form below, the rest is zero
 _MOST_MAPS = 8
+_AT_ONCE = 4096  # entries read with one call
 
 
 class BpfError(TrimtabError):
@@ -96,13 +97,12 @@ class BpfMap:
     def entries(self) -> dict[bytes, bytes]:
         """All there are."""
         form, place, found = self._form, ctypes.create_string_buffer(8), dict[bytes, bytes]()
-        keys = ctypes.create_string_buffer(form.entries * form.key)
-        values = ctypes.create_string_buffer(form.entries * form.value)
+        keys, values = (ctypes.create_string_buffer(_AT_ONCE * size) for size in (form.key, form.value))
         start, ended = None, False
         while not ended:
-            count, ended = self._batch(_MAP_LOOKUP_BATCH, start, place, keys, values, form.entries)
-            all_keys, all_values = keys[: count * form.key], values[: count * form.value]
-            found.update(zip(_pieces(all_keys, form.key), _pieces(all_values, form.value), strict=True))
+            count, ended = self._batch(_MAP_LOOKUP_BATCH, start, place, keys, values, _AT_ONCE)
+            names, told = keys.raw[: count * form.key], values.raw[: count * form.value]
+            found.update(zip(_pieces(names, form.key), _pieces(told, form.value), strict=True))
             start = place
         return found
 

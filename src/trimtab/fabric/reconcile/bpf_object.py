@@ -50,8 +50,8 @@ class LoadedPrograms:
         symbols = _symbols(by_name)
         loaded = cls({}, {})
         try:
-            for name, (part, place) in symbols.items():
-                if part == parts.index(by_name["maps"]):
+            for name, (number, place) in symbols.items():
+                if number == parts.index(by_name["maps"]):
                     form = MapForm(*_MAP_FORM.unpack_from(by_name["maps"].content, place))
                     loaded.maps[name] = BpfMap.make(name, form)
             license_name = by_name["license"].content.rstrip(b"\0").decode()

@@ -146,7 +146,8 @@ def _actions(kind: str) -> list[dict[str, Any]]:
 
 def _show(what: str) -> list[dict[str, Any]]:
     """What `tc -j` prints."""
-    return json.loads(_tc(["-j", *what.split()], f"`tc {what}` failed") or "[]")
+    shown: list[dict[str, Any]] = json.loads(_tc(["-j", *what.split()], f"`tc {what}` failed") or "[]")
+    return shown
 
 
 def _batch(lines: list[str]) -> None:

@@ -96,7 +96,10 @@ def read_rules(
             ours[action["index"]] = IPv4Address(action["dst_ip"]).packed
         else:
             taken.add(action["index"])
-    ports = {port: {mac: found for mac, *found in _rules_of(shown, ours)} for port, shown in filters.items()}
+    ports = {
+        port: {mac: (handle, at) for mac, handle, at in _rules_of(shown, ours)}
+        for port, shown in filters.items()
+    }
     hosts = dict[bytes, bytes]()
     for mac in {mac for rules in ports.values() for mac in rules}:
         found = {rules[mac][1] if mac in rules else NOWHERE for rules in ports.values()}

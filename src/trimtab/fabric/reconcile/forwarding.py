@@ -1,8 +1,6 @@
 """Forwarding databases of bridges and tunnels: which MAC is behind which port, or at which host."""
 
 import struct
-from collections.abc import Iterator
-from dataclasses import dataclass
 
 from trimtab.fabric.reconcile.netlink import CREATE, REPLACE, Netlink, attribute, attributes
 
@@ -11,38 +9,34 @@ _BRIDGE_FAMILY = 7
 _ENTRY = struct.Struct("=BxxxiHBB")  # family, device, state, flags, type
 _OF_THE_DEVICE, _OF_ITS_BRIDGE, _TOLD = 0x02, 0x04, 0x10
 _REACHABLE, _STATIC = 0x02, 0x40
-_HOST, _MAC = 1, 2
-_ELSEWHERE = (6, 7, 8, 13)  # another port, tunnel number, device or a group of next hops
+_HOST, _MAC, _TIMES = 1, 2, 3
+_PLAIN = {_HOST, _MAC, _TIMES}
+# A tunnel's usual entry: the above, then each with its length and type a MAC, a host, and when it was used.
+_USUAL = struct.Struct("=BxxxiHBBI6sxxI4sI16x")
+_USUAL_TYPES = (_MAC << 16 | 10, _HOST << 16 | 8, _TIMES << 16 | 20)
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A MAC at a host of a tunnel, or (host empty) behind a bridge's port; `plain`: nothing is special."""
+def hosts_of(netlink: Netlink, tunnel: int) -> dict[bytes, bytes]:
+    """MACs that a tunnel has at an IPv4 host, with its own port and number and nothing else special."""
+    found = dict[bytes, bytes]()
+    for message in _dumped(netlink, tunnel):
+        if len(message) == _USUAL.size:
+            _, of, _, flags, _, first, mac, second, host, third = _USUAL.unpack(message)
+            if (first, second, third) == _USUAL_TYPES:
+                if of == tunnel and flags & _OF_THE_DEVICE:
+                    found[mac] = host
+                continue
+        _, of, _, flags, _ = _ENTRY.unpack_from(message)
+        told = attributes(message, _ENTRY.size)
+        is_plain = told.keys() <= _PLAIN and len(told.get(_HOST, b"")) == 4
+        if of == tunnel and flags & _OF_THE_DEVICE and is_plain:
+            found[told[_MAC]] = told[_HOST]
+    return found
 
-    device: int
-    mac: bytes
-    host: bytes
-    of_bridge: bool
-    static: bool
-    plain: bool
 
-
-def forwarding(netlink: Netlink, device: int) -> Iterator[Entry]:
-    """All entries of a device, those of its bridge about it too."""
+def _dumped(netlink: Netlink, device: int) -> list[bytes]:
     asked = _ENTRY.pack(_BRIDGE_FAMILY, device, 0, 0, 0)
-    for message in netlink.dump("list a forwarding database", _GET, asked):
-        _, of_device, state, flags, _ = _ENTRY.unpack_from(message)
-        if of_device != device:
-            continue
-        found = attributes(message, _ENTRY.size)
-        yield Entry(
-            device,
-            found.get(_MAC, b""),
-            found.get(_HOST, b""),
-            not flags & _OF_THE_DEVICE,
-            bool(state & _STATIC),
-            not any(kind in found for kind in _ELSEWHERE),
-        )
+    return netlink.dump("list a forwarding database", _GET, asked)
 
 
 def device_of(message: bytes) -> int | None:
@@ -51,13 +45,19 @@ def device_of(message: bytes) -> int | None:
     return device if family == _BRIDGE_FAMILY else None
 
 
-def pin(netlink: Netlink, device: int, mac: bytes) -> bool:
+def pin(netlink: Netlink, port: int, mac: bytes) -> bool:
     """See that a bridge never forgets that a MAC is behind a port, though it sees no frames of it."""
-    if any(entry.mac == mac and entry.static and entry.of_bridge for entry in forwarding(netlink, device)):
+    if any(_pins(message, port, mac) for message in _dumped(netlink, port)):
         return False
-    body = _ENTRY.pack(_BRIDGE_FAMILY, device, _REACHABLE | _STATIC, _OF_ITS_BRIDGE, 0) + attribute(_MAC, mac)
+    body = _ENTRY.pack(_BRIDGE_FAMILY, port, _REACHABLE | _STATIC, _OF_ITS_BRIDGE, 0) + attribute(_MAC, mac)
     netlink.request("pin a worker's MAC to its port", _NEW, CREATE | REPLACE, body)
     return True
+
+
+def _pins(message: bytes, port: int, mac: bytes) -> bool:
+    _, of, state, flags, _ = _ENTRY.unpack_from(message)
+    is_static = of == port and state & _STATIC and not flags & _OF_THE_DEVICE
+    return bool(is_static) and attributes(message, _ENTRY.size).get(_MAC) == mac
 
 
 def learn(netlink: Netlink, tunnel: int, mac: bytes, host: bytes) -> None:

@@ -21,7 +21,7 @@ from trimtab.fabric.topology import Host, Tenant, Uplink, WorkerDevice
 from trimtab.kernel import NetworkNamespace
 
 _PATIENCE = 30.0
-_LOOK_AGAIN = 0.0002
+_LOOK_AGAIN = 0.001
 
 
 @dataclass(frozen=True, slots=True)

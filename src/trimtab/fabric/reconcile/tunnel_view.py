@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from trimtab.fabric.reconcile.changes import Table
-from trimtab.fabric.reconcile.forwarding import device_of, forwarding
+from trimtab.fabric.reconcile.forwarding import device_of, hosts_of
 from trimtab.fabric.reconcile.netlink import Events, Netlink, NetlinkError, attributes, index_of
 
 _NEW_LINK, _GONE_LINK = 16, 17
@@ -67,12 +67,11 @@ class TunnelView:
         if self._index is None:
             return {}
         try:
-            entries = list(forwarding(self._netlink, self._index))
+            found = hosts_of(self._netlink, self._index)
         except NetlinkError as error:
             if error.number == _NO_DEVICE:
                 return {}
             raise
-        found = {entry.mac: entry.host for entry in entries if entry.plain and len(entry.host) == 4}
         return {mac: host for mac, host in found.items() if self._is_one_device(mac)}
 
     def _is_one_device(self, mac: bytes) -> bool:
