@@ -1,6 +1,6 @@
 """The outage of a flow is its longest gap with packets missing, however unevenly they were sent."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trimtab.fabric.lab.probes import Arrival, outage_of
@@ -19,6 +19,7 @@ def flow(number: int, lost: range, pauses: dict[int, float] | None = None) -> li
     return arrivals
 
 
+@settings(max_examples=30)
 @given(first=st.integers(1, 150), length=st.integers(0, 200), order=st.randoms(use_true_random=False))
 def test_it_is_as_long_as_what_was_lost(first: int, length: int, order) -> None:  # type: ignore[no-untyped-def]
     arrivals = [*flow(0, range(first, first + length)), *flow(1, range(0))]

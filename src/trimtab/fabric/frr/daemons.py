@@ -119,7 +119,7 @@ class Daemons:
 
     def vtysh(self, command: str) -> str:
         """What the daemons answer."""
-        words = [find_programs().vtysh, "--vty_socket", self.folder, "-c", command]
+        words = [str(find_programs().vtysh), "--vty_socket", str(self.folder), "-c", command]
         try:
             done = subprocess.run(words, capture_output=True, errors="replace", check=False, timeout=_ANSWER)
         except subprocess.TimeoutExpired:

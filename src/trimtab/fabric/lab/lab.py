@@ -88,7 +88,7 @@ class Lab:
         for turning in self._cycles:
             turning.stop()
         self.stop_agents()
-        for node in (*self.hosts, *self.switches):
+        for node in self._nodes:
             node.daemons.stop()
             remove_namespace(node.namespace)
         for process in self._processes:
@@ -137,6 +137,10 @@ class Lab:
         self._cycles.append(turning)
         return turning
 
+    @property
+    def _nodes(self) -> list[LabHost | LabSwitch]:
+        return [*self.hosts, *self.switches]
+
     def _host(self, number: int, timers: Timers, tenants: Mapping[str, int]) -> LabHost:
         name = f"{self.name}h{number}"
         host = host_of_lab(name, number, timers, tenants, self._mtu)
@@ -157,7 +161,7 @@ class Lab:
         )
 
     def _build(self) -> None:
-        for node in (*self.hosts, *self.switches):
+        for node in self._nodes:
             make_namespace(node.namespace)
         configure(self._cabling())
         for number, switch in enumerate(self.switches, start=1):
@@ -168,7 +172,7 @@ class Lab:
         for host in self.hosts:
             apply_plan(plan_here(host.host, host.namespace), host.namespace)
         if self._start_daemons:
-            for node in (*self.hosts, *self.switches):
+            for node in self._nodes:
                 node.daemons.start()
 
     def _cabling(self) -> Iterator[str]:

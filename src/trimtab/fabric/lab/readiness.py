@@ -6,7 +6,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trimtab.core import TrimtabError
 from trimtab.fabric.lab.nodes import LabHost
@@ -101,9 +101,9 @@ def _known_macs(host: LabHost, tunnel: str) -> set[str]:
     return {each["mac"] for each in told if "dst" in each}
 
 
-def _asked(words: list[str]) -> list[dict[str, object]]:
+def _asked(words: list[str]) -> list[dict[str, Any]]:
     done = subprocess.run(words, capture_output=True, text=True, check=False)
-    found: list[dict[str, object]] = json.loads(done.stdout or "[]")
+    found: list[dict[str, Any]] = json.loads(done.stdout or "[]")
     return found
 
 
