@@ -107,7 +107,7 @@ class PathKeeper:
         """Work until `stop`; then leave everything as it is."""
         with contextlib.suppress(OSError):  # of this thread alone
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
-        handlers: dict[object, Callable[[float], None]] = {
+        handlers: dict[socket.socket | Notices, Callable[[float], None]] = {
             self._kernel.events: self._on_kernel,
             self._kernel.asking: self._on_answer,
             self._kernel.writing: self._on_refusal,
@@ -115,7 +115,7 @@ class PathKeeper:
             self._woken: lambda now: None,
         }
         for source, handler in handlers.items():
-            self._selector.register(source, selectors.EVENT_READ, handler)  # type: ignore[call-overload]
+            self._selector.register(source, selectors.EVENT_READ, handler)
         try:
             while not self._ended:
                 with self._lock:
