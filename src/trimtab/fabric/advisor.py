@@ -162,13 +162,17 @@ class _Case:
         dollars = MONTH * question.devices * self.price
         lost = (1.0 - shares[0], 1.0 - slowed)
         return _Figures(
-            *(1.0 / rate for rate in rates),
-            *best,
-            *(hours * share for share in lost),
-            *(dollars * share for share in lost),
-            hours * (slowed - shares[0]),
-            dollars * (slowed - shares[0]),
-            1.0 - shares[0] / shares[1],
+            between_before=1.0 / rates[0],
+            between_after=1.0 / rates[1],
+            interval_before=best[0],
+            interval_after=best[1],
+            hours_before=hours * lost[0],
+            hours_after=hours * lost[1],
+            dollars_before=dollars * lost[0],
+            dollars_after=dollars * lost[1],
+            saved_hours=hours * (lost[0] - lost[1]),
+            saved_dollars=dollars * (lost[0] - lost[1]),
+            break_even=1.0 - shares[0] / shares[1],
         )
 
 
@@ -225,7 +229,7 @@ def _draw(assumption: Assumption, random: "np.random.Generator") -> Any:
     if low == high:
         return np.full(_DRAWS, value)
     if low > 0.0:
-        return np.exp(random.triangular(*np.log([low, value, high]), _DRAWS))
+        return np.exp(random.triangular(np.log(low), np.log(value), np.log(high), _DRAWS))
     return random.triangular(low, value, high, _DRAWS)
 
 

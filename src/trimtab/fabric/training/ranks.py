@@ -8,8 +8,8 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from typing import IO, Any, Protocol, Self
+from collections.abc import Callable, Iterator, Sequence
+from typing import IO, Any, Self
 
 from trimtab.core import TrimtabError
 from trimtab.fabric.training.job import Job
@@ -20,13 +20,11 @@ from trimtab.observe.shapes import StepLines
 _LAST_WORDS = 4096  # bytes
 
 
-class Start(Protocol):
-    """Starts a rank's command where that rank is to run; `options` are those of `subprocess.Popen`.
+Start = Callable[..., "subprocess.Popen[Any]"]
+"""Called with a rank, its command as words, and options of `subprocess.Popen`; starts it where it is to run.
 
-    A lab's `run` is one: rank 0 on its first host, rank 1 on the second.
-    """
-
-    def __call__(self, rank: int, words: Sequence[str], /, **options: Any) -> "subprocess.Popen[bytes]": ...
+A lab's `run` is one: rank 0 on its first host, rank 1 on the second.
+"""
 
 
 def on_loopback(rank: int, words: Sequence[str], **options: Any) -> "subprocess.Popen[bytes]":
