@@ -1,6 +1,6 @@
 """What must change, and that doing it is enough."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from trimtab.fabric.reconcile import Changes, difference, host_text, mac_bytes, mac_text
@@ -13,6 +13,7 @@ def done(changes: Changes, actual: dict[bytes, bytes]) -> dict[bytes, bytes]:
     return {mac: host for mac, host in (actual | dict(changes.put)).items() if mac not in changes.forget}
 
 
+@settings(deadline=None, max_examples=50)
 @given(tables, tables)
 def test_the_changes_turn_what_is_into_what_should_be(
     desired: dict[bytes, bytes], actual: dict[bytes, bytes]
@@ -20,6 +21,7 @@ def test_the_changes_turn_what_is_into_what_should_be(
     assert done(difference(desired, actual), actual) == desired
 
 
+@settings(deadline=None, max_examples=50)
 @given(tables, tables)
 def test_no_change_can_be_left_out(desired: dict[bytes, bytes], actual: dict[bytes, bytes]) -> None:
     changes = difference(desired, actual)
@@ -30,6 +32,7 @@ def test_no_change_can_be_left_out(desired: dict[bytes, bytes], actual: dict[byt
         assert mac not in desired
 
 
+@settings(deadline=None, max_examples=50)
 @given(tables)
 def test_what_is_right_is_left_alone(table: dict[bytes, bytes]) -> None:
     assert not difference(table, dict(table))

@@ -5,7 +5,7 @@ from ipaddress import IPv4Address, IPv4Interface
 from itertools import pairwise
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from trimtab.fabric import Host, Tenant, VirtualFunction, WorkerDevice
@@ -145,6 +145,7 @@ tables = some.dictionaries(macs, some.integers(1, 3).map(lambda number: bytes([1
 harms = some.lists(some.integers(0, 20), max_size=3)
 
 
+@settings(deadline=None, max_examples=40)
 @given(some.lists(some.tuples(tables, harms), max_size=5))
 def test_after_any_changes_and_harm_tc_shows_what_was_asked_for(steps: list[tuple[Any, list[int]]]) -> None:
     tc, ports = Tc(), [device.port for device in TWO_PORTS.devices]

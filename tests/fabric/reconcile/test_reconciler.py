@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from trimtab.fabric.reconcile import Changes, Heard, PlaneError, Reconciler, Table
@@ -111,6 +111,7 @@ steps = some.lists(
 )
 
 
+@settings(deadline=None, max_examples=40)
 @given(steps)
 def test_after_any_history_one_period_puts_everything_right(history: list[tuple[str, bytes, bytes]]) -> None:
     with reconciling() as (told, plane, reconciler):
@@ -138,6 +139,7 @@ histories = some.lists(
 )
 
 
+@settings(deadline=None, max_examples=40)
 @given(histories)
 def test_a_message_lost_doubled_or_late_makes_no_difference_to_the_last_one(
     changes: list[tuple[bytes, bytes, int]],
