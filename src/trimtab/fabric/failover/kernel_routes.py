@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -12,6 +13,8 @@ from trimtab.fabric.failover.traffic import Hops, Key, Route
 BGP = 186  # whose routes these are, as zebra marks them; it leaves what others write with its mark alone
 _PART = 16384  # bytes of a dump at a time, so that what is urgent waits for a fraction of a millisecond
 _BATCH = 32768  # bytes written at a time
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +134,10 @@ class KernelRoutes:
             if packed[hops]:
                 batch += netlink.route_message(route, packed[hops])
             if len(batch) > _BATCH:
-                self.writing.send(batch)
+                self._send(batch)
                 batch = bytearray()
         if batch:
-            self.writing.send(batch)
+            self._send(batch)
 
     def refused(self) -> int:
         """How much of what was written since the last call the kernel did not take."""
@@ -145,6 +148,13 @@ class KernelRoutes:
                     1 for kind, *_ in netlink.messages(self.writing.recv(1 << 16)) if kind == netlink.ERROR
                 )
         return count
+
+    def _send(self, batch: bytearray) -> None:
+        """Where that fails, the next look at what the kernel has shows it."""
+        try:
+            self.writing.send(batch)
+        except OSError as error:
+            log.warning("routes cannot be written: %s", (error.strerror or str(error)).lower())
 
     def _link(self, kind: int, content: bytes) -> Iterator[LinkChange]:
         name, index, carrier = netlink.carrier(content)
