@@ -72,8 +72,8 @@ def refuse_harm(host: Host, view: MachineView) -> None:
         _check_new(tenant.bridge, "", view)
         _check_new(tenant.tunnel, "", view)
         _check_number(tenant, view)
-        for device in tenant.devices:
-            _check_worker(device, view)
+        for worker in tenant.devices:
+            _check_worker(worker, view)
     for space, device, address in _addresses(host):
         _check_address(space, device, address, view)
 
