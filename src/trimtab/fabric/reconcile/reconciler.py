@@ -18,7 +18,7 @@ from trimtab.fabric.reconcile.plane import DataPlane
 from trimtab.fabric.reconcile.tunnel_view import Heard
 
 _QUIET, _PATIENCE = 0.002, 0.020
-"""Seconds: a burst of messages is over after so long without one, and is waited for no longer than that."""
+"""Seconds: a burst of messages is over after so long without one, or so long after the last dump."""
 _PERIODS_OF_TRUST, _LEAST_TRUST = 5, 5.0
 """A plane is trusted for so many periods, and so many seconds at least."""
 
@@ -59,7 +59,7 @@ class Reconciler:
         self.period = period
         self._believed: Table | None = None  # what the plane has, as far as we know
         self._due = time.monotonic()
-        self._last_dump = 0.0
+        self._dumped, self._last_dump = 0.0, 0.0  # when, and how long it took
         self._stopping = False
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self.counts = Counts()
@@ -82,7 +82,8 @@ class Reconciler:
             return
         started = time.monotonic()
         desired = self._view.entries()
-        self._last_dump = time.monotonic() - started
+        self._dumped = time.monotonic()
+        self._last_dump = self._dumped - started
         self.counts.dumps += 1
         changes = difference(desired, self._believed)
         if changes:
@@ -136,9 +137,9 @@ class Reconciler:
         return any(descriptor != self._wake for descriptor, _ in waiting.poll(seconds * 1000))
 
     def _burst(self) -> Heard:
-        """All messages until they pause, so that a burst costs one dump."""
+        """What was heard: at once after a silence, else until messages pause: a burst costs little."""
         heard = self._view.heard()
-        patience = time.monotonic() + _PATIENCE + self._last_dump
+        patience = self._dumped + _PATIENCE + self._last_dump
         while heard and time.monotonic() < patience and self._wait(_QUIET):
             more = self._view.heard()
             heard = Heard(
