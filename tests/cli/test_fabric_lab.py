@@ -30,7 +30,9 @@ def test_it_is_shown_until_it_is_interrupted(can_build: None) -> None:
     words = [TRIMTAB, "fabric", "lab", "--stock", "--cycle"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
-        assert child.stdout.readline() == "2 hosts and 2 switches are ready; try in another terminal:\n"
+        first = child.stdout.readline()
+        if first != "2 hosts and 2 switches are ready; try in another terminal:\n":
+            pytest.fail(first + child.communicate(timeout=60)[1])
         namespace = child.stdout.readline().split()[3]
         assert Path("/run/netns", namespace).exists()
         lines = iter(child.stdout.readline, "")
