@@ -2,10 +2,11 @@
 
 import errno
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -115,7 +116,8 @@ class Machine:
         if namespace not in self._open:
             name = namespace or self._netns
             try:
-                opened = IPRoute(netns=name, flags=0) if name else IPRoute()
+                with _without_termination():
+                    opened = IPRoute(netns=name, flags=0) if name else IPRoute()
             except PermissionError:
                 raise BadInputError(f"only root may look into the network namespace {name}") from None
             self._open[namespace] = self._stack.enter_context(opened)
@@ -129,6 +131,20 @@ class Machine:
 def exists(namespace: str) -> bool:
     """Whether there is a network namespace of that name."""
     return (NAMESPACES / namespace).exists()
+
+
+@contextmanager
+def _without_termination() -> Iterator[None]:
+    """SIGTERM waits meanwhile, in this thread and in what it forks.
+
+    pyroute2 opens a socket in another namespace in a fork of this process and ends that by SIGTERM. If our
+    own handler raises, the fork would go on as if it were us, and clean up what is not its own.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def inside(namespace: str, function: Callable[[], T]) -> T:

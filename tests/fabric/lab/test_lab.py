@@ -1,6 +1,7 @@
 """A whole lab with real FRR: it works, survives what it should, and is gone afterwards."""
 
 import json
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -134,6 +135,16 @@ def test_all_is_gone_after_an_error_and_labs_do_not_meet(can_build: None) -> Non
         assert running[0].poll() is not None
         assert not any((NAMESPACES / name).exists() or (RUN / name).exists() for name in names)
         assert (NAMESPACES / other.hosts[0].namespace).exists()
+
+
+def test_a_handler_that_raises_does_not_break_the_building(can_build: None) -> None:
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        for _ in range(3):
+            with Lab(start_daemons=False) as lab:
+                assert all((NAMESPACES / host.namespace).exists() for host in lab.hosts)
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @pytest.mark.parametrize("hosts", [1, 101])
