@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from trimtab.bench import BenchOptions, fewshot, run_bench
+from trimtab.bench.one_thread import one_thread_each
 from trimtab.predict.fewshot import (
     BUNDLED_FUNCTIONS,
     Case,
@@ -288,6 +289,6 @@ def test_a_worker_computes_in_one_thread(monkeypatch: pytest.MonkeyPatch) -> Non
         monkeypatch.delenv(name, raising=False)
     if all(library["num_threads"] == 1 for library in control.threadpool_info()):
         pytest.skip("NumPy computes in one thread here anyway")
-    with fewshot._one_thread_each(), ProcessPoolExecutor(1, get_context("spawn")) as pool:
+    with one_thread_each(), ProcessPoolExecutor(1, get_context("spawn")) as pool:
         libraries = pool.submit(control.threadpool_info).result()
     assert [library["num_threads"] for library in libraries] == [1] * len(libraries)

@@ -47,7 +47,7 @@ def groups() -> set[Path]:
 
 
 def groups_of(pids: list[int]) -> set[Path]:
-    return {path for path in groups() if int(path.name.split("-")[2]) in pids}
+    return {path for path in groups() if path.name.split("-")[2] in {str(pid) for pid in pids}}
 
 
 def wait_until(true: Callable[[], object], seconds: float = 40.0) -> None:

@@ -28,7 +28,13 @@ def can_build() -> None:
 
 def test_it_is_shown_until_it_is_interrupted(can_build: None) -> None:
     words = [TRIMTAB, "fabric", "lab", "--stock", "--cycle"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+    with subprocess.Popen(
+        words,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background ignores it
+    ) as child:
         assert child.stdout is not None
         first = child.stdout.readline()
         if first != "2 hosts and 2 switches are ready; try in another terminal:\n":

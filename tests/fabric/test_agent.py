@@ -45,7 +45,7 @@ def at_work(
     thread = threading.Thread(target=agent.run)
     thread.start()
     try:
-        eventually(lambda: agent_runs(host.host.name) and len(paths(host)) == 2)
+        eventually(lambda: agent.at_work and agent_runs(host.host.name) and len(paths(host)) == 2)
         yield agent
     finally:
         agent.stop()

@@ -84,6 +84,11 @@ class Agent:
         """End `run` soon."""
         self._ended.set()
 
+    @property
+    def at_work(self) -> bool:
+        """Whether it keeps paths by now."""
+        return self._keeper is not None
+
     def status(self) -> Status:
         """As things are."""
         assert self._keeper is not None, "an agent that does not run has no status"

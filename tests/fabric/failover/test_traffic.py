@@ -54,8 +54,9 @@ class World:
         self.write()
 
     def write(self) -> None:
-        for changed, hops in self.traffic.changes(self.clock.monotonic()):
-            self.kernel[changed.prefix] = hops
+        for changed, hops, anew in self.traffic.changes(self.clock.monotonic()):
+            if anew or changed.prefix in self.kernel:
+                self.kernel[changed.prefix] = hops
 
     def check(self) -> None:
         for prefix, wanted in self.daemon.items():
@@ -122,6 +123,16 @@ def test_the_best_of_what_is_there_is_chosen(
     for worse in (dead, dead | lost, dead | lost | held):
         if any(hop.device not in worse for hop in hops):
             assert all(hop.device not in worse for hop in used)
+
+
+def test_what_the_daemon_removed_unheard_does_not_come_back() -> None:
+    world = World()
+    world.daemon_writes(PREFIXES[0], ("p1", "p2"))
+    world.daemon_removes(PREFIXES[0], heard=False)
+    world.fails("p1", "bfd")
+    world.write()
+    world.settle()
+    assert world.kernel == {}
 
 
 def test_a_path_the_kernel_dropped_silently_is_put_back() -> None:

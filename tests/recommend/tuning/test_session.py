@@ -9,7 +9,7 @@ import pytest
 from measured_jobs import JOBS, write_measured, write_spec
 from paced_place import Pace, PacedPlace
 
-from trimtab.core import BadInputError, Decision, Outcome
+from trimtab.core import BadInputError, Decision, Outcome, StorageError
 from trimtab.observe.shapes import read_spec
 from trimtab.predict.training import DataSet, read_local, read_points
 from trimtab.recommend.tuning import METHODS, Begun, Done, Limits, Tuned
@@ -232,7 +232,7 @@ def test_a_state_can_be_opened_once(table: Table) -> None:
     with open_state(identity, table.state_path) as state:
         assert isinstance(state, StateFile)
         with (
-            pytest.raises(BadInputError, match="another trimtab tune is at work"),
+            pytest.raises(StorageError, match="another trimtab tune is at work"),
             open_state(identity, table.state_path),
         ):
             pass

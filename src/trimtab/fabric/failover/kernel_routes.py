@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from trimtab.fabric.failover import netlink
 from trimtab.fabric.failover.sockets import kernel_socket
-from trimtab.fabric.failover.traffic import Hops, Key, Route
+from trimtab.fabric.failover.traffic import Change, Hops, Key, Route
 
 BGP = 186  # whose routes these are, as zebra marks them; it leaves what others write with its mark alone
 _PART = 16384  # bytes of a dump at a time, so that what is urgent waits for a fraction of a millisecond
@@ -123,16 +123,16 @@ class KernelRoutes:
                     if found is not None:
                         yield Written(*found) if kind == netlink.NEW_ROUTE else Removed(found[0].key)
 
-    def write(self, changes: list[tuple[Route, Hops]]) -> None:
+    def write(self, changes: list[Change]) -> None:
         """Give routes other next hops; the kernel has done so when this returns."""
         packed = dict[Hops, bytes]()
         batch = bytearray()
-        for route, hops in changes:
+        for route, hops, anew in changes:
             if hops not in packed:
                 present = all(hop.device in self._indexes for hop in hops)
                 packed[hops] = netlink.packed_hops(hops, self._indexes) if present else b""
             if packed[hops]:
-                batch += netlink.route_message(route, packed[hops])
+                batch += netlink.route_message(route, packed[hops], anew)
             if len(batch) > _BATCH:
                 self._send(batch)
                 batch = bytearray()

@@ -20,7 +20,7 @@ _NUMBER = struct.Struct("=I")
 
 ERROR, DONE = 2, 3
 NEW_LINK, DELETE_LINK, GET_LINK, NEW_ROUTE, DELETE_ROUTE, GET_ROUTE = 16, 17, 18, 24, 25, 26
-_REQUEST, _DUMP, _REPLACE_OR_CREATE = 0x001, 0x300, 0x100 | 0x400
+_REQUEST, _DUMP, _REPLACE, _CREATE = 0x001, 0x300, 0x100, 0x400
 LINK_GROUP, ROUTE_GROUP = 1, 7  # what can be subscribed to
 
 _DESTINATION, _DEVICE, _GATEWAY, _PRIORITY, _MULTIPATH, _TABLE = 1, 4, 5, 6, 9, 15
@@ -96,9 +96,9 @@ def route_of(content: bytes, names: Mapping[int, str], protocol: int) -> tuple[R
     return Route(prefix, (prefix, table, priority), head, rest), tuple(sorted(hops))
 
 
-def route_message(route: Route, ways: bytes) -> bytes:
-    """Gives the route these next hops, in place of what it has."""
-    return request(NEW_ROUTE, route.head + route.rest + ways, _REPLACE_OR_CREATE)
+def route_message(route: Route, ways: bytes, anew: bool) -> bytes:
+    """Gives the route these next hops, in place of what it has; where there is none, only if `anew`."""
+    return request(NEW_ROUTE, route.head + route.rest + ways, _REPLACE | (_CREATE if anew else 0))
 
 
 def packed_hops(hops: Hops, indexes: Mapping[str, int]) -> bytes:

@@ -6,6 +6,7 @@ routes that should be written because they are not as they should be.
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from trimtab.fabric.failover.uplinks import Uplinks
 
@@ -33,6 +34,15 @@ class Route:
     key: Key
     head: bytes = b""
     rest: bytes = b""
+
+
+class Change(NamedTuple):
+    """Next hops that a route should get. Only one that is to come `anew` is made where there is none: what
+    the routing daemon has removed unheard must not come back."""
+
+    route: Route
+    hops: Hops
+    anew: bool
 
 
 @dataclass(slots=True)
@@ -137,7 +147,7 @@ class Traffic:
         self._lost[prefix] = _Lost(devices, until)
         return True
 
-    def changes(self, now: float, prefixes: Iterable[str] | None = None) -> list[tuple[Route, Hops]]:
+    def changes(self, now: float, prefixes: Iterable[str] | None = None) -> list[Change]:
         """What should be written to the kernel, of all or of these destinations; it counts as written."""
         states = {device: self.uplinks.state(device, now) for device in self.uplinks.devices()}
         dead = {device for device, state in states.items() if state == "dead"}
@@ -151,8 +161,8 @@ class Traffic:
             hops = best[given]
             if hops != entry.kernel:
                 self._count += 1
+                found.append(Change(entry.route, hops, anew=not entry.kernel))
                 entry.kernel, entry.touched = hops, self._count
-                found.append((entry.route, hops))
         return found
 
     def next_change(self, now: float) -> float | None:
