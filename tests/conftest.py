@@ -12,7 +12,8 @@ import pytest
 from browser import Browser, open_browser
 
 from trimtab.bench import BUNDLED_STEPS
-from trimtab.core import Host, Offer, Profile, Series, Steps, Workload
+from trimtab.core import Host, MissingDependencyError, Offer, Profile, Series, Steps, Workload
+from trimtab.fabric.frr import find_programs
 from trimtab.kernel import Hierarchy, LimitedGroup, NetworkNamespace, NoGroupError, NoNamespaceError
 from trimtab.predict import MeasuredStep, read_measurements
 
@@ -72,6 +73,17 @@ def limits() -> None:
             pass
     except (NoGroupError, NoNamespaceError) as error:
         pytest.skip(f"needs root: {error}")
+
+
+@pytest.fixture(scope="session")
+def can_build() -> None:
+    """Skips where no lab of the fabric can be built."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root: a lab is made of network namespaces")
+    try:
+        find_programs()
+    except MissingDependencyError as error:
+        pytest.skip(f"needs FRR: {error}")
 
 
 @pytest.fixture(scope="module")

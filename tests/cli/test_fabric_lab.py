@@ -10,20 +10,7 @@ from typing import Any
 
 import pytest
 
-from trimtab.core import MissingDependencyError
-from trimtab.fabric.frr import find_programs
-
 TRIMTAB = str(Path(sys.executable).parent / "trimtab")
-
-
-@pytest.fixture(scope="module")
-def can_build() -> None:
-    if os.geteuid() != 0:
-        pytest.skip("needs root: a lab is made of network namespaces")
-    try:
-        find_programs()
-    except MissingDependencyError as error:
-        pytest.skip(f"needs FRR: {error}")
 
 
 def test_it_is_shown_until_it_is_interrupted(can_build: None) -> None:

@@ -9,6 +9,7 @@ from trimtab.cli.fabric_advise import advise_command
 from trimtab.cli.fabric_agent import run_agent
 from trimtab.cli.fabric_lab import lab_command
 from trimtab.cli.fabric_status import status_command
+from trimtab.cli.options import seconds_option
 
 if TYPE_CHECKING:
     from trimtab.fabric import Host
@@ -30,12 +31,7 @@ def up(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print every command and file, in order, and touch nothing.")
     ] = False,
-    seconds: Annotated[
-        float | None,
-        typer.Option(
-            "--seconds", min=0.1, help="End after so long; otherwise at Ctrl-C.", show_default=False
-        ),
-    ] = None,
+    seconds: Annotated[float | None, seconds_option()] = None,
 ) -> None:
     """Give every training worker of this host one device to bind to, over both uplinks. Needs root.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trimtab.cli.interrupts import ending_in_order
+from trimtab.cli.options import seconds_option
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,12 +27,7 @@ def lab_command(
     stock: Annotated[
         bool, typer.Option("--stock", help="FRR alone, without the agents that move traffic at once.")
     ] = False,
-    seconds: Annotated[
-        float | None,
-        typer.Option(
-            "--seconds", min=0.1, help="End after so long; otherwise at Ctrl-C.", show_default=False
-        ),
-    ] = None,
+    seconds: Annotated[float | None, seconds_option()] = None,
 ) -> None:
     """Build hosts and switches of network namespaces and real routing daemons, until Ctrl-C. Needs root.
 

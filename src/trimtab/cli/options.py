@@ -32,6 +32,13 @@ def json_option(panel: str) -> Any:
     return typer.Option("--json", help="Print one JSON object instead.", rich_help_panel=panel)
 
 
+def seconds_option() -> Any:
+    """For what stays until it is ended."""
+    return typer.Option(
+        "--seconds", min=0.1, help="End after so long; otherwise at Ctrl-C.", show_default=False
+    )
+
+
 def html_option(panel: str, help: str = "Write a report with charts.") -> Any:
     """For people who would rather look."""
     return typer.Option("--html", metavar="FILE", help=help, rich_help_panel=panel, show_default=False)

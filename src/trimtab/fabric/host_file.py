@@ -17,6 +17,7 @@ from trimtab.fabric.topology import (
     VirtualFunction,
     WorkerDevice,
 )
+from trimtab.kernel import read_yaml
 
 _NAMES = ("host", "loopback", "asn", "uplinks", "tenants", "mtu", "bfd", "hold", "management", "settle")
 _OF_AN_UPLINK = ("device", "address", "peer", "peer_asn")
@@ -35,17 +36,7 @@ _MULTIPLIERS = range(2, 256)
 
 def read_host(path: Path) -> Host:
     """The file's content, checked."""
-    import yaml
-
-    try:
-        told = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise BadInputError(f"there is no file {path}") from None
-    except IsADirectoryError:
-        raise BadInputError(f"{path} is a folder; name a YAML file that describes a host") from None
-    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
-        raise BadInputError(f"{path} cannot be read: {one_line(str(error))}") from None
-    return host_of(str(path), told)
+    return host_of(str(path), read_yaml(path, "that describes a host"))
 
 
 def host_of(where: str, told: Any) -> Host:

@@ -1,5 +1,6 @@
 """How do we talk to Linux? cgroups v1 and v2 and `/proc`: the one place that knows their file formats."""
 
+from trimtab.kernel.aside import WrittenAside
 from trimtab.kernel.container import (
     ContainerGroup,
     CpuCounters,
@@ -9,7 +10,7 @@ from trimtab.kernel.container import (
     GroupRefusedError,
 )
 from trimtab.kernel.deadman import DeadManSwitch, SafeLimits, keep_watch
-from trimtab.kernel.files import allow_many_files, check_writable, held_alone, write_whole
+from trimtab.kernel.files import allow_many_files, check_writable, held_alone, read_yaml, write_whole
 from trimtab.kernel.folder_watch import FolderWatch
 from trimtab.kernel.group import Group, NoGroupError, sweep_groups
 from trimtab.kernel.group_tree import GroupTree
@@ -22,6 +23,7 @@ from trimtab.kernel.owner import Owner
 from trimtab.kernel.process import (
     Process,
     die_with_parent,
+    end_groups,
     environment,
     network_bytes,
     process_io,
@@ -52,10 +54,12 @@ __all__ = [
     "Owner",
     "Process",
     "SafeLimits",
+    "WrittenAside",
     "allow_many_files",
     "check_writable",
     "cpu_limit",
     "die_with_parent",
+    "end_groups",
     "environment",
     "find_hierarchy",
     "held_alone",
@@ -69,6 +73,7 @@ __all__ = [
     "process_names",
     "processes",
     "read_process",
+    "read_yaml",
     "sweep_groups",
     "thread_waits",
     "tree",

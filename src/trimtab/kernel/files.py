@@ -7,9 +7,9 @@ import resource
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-from trimtab.core import StorageError
+from trimtab.core import BadInputError, StorageError, one_line
 
 # As much as anything written here in one piece, so that a disk about to be full is noticed beforehand.
 _TRIAL = b" " * 65536
@@ -36,6 +36,20 @@ def write_whole(path: Path, content: bytes | str | Callable[[BinaryIO], None]) -
         if isinstance(error, OSError):
             raise _unwritable(path, error) from None
         raise
+
+
+def read_yaml(path: Path, content: str) -> Any:
+    """What a YAML file says; `content` names what it should describe, for who names a folder instead."""
+    import yaml
+
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise BadInputError(f"there is no file {path}") from None
+    except IsADirectoryError:
+        raise BadInputError(f"{path} is a folder; name a YAML file {content}") from None
+    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
+        raise BadInputError(f"{path} cannot be read: {one_line(str(error))}") from None
 
 
 def allow_many_files() -> None:

@@ -3,7 +3,9 @@
 import contextlib
 import ctypes
 import os
-from collections.abc import Iterable, Iterator
+import signal
+import subprocess
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -159,6 +161,17 @@ def environment(pid: int) -> dict[str, str]:
 def die_with_parent(signal_number: int) -> None:
     """Ask the kernel to send this process a signal when the thread that started it ends."""
     _prctl(_PR_SET_PDEATHSIG, signal_number)
+
+
+def end_groups(children: Sequence["subprocess.Popen[bytes]"]) -> None:
+    """Kill children that lead process groups, with all in them, and wait until they are gone."""
+    for each in children:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(each.pid, signal.SIGKILL)
+    for each in children:
+        each.wait()
+        if each.stdout is not None:
+            each.stdout.close()
 
 
 def _prctl(option: int, value: int) -> None:

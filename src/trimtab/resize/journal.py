@@ -1,51 +1,34 @@
 """Grants and refusals of memory for the ledger; written by a thread of its own, so that nobody waits."""
 
-import logging
-import queue
-import threading
 import uuid
 from collections.abc import Callable
 from typing import Self
 
-from trimtab.core import Answer, Clock, Decision, RealClock, TrimtabError
+from trimtab.core import Answer, Clock, Decision, RealClock
 from trimtab.core.units import format_bytes, format_duration
+from trimtab.kernel import WrittenAside
 from trimtab.resize.agent import Grant
 
 _RULE = "rule:grant from the pool"
-
-log = logging.getLogger(__name__)
 
 
 class Journal:
     """Give it to an agent as `notice`; everything is recorded when the context ends."""
 
     def __init__(self, record: Callable[[Decision], None], clock: Clock | None = None) -> None:
-        self._record = record
         self._clock = clock or RealClock()
-        self._waiting: queue.SimpleQueue[Decision | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._write, name="journal", daemon=True)
+        self._aside = WrittenAside(record, "a grant is not in the ledger")
 
     def __call__(self, grant: Grant) -> None:
         """Remember a grant."""
-        self._waiting.put(decision(grant, self._clock.now()))
+        self._aside.put(decision(grant, self._clock.now()))
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._aside.__enter__()
         return self
 
     def __exit__(self, *raised: object) -> None:
-        self._waiting.put(None)
-        self._thread.join()
-
-    def _write(self) -> None:
-        said = set[str]()
-        while (made := self._waiting.get()) is not None:
-            try:
-                self._record(made)
-            except TrimtabError as error:  # a full disk must not end the agent
-                if str(error) not in said:
-                    said.add(str(error))
-                    log.warning("a grant is not in the ledger: %s", error)
+        self._aside.__exit__(*raised)
 
 
 def decision(grant: Grant, now: float) -> Decision:

@@ -7,6 +7,7 @@ from trimtab.bench.kept import Kept
 from trimtab.bench.options import BenchOptions
 from trimtab.bench.result import BenchResult
 from trimtab.bench.training_config import jobs, seen, unseen
+from trimtab.bench.training_config.data import data_figures, data_table
 from trimtab.bench.training_config.hindsight import best_first_choices, first_choices_table
 from trimtab.bench.training_config.parallel import done_side_by_side
 from trimtab.bench.training_config.search import search_section
@@ -21,6 +22,7 @@ def run(options: BenchOptions) -> BenchResult:
     kept = Kept.of("training-config", _made_from(options))
     with options.progress(len(parts), "learning and asking") as tell:
         figures = jobs.figures(done_side_by_side(parts, kept, tell), data)
+    figures["points"].update(data_figures(data))
     searched, search_tables = search_section(options)
     if options.data is not None:
         searched["hindsight"] = best_first_choices(options.data)
@@ -37,7 +39,7 @@ def run(options: BenchOptions) -> BenchResult:
         baselines,
         published,
         options.seed,
-        (*jobs.tables(figures), *search_tables),
+        (data_table(figures["points"]), *jobs.tables(figures), *search_tables),
     )
 
 

@@ -2,22 +2,17 @@
 
 import contextlib
 import json
-import logging
-import queue
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 
-from trimtab.core import TrimtabError
 from trimtab.fabric.failover.uplinks import Cause
+from trimtab.kernel import WrittenAside
 
 KEPT = 100  # in memory
 _MOST = 1 << 20  # bytes of the file, then it begins anew
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +36,12 @@ class FailoverRecord:
     def __init__(self, path: Path, tell: Callable[[Failover], None] = lambda failover: None) -> None:
         self._path, self._tell = path, tell
         self._latest = deque(read_failovers(path), maxlen=KEPT)
-        self._waiting: queue.SimpleQueue[Failover | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._write, name="failovers", daemon=True)
+        self._aside = WrittenAside(self._write, "a failover is not written down")
 
     def __call__(self, failover: Failover) -> None:
         """Remember it; nobody waits for a disk."""
         self._latest.append(failover)
-        self._waiting.put(failover)
+        self._aside.put(failover)
 
     @property
     def latest(self) -> tuple[Failover, ...]:
@@ -55,23 +49,15 @@ class FailoverRecord:
         return tuple(self._latest)
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._aside.__enter__()
         return self
 
     def __exit__(self, *raised: object) -> None:
-        self._waiting.put(None)
-        self._thread.join()
+        self._aside.__exit__(*raised)
 
-    def _write(self) -> None:
-        said = set[str]()
-        while (failover := self._waiting.get()) is not None:
-            try:
-                self._append(failover)
-                self._tell(failover)
-            except (OSError, TrimtabError) as error:  # a full disk must not end the agent
-                if str(error) not in said:
-                    said.add(str(error))
-                    log.warning("a failover is not written down: %s", error)
+    def _write(self, failover: Failover) -> None:
+        self._append(failover)
+        self._tell(failover)
 
     def _append(self, failover: Failover) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)

@@ -6,7 +6,7 @@ follow:
 
 - The tunnel of the tenant wraps all flows for one uplink, because it keeps the route of the first (the
   source port that tells flows apart is not part of what it remembers). A frame wrapped here is routed by
-  itself, so flows spread: of 32 flows over two uplinks 32 and 0 become about 21 and 11.
+  itself, so flows spread over all uplinks instead of taking one.
 - The bridge no longer sees the workers' frames, and would forget where they are: their MACs are pinned to
   the ports.
 - Nobody is needed for it to go on, which is dangerous: unless `trust` is renewed it steps aside, and the

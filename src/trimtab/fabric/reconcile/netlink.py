@@ -1,4 +1,4 @@
-"""Netlink by hand, for what is asked often: pyroute2 takes 90 µs for an entry of a dump, this takes five.
+"""Netlink by hand, for what is asked often: pyroute2 takes many times as long for an entry of a dump.
 
 `bytes` of messages are passed around as the kernel sends them; the numbers are those of its header files.
 """

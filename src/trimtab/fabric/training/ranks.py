@@ -14,7 +14,7 @@ from typing import IO, Any, Self
 from trimtab.core import TrimtabError
 from trimtab.fabric.training.job import Job
 from trimtab.fabric.training.marks import Marks
-from trimtab.kernel import die_with_parent
+from trimtab.kernel import die_with_parent, end_groups
 from trimtab.observe.shapes import StepLines
 
 _LAST_WORDS = 4096  # bytes
@@ -121,7 +121,7 @@ def started(job: Job, start: Start = on_loopback, attempt: int = 1) -> Iterator[
     port = _free_port()
     with contextlib.ExitStack() as stack:
         children = list["subprocess.Popen[bytes]"]()
-        stack.callback(_end, children)
+        stack.callback(end_groups, children)
         errors = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(job.ranks)]
         begun = time.time()
         for rank in range(job.ranks):
@@ -151,13 +151,3 @@ def _free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port: int = free.getsockname()[1]
         return port
-
-
-def _end(children: Sequence["subprocess.Popen[bytes]"]) -> None:
-    for each in children:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(each.pid, signal.SIGKILL)
-    for each in children:
-        each.wait()
-        if each.stdout is not None:
-            each.stdout.close()

@@ -11,6 +11,7 @@ from typing import Any
 
 from trimtab.core import BadInputError, NotFoundError, did_you_mean, one_line, quoted, refuse_unknown
 from trimtab.core.units import format_bytes, parse_bytes, parse_duration
+from trimtab.kernel import read_yaml
 from trimtab.observe.host import usable_cpus, usable_memory
 
 _NAMES = ("jobs", "workers", "shapes", "price_date", "window", "patience")
@@ -118,17 +119,7 @@ class Spec:
 
 def read_spec(path: Path) -> Spec:
     """The file's content, checked; folders are meant from the file's own."""
-    import yaml
-
-    try:
-        told = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise BadInputError(f"there is no file {path}") from None
-    except IsADirectoryError:
-        raise BadInputError(f"{path} is a folder; name a YAML file with jobs and shapes") from None
-    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
-        raise BadInputError(f"{path} cannot be read: {one_line(str(error))}") from None
-    told = _mapping(str(path), told, "jobs and shapes")
+    told = _mapping(str(path), read_yaml(path, "with jobs and shapes"), "jobs and shapes")
     refuse_unknown(str(path), told, _NAMES)
     for name in ("jobs", "shapes", "price_date"):
         if name not in told:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import IO
 
 from trimtab.core import TrimtabError
-from trimtab.kernel import LimitedGroup, NetworkNamespace, die_with_parent, network_bytes
+from trimtab.kernel import LimitedGroup, NetworkNamespace, die_with_parent, end_groups, network_bytes
 from trimtab.observe.shapes.spec import Lane, Shape
 from trimtab.observe.shapes.step_lines import StepLines
 
@@ -103,7 +103,7 @@ def started(
         errors = stack.enter_context(tempfile.TemporaryFile())
         groups = list[LimitedGroup]()
         children = list["subprocess.Popen[bytes]"]()
-        stack.callback(_end, children)
+        stack.callback(end_groups, children)
         for rank in range(lane.workers):
             group = stack.enter_context(LimitedGroup.create())
             if memory is not None:
@@ -168,13 +168,3 @@ def _distributed(rank: int, workers: int) -> dict[str, str]:
         "OMP_NUM_THREADS": "1",
         "PYTHONUNBUFFERED": "1",
     }
-
-
-def _end(children: Sequence["subprocess.Popen[bytes]"]) -> None:
-    for each in children:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(each.pid, signal.SIGKILL)
-    for each in children:
-        each.wait()
-        if each.stdout is not None:
-            each.stdout.close()
