@@ -48,8 +48,10 @@ def read_yaml(path: Path, content: str) -> Any:
         raise BadInputError(f"there is no file {path}") from None
     except IsADirectoryError:
         raise BadInputError(f"{path} is a folder; name a YAML file {content}") from None
-    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
-        raise BadInputError(f"{path} cannot be read: {one_line(str(error))}") from None
+    except OSError as error:
+        raise BadInputError(f"{path} cannot be read: {error.strerror or error}") from None
+    except (ValueError, yaml.YAMLError, RecursionError) as error:
+        raise BadInputError(f"{path} cannot be read as YAML: {one_line(str(error))}") from None
 
 
 def allow_many_files() -> None:

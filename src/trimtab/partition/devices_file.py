@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from trimtab.catalog import FORMATS, find_accelerator
-from trimtab.core import BadInputError, NotFoundError, did_you_mean, one_line, refuse_unknown
+from trimtab.core import BadInputError, did_you_mean, one_line, refuse_unknown
 from trimtab.core.units import parse_bandwidth, parse_bytes, parse_duration, parse_flop_rate, parse_price
+from trimtab.kernel import read_yaml
 from trimtab.partition.devices import Device, Devices
 from trimtab.partition.machines import CPU, NETWORK, NETWORK_LATENCY, PCIE_LATENCY, Link, Machine, connected
 from trimtab.partition.told_devices import (
@@ -32,7 +33,7 @@ _EXAMPLE = "machines: [{devices: [{kind: a100-40, count: 2}]}]"
 
 def read_devices(path: str, network: str | None = None) -> ToldDevices:
     """The devices of a file; a `network` told beside it counts more than the file's."""
-    told = _entry(path, _loaded(Path(path)), _FILE, _EXAMPLE)
+    told = _entry(path, read_yaml(Path(path), "of devices"), _FILE, _EXAMPLE)
     machines = named(
         machine
         for number, each in enumerate(_list(f"{path}: machines", told.get("machines"), _EXAMPLE), 1)
@@ -49,19 +50,6 @@ def read_devices(path: str, network: str | None = None) -> ToldDevices:
         devices = _overridden(devices, machines, path, told["links"])
     assumed = len(machines) > 1 and between is None and told.get("links") is None
     return ToldDevices(devices, (f"{NETWORK} between machines, since {path} does not say",) * assumed)
-
-
-def _loaded(path: Path) -> Any:
-    import yaml
-
-    try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise NotFoundError(f"{path}: there is no such file of devices") from None
-    except OSError as error:
-        raise BadInputError(f"{path} cannot be read: {error.strerror or error}") from None
-    except (ValueError, yaml.YAMLError, RecursionError) as error:
-        raise BadInputError(f"{path} cannot be read as YAML: {one_line(str(error))}") from None
 
 
 def _machines(where: str, told: Any, number: int) -> list[Machine]:

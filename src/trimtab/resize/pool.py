@@ -10,6 +10,7 @@ from typing import Any
 
 from trimtab.core import BadInputError, refuse_unknown
 from trimtab.core.units import parse_bytes
+from trimtab.kernel import read_yaml
 
 MIB = 2**20
 _NAMES = ("name", "cpu", "memory", "select", "cpu_floor", "memory_floor", "withheld", "policy")
@@ -73,15 +74,7 @@ class Pool:
 
 def read_pools(path: Path) -> tuple[Pool, ...]:
     """Pools from a YAML file; a name that comes twice, or a cap that is none, is refused."""
-    import yaml
-
-    try:
-        told = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise BadInputError(f"there is no file {path}") from None
-    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
-        why = next(iter(str(error).splitlines()), "it is damaged")
-        raise BadInputError(f"{path} cannot be read as YAML: {why}") from None
+    told = read_yaml(path, "of pools")
     listed = told.get("pools") if isinstance(told, dict) else None
     if not isinstance(listed, list) or not listed:
         raise BadInputError(f"{path} has no pools; it needs a list of them under pools:")

@@ -4,8 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from trimtab.core import BadInputError, NotFoundError, one_line
+from trimtab.core import BadInputError
 from trimtab.core.units import parse_price, parse_rate
+from trimtab.kernel import read_yaml
 from trimtab.schedule.cluster import Group, Market
 from trimtab.schedule.fields import Fields
 from trimtab.schedule.kinds import kind_of
@@ -50,17 +51,8 @@ def read_quotas(path: Path) -> Quotas:
 
 def _listed(path: Path, name: str) -> list[Any]:
     """The list under the only name of a file."""
-    import yaml
-
     example = _GROUP_EXAMPLE if name == "groups" else _TENANT_EXAMPLE
-    try:
-        told = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise NotFoundError(f"{path}: there is no such file") from None
-    except OSError as error:
-        raise BadInputError(f"{path} cannot be read: {error.strerror or error}") from None
-    except (ValueError, yaml.YAMLError, RecursionError) as error:
-        raise BadInputError(f"{path} cannot be read as YAML: {one_line(str(error))}") from None
+    told = read_yaml(path, f"of {name}")
     fields = Fields(str(path), "", told, (name,), f"{name}: [{{{example}}}]")
     listed = fields.value(name)
     if not isinstance(listed, list) or not listed:
