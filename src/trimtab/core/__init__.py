@@ -1,5 +1,6 @@
 """What do we talk about? The vocabulary, units, errors and time. No I/O."""
 
+from trimtab.core.address import is_loopback, split_address
 from trimtab.core.clock import Clock, RealClock, SimulatedClock
 from trimtab.core.decision import Answer, Contribution, Decision, Outcome, Scalar
 from trimtab.core.engine import Engine, EngineEvent, Launch, Node
@@ -54,8 +55,10 @@ __all__ = [
     "did_you_mean",
     "from_plain",
     "home",
+    "is_loopback",
     "one_line",
     "quoted",
     "refuse_unknown",
+    "split_address",
     "to_plain",
 ]

@@ -12,7 +12,7 @@ from typing import Any
 
 from trimtab.kernel import Owner
 
-FOLDER_VARIABLE = "TRIMTAB_LISTEN"
+FOLDER_VARIABLE = "TRIMTAB_LISTENER"
 STOPPING = "stopping"
 _LISTENER = Path(__file__).with_name("listener")
 

@@ -4,8 +4,8 @@ import contextlib
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler
 
-from trimtab.core import StorageError
-from trimtab.resize.address import HttpServer, running, split_address
+from trimtab.core import StorageError, split_address
+from trimtab.resize.http_server import HttpServer, running
 from trimtab.resize.status import Row, Status
 
 _TYPE = "text/plain; version=0.0.4; charset=utf-8"

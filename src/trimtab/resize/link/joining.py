@@ -17,9 +17,17 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
-from trimtab.core import BadInputError, Clock, NotFoundError, RealClock, StorageError, TrimtabError
+from trimtab.core import (
+    BadInputError,
+    Clock,
+    NotFoundError,
+    RealClock,
+    StorageError,
+    TrimtabError,
+    split_address,
+)
 from trimtab.kernel import write_whole
-from trimtab.resize.address import HttpServer, running, split_address
+from trimtab.resize.http_server import HttpServer, running
 from trimtab.resize.link.certificates import (
     CONTROLLER,
     Authority,

@@ -10,8 +10,7 @@ import secrets
 import threading
 from typing import Any
 
-from trimtab.core import Clock, RealClock, StorageError
-from trimtab.resize.address import split_address
+from trimtab.core import Clock, RealClock, StorageError, split_address
 from trimtab.resize.link.certificates import Authority
 from trimtab.resize.link.fleet import Fleet
 from trimtab.resize.link.roster import Seat

@@ -10,9 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trimtab.core import NotFoundError, StorageError, TrimtabError, home
+from trimtab.core import NotFoundError, StorageError, TrimtabError, home, split_address
 from trimtab.kernel import held_alone, write_whole
-from trimtab.resize.address import split_address
 from trimtab.resize.agent import Notice
 from trimtab.resize.link.certificates import Authority
 from trimtab.resize.link.fleet import PATIENCE, Fleet

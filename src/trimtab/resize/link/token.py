@@ -16,8 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from trimtab.core import BadInputError, StorageError
-from trimtab.resize.address import split_address
+from trimtab.core import BadInputError, StorageError, split_address
 from trimtab.resize.link.certificates import write_secret
 
 LIFETIME = 3600.0  # s

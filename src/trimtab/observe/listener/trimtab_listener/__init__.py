@@ -8,7 +8,7 @@ from .quiet import end_quietly
 from .record import Recorder
 from .watch import call_after_import
 
-FOLDER_VARIABLE = "TRIMTAB_LISTEN"
+FOLDER_VARIABLE = "TRIMTAB_LISTENER"
 STOPPING = "stopping"  # a file of this name appears in the folder when Trimtab begins to end the command
 
 

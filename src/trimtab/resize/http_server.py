@@ -1,26 +1,10 @@
-"""Addresses as people write them, and small HTTP servers at them that run beside the real work."""
+"""Small HTTP servers that run beside the real work."""
 
 import contextlib
-import re
 import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-
-from trimtab.core import BadInputError
-
-
-def split_address(address: str) -> tuple[str, int]:
-    """Host and port of "host:port"; a host with colons stands in brackets."""
-    host, colon, port = address.rpartition(":")
-    plain = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    if not colon or not re.fullmatch(r"[\w.:-]+", plain) or not port.isdecimal() or int(port) > 65535:
-        raise BadInputError(f'"{address:.80}" is not an address such as 127.0.0.1:7433')
-    if ":" in plain and plain == host:
-        raise BadInputError(
-            f'"{address:.80}" is not an address; put a host with colons in brackets, [::1]:7433'
-        )
-    return plain, int(port)
 
 
 class HttpServer(ThreadingHTTPServer):
