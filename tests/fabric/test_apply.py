@@ -6,6 +6,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,57 @@ def test_two_hosts_workers_talk_through_the_tunnel_once_they_know_each_other(pla
     finally:
         undo(other.name, place.switch)
     undo(place.name, place.host)
+
+
+def test_both_ends_of_a_workers_connection_send_again_soon(place: Network) -> None:
+    """A host's own worker and one in a namespace of its own; `off` gives the kernel's 200 ms back."""
+    device = {"name": "w1", "address": "10.100.0.2/24", "namespace": place.workers[0]}
+    told = described(place.name)
+    told["tenants"]["blue"]["devices"].append(device)
+    plain = planned(place, {**told, "rto_min": False})
+    apply_plan(plain, place.host)
+    assert min(_timeouts(place)) >= 0.2
+    soon = planned(place, told)
+    words = [words for words, needed in commands(soon, place.host) if needed]
+    assert len(words) == 2
+    assert all("rto_min 20ms" in each for each in words)
+    assert apply_plan(soon, place.host) == tuple(words)
+    assert 0.02 <= max(_timeouts(place)) < 0.2
+    assert apply_plan(soon, place.host) == ()
+    apply_plan(plain, place.host)
+    assert min(_timeouts(place)) >= 0.2
+    assert ip("-n", place.host, "route", "show", "dev", "w0").count("10.100.0.0/24") == 1
+    undo(place.name, place.host)
+
+
+def test_workers_in_one_network_keep_a_route_each(place: Network) -> None:
+    told = described(place.name)
+    told["tenants"]["blue"]["devices"].append({"name": "w1", "address": "10.100.0.2/24"})
+    apply_plan(planned(place, told), place.host)
+    routes = [line for line in place.ip("route").splitlines() if line.startswith("10.100.0.0/24")]
+    assert [line.split()[2] for line in routes] == ["w0", "w1"]
+    assert all("rto_min lock 20ms" in line for line in routes)
+    undo(place.name, place.host)
+
+
+def _timeouts(place: Network) -> tuple[float, float]:
+    """Seconds after which either end of a connection between two workers would send again."""
+    with inside(place.workers[0], lambda: socket.create_server(("10.100.0.2", 0))) as server:
+        where = server.getsockname()
+        with inside(place.host, lambda: socket.create_connection(where, timeout=5)) as one:
+            two, _ = server.accept()
+            with two:
+                two.settimeout(5)
+                for here, there in ((one, two), (two, one)):
+                    here.sendall(b"x")
+                    assert there.recv(1) == b"x"
+                return _timeout(one), _timeout(two)
+
+
+def _timeout(connection: socket.socket) -> float:
+    """`tcpi_rto`, microseconds in the third word of what TCP says of itself."""
+    told = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
+    return int.from_bytes(told[8:12], sys.byteorder) / 1e6
 
 
 def _the_switch_as_a_host(place: Network) -> Any:

@@ -47,6 +47,7 @@ def test_a_file_is_read_as_it_is_written(tmp_path: Path) -> None:
     ]
     assert host.timers == Timers(interval=0.05, multiplier=3, hold=3.0)
     assert (host.mtu, host.worker_mtu, host.management) == (4000, 3950, ("eth0",))
+    assert host.rto_min == 0.02
     first, second = host.tenants[0].devices
     assert (first.mac, first.namespace, first.port) == ("02:aa:00:00:00:01", "jobs", "w0-br")
     assert second.mac == "02:00:0a:65:00:01"
@@ -84,6 +85,8 @@ def test_a_file_is_read_as_it_is_written(tmp_path: Path) -> None:
         ({"bfd": 3}, "interval and multiplier are expected"),
         ({"hold": -1}, "hold is a duration, as in 10ms"),
         ({"settle": "0s"}, "settle is a duration, as in 10ms"),
+        ({"rto_min": True}, "rto_min is a duration, as in 10ms"),
+        ({"rto_min": "0.2ms"}, "rto_min is off or 1 ms to 120 s"),
         ({"host": "../etc"}, "host is a name of letters, digits, dots and dashes"),
         ({"hosts": "node-1"}, "hosts"),
         ({"tenants": ["blue"]}, "tenants by name are expected"),

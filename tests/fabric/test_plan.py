@@ -98,6 +98,8 @@ def test_the_commands_are_what_one_would_type() -> None:
         "ip link add w0-br type veth peer name w0 address 02:00:0a:64:00:01",
         "ip link set w0 mtu 8950",
         "ip link set w0 up",
+        "ip route append 10.100.0.0/24 dev w0 proto kernel scope link src 10.100.0.1 rto_min 20ms"
+        " && ip route del 10.100.0.0/24 dev w0 proto kernel scope link src 10.100.0.1",
     ):
         assert expected in words
 

@@ -19,7 +19,10 @@ from trimtab.fabric.topology import (
 )
 from trimtab.kernel import read_yaml
 
-_NAMES = ("host", "loopback", "asn", "uplinks", "tenants", "mtu", "bfd", "hold", "management", "settle")
+_NAMES = (
+    *("host", "loopback", "asn", "uplinks", "tenants", "mtu"),
+    *("bfd", "hold", "management", "settle", "rto_min"),
+)
 _OF_AN_UPLINK = ("device", "address", "peer", "peer_asn")
 _OF_A_TENANT = ("vni", "devices")
 _OF_A_DEVICE = ("name", "address", "mac", "namespace", "vf")
@@ -31,6 +34,7 @@ _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 _MOST_ASN, _MOST_VNI = 2**32 - 2, 2**24 - 1
 _LEAST_MTU, _MOST_MTU = 1280 + TUNNEL_OVERHEAD, 65535
 _LEAST_INTERVAL, _MOST_INTERVAL = 0.010, 4.0  # s; FRR's own bounds are 10 ms and 4294 s
+_LEAST_RTO, _MOST_RTO = 0.001, 120.0  # s; TCP's own bound is the latter
 _MULTIPLIERS = range(2, 256)
 
 
@@ -53,6 +57,7 @@ def host_of(where: str, told: Any) -> Host:
         mtu,
         _timers(where, told),
         tuple(_managed(where, told.get("management", []))),
+        _rto_min(where, told.get("rto_min", "20ms")),
     )
     _check_uplinks(where, host)
     _check_devices(where, host)
@@ -139,6 +144,16 @@ def _timers(where: str, told: Mapping[Any, Any]) -> Timers:
         _seconds(where, "hold", told.get("hold", usual.hold)),
         _seconds(where, "settle", told.get("settle", usual.settle)),
     )
+
+
+def _rto_min(where: str, told: object) -> float:
+    """In whole milliseconds, as the kernel takes it; `off`, which YAML reads as false, is 0."""
+    if told is False:
+        return 0.0
+    seconds = round(_seconds(where, "rto_min", told), 3)
+    if not _LEAST_RTO <= seconds <= _MOST_RTO:
+        raise BadInputError(f"{where}: rto_min is off or 1 ms to 120 s, not {quoted(told):.40}")
+    return seconds
 
 
 def _managed(where: str, told: Any) -> Iterator[str]:

@@ -11,14 +11,25 @@ from typing import Any
 from trimtab.core import BadInputError, StorageError, from_plain, quoted
 from trimtab.fabric.devices import Bridge, FunctionMac, Moved, Pair, Tunnel
 from trimtab.fabric.machine import NAMESPACES, Machine
-from trimtab.fabric.steps import Address, Place, PortSetting, Setting, Step, Sysctl
+from trimtab.fabric.steps import Address, LeastTimeout, Place, PortSetting, Setting, Step, Sysctl
 from trimtab.kernel import write_whole
 
 RUN = Path("/run/trimtab/fabric")
 """Where fabrics keep what lasts until the machine starts anew, a folder for each."""
 _KINDS: dict[str, Any] = {
     kind.__name__: kind
-    for kind in (Address, Bridge, FunctionMac, Moved, Pair, PortSetting, Setting, Sysctl, Tunnel)
+    for kind in (
+        Address,
+        Bridge,
+        FunctionMac,
+        LeastTimeout,
+        Moved,
+        Pair,
+        PortSetting,
+        Setting,
+        Sysctl,
+        Tunnel,
+    )
 }
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from trimtab.fabric.devices import Bridge, FunctionMac, Moved, Pair, Tunnel
-from trimtab.fabric.steps import THERE, Address, Place, PortSetting, Setting, Step, Sysctl
+from trimtab.fabric.steps import THERE, Address, LeastTimeout, Place, PortSetting, Setting, Step, Sysctl
 from trimtab.fabric.topology import Host, Tenant, Uplink, WorkerDevice
 from trimtab.fabric.view import MachineView, refuse_harm
 
@@ -35,6 +35,11 @@ def _steps(host: Host, ipv6: bool) -> Iterator[Step]:
         yield from _tenant(host, tenant, ipv6)
         for device in tenant.devices:
             yield from _worker(device, tenant, host.worker_mtu, ipv6)
+            # One lost packet would hold up a job for the kernel's 200 ms, although another path was there
+            # after 30.
+            if host.rto_min:
+                at = LeastTimeout(device.name, str(device.address), device.namespace)
+                yield Step(at, f"{round(host.rto_min * 1000)}ms")
 
 
 def _uplink(uplink: Uplink, mtu: int) -> Iterator[Step]:

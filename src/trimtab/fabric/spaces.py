@@ -40,10 +40,14 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where packets to a network go."""
+    """Where packets to a network go. `rto_min` is TCP's least retransmission timeout there, if it has one.
+
+    In milliseconds, as the kernel has it.
+    """
 
     network: IPv4Network
     devices: tuple[str, ...]
+    rto_min: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,8 @@ def list_space(socket: Any) -> Space:
         if message["dst_len"] == 0 and message["type"] == 1:
             ways_out.update(devices)
         elif message["family"] == 2 and message.get("table") == _MAIN_TABLE:
-            routes.append(Route(IPv4Network((message.get("dst"), message["dst_len"])), devices))
+            network = IPv4Network((message.get("dst"), message["dst_len"]))
+            routes.append(Route(network, devices, message.get_nested("metrics", "rto_min")))
     return Space({link.name: link for link in links}, tuple(addresses), tuple(routes), frozenset(ways_out))
 
 

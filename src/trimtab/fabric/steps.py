@@ -1,6 +1,7 @@
 """Places on the machine that a fabric gives values, a small step each: read, written, said as commands."""
 
 from dataclasses import dataclass
+from ipaddress import IPv4Interface
 from typing import Any, Protocol
 
 from trimtab.fabric.machine import Machine
@@ -9,6 +10,8 @@ THERE = "there"
 """The value of what is made rather than set: a device, an address."""
 OTHERWISE = "otherwise"
 """The value of a device that has the right name and is something else."""
+_BY_KERNEL, _ON_LINK = 2, 253  # RTPROT_KERNEL, RT_SCOPE_LINK
+_RTO_MIN = 13  # RTAX_RTO_MIN
 
 
 class Place(Protocol):
@@ -110,6 +113,50 @@ class Setting:
             return ""
         what = value if self.name == "state" else f"{self.name} {value}"
         return f"{_ip(self.namespace)} link set {self.device} {what if value else 'nomaster'}"
+
+
+@dataclass(frozen=True, slots=True)
+class LeastTimeout:
+    """TCP's least retransmission timeout, as in 20ms, toward a device's own network.
+
+    The kernel's route of the address is replaced by one that has it: the new one is added behind the old one,
+    which then goes, so that there is always one, and others to the same network stay as they are.
+    """
+
+    device: str
+    address: str
+    namespace: str = ""
+
+    def now(self, machine: Machine) -> str | None:
+        """Its value, if the route has one."""
+        network = IPv4Interface(self.address).network
+        for route in machine.space(self.namespace).routes:
+            if route.network == network and route.devices == (self.device,) and route.rto_min is not None:
+                return f"{route.rto_min}ms"
+        return None
+
+    def put(self, machine: Machine, value: str | None) -> None:
+        """Give the route this one; None leaves it to the kernel."""
+        at = IPv4Interface(self.address)
+        route: dict[str, Any] = {
+            "dst": str(at.network),
+            "oif": machine.index(self.device, self.namespace),
+            "prefsrc": str(at.ip),
+            "proto": _BY_KERNEL,
+            "scope": _ON_LINK,
+        }
+        # Without the lock TCP would not look at it.
+        metrics = {"rto_min": int(value.removesuffix("ms")), "lock": 1 << _RTO_MIN} if value else None
+        socket = machine.netlink(self.namespace)
+        socket.route("append", **route, **({"metrics": metrics} if metrics else {}))
+        socket.route("del", **route)
+
+    def words(self, value: str | None) -> str:
+        """As for `ip route`."""
+        at = IPv4Interface(self.address)
+        route = f"{at.network} dev {self.device} proto kernel scope link src {at.ip}"
+        ip = f"{_ip(self.namespace)} route"
+        return f"{ip} append {route}{f' rto_min {value}' if value else ''} && {ip} del {route}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,6 +89,7 @@ class Host:
     mtu: int = 9000  # of uplinks
     timers: Timers = field(default_factory=Timers)
     management: tuple[str, ...] = ()  # never touched, whatever the rest says
+    rto_min: float = 0.020  # s, of workers' TCP connections; 0 leaves it to the kernel
 
     @property
     def worker_mtu(self) -> int:
