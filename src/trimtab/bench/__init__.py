@@ -36,6 +36,10 @@ BENCHES = {
         "partition",
         "Models over unequal devices: ours, the optimum and six others, and steps that really run.",
     ),
+    "fabric": (
+        "fabric",
+        "Traffic over two uplinks: outages, mistakes, throughput and training beside FRR alone and one port.",
+    ),
     "training-config": (
         "training_config",
         "Configurations of training jobs: seen, unseen, after trials, and searches of others' measurements.",

@@ -5,7 +5,7 @@ from trimtab.fabric.lab.kinds import KINDS
 from trimtab.fabric.lab.lab import Lab
 from trimtab.fabric.lab.namespaces import sweep
 from trimtab.fabric.lab.nodes import LabHost, LabSwitch
-from trimtab.fabric.lab.probes import Outage, Probes, busiest_uplink
+from trimtab.fabric.lab.probes import Outage, Probes, busiest_uplink, traffic
 from trimtab.fabric.lab.states import UplinkState, instructions, uplink_states
 
 __all__ = [
@@ -22,5 +22,6 @@ __all__ = [
     "busiest_uplink",
     "instructions",
     "sweep",
+    "traffic",
     "uplink_states",
 ]

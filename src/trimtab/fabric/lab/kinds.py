@@ -46,11 +46,12 @@ def flapping(at: Plugged, down: float = 0.5, up: float = 0.5) -> Cycle:
 
 
 def switch_crash(at: Plugged) -> Fault:
-    """All daemons of the switch die, and all its ports are off."""
+    """All ports of the switch are off, and all its daemons die."""
     switch = at.switch
     what = f"crash of {switch.label}"
     died = daemons_killed(what, switch.daemons, DAEMONS)
-    return together(what, [died, device_down(what, switch.namespace, _ports(switch))])
+    # Ports first: daemons that die before would tell their neighbours by closing connections.
+    return together(what, [device_down(what, switch.namespace, _ports(switch)), died])
 
 
 def switch_blackhole(at: Plugged) -> Fault:

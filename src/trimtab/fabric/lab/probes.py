@@ -132,6 +132,16 @@ class Probes:
             process.wait()
         self._processes.clear()
 
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The processes that receive and send."""
+        return tuple(process.pid for process in self._processes)
+
+    @property
+    def rate(self) -> float:
+        """Packets a second, of all flows."""
+        return self._flows / self._period
+
     def outage(self, begin: float, end: float) -> Outage:
         """What happened between two times of the monotonic clock; waits for packets that are under way."""
         time.sleep(max(0.0, end + _STRAGGLERS - time.monotonic()))
@@ -174,19 +184,25 @@ class Probes:
 
 def busiest_uplink(lab: Lab, host: int, during: float = 0.1) -> str:
     """The uplink over which a host sends the most right now."""
-    first = _sent(lab, host)
+    sent = traffic(lab, host, during)
+    return max(sent, key=lambda device: sent[device])
+
+
+def traffic(lab: Lab, host: int, during: float = 0.1) -> dict[str, float]:
+    """Packets that a host sends by each uplink right now, a second."""
+    begin, first = time.monotonic(), _sent(lab, host)
     time.sleep(during)
-    then = _sent(lab, host)
-    return max(first, key=lambda device: then[device] - first[device])
+    end, then = time.monotonic(), _sent(lab, host)
+    return {device: (then[device] - first[device]) / (end - begin) for device in first}
 
 
-def _sent(lab: Lab, host: int) -> dict[str, float]:
-    """Bytes sent by each uplink."""
+def _sent(lab: Lab, host: int) -> dict[str, int]:
+    """Packets sent by each uplink so far."""
     words = ["ip", "-n", lab.hosts[host].namespace, "-s", "-j", "link", "show"]
     told = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
     uplinks = [uplink.device for uplink in lab.hosts[host].host.uplinks]
     return {
-        each["ifname"]: float(each["stats64"]["tx"]["bytes"]) for each in told if each["ifname"] in uplinks
+        each["ifname"]: int(each["stats64"]["tx"]["packets"]) for each in told if each["ifname"] in uplinks
     }
 
 
