@@ -7,8 +7,14 @@ SKYPILOT_VENV := .venv-skypilot
 OUT := out
 
 # What the tests run for real: a database server, a workload manager, a browser, a checker of metrics, containers,
-# routing daemons, and what compiles and looks at programs of the kernel's packet filter.
-DEBIAN_PACKAGES := postgresql slurmctld slurmd slurm-client munge chromium prometheus runc frr iproute2 clang bpftool
+# routing daemons, what compiles and looks at programs of the kernel's packet filter, and what emulates a machine.
+DEBIAN_PACKAGES := postgresql slurmctld slurmd slurm-client munge chromium prometheus runc frr iproute2 clang bpftool \
+  qemu-system-x86 busybox-static
+
+# A kernel with what this machine's may lack, for the machine that is emulated: unpacked there and never installed.
+KERNEL := $(VENV)/kernel
+KERNEL_PARTS := boot/vmlinuz-* $(addprefix lib/modules/*/kernel/,net/* drivers/net/veth.ko drivers/net/vxlan/* \
+  drivers/virtio/* fs/9p/* fs/netfs/* fs/fscache/*)
 
 .PHONY: run test lint clean
 
@@ -23,7 +29,7 @@ run: $(VENV)/run.stamp
 	@echo
 	@echo "The report with the cost-against-time chart: $(CURDIR)/$(OUT)/report.html"
 
-test: $(VENV)/test.stamp $(SKYPILOT_VENV)/stamp debian-packages
+test: $(VENV)/test.stamp $(SKYPILOT_VENV)/stamp debian-packages guest-kernel
 	TRIMTAB_SKYPILOT_PYTHON=$(CURDIR)/$(SKYPILOT_VENV)/bin/python $(BIN)/python -m pytest --numprocesses 2 --dist loadscope
 
 lint: $(VENV)/test.stamp
@@ -57,6 +63,16 @@ debian-packages:
 	  echo "not installing $$missing (needs root on Debian): tests that need them are skipped"; exit 0; fi; \
 	echo "installing $$missing"; export DEBIAN_FRONTEND=noninteractive; \
 	apt-get update -qq && apt-get install -y -qq --no-install-recommends $$missing >/dev/null
+
+.PHONY: guest-kernel
+guest-kernel: debian-packages
+	@if ls $(KERNEL)/boot/vmlinuz-* >/dev/null 2>&1; then exit 0; fi; mkdir -p $(KERNEL); cd $(KERNEL); \
+	package=$$(apt-cache depends linux-image-amd64 2>/dev/null | sed -n 's/.*Depends: *\(linux-image-.*\)/\1/p' | head -1); \
+	echo "fetching $${package:-a kernel} for a machine to emulate"; \
+	if [ -n "$$package" ] && apt-get download -qq $$package >/dev/null 2>&1; then \
+	  dpkg-deb --fsys-tarfile *.deb | tar -x --wildcards $(foreach part,$(KERNEL_PARTS),'./$(part)'); \
+	else echo "there is none to be had here: tests that boot one are skipped"; fi; \
+	rm -f *.deb
 
 clean:
 	rm -rf $(VENV) $(SKYPILOT_VENV) $(OUT)

@@ -9,27 +9,27 @@ tunnel.
 import json
 import shutil
 import subprocess
+import threading
 from typing import Any
 
 from trimtab.core import one_line
 from trimtab.fabric.reconcile.changes import Changes, Table, mac_bytes
 from trimtab.fabric.reconcile.flower_rules import (
-    REDIRECT,
     Rules,
     changing_lines,
-    preparing_lines,
+    read_numbers,
     read_rules,
-    removing_lines,
 )
 from trimtab.fabric.reconcile.forwarding import pin
 from trimtab.fabric.reconcile.netlink import Netlink
 from trimtab.fabric.reconcile.plane import PlaneError
-from trimtab.fabric.reconcile.program_hooks import INGRESS, PRIORITY, Hook
-from trimtab.fabric.reconcile.sender import SENDER, TUNNEL_PORT, put_sender, remove_sender
-from trimtab.fabric.topology import Host, Tenant
+from trimtab.fabric.reconcile.program_hooks import INGRESS, PRIORITY, Hook, detach
+from trimtab.fabric.reconcile.sender import SENDER, put_sender, remove_sender
+from trimtab.fabric.topology import Host, Tenant, WorkerDevice
 from trimtab.kernel import NetworkNamespace, NoNamespaceError
 
 _TIMEOUT = 30.0
+_NUMBERING = threading.Lock()  # tenants choose numbers for actions one after the other, lest two are the same
 _TRIAL = """qdisc add dev lo clsact
 filter add dev lo ingress protocol all pref 1 flower skip_hw dst_mac 02:00:00:00:00:01 action tunnel_key set \
 src_ip 10.0.0.1 dst_ip 10.0.0.2 id 1 dst_port 4789 action mirred egress redirect dev lo
@@ -52,48 +52,62 @@ class FlowerPlane:
         return frozenset({SENDER, *(device.port for device in self._tenant.devices)})
 
     def prepare(self) -> int:
-        """The sender, the action that leads to it, a place for rules on each port, and the workers' MACs."""
+        """The sender, a place for rules on each port that is there, and the workers' MACs."""
+        ports = self._ports()
+        if not ports:
+            names = ", ".join(device.port for device in self._tenant.devices)
+            raise PlaneError(
+                f"none of the ports of tenant {self._tenant.name} is here ({names}); "
+                f"`trimtab fabric up` makes them"
+            )
         with Netlink() as netlink:
             _, was_wrong = put_sender(netlink, self._host.worker_mtu)
             wrong = int(was_wrong)
-            for device in self._tenant.devices:
+            for device in ports:
                 wrong += pin(netlink, Hook(device.port, INGRESS).index(), mac_bytes(device.mac))
-        ports = [device.port for device in self._tenant.devices]
-        lines = preparing_lines(
-            self._tenant, [port for port in ports if not _takes_rules(port)], _leads_to_sender()
-        )
-        _batch(lines)
-        return wrong + len(lines)
+        lacking = [device.port for device in ports if not _takes_rules(device.port)]
+        _batch([f"qdisc add dev {port} clsact" for port in lacking])
+        return wrong + len(lacking)
 
     def entries(self) -> Table:
         """Where the rules on all its ports send each MAC."""
-        ports = [device.port for device in self._tenant.devices]
-        shown = {port: _show(f"filter show dev {port} ingress pref {PRIORITY}") for port in ports}
-        self._rules = read_rules(self._host, self._tenant, shown, _show("actions list action tunnel_key"))
+        shown = {
+            device.port: _show(f"filter show dev {device.port} ingress pref {PRIORITY}")
+            for device in self._ports()
+            if _takes_rules(device.port)
+        }
+        self._rules = read_rules(self._host, self._tenant, shown)
         return self._rules.hosts
 
     def apply(self, changes: Changes) -> None:
-        """With one run of tc."""
-        lines, rules = changing_lines(self._host, self._tenant, self._rules, changes)
-        _batch(lines)
+        """With one run of tc. What it refuses is left to the bridge and the tunnel."""
+        with _NUMBERING:
+            numbers = read_numbers(self._host, self._tenant, _actions("tunnel_key"), _actions("mirred"))
+            lines, rules = changing_lines(self._host, self._tenant, self._rules, changes, numbers)
+            _batch(lines)
         self._rules = rules
 
     def trust(self, seconds: float) -> None:
         """Rules hold until they are taken away."""
 
     def remove(self) -> None:
-        """The tenant's rules and actions; with the host's last tenant the sender too. MACs stay pinned."""
-        self.entries()
-        others = [tenant for tenant in self._host.tenants if tenant != self._tenant]
-        is_last = not any(FlowerPlane(self._host, tenant).entries() for tenant in others)
-        _batch(removing_lines(self._tenant, self._rules, is_last))
+        """The tenant's rules, with their actions; with the host's last tenant the sender too.
+
+        The workers' MACs stay pinned: they are behind those ports for as long as the ports exist.
+        """
         self._rules = Rules()
-        if is_last:
-            with Netlink() as netlink:
+        others = [tenant for tenant in self._host.tenants if tenant != self._tenant]
+        with Netlink() as netlink:
+            for device in self._tenant.devices:
+                detach(netlink, Hook(device.port, INGRESS), also_rules=True)
+            if not any(FlowerPlane(self._host, tenant).entries() for tenant in others):
                 remove_sender(netlink)
 
     def close(self) -> None:
         """There is nothing to let go of."""
+
+    def _ports(self) -> list[WorkerDevice]:
+        return [device for device in self._tenant.devices if Hook(device.port, INGRESS).is_there]
 
 
 def flower_unavailable() -> str | None:
@@ -120,22 +134,6 @@ def flower_unavailable() -> str | None:
     return None
 
 
-def remove_actions() -> None:
-    """The actions of all tenants, once no rule uses them; others' are left alone."""
-    if _leads_to_sender():
-        ours = [
-            each["index"]
-            for each in _actions("tunnel_key")
-            if each.get("dst_port") == TUNNEL_PORT and not each.get("bind")
-        ]
-        lines = [f"actions del action tunnel_key index {index}" for index in ours]
-        _batch([*lines, f"actions del action mirred index {REDIRECT}"])
-
-
-def _leads_to_sender() -> bool:
-    return any((each["index"], each.get("to_dev")) == (REDIRECT, SENDER) for each in _actions("mirred"))
-
-
 def _takes_rules(port: str) -> bool:
     return any(each["kind"] == "clsact" for each in _show(f"qdisc show dev {port}"))
 
@@ -151,8 +149,10 @@ def _show(what: str) -> list[dict[str, Any]]:
 
 
 def _batch(lines: list[str]) -> None:
+    """All of them, also past one that is refused."""
     if lines:
-        _tc(["-batch", "-"], f"tc refused one of {len(lines)} changes", "\n".join(lines) + "\n")
+        refusal = f"tc refused some of {len(lines)} changes, so these frames go through the tunnel's table"
+        _tc(["-force", "-batch", "-"], refusal, "\n".join(lines) + "\n")
 
 
 def _tc(words: list[str], refusal: str, given: str = "") -> str:

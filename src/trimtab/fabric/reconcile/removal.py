@@ -2,10 +2,9 @@
 
 import socket
 
-from trimtab.fabric.reconcile.flower_plane import remove_actions
-from trimtab.fabric.reconcile.netlink import Netlink, index_of
+from trimtab.fabric.reconcile.netlink import Netlink
 from trimtab.fabric.reconcile.program_hooks import EGRESS, INGRESS, Hook, detach
-from trimtab.fabric.reconcile.sender import SENDER, remove_sender
+from trimtab.fabric.reconcile.sender import remove_sender
 
 
 def remove_planes() -> int:
@@ -18,7 +17,5 @@ def remove_planes() -> int:
         for parent in (INGRESS, EGRESS):  # first nothing is handed to the sender, then nothing comes from it
             for _, device in socket.if_nameindex():
                 taken += detach(netlink, Hook(device, parent), also_rules=True)
-        if index_of(SENDER) is not None:
-            remove_actions()
-            remove_sender(netlink)
+        remove_sender(netlink)
     return taken

@@ -1,0 +1,34 @@
+"""What `test_flower_plane` says, said of a kernel that has what the plane needs: it runs in a guest."""
+
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from guest import REPOSITORY, guest_unavailable, run_in_guest
+
+HERE = Path(__file__).resolve().parent.relative_to(REPOSITORY)
+MODULES = ("veth", "bridge", "vxlan", "sch_ingress", "cls_flower", "act_tunnel_key", "act_mirred")
+LACKING = {"test_a_kernel_without_it_refuses_in_a_sentence", "test_a_reconciler_with_it_says_so_and_goes_on"}
+"""Tests of a kernel that has it not."""
+SECONDS = 170.0
+"""It takes 40 s where nobody else wants the cores."""
+
+
+@pytest.mark.slow
+def test_the_flower_plane_holds_in_a_kernel_that_has_flower(tmp_path: Path) -> None:
+    reason = guest_unavailable()
+    if reason is not None:
+        pytest.skip(reason)
+    python = ["env", "PYTHONDONTWRITEBYTECODE=1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1", "TMPDIR=/run"]
+    python += ["PATH=/usr/sbin:/usr/bin:/sbin:/bin", sys.executable, "-m", "pytest", "--tb=short"]
+    python += ["-p", "no:cacheprovider", f"--confcutdir={HERE}", "--junitxml=/run/out/results.xml"]
+    said = run_in_guest([*python, str(HERE / "test_flower_plane.py")], MODULES, tmp_path, SECONDS)
+    results = tmp_path / "out" / "results.xml"
+    assert results.exists(), said[-4000:]
+    cases = list(ElementTree.parse(results).iter("testcase"))
+    failed = [case.get("name") for case in cases if {part.tag for part in case} & {"failure", "error"}]
+    assert failed == [], said[-4000:]
+    skipped = {case.get("name") for case in cases if case.find("skipped") is not None}
+    assert skipped == LACKING, said[-4000:]
+    assert len(cases) >= 10
