@@ -19,7 +19,13 @@ from trimtab.predict import MeasuredStep, read_measurements
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 MACHINE = (
-    *("bench/test_light_stream", "bench/test_live", "bench/test_profile_overhead", "bench/test_resize"),
+    *(
+        "bench/fabric",
+        "bench/test_light_stream",
+        "bench/test_live",
+        "bench/test_profile_overhead",
+        "bench/test_resize",
+    ),
     *("cli/", "engines/", "fabric/frr", "fabric/lab", "fabric/test_agent", "kernel/", "observe/"),
     *("recommend/tuning/", "resize/", "store/"),
 )

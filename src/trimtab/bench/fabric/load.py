@@ -2,9 +2,10 @@
 
 import contextlib
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
+
+from trimtab.bench.fabric.beside import beside
 
 _COUNTING = "while True: pass"
 _MOVING = """
@@ -21,7 +22,5 @@ def busy_cores() -> Iterator[None]:
     cores = len(os.sched_getaffinity(0))
     with contextlib.ExitStack() as stack:
         for code in [_COUNTING, _MOVING] * cores:
-            process = subprocess.Popen([sys.executable, "-I", "-S", "-c", code], stdin=subprocess.DEVNULL)
-            stack.callback(process.wait)
-            stack.callback(process.kill)
+            stack.enter_context(beside([sys.executable, "-I", "-S", "-c", code]))
         yield

@@ -8,11 +8,11 @@ import contextlib
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
 from trimtab.bench.fabric import pauses_process
+from trimtab.bench.fabric.beside import beside
 from trimtab.core import TrimtabError
 from trimtab.kernel import LimitedGroup, NoGroupError
 
@@ -34,7 +34,7 @@ class Precedence:
                 self._group.weigh_cpu(_PRECEDENCE)
             self._file = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "pauses"
             words = [sys.executable, "-I", pauses_process.__file__, str(self._file)]
-            watching = stack.enter_context(_killed(subprocess.Popen(words, stdout=subprocess.PIPE)))
+            watching = stack.enter_context(beside(words, stdout=subprocess.PIPE))
             if watching.stdout is None or not watching.stdout.readline():
                 raise TrimtabError("the process that notes pauses of this machine does not start")
             self.give(watching.pid)
@@ -62,13 +62,3 @@ class Precedence:
             ),
             default=0.0,
         )
-
-
-@contextlib.contextmanager
-def _killed(process: "subprocess.Popen[bytes]") -> Iterator["subprocess.Popen[bytes]"]:
-    """A process that ends with the context."""
-    with process:
-        try:
-            yield process
-        finally:
-            process.kill()
