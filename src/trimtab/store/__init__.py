@@ -3,6 +3,7 @@
 from trimtab.store.comparison import Comparison, compare
 from trimtab.store.event import Event
 from trimtab.store.job_record import ACTIVE, JobRecord, JobRun, JobState, OutdatedError, Outlook, Part
+from trimtab.store.look import Look, look_at_store
 from trimtab.store.store import Store, open_store
 from trimtab.store.tenant import Tenant
 
@@ -13,11 +14,13 @@ __all__ = [
     "JobRecord",
     "JobRun",
     "JobState",
+    "Look",
     "OutdatedError",
     "Outlook",
     "Part",
     "Store",
     "Tenant",
     "compare",
+    "look_at_store",
     "open_store",
 ]

@@ -16,17 +16,17 @@ _LOCK = 0x7472696D746162
 def bring_up_to_date(database: Database) -> None:
     """Make or migrate the tables; several processes may do so at once, and one of them will."""
     with database.reading() as connection:
-        if _revision(connection, database.name) == REVISIONS[-1]:
+        if revision_of(connection, database.name) == REVISIONS[-1]:
             return
     with database.writing() as connection:
         # SQLite's writers are alone from the start; PostgreSQL's have to agree on a lock.
         if connection.dialect.name == "postgresql":
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
-        if _revision(connection, database.name) != REVISIONS[-1]:
+        if revision_of(connection, database.name) != REVISIONS[-1]:
             _migrate(connection)
 
 
-def _revision(connection: Connection, name: str) -> str | None:
+def revision_of(connection: Connection, name: str) -> str | None:
     """The revision of the tables, None where there are none yet."""
     found = set(inspect(connection).get_table_names())
     if VERSION_TABLE not in found:
