@@ -77,7 +77,7 @@ def test_a_silent_failure_is_survived_written_down_and_over_in_the_end(lab: Lab)
         eventually(lambda: paths(here) == {"p1", "p2"})
         failover = next(each for each in told if each.uplink == "p1")
         assert failover.peer == str(here.host.uplinks[0].peer)
-        assert failover.cause in ("bfd", "flap")
+        assert failover.cause in ("echo", "flap")
         eventually(lambda: failover in read_status(here.host.name).failovers)
 
 

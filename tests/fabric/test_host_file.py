@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trimtab.core import BadInputError
-from trimtab.fabric import Timers, VirtualFunction, host_of, read_host
+from trimtab.fabric import Echo, Timers, VirtualFunction, host_of, read_host
 
 UPLINKS = described("node-1")["uplinks"]
 
@@ -25,7 +25,8 @@ def test_a_file_is_read_as_it_is_written(tmp_path: Path) -> None:
     told = described(
         "node-1",
         mtu=4000,
-        bfd={"interval": "50ms"},
+        bfd={"interval": "20ms"},
+        echo={"interval": "10ms"},
         hold="3s",
         management="eth0",
         tenants=blue(
@@ -45,7 +46,7 @@ def test_a_file_is_read_as_it_is_written(tmp_path: Path) -> None:
         ("p1", IPv4Interface("172.16.1.2/31"), 65101),
         ("p2", IPv4Interface("172.16.2.2/31"), 65102),
     ]
-    assert host.timers == Timers(interval=0.05, multiplier=3, hold=3.0)
+    assert host.timers == Timers(interval=0.02, multiplier=3, hold=3.0, echo=Echo(0.01, 6))
     assert (host.mtu, host.worker_mtu, host.management) == (4000, 3950, ("eth0",))
     assert host.rto_min == 0.02
     first, second = host.tenants[0].devices
@@ -53,6 +54,21 @@ def test_a_file_is_read_as_it_is_written(tmp_path: Path) -> None:
     assert second.mac == "02:00:0a:65:00:01"
     assert second.function == VirtualFunction("pf0", 3, "pf0vf3")
     assert second.port == "pf0vf3"
+
+
+@pytest.mark.parametrize(
+    ("said", "echo"),
+    [
+        ("", Echo(0.005, 6)),
+        ("echo: on", Echo()),
+        ("echo: off", None),
+        ("echo: {multiplier: 9}", Echo(0.005, 9)),
+    ],
+)
+def test_echoes_are_on_unless_they_are_off(tmp_path: Path, said: str, echo: Echo | None) -> None:
+    path = tmp_path / "host.yaml"
+    path.write_text(f"{yaml.safe_dump(described('node-1'))}{said}\n")
+    assert read_host(path).timers.echo == echo
 
 
 @pytest.mark.parametrize(
@@ -80,6 +96,10 @@ def test_a_file_is_read_as_it_is_written(tmp_path: Path) -> None:
         ({"asn": True}, "asn is a whole number"),
         ({"mtu": 1300}, "mtu is a whole number from 1330 to 65535"),
         ({"bfd": {"interval": "1ms"}}, "an interval is 10 ms to 4 s, not 1 ms"),
+        ({"echo": {"interval": "1ms"}}, "echo: an interval is 2 ms to 1 s, not 1 ms"),
+        ({"echo": {"multiplier": 2}}, "echo: multiplier is a whole number from 3 to 255, not 2"),
+        ({"echo": {"interval": "5ms", "times": 6}}, "times"),
+        ({"echo": "never"}, "echo: off, or interval and multiplier are expected, not 'never'"),
         ({"bfd": {"interval": "soon"}}, "soon"),
         ({"bfd": {"multiplier": 1}}, "multiplier is a whole number from 2 to 255"),
         ({"bfd": 3}, "interval and multiplier are expected"),

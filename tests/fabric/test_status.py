@@ -21,14 +21,15 @@ SHOWN = Status(
     "node-1",
     1000.0,
     (
-        UplinkNow("p1", "172.16.1.3", "held", 990.0, 1001.5, 2),
+        UplinkNow("p1", "172.16.1.3", "held", 990.0, 1001.5, 2, True),
         UplinkNow("p2", "172.16.2.3", "up", None, None, 0),
     ),
     {"10.255.0.2/32": ("p2",)},
     {"10.255.0.3/32": 500.0},
-    (Failover(980.0, "p1", "172.16.1.3", "bfd", 0.0002, 1),),
+    (Failover(980.0, "p1", "172.16.1.3", "echo", 0.0002, 1),),
     ("zebra's routes cannot be read",),
     3,
+    17,
 )
 
 
@@ -61,6 +62,9 @@ def test_metrics_are_what_prometheus_reads() -> None:
     lines = exposition(SHOWN).splitlines()
     assert 'trimtab_fabric_uplink_up{host="node-1",uplink="p1"} 0' in lines
     assert 'trimtab_fabric_uplink_up{host="node-1",uplink="p2"} 1' in lines
+    assert 'trimtab_fabric_uplink_echo{host="node-1",uplink="p1"} 1' in lines
+    assert not any(line.startswith('trimtab_fabric_uplink_echo{host="node-1",uplink="p2"') for line in lines)
+    assert 'trimtab_fabric_late_ticks_total{host="node-1"} 17' in lines
     assert 'trimtab_fabric_destinations_gone{host="node-1"} 1' in lines
     assert 'trimtab_fabric_failover_worst_seconds{host="node-1"} 0.0002' in lines
     assert all(line.startswith(("#", "trimtab_fabric_")) for line in lines)

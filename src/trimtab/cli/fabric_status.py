@@ -80,7 +80,7 @@ def _print(console: "Console", status: "Status", sessions: "Sessions", silent: s
 
 
 def _uplinks(status: "Status", sessions: "Sessions") -> Any:
-    table = _table("uplink", "switch", "state", "since", "BFD", "BGP", "EVPN")
+    table = _table("uplink", "switch", "state", "since", "echoes", "BFD", "BGP", "EVPN")
     for each in status.uplinks:
         held = f"held for {max(0.0, each.held_until - time.time()):.1f} s" if each.held_until else each.state
         states = (sessions.bfd, sessions.bgp, sessions.evpn)
@@ -89,6 +89,7 @@ def _uplinks(status: "Status", sessions: "Sessions") -> Any:
             each.peer,
             held,
             "" if each.since is None else _ago(each.since),
+            {True: "back", False: "missing", None: "never"}[each.echo],
             *(of_peers.get(each.peer, "") for of_peers in states),
             style={"dead": "red", "held": "yellow"}.get(each.state),
         )

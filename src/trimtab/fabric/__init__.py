@@ -6,18 +6,21 @@ from typing import TYPE_CHECKING, Any
 from trimtab.fabric.apply import apply_plan, commands, plan_here, undo, undo_commands
 from trimtab.fabric.host_file import host_of, read_host
 from trimtab.fabric.plan import Plan
-from trimtab.fabric.topology import Host, Tenant, Timers, Uplink, VirtualFunction, WorkerDevice
+from trimtab.fabric.topology import Echo, Host, Tenant, Timers, Uplink, VirtualFunction, WorkerDevice
 
 if TYPE_CHECKING:
     from trimtab.fabric.advice import ASSUMED, Advice, Assumption, Failures, Losses, Question
     from trimtab.fabric.advisor import advise, catalog_price
     from trimtab.fabric.agent import Agent, agent_runs
     from trimtab.fabric.failover import Failover
+    from trimtab.fabric.frr import find_programs
     from trimtab.fabric.process import agent_of, sessions_of
     from trimtab.fabric.reconcile import (
         PLANES,
         ReconcileFigures,
         Reconciler,
+        bpf_unavailable,
+        flower_unavailable,
         measure_reconciling,
         reconciler_of,
     )
@@ -30,6 +33,7 @@ __all__ = [
     "Advice",
     "Agent",
     "Assumption",
+    "Echo",
     "Failover",
     "Failures",
     "Host",
@@ -49,10 +53,13 @@ __all__ = [
     "agent_of",
     "agent_runs",
     "apply_plan",
+    "bpf_unavailable",
     "catalog_price",
     "commands",
     "exposition",
     "fabrics_here",
+    "find_programs",
+    "flower_unavailable",
     "host_of",
     "measure_reconciling",
     "plain_status",
@@ -86,9 +93,12 @@ _LAZY = {
     "advise": "advisor",
     "agent_of": "process",
     "agent_runs": "agent",
+    "bpf_unavailable": "reconcile",
     "catalog_price": "advisor",
     "exposition": "status",
     "fabrics_here": "status",
+    "find_programs": "frr",
+    "flower_unavailable": "reconcile",
     "measure_reconciling": "reconcile",
     "plain_status": "status",
     "put_up": "whole_host",

@@ -7,6 +7,7 @@ daemons running and the routes as they are, and takes over.
 import contextlib
 import gc
 import logging
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -16,24 +17,15 @@ from typing import Protocol
 from trimtab.core import Clock, NotFoundError, RealClock, TrimtabError
 from trimtab.fabric.failover import Failover, FailoverRecord, PathKeeper, wanted_hops
 from trimtab.fabric.journal import RUN
+from trimtab.fabric.revival import Revival, Running
 from trimtab.fabric.status import STATUS, Status, read_status, write_status
 from trimtab.fabric.topology import Host
 from trimtab.kernel import held_alone
 
 FAILOVERS, _LOCK = "failovers.jsonl", "agent.lock"
 _SWITCH = 0.0005  # s for which one thread may keep another waiting; Python's own is ten times as long
-_LEAST_DELAY, _MOST_DELAY = 1.0, 30.0  # s before a daemon that dies again and again is started again
 
 log = logging.getLogger(__name__)
-
-
-class Running(Protocol):
-    """FRR's daemons, as far as an agent deals with them."""
-
-    folder: Path
-
-    def missing(self) -> tuple[str, ...]: ...
-    def restart(self, name: str) -> None: ...
 
 
 class Worker(Protocol):
@@ -65,7 +57,8 @@ class Agent:
         self._record = FailoverRecord(self._folder / FAILOVERS, tell)
         self._keeper: PathKeeper | None = None
         self._ended = threading.Event()
-        self._revival = _Revival()
+        self._revival = Revival(daemons, self._clock)
+        self._wake, self._woken = socket.socketpair()
         self._repairs = 0
         self._problems: dict[str, str] = {}
 
@@ -78,11 +71,13 @@ class Agent:
                 self._check(threads)
                 self._step()
                 spent = self._clock.monotonic() - began
-                self._ended.wait(max(self._host.timers.settle, 10 * spent) - spent)
+                self._rest(max(self._host.timers.settle, 10 * spent) - spent)
 
     def stop(self) -> None:
         """End `run` soon."""
         self._ended.set()
+        with contextlib.suppress(OSError):  # it has ended
+            self._wake.send(b"\0")
 
     @property
     def at_work(self) -> bool:
@@ -105,6 +100,7 @@ class Agent:
             self._record.latest,
             tuple(problems),
             self._repairs,
+            paths.late,
         )
 
     def _check(self, threads: Sequence[threading.Thread]) -> None:
@@ -122,12 +118,20 @@ class Agent:
         """What is done every settle period."""
         assert self._keeper is not None
         with self._noting("daemons"):
-            self._revival.revive(self._daemons, self._clock.monotonic())
+            self._revival.revive()
         with self._noting("routes"):
             mark = self._keeper.mark()
             self._repairs += self._keeper.believe(wanted_hops(self._daemons.folder), mark)
         with self._noting("status"):
             write_status(self.status(), self._folder)
+
+    def _rest(self, seconds: float) -> None:
+        """Until the next step; a daemon that dies meanwhile is started again at once."""
+        end = self._clock.monotonic() + seconds
+        while not self._ended.is_set() and (left := end - self._clock.monotonic()) > 0.0:
+            if self._revival.wait(left, self._woken.fileno()):
+                with self._noting("daemons"):
+                    self._revival.revive()
 
     @contextlib.contextmanager
     def _noting(self, what: str) -> Iterator[None]:
@@ -159,6 +163,8 @@ class Agent:
                 part.stop()
             for thread in threads:
                 thread.join()
+            self._wake.close()
+            self._woken.close()
 
     def _gone_before(self) -> dict[str, float]:
         """Destinations that were gone when an earlier agent ended."""
@@ -166,28 +172,6 @@ class Agent:
             return read_status(self._host.name, self._folder).gone
         except NotFoundError:
             return {}
-
-
-class _Revival:
-    """Daemons that died are started again; one that dies again and again, after growing pauses."""
-
-    def __init__(self) -> None:
-        self._delays: dict[str, float] = {}
-        self._due: dict[str, float] = {}
-
-    def revive(self, daemons: Running, now: float) -> None:
-        """Start those that are missing and due."""
-        missing = daemons.missing()
-        for name in missing:
-            if now >= self._due.get(name, now):
-                self._delays[name] = min(2 * self._delays.get(name, _LEAST_DELAY / 2), _MOST_DELAY)
-                self._due[name] = now + self._delays[name]
-                log.warning("FRR's %s has died and is started again", name)
-                daemons.restart(name)
-        for name in [
-            name for name in self._due if name not in missing and now > self._due[name] + _MOST_DELAY
-        ]:
-            del self._due[name], self._delays[name]
 
 
 @contextlib.contextmanager

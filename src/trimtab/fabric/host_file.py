@@ -10,6 +10,7 @@ from trimtab.core import BadInputError, one_line, quoted, refuse_unknown
 from trimtab.core.units import parse_duration
 from trimtab.fabric.topology import (
     TUNNEL_OVERHEAD,
+    Echo,
     Host,
     Tenant,
     Timers,
@@ -21,21 +22,23 @@ from trimtab.kernel import read_yaml
 
 _NAMES = (
     *("host", "loopback", "asn", "uplinks", "tenants", "mtu"),
-    *("bfd", "hold", "management", "settle", "rto_min"),
+    *("bfd", "echo", "hold", "management", "settle", "rto_min"),
 )
 _OF_AN_UPLINK = ("device", "address", "peer", "peer_asn")
 _OF_A_TENANT = ("vni", "devices")
 _OF_A_DEVICE = ("name", "address", "mac", "namespace", "vf")
 _OF_A_VF = ("device", "index", "representor")
-_OF_BFD = ("interval", "multiplier")
+_OF_BFD = _OF_ECHO = ("interval", "multiplier")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,62}")
 _DEVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}")  # the kernel's limit
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 _MOST_ASN, _MOST_VNI = 2**32 - 2, 2**24 - 1
 _LEAST_MTU, _MOST_MTU = 1280 + TUNNEL_OVERHEAD, 65535
 _LEAST_INTERVAL, _MOST_INTERVAL = 0.010, 4.0  # s; FRR's own bounds are 10 ms and 4294 s
+_LEAST_ECHO, _MOST_ECHO = 0.002, 1.0  # s; the least is what can be waited for on time
 _LEAST_RTO, _MOST_RTO = 0.001, 120.0  # s; TCP's own bound is the latter
 _MULTIPLIERS = range(2, 256)
+_ECHO_MULTIPLIERS = range(3, 256)  # two may be missing by where a pause falls
 
 
 def read_host(path: Path) -> Host:
@@ -143,6 +146,21 @@ def _timers(where: str, told: Mapping[Any, Any]) -> Timers:
         _whole(f"{where}, bfd", "multiplier", bfd.get("multiplier", usual.multiplier), _MULTIPLIERS),
         _seconds(where, "hold", told.get("hold", usual.hold)),
         _seconds(where, "settle", told.get("settle", usual.settle)),
+        _echo(f"{where}, echo", told.get("echo", True)),
+    )
+
+
+def _echo(where: str, told: Any) -> Echo | None:
+    """`on`, `off`, or how; YAML reads the first two as true and false."""
+    usual = Echo()
+    if isinstance(told, bool):
+        return usual if told else None
+    told = _mapping(where, told, "off, or interval and multiplier", _OF_ECHO)
+    interval = _seconds(where, "interval", told.get("interval", usual.interval))
+    if not _LEAST_ECHO <= interval <= _MOST_ECHO:
+        raise BadInputError(f"{where}: an interval is 2 ms to 1 s, not {interval * 1000:g} ms")
+    return Echo(
+        interval, _whole(where, "multiplier", told.get("multiplier", usual.multiplier), _ECHO_MULTIPLIERS)
     )
 
 

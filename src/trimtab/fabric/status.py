@@ -30,6 +30,7 @@ class Status:
     failovers: tuple[Failover, ...]
     problems: tuple[str, ...] = ()
     repairs: int = 0  # routes that FRR had lost without noticing, since the agent began
+    late: int = 0  # ticks for probes that came late, since the agent began: the machine was busy or away
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,7 @@ def _status_of(told: Any) -> Status:
         tuple(Failover(**each) for each in told["failovers"]),
         tuple(map(str, told["problems"])),
         int(told["repairs"]),
+        int(told["late"]),
     )
 
 
@@ -121,6 +123,9 @@ def exposition(status: Status) -> str:
     family(
         "uplink_dead", "gauge", "whether it is dead", {k: each.state == "dead" for k, each in uplinks.items()}
     )
+    looped = {k: each.echo for k, each in uplinks.items() if each.echo is not None}
+    family("uplink_echo", "gauge", "whether its switch sends probes back", looped)
+    family("late_ticks_total", "counter", "probes that left late: busy, or away", {"": status.late})
     family("destinations", "gauge", "hosts and switches with a path", {"": len(status.paths)})
     family("destinations_gone", "gauge", "those that had a path once", {"": len(status.gone)})
     family("repairs_total", "counter", "routes that FRR had lost without noticing", {"": status.repairs})

@@ -65,16 +65,26 @@ class Tenant:
 
 
 @dataclass(frozen=True, slots=True)
-class Timers:
-    """Seconds. A path is dead after `multiplier` intervals of silence, and is used again after `hold`.
+class Echo:
+    """Probes that a switch sends straight back: one every `interval` seconds; `multiplier` lost say dead."""
 
-    `settle` is how often everything is compared with what it should be, although nothing was heard.
+    interval: float = 0.005
+    multiplier: int = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Timers:
+    """Seconds. For BFD a path is dead after `multiplier` intervals of silence; `hold` later it is used again.
+
+    `settle` is how often everything is compared with what it should be, although nothing was heard. Without
+    `echo`, BFD alone notices a silent failure.
     """
 
-    interval: float = 0.010
+    interval: float = 0.050
     multiplier: int = 3
     hold: float = 2.0
     settle: float = 1.0
+    echo: Echo | None = Echo()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,15 @@
 """A lab's host can be told to an agent by a file, as a real one."""
 
+import pytest
 import yaml
 
-from trimtab.fabric import Timers, host_of
+from trimtab.fabric import Echo, Timers, host_of
 from trimtab.fabric.lab.agents import file_of
 from trimtab.fabric.lab.layout import host_of_lab
 
 
-def test_the_file_of_a_host_describes_that_host() -> None:
-    timers = Timers(interval=0.02, multiplier=4, hold=3.5, settle=0.5)
+@pytest.mark.parametrize("echo", [Echo(0.01, 5), None])
+def test_the_file_of_a_host_describes_that_host(echo: Echo | None) -> None:
+    timers = Timers(interval=0.02, multiplier=4, hold=3.5, settle=0.5, echo=echo)
     host = host_of_lab("node-1", 7, timers, {"lab": 100, "other": 200}, 4000)
     assert host_of("it", yaml.safe_load(file_of(host))) == host

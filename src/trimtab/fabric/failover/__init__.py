@@ -1,6 +1,8 @@
 """Which path carries the traffic now? Failures heard at once, routes written at once, flapping held off."""
 
 from trimtab.fabric.failover.bfd import BfdSocket, Session
+from trimtab.fabric.failover.echo_watch import EchoWatch
+from trimtab.fabric.failover.echoes import Echoes, Looped
 from trimtab.fabric.failover.events import Failover, FailoverRecord, read_failovers
 from trimtab.fabric.failover.keeper import PathKeeper, Paths, UplinkNow
 from trimtab.fabric.failover.notices import Notice, Notices
@@ -11,9 +13,12 @@ from trimtab.fabric.failover.zebra import hops_of, wanted_hops
 
 __all__ = [
     "BfdSocket",
+    "EchoWatch",
+    "Echoes",
     "Failover",
     "FailoverRecord",
     "Hop",
+    "Looped",
     "Notice",
     "Notices",
     "PathKeeper",

@@ -1,9 +1,9 @@
 """Keeps a host's traffic on paths that work: hears of failures, and writes the kernel's routes at once.
 
-BFD's sessions and the carrier say that an uplink is dead; the routing protocol would say so too, tens of
-milliseconds later. The kernel's routes get other next hops in the meantime, marked as the routing daemon's
-own: it neither fights that nor minds, and overwrites it with its next decision. Next hop groups are left
-alone, because zebra writes a group that somebody else changed back within 12 ms.
+Probes that do not come back, BFD's sessions and the carrier say that an uplink is dead; the routing
+protocol would say so too, later. The kernel's routes get other next hops in the meantime, marked as the
+routing daemon's own: it neither fights that nor minds, and overwrites it with its next decision. Next hop
+groups are left alone, because zebra writes a group that somebody else changed back within 12 ms.
 """
 
 import contextlib
@@ -18,6 +18,7 @@ from pathlib import Path
 
 from trimtab.core import Clock, RealClock
 from trimtab.fabric.failover.bfd import BfdSocket, Session
+from trimtab.fabric.failover.echo_watch import EchoWatch
 from trimtab.fabric.failover.events import Failover
 from trimtab.fabric.failover.kernel_routes import (
     BGP,
@@ -53,6 +54,7 @@ class UplinkNow:
     since: float | None
     held_until: float | None
     failures: int
+    echo: bool | None = None  # whether probes come back at the moment; None: never since it is up
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,7 @@ class Paths:
     devices: dict[str, tuple[str, ...]]
     gone: dict[str, float]  # since
     bfd: bool  # whether bfdd can be heard
+    late: int  # ticks that came late: this machine had something else to do
 
 
 class PathKeeper:
@@ -89,19 +92,23 @@ class PathKeeper:
         self._heard_up = set[str]()  # sessions that bfdd, since we hear it, has said to be up
         self._ended = False
         self._told = False  # whether others know of a loss
-        self._due = 0.0
+        self._due = 0.0  # when all is compared and told
+        self._look_at = 0.0  # when something may change, or is due, although nothing is heard
         self.ready = threading.Event()  # set once the kernel's routes are known
         self._wake, self._woken = socket.socketpair()
         self._selector = selectors.DefaultSelector()
-        self._kernel, self._notices = made_in(namespace, lambda: self._sockets(protocol))
+        self._kernel, self._notices, self._echo = made_in(namespace, lambda: self._sockets(protocol))
 
-    def _sockets(self, protocol: int) -> tuple[KernelRoutes, Notices]:
-        kernel = KernelRoutes(tuple(self._peers), protocol)
-        try:
-            return kernel, Notices(self._host.loopback)
-        except BaseException:
-            kernel.close()
-            raise
+    def _sockets(self, protocol: int) -> tuple[KernelRoutes, Notices, EchoWatch | None]:
+        timing = self._host.timers.echo
+        with contextlib.ExitStack() as stack:
+            kernel = KernelRoutes(tuple(self._peers), protocol)
+            stack.callback(kernel.close)
+            notices = Notices(self._host.loopback)
+            stack.callback(notices.close)
+            echo = EchoWatch(self._host.uplinks, timing, self._clock.monotonic()) if timing else None
+            stack.pop_all()
+            return kernel, notices, echo
 
     def run(self) -> None:
         """Work until `stop`; then leave everything as it is."""
@@ -119,11 +126,11 @@ class PathKeeper:
         try:
             while not self._ended:
                 with self._lock:
-                    self._settle(self._clock.monotonic())
-                    wait = self._wait(self._clock.monotonic())
+                    wait = self._step(self._clock.monotonic())
                 for key, _ in self._selector.select(wait):
                     with self._lock:
                         key.data(self._clock.monotonic())
+                        self._look_at = 0.0
         finally:
             self._close()
 
@@ -161,12 +168,35 @@ class PathKeeper:
                         None if since is None else wall - now + since,
                         None if held is None else wall - now + held,
                         uplinks.failures(device, now),
+                        self._echo.comes_back(device) if self._echo else None,
                     )
                 )
             devices = {
                 prefix: tuple(hop.device for hop in hops) for prefix, hops in self._traffic.hops().items()
             }
-            return Paths(tuple(rows), devices, dict(self._traffic.gone), self._bfd.connected)
+            late = self._echo.late if self._echo else 0
+            return Paths(tuple(rows), devices, dict(self._traffic.gone), self._bfd.connected, late)
+
+    def _step(self, now: float) -> float:
+        """What is due although nothing was heard; seconds until the next of it.
+
+        Probes leave hundreds of times a second, so the routes are not looked at for each.
+        """
+        if self._echo and now >= self._echo.next_tick:
+            self._on_tick(self._echo, now)
+        if now >= self._look_at:
+            self._settle(now)
+            self._look_at = self._next_look(now)
+        until = min(self._look_at, self._echo.next_tick) if self._echo else self._look_at
+        return max(0.0, until - self._clock.monotonic())
+
+    def _on_tick(self, echo: EchoWatch, now: float) -> None:
+        for device, looped in echo.tick(now):
+            if looped == "lost":
+                self._down(device, "echo", now, failed=True)
+            else:
+                self._traffic.uplinks.up(device, "echo", now)
+            self._look_at = 0.0
 
     def _settle(self, now: float) -> None:
         """What is due although nothing was heard."""
@@ -178,11 +208,11 @@ class PathKeeper:
             self._tell(now)
         self._write(now)
 
-    def _wait(self, now: float) -> float:
+    def _next_look(self, now: float) -> float:
         times = [self._due, self._traffic.next_change(now)]
         if not self._bfd.connected:
             times.append(now + _RECONNECT)
-        return max(0.0, min(time for time in times if time is not None) - now)
+        return min(time for time in times if time is not None)
 
     def _on_bfd(self, now: float) -> None:
         handle = self._bfd.fileno()
@@ -202,6 +232,7 @@ class PathKeeper:
             self._traffic.uplinks.up(device, "bfd", now)
         else:
             self._down(device, "bfd", now, device in self._heard_up)
+            self._forget_echoes(device, now)
 
     def _on_kernel(self, now: float) -> None:
         try:
@@ -219,8 +250,17 @@ class PathKeeper:
     def _on_link(self, change: LinkChange, now: float, failed: bool = True) -> None:
         if change.carrier:
             self._traffic.uplinks.up(change.device, "carrier", now)
+            if self._echo:
+                self._echo.plug(change.device)
         else:
             self._down(change.device, "carrier", now, failed)
+            self._forget_echoes(change.device, now)
+
+    def _forget_echoes(self, device: str, now: float) -> None:
+        """It is dead for another reason; whoever is there when it is back may send no probes back."""
+        if self._echo:
+            self._echo.forget(device)
+            self._traffic.uplinks.up(device, "echo", now)
 
     def _on_answer(self, now: float) -> None:
         dump = self._kernel.answered()
@@ -283,5 +323,7 @@ class PathKeeper:
         self._bfd.close()
         self._kernel.close()
         self._notices.close()
+        if self._echo:
+            self._echo.close()
         self._wake.close()
         self._woken.close()

@@ -1,16 +1,16 @@
 """Which uplinks can be used: who says that one is down, and how long it must behave before it is used again.
 
-An uplink is dead while anyone says so (the BFD session, the carrier). When nobody does any more it is held
-for `hold` seconds. They double with each failure that follows, up to `MOST` times as long; one failure is
-forgotten with each `window` seconds in which it was not dead.
+An uplink is dead while anyone says so (the BFD session, the carrier, probes that do not come back). When
+nobody does any more it is held for `hold` seconds. They double with each failure that follows, up to `MOST`
+times as long; one failure is forgotten with each `window` seconds in which it was not dead.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-Witness = Literal["bfd", "carrier"]
-Cause = Literal["bfd", "carrier", "flap"]
+Witness = Literal["bfd", "carrier", "echo"]
+Cause = Literal["bfd", "carrier", "echo", "flap"]
 State = Literal["up", "held", "dead"]
 
 WINDOW = 30.0  # s

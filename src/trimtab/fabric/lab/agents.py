@@ -4,6 +4,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,7 @@ def file_of(host: Host) -> str:
         "tenants": tenants,
         "mtu": host.mtu,
         "bfd": {"interval": host.timers.interval, "multiplier": host.timers.multiplier},
+        "echo": asdict(host.timers.echo) if host.timers.echo else False,
         "hold": host.timers.hold,
         "settle": host.timers.settle,
     }

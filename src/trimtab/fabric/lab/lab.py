@@ -199,6 +199,12 @@ class Lab:
 
 
 def _let_through() -> None:
-    """Make this network namespace one that passes packets on, each flow over one of the equal paths."""
+    """Make this network namespace one that passes packets on, each flow over one of the equal paths.
+
+    What a host sends to itself comes back by the port it came from, with no word about a shorter way.
+    """
+    settings = Path("/proc/sys/net/ipv4")
     for setting in ("ip_forward", "fib_multipath_hash_policy"):
-        (Path("/proc/sys/net/ipv4") / setting).write_text("1")
+        (settings / setting).write_text("1")
+    for place in (settings / "conf").iterdir():
+        (place / "send_redirects").write_text("0")
