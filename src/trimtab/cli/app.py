@@ -11,7 +11,9 @@ from trimtab.cli.bench import bench
 from trimtab.cli.calibrate import calibrate
 from trimtab.cli.catalog import catalog_app
 from trimtab.cli.collect import collect_app
+from trimtab.cli.config import config_app
 from trimtab.cli.decisions import decisions, outcome
+from trimtab.cli.doctor import doctor
 from trimtab.cli.fabric import fabric_app
 from trimtab.cli.jobs import cancel, jobs, logs, queue
 from trimtab.cli.models import models_app
@@ -74,6 +76,8 @@ app.add_typer(fabric_app, name="fabric")
 app.command()(up)
 app.command()(token)
 app.command()(top)
+app.command()(doctor)
+app.add_typer(config_app, name="config")
 app.command()(bench)
 app.command()(calibrate)
 app.add_typer(catalog_app, name="catalog")

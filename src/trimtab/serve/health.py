@@ -1,0 +1,42 @@
+"""Whether a Trimtab serves: what a container's health check, or a person, asks it."""
+
+import http.client
+import ssl
+
+from trimtab.core import TrimtabError, split_address
+from trimtab.serve.settings import Settings
+
+HEALTH_PATH = "/healthz"
+"""Answers 200 to anybody while the service lives; says nothing else."""
+
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+_PATIENCE = 2.0  # s
+
+
+class NotServingError(TrimtabError):
+    """No Trimtab answers where the settings say."""
+
+
+def check_serving(settings: Settings) -> None:
+    """Ask it; raises a sentence where it does not answer, or not well."""
+    host, port = split_address(settings.listen)
+    host = _EVERYWHERE.get(host, host)
+    connection: http.client.HTTPConnection
+    if settings.tls_certificate:
+        # It asks itself: the certificate is for the name by which others know it.
+        context = ssl._create_unverified_context()
+        connection = http.client.HTTPSConnection(host, port, timeout=_PATIENCE, context=context)
+    else:
+        connection = http.client.HTTPConnection(host, port, timeout=_PATIENCE)
+    try:
+        connection.request("GET", HEALTH_PATH)
+        status = connection.getresponse().status
+    except (OSError, http.client.HTTPException) as error:
+        why = (getattr(error, "strerror", None) or str(error) or type(error).__name__).lower()
+        raise NotServingError(
+            f"nothing serves at {settings.listen}: {why}; start it with trimtab up"
+        ) from None
+    finally:
+        connection.close()
+    if status != http.client.OK:
+        raise NotServingError(f"what serves at {settings.listen} answers {status} to {HEALTH_PATH}, not 200")
