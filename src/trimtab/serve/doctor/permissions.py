@@ -63,10 +63,12 @@ def _held() -> int:
 
 
 def _real_time() -> Finding:
-    tried = subprocess.run(
-        [sys.executable, "-S", "-E", "-c", _TRIAL], capture_output=True, timeout=10, check=False
-    )
-    if tried.returncode == 0:
+    try:
+        words = [sys.executable, "-S", "-E", "-c", _TRIAL]
+        allowed = subprocess.run(words, capture_output=True, timeout=10, check=False).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        allowed = False
+    if allowed:
         return ok("real-time priority", "allowed")
     return warning(
         "real-time priority",
