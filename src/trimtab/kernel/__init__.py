@@ -10,7 +10,7 @@ from trimtab.kernel.container import (
     GroupRefusedError,
 )
 from trimtab.kernel.deadman import DeadManSwitch, SafeLimits, keep_watch
-from trimtab.kernel.files import allow_many_files, check_writable, held_alone, read_yaml, write_whole
+from trimtab.kernel.files import allow_many_files, check_writable, held_alone, is_held, read_yaml, write_whole
 from trimtab.kernel.folder_watch import FolderWatch
 from trimtab.kernel.group import Group, NoGroupError, sweep_groups
 from trimtab.kernel.group_tree import GroupTree
@@ -63,6 +63,7 @@ __all__ = [
     "environment",
     "find_hierarchy",
     "held_alone",
+    "is_held",
     "keep_watch",
     "least_limit",
     "limit_high",

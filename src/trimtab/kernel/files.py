@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import os
 import resource
+import struct
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,8 @@ from trimtab.core import BadInputError, StorageError, one_line
 
 # As much as anything written here in one piece, so that a disk about to be full is noticed beforehand.
 _TRIAL = b" " * 65536
+_LOCK = struct.Struct("@hhqqi4x")  # struct flock: type, whence, start, length, process
+_WHOLE = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 
 
 def write_whole(path: Path, content: bytes | str | Callable[[BinaryIO], None]) -> None:
@@ -88,12 +91,25 @@ def held_alone(path: Path, refusal: str) -> Iterator[None]:
         raise _unwritable(path, error) from None
     try:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.fcntl(handle, fcntl.F_OFD_SETLK, _WHOLE)
         except BlockingIOError:
             raise StorageError(refusal) from None
         yield
     finally:
         os.close(handle)
+
+
+def is_held(path: Path) -> bool:
+    """Whether somebody holds that file alone; looking keeps nobody from taking it."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        found = fcntl.fcntl(handle, fcntl.F_OFD_GETLK, _WHOLE)
+    finally:
+        os.close(handle)
+    return bool(_LOCK.unpack(found)[0] != fcntl.F_UNLCK)
 
 
 def _unwritable(path: Path, error: OSError) -> StorageError:
