@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -102,6 +103,16 @@ def test_a_daemon_that_dies_is_started_again_and_sessions_come_back(lab: Lab) ->
             )
 
         eventually(well, within=30.0)
+
+
+def test_a_death_is_noticed_between_two_looks(lab: Lab) -> None:
+    here = lab.hosts[0]
+    patient = replace(here.host, timers=replace(TIMERS, settle=600.0))
+    with at_work(replace(here, host=patient)):
+        process = here.daemons.process("bgpd")
+        assert process is not None
+        os.kill(process.pid, signal.SIGKILL)
+        eventually(lambda: here.daemons.process("bgpd") not in (None, process))
 
 
 class Broken:

@@ -20,7 +20,7 @@ from trimtab.fabric.journal import RUN
 from trimtab.fabric.revival import Revival, Running
 from trimtab.fabric.status import STATUS, Status, read_status, write_status
 from trimtab.fabric.topology import Host
-from trimtab.kernel import held_alone
+from trimtab.kernel import held_alone, is_held
 
 FAILOVERS, _LOCK = "failovers.jsonl", "agent.lock"
 _SWITCH = 0.0005  # s for which one thread may keep another waiting; Python's own is ten times as long
@@ -190,14 +190,7 @@ def _prompt() -> Iterator[None]:
 
 def agent_runs(name: str, folder: Path | None = None) -> bool:
     """Whether an agent runs for that host."""
-    lock = (folder or RUN / name) / _LOCK
-    try:
-        if lock.exists():
-            with held_alone(lock, "it runs"):
-                pass
-    except TrimtabError:
-        return True
-    return False
+    return is_held((folder or RUN / name) / _LOCK)
 
 
 def forget_agent(name: str, folder: Path | None = None) -> None:

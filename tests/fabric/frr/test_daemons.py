@@ -2,8 +2,10 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -152,6 +154,19 @@ def test_a_dead_one_is_missed_and_restarted_and_the_log_goes_on(make: Callable[.
     assert daemons.log("bgpd").read_text().count("starting") == 2
     with pytest.raises(NotFoundError, match="no daemon ospfd"):
         daemons.restart("ospfd")
+
+
+def test_a_death_is_heard_at_once_and_once(make: Callable[..., Daemons]) -> None:
+    daemons, (asleep, awake) = make(), socket.socketpair()
+    with asleep, awake:
+        daemons.start()
+        assert not daemons.wait_for_death(0.01, asleep.fileno())
+        threading.Timer(0.1, os.kill, (pids(daemons)["zebra"], signal.SIGKILL)).start()
+        assert daemons.wait_for_death(60.0, asleep.fileno())
+        assert daemons.missing() == ("zebra",)
+        assert not daemons.wait_for_death(0.01, asleep.fileno()), "it is known to be missing"
+        awake.send(b"x")
+        assert not daemons.wait_for_death(60.0, asleep.fileno())
 
 
 def test_a_log_does_not_grow_without_bound(make: Callable[..., Daemons]) -> None:

@@ -7,6 +7,7 @@ variable in their environment that names their folder and the configuration they
 import contextlib
 import logging
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -69,8 +70,26 @@ class Daemons:
         self._trim_logs()
         dead = [name for name in self._files if not _alive(self._running.get(name))]
         if dead:
-            self._running |= {name: process for name, (process, _) in self._find().items()}
-        return tuple(name for name in dead if not _alive(self._running.get(name)))
+            found = self._find()
+            for name in dead:
+                self._running.pop(name, None)
+                if name in found:
+                    self._running[name] = found[name][0]
+        return tuple(name for name in dead if name not in self._running)
+
+    def wait_for_death(self, seconds: float, wake: int) -> bool:
+        """Whether a daemon that was not missing dies within that time; ends early when `wake` is readable."""
+        waiting = select.poll()
+        waiting.register(wake, select.POLLIN)
+        with contextlib.ExitStack() as stack:
+            for process in self._running.values():
+                try:
+                    handle = os.pidfd_open(process.pid)
+                except ProcessLookupError:
+                    return True
+                stack.callback(os.close, handle)
+                waiting.register(handle, select.POLLIN)
+            return any(handle != wake for handle, _ in waiting.poll(seconds * 1000))
 
     def restart(self, name: str) -> None:
         """Start a daemon anew, whether or not it has died; not with a file that was edited by hand."""
