@@ -10,12 +10,14 @@ either; there is no better path to move to.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Literal
 
 Looped = Literal["unknown", "well", "lost"]
 """Whether probes come back: not yet known, or never since it was forgotten; they do; they did."""
 
-_LATE = 0.5  # of an interval
+_LATE = 0.5  # of an interval, after which a tick is not in time
+_LEAST = 0.25  # of an interval, that a probe has to come back before the next tick
 
 
 @dataclass(slots=True)
@@ -56,7 +58,8 @@ class Echoes:
             self.next_tick += self._interval
         else:
             self.late += 1
-            self.next_tick = now + self._interval
+            behind = (now - self.next_tick) / self._interval
+            self.next_tick += ceil(behind + _LEAST) * self._interval
         self.number += 1
         changed = list[tuple[str, Looped]]()
         for device, uplink in self._uplinks.items():
