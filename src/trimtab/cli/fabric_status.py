@@ -28,8 +28,9 @@ def status_command(
 ) -> None:
     """What the fabric of this host does: uplinks, sessions, paths to other hosts, failovers and their cost.
 
-    An uplink is **up**, **dead**, or **held**: back, but not used until it has behaved for a while. The cost
-    of a failover is the time from hearing of a failure to new routes in the kernel.
+    An uplink is **up**, **dead**, or **held**: back, but not used until it has behaved for a while. Echoes
+    are probes that its switch sends back, or not, or never did. The cost of a failover is the time from
+    hearing of a failure to new routes in the kernel.
     """
     from rich.console import Console
 
@@ -71,6 +72,8 @@ def _print(console: "Console", status: "Status", sessions: "Sessions", silent: s
     console.print(f"{escape(status.host)}: {runs}")
     for problem in (*status.problems, *([silent] if silent else [])):
         console.print(f"  {escape(problem)}", style="red")
+    if status.late:
+        console.print(f"{status.late} probes left late: this machine was busy or away")
     console.print(_uplinks(status, sessions))
     console.print(_paths(status, sessions))
     if status.failovers:

@@ -90,7 +90,9 @@ class Agent:
         paths = self._keeper.look()
         problems = [*self._problems.values(), *(each.problem for each in self._workers if each.problem)]
         if not paths.bfd:
-            problems.append("bfdd cannot be heard: a silent failure is noticed only by BGP, in seconds")
+            problems.append(
+                "bfdd cannot be heard: what probes do not show is noticed only by BGP, in seconds"
+            )
         return Status(
             self._host.name,
             self._clock.now(),
