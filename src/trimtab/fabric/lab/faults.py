@@ -117,18 +117,16 @@ def packets_lost(
     """Packets that vanish on their way into (`ingress`) or out of (`egress`) a switch's ports."""
     if not 0 < percent <= 100:
         raise BadInputError(f"between 0 and 100 percent of packets can be lost, not {percent:g}")
-    preference = str(next(_preferences))
+    preference = next(_preferences)
     program = _DROP_ALL if percent == 100 else _drop_some(percent)
-    places = [(port, direction) for port in ports for direction in directions]
+    places = [f"dev {port} {direction} pref {preference}" for port in ports for direction in directions]
 
     def begin() -> None:
-        for port, direction in places:
-            where = ("dev", port, direction, "pref", preference)
-            traffic_control(namespace, "filter", "add", *where, "bpf", "da", "bytecode", program)
+        # In one go: who notices the first of them would have moved away before the last.
+        traffic_control([f'filter add {place} bpf da bytecode "{program}"' for place in places], namespace)
 
     def end() -> None:
-        for port, direction in places:
-            traffic_control(namespace, "filter", "del", "dev", port, direction, "pref", preference)
+        traffic_control([f"filter del {place}" for place in places], namespace)
 
     return Fault(what, begin, end)
 

@@ -167,8 +167,8 @@ class Lab:
         for number, switch in enumerate(self.switches, start=1):
             configure(self._addresses(number), switch.namespace)
             inside(switch.namespace, _let_through)
-            for port in switch.switch.ports:
-                traffic_control(switch.namespace, "qdisc", "add", "dev", port.device, "clsact")
+            ports = [port.device for port in switch.switch.ports]
+            traffic_control([f"qdisc add dev {port} clsact" for port in ports], switch.namespace)
         for host in self.hosts:
             apply_plan(plan_here(host.host, host.namespace), host.namespace)
         if self._start_daemons:

@@ -33,9 +33,9 @@ def configure(lines: Iterable[str], namespace: str | None = None) -> None:
     _run(words, "".join(f"{line}\n" for line in lines))
 
 
-def traffic_control(namespace: str, *words: str) -> None:
-    """Run `tc` in a namespace."""
-    _run(["tc", "-n", namespace, *words])
+def traffic_control(lines: Iterable[str], namespace: str) -> None:
+    """Run `tc` with each of these lines in a namespace, one right after the other."""
+    _run(["tc", "-n", namespace, "-batch", "-"], "".join(f"{line}\n" for line in lines))
 
 
 def entering(namespace: str, words: Sequence[str]) -> list[str]:
