@@ -4,8 +4,12 @@ from trimtab.store.comparison import Comparison, compare
 from trimtab.store.event import Event
 from trimtab.store.job_record import ACTIVE, JobRecord, JobRun, JobState, OutdatedError, Outlook, Part
 from trimtab.store.look import Look, look_at_store
+from trimtab.store.page import Page
+from trimtab.store.reply import Reply, ReusedKeyError
 from trimtab.store.store import Store, open_store
 from trimtab.store.tenant import Tenant
+from trimtab.store.token import NotAllowedError, Role, Token
+from trimtab.store.wanted import WantedDecisions, WantedEvents, WantedJobs, WantedProfiles
 
 __all__ = [
     "ACTIVE",
@@ -15,11 +19,21 @@ __all__ = [
     "JobRun",
     "JobState",
     "Look",
+    "NotAllowedError",
     "OutdatedError",
     "Outlook",
+    "Page",
     "Part",
+    "Reply",
+    "ReusedKeyError",
+    "Role",
     "Store",
     "Tenant",
+    "Token",
+    "WantedDecisions",
+    "WantedEvents",
+    "WantedJobs",
+    "WantedProfiles",
     "compare",
     "look_at_store",
     "open_store",

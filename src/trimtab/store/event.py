@@ -17,3 +17,4 @@ class Event:
     kind: str
     subject: str
     detail: Mapping[str, Any]
+    tenant: str = "default"

@@ -4,13 +4,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import bindparam, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Table, Text, bindparam, cast, func, insert, select, update
 
 from trimtab.core import BadInputError, Decision, Outcome, to_plain
+from trimtab.store import json_text
 from trimtab.store.database import Database
 from trimtab.store.job_record import ACTIVE, JobRecord, JobRun, JobState, OutdatedError, Outlook
-from trimtab.store.records import Records, from_kept, is_storable, require_storable, row_limit
-from trimtab.store.tables import decisions, jobs, outcomes
+from trimtab.store.ledger import add_decision, add_outcome
+from trimtab.store.listing import Asked
+from trimtab.store.page import Page
+from trimtab.store.records import Records, from_kept, require_storable, seen_by
+from trimtab.store.tables import jobs
+from trimtab.store.wanted import WantedJobs
+
+_ALL = 2**31 - 1
 
 
 class Jobs(Records[JobRecord]):
@@ -28,26 +35,34 @@ class Jobs(Records[JobRecord]):
             if not row["id"]:
                 raise BadInputError("the job has an empty id; give it one")
         if rows:
-            with self._database.writing() as connection:
-                connection.execute(insert(jobs), rows)
+            self._database.write(lambda connection: connection.execute(insert(jobs), rows))
 
     def active(self) -> tuple[JobRecord, ...]:
         """Those that are still to be done, in order of submission."""
-        return self._listed(jobs.c.state.in_(ACTIVE))
+        active = Asked({"state": tuple(state.value for state in ACTIVE)})
+        return tuple(self._record(row) for row in self._by_time.rows(active, _ALL, newest_first=False))
 
     def ended(self, limit: int = 1000) -> tuple[JobRecord, ...]:
         """The newest that were done to their end."""
-        return self.newest(limit, jobs.c.state == JobState.ENDED)
+        return self.page(limit, WantedJobs((JobState.ENDED,))).items
 
     def list(
         self, limit: int = 100, tenant: str | None = None, states: Sequence[JobState] = ()
     ) -> tuple[JobRecord, ...]:
         """At most `limit` jobs, newest first, of one tenant or in certain states where given."""
-        if not is_storable(tenant):
-            return ()
-        wanted = [jobs.c.tenant == tenant] if tenant is not None else []
-        wanted += [jobs.c.state.in_(states)] if states else []
-        return self.newest(row_limit(limit), *wanted)
+        return self.page(limit, WantedJobs(states, tenants=None if tenant is None else (tenant,))).items
+
+    def page(
+        self, limit: int = 100, wanted: WantedJobs | None = None, after: str | None = None
+    ) -> Page[JobRecord]:
+        """A page of at most `limit` jobs, newest first, from where the page before said `next`."""
+        return self.records(_asked(wanted), limit, after)
+
+    def page_text(
+        self, limit: int = 100, wanted: WantedJobs | None = None, after: str | None = None
+    ) -> Page[str]:
+        """The same as JSON."""
+        return self.texts(_asked(wanted), limit, after)
 
     def pulse(self) -> tuple[int, int]:
         """Two numbers that change when somebody submits a job, or asks for the end of one that runs."""
@@ -72,19 +87,18 @@ class Jobs(Records[JobRecord]):
             record, state=state, run=run or record.run, version=record.version + 1, outlook=Outlook()
         )
         same = (jobs.c.id == record.id, jobs.c.version == record.version)
-        with self._database.writing() as connection:
-            changed = connection.execute(update(jobs).where(*same).values(_row(after)))
+        row = _row(after)
+
+        def effect(connection: Connection) -> None:
+            changed = connection.execute(update(jobs).where(*same).values(row))
             if changed.rowcount != 1:
                 raise OutdatedError(f"job {record.id} was changed by somebody else; read it again")
             if decision is not None:
-                columns = {name: getattr(decision, name) for name in ("id", "created", "kind", "subject")}
-                connection.execute(insert(decisions).values(body=to_plain(decision), **columns))
+                add_decision(connection, decision, record.tenant)
             if outcome is not None:
-                connection.execute(
-                    insert(outcomes).values(
-                        decision_id=outcome.decision_id, recorded=outcome.recorded, body=to_plain(outcome)
-                    )
-                )
+                add_outcome(connection, outcome)
+
+        self._database.write(effect)
         return after
 
     def note(self, done: Mapping[str, float], outlooks: Mapping[str, Outlook]) -> None:
@@ -98,27 +112,44 @@ class Jobs(Records[JobRecord]):
                 rows = [{"this": id, "outlook": to_plain(value)} for id, value in outlooks.items()]
                 connection.execute(update(jobs).where(this), rows)
 
-    def _listed(self, *conditions: Any) -> tuple[JobRecord, ...]:
-        order = (jobs.c.created, jobs.c.sequence)
-        return tuple(
-            self._record(row) for row in self._rows(select(jobs).where(*conditions).order_by(*order))
+    @staticmethod
+    def _shown(table: Table) -> Sequence[ColumnElement[Any]]:
+        c = table.c
+        plain = [c.id, c.tenant, c.created, c.sequence, c.name, c.application, c.state, c.version, c.done]
+        return [*plain, cast(c.body, Text), cast(c.run, Text), cast(c.outlook, Text)]
+
+    def _record(self, row: tuple[Any, ...]) -> JobRecord:
+        id, tenant, created, _, name, application, state, version, done, spec, run, outlook, *_ = row
+        where = f"job {id} in {self._database.name}"
+        return JobRecord(
+            id=id,
+            created=created,
+            name=name,
+            tenant=tenant,
+            application=application,
+            state=JobState(state),
+            spec=json_text.loads(spec),
+            version=version,
+            run=from_kept(JobRun, json_text.loads(run), where),
+            done=done,
+            outlook=from_kept(Outlook, json_text.loads(outlook), where),
         )
 
-    def _record(self, row: Any) -> JobRecord:
-        where = f"job {row.id} in {self._database.name}"
-        return JobRecord(
-            id=row.id,
-            created=row.created,
-            name=row.name,
-            tenant=row.tenant,
-            application=row.application,
-            state=JobState(row.state),
-            spec=row.body,
-            version=row.version,
-            run=from_kept(JobRun, row.run, where),
-            done=row.done,
-            outlook=from_kept(Outlook, row.outlook, where),
-        )
+    def _text(self, row: tuple[Any, ...]) -> str:
+        id, tenant, created, _, name, application, state, version, done, spec, run, outlook, *_ = row
+        plain = {"id": id, "created": created, "name": name, "tenant": tenant, "application": application}
+        plain |= {"state": state, "version": version, "done": done}
+        return f'{json_text.dumps(plain)[:-1]}, "spec": {spec}, "run": {run}, "outlook": {outlook}}}'
+
+
+def _asked(wanted: WantedJobs | None) -> Asked:
+    wanted = wanted or WantedJobs()
+    alike: dict[str, Sequence[str]] = {**seen_by(wanted.tenants)}
+    if wanted.states:
+        alike["state"] = tuple(dict.fromkeys(state.value for state in wanted.states))
+    if wanted.name is not None:
+        alike["name"] = (wanted.name,)
+    return Asked(alike, since=wanted.since, until=wanted.until)
 
 
 def _row(record: JobRecord) -> dict[str, Any]:

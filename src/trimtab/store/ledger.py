@@ -1,12 +1,18 @@
 """Decisions and what became of them. Rows are added, never changed: the database itself refuses."""
 
-from sqlalchemy import insert, select
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, insert, select
 
 from trimtab.core import Decision, Outcome, to_plain
 from trimtab.store.database import Database
 from trimtab.store.faults import ConflictError
-from trimtab.store.records import Records, from_kept, is_storable
-from trimtab.store.tables import decisions, outcomes
+from trimtab.store.listing import Asked
+from trimtab.store.page import Page
+from trimtab.store.records import Records, from_kept, is_storable, require_storable, seen_by
+from trimtab.store.tables import EVERYBODY, decisions, outcomes
+from trimtab.store.wanted import WantedDecisions
 
 
 class Ledger:
@@ -16,38 +22,55 @@ class Ledger:
         self._database = database
         self._decisions = Records(database, decisions, Decision, "decision")
 
-    def record(self, decision: Decision) -> None:
-        """Keep a decision; recording the same one again does nothing."""
+    def record(self, decision: Decision, tenant: str = EVERYBODY) -> None:
+        """Keep a decision of a tenant; recording the same one again does nothing."""
         columns = {"created": decision.created, "kind": decision.kind, "subject": decision.subject}
-        self._decisions.add(decision.id, decision, columns)
+        self._decisions.add(decision.id, decision, columns, tenant)
 
-    def get(self, id: str) -> Decision:
-        """The decision whose id is, or alone starts with, `id`."""
-        return self._decisions.get(id)
+    def get(self, id: str, tenants: Sequence[str] | None = None) -> Decision:
+        """The decision whose id is, or alone starts with, `id`, of those that `tenants` may see."""
+        return self._decisions.get(id, tenants)
+
+    def text(self, id: str, tenants: Sequence[str] | None = None) -> str:
+        """The same as JSON, with its tenant."""
+        return self._decisions.text(id, tenants)
 
     def list(
-        self, limit: int = 20, kind: str | None = None, subject: str | None = None
+        self,
+        limit: int = 20,
+        kind: str | None = None,
+        subject: str | None = None,
+        tenants: Sequence[str] | None = None,
     ) -> tuple[Decision, ...]:
         """At most `limit` decisions, newest first, of one kind or about one subject where given."""
-        wanted = [(decisions.c.kind, kind), (decisions.c.subject, subject)]
-        if not all(is_storable(value) for _, value in wanted):
-            return ()
-        return self._decisions.newest(limit, *(c == value for c, value in wanted if value is not None))
+        return self.page(limit, WantedDecisions(kind, subject, tenants=tenants)).items
 
-    def record_outcome(self, outcome: Outcome) -> None:
-        """Keep what happened after a decision; a decision may have several outcomes."""
-        row = {"decision_id": outcome.decision_id, "recorded": outcome.recorded, "body": to_plain(outcome)}
+    def page(
+        self, limit: int = 20, wanted: WantedDecisions | None = None, after: str | None = None
+    ) -> Page[Decision]:
+        """A page of at most `limit` decisions, newest first, from where the page before said `next`."""
+        return self._decisions.records(_asked(wanted), limit, after)
+
+    def page_text(
+        self, limit: int = 20, wanted: WantedDecisions | None = None, after: str | None = None
+    ) -> Page[str]:
+        """The same as JSON, with their tenants."""
+        return self._decisions.texts(_asked(wanted), limit, after)
+
+    def record_outcome(self, outcome: Outcome, tenants: Sequence[str] | None = None) -> None:
+        """Keep what happened after a decision that `tenants` may see; there may be several outcomes."""
         if not is_storable(outcome.decision_id):
-            raise self._decisions.missing(outcome.decision_id)
+            raise self._decisions.missing(outcome.decision_id, tenants)
+        if tenants is not None and self.get(outcome.decision_id, tenants).id != outcome.decision_id:
+            raise self._decisions.missing(outcome.decision_id, tenants)
         try:
-            with self._database.writing() as connection:
-                connection.execute(insert(outcomes).values(row))
+            self._database.write(lambda connection: add_outcome(connection, outcome))
         except ConflictError:
-            raise self._decisions.missing(outcome.decision_id) from None
+            raise self._decisions.missing(outcome.decision_id, tenants) from None
 
-    def outcomes(self, decision_id: str) -> tuple[Outcome, ...]:
+    def outcomes(self, decision_id: str, tenants: Sequence[str] | None = None) -> tuple[Outcome, ...]:
         """What happened after the decision whose id is, or alone starts with, `decision_id`; oldest first."""
-        decision = self.get(decision_id)
+        decision = self.get(decision_id, tenants)
         query = (
             select(outcomes.c.body).where(outcomes.c.decision_id == decision.id).order_by(outcomes.c.sequence)
         )
@@ -55,3 +78,31 @@ class Ledger:
             bodies = connection.execute(query).scalars().all()
         where = f"an outcome of decision {decision.id} in {self._database.name}"
         return tuple(from_kept(Outcome, body, where) for body in bodies)
+
+
+def add_decision(connection: Connection, decision: Decision, tenant: str) -> None:
+    """Keep a decision that is new as a part of a transaction."""
+    columns = {name: getattr(decision, name) for name in ("id", "created", "kind", "subject")}
+    for name, value in columns.items():
+        require_storable(value, f"the decision's {name}")
+    connection.execute(insert(decisions).values(tenant=tenant, body=to_plain(decision), **columns))
+
+
+def add_outcome(connection: Connection, outcome: Outcome) -> None:
+    """Keep an outcome as a part of a transaction."""
+    row: dict[str, Any] = {"decision_id": outcome.decision_id, "recorded": outcome.recorded}
+    connection.execute(insert(outcomes).values(body=to_plain(outcome), **row))
+
+
+def _asked(wanted: WantedDecisions | None) -> Asked:
+    wanted = wanted or WantedDecisions()
+    alike: dict[str, Sequence[str]] = {**seen_by(wanted.tenants)}
+    beside = {}
+    # A subject has far fewer decisions than a kind has, so its index is the one to walk where both are given.
+    if wanted.subject is not None:
+        alike["subject"] = (wanted.subject,)
+        if wanted.kind is not None:
+            beside["kind"] = wanted.kind
+    elif wanted.kind is not None:
+        alike["kind"] = (wanted.kind,)
+    return Asked(alike, beside, wanted.since, wanted.until)

@@ -1,18 +1,23 @@
 """Things kept under an id: written once, found by any unique start of it, listed newest first."""
 
+import json
 import re
+from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from sqlalchemy import ColumnElement, Select, Table, insert, select
+from sqlalchemy import ColumnElement, Table, Text, cast, insert
 
 from trimtab.core import BadInputError, NotFoundError, StorageError, from_plain, to_plain
+from trimtab.store import json_text
 from trimtab.store.database import Database
 from trimtab.store.faults import ConflictError
+from trimtab.store.listing import Asked, Listing, row_limit
+from trimtab.store.page import Page
+from trimtab.store.tables import EVERYBODY
 
 T = TypeVar("T")
 
 _SHOWN = 5
-_MOST_ROWS = 2**31 - 1
 _LAST_CHARACTER = "\U0010ffff"
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
@@ -25,70 +30,112 @@ class Records(Generic[T]):
         self._table = table
         self._kind = kind
         self._noun = noun
+        shown = self._shown(table)
+        self._by_time = Listing(database, table, shown, ("created", "sequence"))
+        self._by_id = Listing(database, table, shown, ("id",))
 
-    def add(self, id: str, record: T, columns: dict[str, Any]) -> None:
+    def add(self, id: str, record: T, columns: dict[str, Any], tenant: str = EVERYBODY) -> None:
         """Keep `record` under `id`, with the `columns` it is searched by.
 
         The same record again is no error, so a write whose answer was lost can be repeated.
         """
-        for name, value in {"id": id, **columns}.items():
+        for name, value in {"id": id, "tenant": tenant, **columns}.items():
             require_storable(value, f"the {self._noun}'s {name}")
         if not id:
             raise BadInputError(f"the {self._noun} has an empty id; give it one")
         body = to_plain(record)
         try:
-            with self._database.writing() as connection:
-                connection.execute(insert(self._table).values(id=id, body=body, **columns))
+            row = {"id": id, "tenant": tenant, "body": body, **columns}
+            self._database.write(lambda connection: connection.execute(insert(self._table), row))
         except ConflictError:
-            if to_plain(self.get(id)) != body:
+            kept = self._exactly(id, (tenant,))
+            if kept is None or to_plain(self._record(kept)) != body:
                 raise BadInputError(
                     f"{self._noun} {id} is already kept with other contents, and is written once; "
                     f"give the new one an id of its own"
                 ) from None
 
-    def get(self, id: str) -> T:
-        """The record whose id is, or alone starts with, `id`."""
-        found = self._starting_with(id) if id and is_storable(id) else []
-        if len(found) == 1 or (found and found[0].id == id):
-            return self._record(found[0])
+    def get(self, id: str, tenants: Sequence[str] | None = None) -> T:
+        """The record whose id is, or alone starts with, `id`, of those that `tenants` may see."""
+        return self._record(self._one(id, tenants))
+
+    def text(self, id: str, tenants: Sequence[str] | None = None) -> str:
+        """The same as JSON with its tenant, as it is kept."""
+        return self._text(self._one(id, tenants))
+
+    def records(self, asked: Asked, limit: int, after: str | None = None) -> Page[T]:
+        """At most `limit` records, by time and then by writing, newest first; `after` the page before."""
+        rows, following = self._page(asked, limit, after)
+        return Page(tuple(self._record(row) for row in rows), following)
+
+    def texts(self, asked: Asked, limit: int, after: str | None = None) -> Page[str]:
+        """The same as JSON, undecoded: what a server passes on, at a twentieth of the price."""
+        rows, following = self._page(asked, limit, after)
+        return Page(tuple(self._text(row) for row in rows), following)
+
+    def missing(self, id: str, tenants: Sequence[str] | None = None) -> NotFoundError:
+        """The error that says `id` names nothing, and what there is instead."""
+        rows = self._by_time.rows(Asked(seen_by(tenants)), _SHOWN)
+        there = f"the newest are {_names(rows)}" if rows else f"there are no {self._noun}s yet"
+        # Where the store is concerns only who sees all of it.
+        where = f" in {self._database.name}" if tenants is None else ""
+        return NotFoundError(f'there is no {self._noun} "{id!s:.80}"{where}; {there}')
+
+    def _one(self, id: str, tenants: Sequence[str] | None) -> tuple[Any, ...]:
+        if not id or not is_storable(id):
+            raise self.missing(id, tenants)
+        exact = self._exactly(id, tenants)
+        if exact is not None:
+            return exact
+        span = Asked(seen_by(tenants), since=id, until=id + _LAST_CHARACTER)
+        found = self._by_id.rows(span, _SHOWN + 1, newest_first=False)
+        if len(found) == 1:
+            return found[0]
         if found:
             raise NotFoundError(
                 f'"{id}" starts the ids of several {self._noun}s: {_names(found)}; give more of the one meant'
             )
-        raise self.missing(id)
+        raise self.missing(id, tenants)
 
-    def newest(self, limit: int, *conditions: ColumnElement[bool]) -> tuple[T, ...]:
-        """At most `limit` records that meet the conditions, by time and then by writing, newest first."""
-        rows = self._rows(
-            select(self._table)
-            .where(*conditions)
-            .order_by(self._table.c.created.desc(), self._table.c.sequence.desc())
-            .limit(row_limit(limit))
-        )
-        return tuple(self._record(row) for row in rows)
+    def _exactly(self, id: str, tenants: Sequence[str] | None) -> tuple[Any, ...] | None:
+        found = self._by_id.rows(Asked({"id": (id,)}), 1)
+        return found[0] if found and (tenants is None or found[0][1] in tenants) else None
 
-    def missing(self, id: str) -> NotFoundError:
-        """The error that says `id` names nothing, and what there is instead."""
-        rows = self._rows(select(self._table.c.id).order_by(self._table.c.created.desc()).limit(_SHOWN))
-        there = f"the newest are {_names(rows)}" if rows else f"there are no {self._noun}s yet"
-        return NotFoundError(f'there is no {self._noun} "{id!s:.80}" in {self._database.name}; {there}')
+    def _page(self, asked: Asked, limit: int, after: str | None) -> tuple[list[tuple[Any, ...]], str | None]:
+        limit = row_limit(limit)
+        if not all(is_storable(value) for value in _values(asked)):
+            return [], None
+        if after is not None:
+            asked = Asked(asked.alike, asked.beside, asked.since, asked.until, self._place(after, asked))
+        rows = self._by_time.rows(asked, limit + 1)
+        return rows[:limit], rows[limit - 1][0] if len(rows) > limit else None
 
-    def _starting_with(self, prefix: str) -> list[Any]:
-        column = self._table.c.id
-        # An exact match sorts first, so it is seen even where many ids go on from it.
-        return self._rows(
-            select(self._table)
-            .where(column >= prefix, column < prefix + _LAST_CHARACTER)
-            .order_by(column)
-            .limit(_SHOWN + 1)
-        )
+    def _place(self, after: str, asked: Asked) -> tuple[Any, ...]:
+        """Where in the order the record `after` is. An id tells who reads it nothing of other tenants."""
+        row = self._exactly(after, asked.alike.get("tenant")) if after and is_storable(after) else None
+        if row is None:
+            raise BadInputError(
+                f'no list goes on after "{after!s:.80}"; give what the page before has under `next`'
+            )
+        return (row[2], row[3])
 
-    def _rows(self, query: Select[Any]) -> list[Any]:
-        with self._database.reading() as connection:
-            return list(connection.execute(query))
+    @staticmethod
+    def _shown(table: Table) -> Sequence[ColumnElement[Any]]:
+        """The columns of a row; those of every table first: id, tenant, created, sequence."""
+        c = table.c
+        return [c.id, c.tenant, c.created, c.sequence, cast(c.body, Text)]
 
-    def _record(self, row: Any) -> T:
-        return from_kept(self._kind, row.body, f"{self._noun} {row.id} in {self._database.name}")
+    def _record(self, row: tuple[Any, ...]) -> T:
+        where = f"{self._noun} {row[0]} in {self._database.name}"
+        return from_kept(self._kind, json_text.loads(row[4]), where)
+
+    def _text(self, row: tuple[Any, ...]) -> str:
+        return f'{row[4][:-1]}, "tenant": {json.dumps(row[1])}}}'
+
+
+def seen_by(tenants: Sequence[str] | None) -> Mapping[str, Sequence[str]]:
+    """The columns' values of what `tenants` may see."""
+    return {} if tenants is None else {"tenant": tuple(dict.fromkeys(filter(is_storable, tenants)))}
 
 
 def from_kept(kind: type[T], body: Any, where: str) -> T:
@@ -99,13 +146,6 @@ def from_kept(kind: type[T], body: Any, where: str) -> T:
         raise StorageError(
             f"{where} was written by another version of Trimtab ({error}); use that version to read it"
         ) from None
-
-
-def row_limit(limit: int) -> int:
-    """`limit` as a database takes it."""
-    if limit < 1:
-        raise BadInputError(f"a limit of {limit} shows nothing; give 1 or more")
-    return min(limit, _MOST_ROWS)
 
 
 def is_storable(value: Any) -> bool:
@@ -119,5 +159,9 @@ def require_storable(value: Any, where: str) -> None:
         raise BadInputError(f"{where} holds a character that cannot be stored; use plain text")
 
 
-def _names(rows: list[Any]) -> str:
-    return ", ".join(row.id for row in rows[:_SHOWN]) + (", …" if len(rows) > _SHOWN else "")
+def _values(asked: Asked) -> list[Any]:
+    return [*(value for values in asked.alike.values() for value in values), *asked.beside.values()]
+
+
+def _names(rows: list[tuple[Any, ...]]) -> str:
+    return ", ".join(row[0] for row in rows[:_SHOWN]) + (", …" if len(rows) > _SHOWN else "")

@@ -6,7 +6,7 @@ from trimtab.core import StorageError
 from trimtab.store.database import Database
 from trimtab.store.tables import VERSION_TABLE, metadata
 
-REVISIONS = ("0001", "0002")
+REVISIONS = ("0001", "0002", "0003")
 """Every schema there has been, oldest first; the last one is the code's own."""
 
 # Any number that no other user of the same PostgreSQL database is likely to lock.

@@ -1,16 +1,14 @@
 """The store as a whole, and how it is opened."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 if TYPE_CHECKING:
     from trimtab.store.database import Database
-    from trimtab.store.events import Events
-    from trimtab.store.jobs import Jobs
-    from trimtab.store.ledger import Ledger
-    from trimtab.store.notes import Notes
-    from trimtab.store.profiles import Profiles
-    from trimtab.store.tenants import Tenants
+
+T = TypeVar("T")
 
 
 class Store:
@@ -20,28 +18,45 @@ class Store:
     of its own.
     """
 
-    def __init__(
-        self,
-        database: "Database",
-        ledger: "Ledger",
-        profiles: "Profiles",
-        events: "Events",
-        jobs: "Jobs",
-        tenants: "Tenants",
-        notes: "Notes",
-    ) -> None:
+    def __init__(self, database: "Database") -> None:
+        from trimtab.store.events import Events
+        from trimtab.store.jobs import Jobs
+        from trimtab.store.ledger import Ledger
+        from trimtab.store.notes import Notes
+        from trimtab.store.profiles import Profiles
+        from trimtab.store.replies import Replies
+        from trimtab.store.tenants import Tenants
+        from trimtab.store.tokens import Tokens
+
         self._database = database
-        self.ledger = ledger
-        self.profiles = profiles
-        self.events = events
-        self.jobs = jobs
-        self.tenants = tenants
-        self.notes = notes
+        self.ledger = Ledger(database)
+        self.profiles = Profiles(database)
+        self.events = Events(database)
+        self.jobs = Jobs(database)
+        self.tenants = Tenants(database)
+        self.notes = Notes(database)
+        self.tokens = Tokens(database)
+        self.replies = Replies(database)
 
     @property
     def name(self) -> str:
         """Where the store is: the file's path, or the URL without its password."""
         return self._database.name
+
+    def together(self, alone: str | None = None) -> AbstractContextManager[Any]:
+        """A block whose writes, all in this thread, are kept together when it ends, or not at all.
+
+        Within it, reads see what it wrote, and a write that fails fails alone. Others wait, so be brief.
+        Who reads first and writes what follows from it names what to be `alone` with, such as "tenants".
+        """
+        return self._database.writing(alone)
+
+    def write(self, effect: Callable[[], T]) -> T:
+        """The same for a function: what it returns, on the disk. Many at once are cheaper so than by blocks.
+
+        Writers at the same moment share one commit, so another thread may run it: it should be brief.
+        """
+        return self._database.write(lambda connection: effect())
 
     def close(self) -> None:
         """Let go of the database; closing twice does no harm."""
@@ -68,13 +83,7 @@ def open_store(url: str | None = None) -> Store:
     # SQLAlchemy takes longer to import than most commands take to answer, so only opening pays for it.
     from trimtab.store.address import resolve
     from trimtab.store.database import Database
-    from trimtab.store.events import Events
-    from trimtab.store.jobs import Jobs
-    from trimtab.store.ledger import Ledger
-    from trimtab.store.notes import Notes
-    from trimtab.store.profiles import Profiles
     from trimtab.store.schema import bring_up_to_date
-    from trimtab.store.tenants import Tenants
 
     database = Database(resolve(url))
     try:
@@ -82,12 +91,4 @@ def open_store(url: str | None = None) -> Store:
     except BaseException:
         database.close()
         raise
-    return Store(
-        database,
-        Ledger(database),
-        Profiles(database),
-        Events(database),
-        Jobs(database),
-        Tenants(database),
-        Notes(database),
-    )
+    return Store(database)

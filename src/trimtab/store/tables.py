@@ -15,6 +15,9 @@ from sqlalchemy import (
 
 VERSION_TABLE = "trimtab_schema"
 
+EVERYBODY = "default"
+"""The tenant of what nobody in particular owns: all that local commands write."""
+
 _SERIAL = BigInteger().with_variant(Integer(), "sqlite")
 # Ordered by code point on both databases, so that "starts with" is a range of the index.
 _ID = Text().with_variant(Text(collation="C"), "postgresql")
@@ -30,9 +33,14 @@ decisions = Table(
     Column("kind", Text, nullable=False),
     Column("subject", Text, nullable=False),
     Column("body", JSON, nullable=False),
+    Column("tenant", Text, nullable=False, server_default=EVERYBODY),
     Index("decisions_created", "created", "sequence"),
     Index("decisions_kind", "kind", "created", "sequence"),
     Index("decisions_subject", "subject", "created", "sequence"),
+    Index("decisions_tenant", "tenant", "created", "sequence"),
+    Index("decisions_tenant_id", "tenant", "id"),
+    Index("decisions_tenant_kind", "tenant", "kind", "created", "sequence"),
+    Index("decisions_tenant_subject", "tenant", "subject", "created", "sequence"),
 )
 
 outcomes = Table(
@@ -53,8 +61,12 @@ profiles = Table(
     Column("created", Double, nullable=False),
     Column("workload", Text, nullable=False),
     Column("body", JSON, nullable=False),
+    Column("tenant", Text, nullable=False, server_default=EVERYBODY),
     Index("profiles_created", "created", "sequence"),
     Index("profiles_workload", "workload", "created", "sequence"),
+    Index("profiles_tenant", "tenant", "created", "sequence"),
+    Index("profiles_tenant_id", "tenant", "id"),
+    Index("profiles_tenant_workload", "tenant", "workload", "created", "sequence"),
 )
 
 events = Table(
@@ -65,9 +77,13 @@ events = Table(
     Column("kind", Text, nullable=False),
     Column("subject", Text, nullable=False),
     Column("detail", JSON, nullable=False),
+    Column("tenant", Text, nullable=False, server_default=EVERYBODY),
     Index("events_time", "time"),
     Index("events_kind", "kind", "id"),
     Index("events_subject", "subject", "id"),
+    Index("events_tenant", "tenant", "id"),
+    Index("events_tenant_kind", "tenant", "kind", "id"),
+    Index("events_tenant_subject", "tenant", "subject", "id"),
 )
 
 jobs = Table(
@@ -87,7 +103,11 @@ jobs = Table(
     Column("outlook", JSON, nullable=False),
     Index("jobs_created", "created", "sequence"),
     Index("jobs_state", "state", "created", "sequence"),
+    Index("jobs_name", "name", "created", "sequence"),
     Index("jobs_tenant", "tenant", "created", "sequence"),
+    Index("jobs_tenant_id", "tenant", "id"),
+    Index("jobs_tenant_state", "tenant", "state", "created", "sequence"),
+    Index("jobs_tenant_name", "tenant", "name", "created", "sequence"),
 )
 
 tenants = Table(
@@ -106,4 +126,43 @@ notes = Table(
     Column("name", _ID, primary_key=True),
     Column("time", Double, nullable=False),
     Column("body", JSON, nullable=False),
+)
+
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("id", _ID, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("tenant", Text, nullable=False),
+    Column("role", Text, nullable=False),
+    Column("scopes", JSON, nullable=False),
+    Column("created", Double, nullable=False),
+    Column("expires", Double, nullable=True),
+    Column("revoked", Double, nullable=True),
+    Column("made_by", Text, nullable=False),
+    Column("digest", Text, nullable=False),
+    Column("change", BigInteger, nullable=False),
+    Index("tokens_change", "change"),
+    Index("tokens_tenant", "tenant", "created", "id"),
+)
+
+replies = Table(
+    "replies",
+    metadata,
+    Column("owner", _ID, primary_key=True),
+    Column("key", _ID, primary_key=True),
+    Column("fingerprint", Text, nullable=False),
+    Column("status", Integer, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("time", Double, nullable=False),
+    Index("replies_time", "time"),
+)
+
+leaders = Table(
+    "leaders",
+    metadata,
+    Column("name", _ID, primary_key=True),
+    Column("term", BigInteger, nullable=False),
+    Column("holder", Text, nullable=False),
+    Column("since", Double, nullable=False),
 )
