@@ -12,6 +12,7 @@ from trimtab.kernel import (
     environment,
     network_bytes,
     process_io,
+    processes,
     read_process,
     thread_waits,
     tree,
@@ -36,6 +37,7 @@ def test_a_process_is_read_even_when_its_name_holds_parentheses() -> None:
         assert found.parent == os.getpid()
         assert found.memory > 0
         assert not found.zombie
+        assert [each.pid for each in processes({name}) if each.parent == os.getpid()] == [child.pid]
     finally:
         child.kill()
         child.wait()

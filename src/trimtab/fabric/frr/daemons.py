@@ -30,6 +30,7 @@ _KEPT = 30  # s that routes of a zebra that died stay in the kernel, for bgpd to
 _MOST_LOG = 16 << 20  # bytes
 _START, _STOP, _ANSWER = 10.0, 5.0, 30.0  # s
 _CRASHES = Path("/var/tmp/frr")  # where each daemon makes a folder for what it leaves when it crashes
+_CALLED = {*DAEMONS, "nsenter", "prlimit"}  # the last two until they become a daemon
 _PROMPT = "bfdd"  # the daemon whose timers are of milliseconds
 
 
@@ -171,7 +172,7 @@ class Daemons:
     def _find(self) -> dict[str, tuple[Process, str]]:
         """Daemons of this folder that run, whoever started them, and what they were configured with."""
         found: dict[str, tuple[Process, str]] = {}
-        for process in processes():
+        for process in processes(_CALLED):
             mark, _, digest = environment(process.pid).get(_MARK, "").rpartition(" ")
             if mark and Path(mark).parent == self.folder and not process.zombie:
                 found[Path(mark).name] = (process, digest)
