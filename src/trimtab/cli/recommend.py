@@ -8,7 +8,7 @@ import typer
 
 from trimtab.cli.options import html_option, json_option, local_option, points_option
 from trimtab.cli.recommend_job import check_subject, recommend_job
-from trimtab.cli.recommend_output import print_recommendation, recommendation_json
+from trimtab.cli.recommend_output import print_recommendation
 
 if TYPE_CHECKING:
     from trimtab.core import Profile
@@ -174,7 +174,15 @@ def recommend(
     """
     from trimtab.catalog import load_offers
     from trimtab.core.units import parse_duration, parse_money
-    from trimtab.recommend import Assumptions, Request, decision, earlier_runs, html_report, work
+    from trimtab.recommend import (
+        Assumptions,
+        Request,
+        decision,
+        earlier_runs,
+        html_report,
+        plain_recommendation,
+        work,
+    )
     from trimtab.recommend import recommend as search
     from trimtab.recommend.tuning import JobSource
     from trimtab.store import open_store
@@ -218,7 +226,7 @@ def recommend(
         store.ledger.record(made)
     written = _write(html, page, output, job_text, emit, profile.workload.name)
     if as_json:
-        print(json.dumps(recommendation_json(result, made.id, top)))
+        print(json.dumps(plain_recommendation(result, made.id, top)))
         return
     print_recommendation(result, made.id, top, explained, written)
 

@@ -1,34 +1,9 @@
-"""What `trimtab recommend` prints of the catalog's configurations: a table and why, or the same as JSON."""
+"""What `trimtab recommend` prints of the catalog's configurations: a table and why."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from trimtab.recommend import Recommendation, Row
-
-
-def recommendation_json(result: "Recommendation", decision_id: str, top: int) -> dict[str, Any]:
-    """Plain data: seconds, bytes, dollars."""
-    from trimtab.core import to_plain
-    from trimtab.recommend import bound, evidence, reason
-
-    return {
-        "decision": decision_id,
-        "workload": result.profile.workload.name,
-        "objective": result.request.objective,
-        "samples": result.work.samples,
-        "considered": result.considered,
-        "rows": [
-            {
-                **to_plain(r),
-                "bound": bound(r),
-                "reason": reason(r, result.rows[0]),
-                "evidence": to_plain(evidence(r)),
-            }
-            for r in result.rows[:top]
-        ],
-        "dropped": to_plain(result.dropped),
-        "notes": list(result.notes),
-    }
 
 
 def print_recommendation(

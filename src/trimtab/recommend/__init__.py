@@ -4,6 +4,7 @@ from trimtab.recommend.earlier import earlier_runs
 from trimtab.recommend.explain import Evidence, bound, evidence, explain_row, reason
 from trimtab.recommend.ledger_entry import decision
 from trimtab.recommend.objective import OBJECTIVES
+from trimtab.recommend.plain import plain_recommendation
 from trimtab.recommend.request import Assumptions, Request, Work, work
 from trimtab.recommend.search import Recommendation, Row, Side, recommend
 
@@ -22,6 +23,7 @@ __all__ = [
     "evidence",
     "explain_row",
     "html_report",
+    "plain_recommendation",
     "reason",
     "recommend",
     "work",

@@ -1,5 +1,7 @@
 """What became of earlier decisions about a workload, as the guard wants to know it."""
 
+from collections.abc import Sequence
+
 from trimtab.core import Decision, Outcome, Profile
 from trimtab.predict import EarlierRun
 from trimtab.recommend.explain import STARTING
@@ -15,12 +17,14 @@ _START_UNSURE = 1.0
 _LEAST_RUNNING = 0.01
 
 
-def earlier_runs(store: Store, profile: Profile) -> tuple[EarlierRun, ...]:
-    """Outcomes of earlier decisions about the profiled workload, oldest first."""
+def earlier_runs(
+    store: Store, profile: Profile, tenants: Sequence[str] | None = None
+) -> tuple[EarlierRun, ...]:
+    """Outcomes of earlier decisions about the profiled workload that `tenants` may see, oldest first."""
     found = []
-    for made in reversed(store.ledger.list(_LOOK_BACK, "recommend", profile.workload.name)):
+    for made in reversed(store.ledger.list(_LOOK_BACK, "recommend", profile.workload.name, tenants)):
         if _is_of(made, profile):
-            runs = (_run(made, outcome, profile) for outcome in store.ledger.outcomes(made.id))
+            runs = (_run(made, outcome, profile) for outcome in store.ledger.outcomes(made.id, tenants))
             found += [run for run in runs if run]
     return tuple(found)
 

@@ -17,7 +17,7 @@ from trimtab.schedule.checkpointing import (
 from trimtab.schedule.cluster import Cluster, Group, Market, Shape, usual_shapes
 from trimtab.schedule.fields import require_name
 from trimtab.schedule.job import Checkpoint, DataSet, Job, Priority, Worker
-from trimtab.schedule.job_file import parse_jobs, read_job_file
+from trimtab.schedule.job_file import parse_jobs, read_job_documents, read_job_file, submissions
 from trimtab.schedule.jobs import Jobs
 from trimtab.schedule.kinds import kind_of
 from trimtab.schedule.locality import DISTANCES, Distance, Fetch, Tier, fetch, tier_between
@@ -106,6 +106,7 @@ __all__ = [
     "parse_jobs",
     "policy",
     "promisable",
+    "read_job_documents",
     "read_job_file",
     "read_trace",
     "read_traces",
@@ -114,6 +115,7 @@ __all__ = [
     "require_name",
     "running_scheduler",
     "submission_of",
+    "submissions",
     "tier_between",
     "usual_shapes",
     "young_interval",

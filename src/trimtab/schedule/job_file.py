@@ -28,21 +28,37 @@ def read_job_file(path: Path, settings: Sequence[str] = ()) -> tuple[Submission,
 
     They run in the file's own folder, or one that they name from there. They have no ids yet.
     """
+    base = path.absolute().parent
+    jobs = parse_jobs(_content(path), str(path), settings)
+    return tuple(replace(job, folder=str(base / job.folder)) for job in jobs)
+
+
+def read_job_documents(path: Path, settings: Sequence[str] = ()) -> tuple[Any, ...]:
+    """What a file says of each job, for who hands it in elsewhere; the folder is the file's own there too."""
+    base = path.absolute().parent
+    told = parse_documents(_content(path), str(path), settings)
+    checked = submissions(told, str(path))
+    return tuple({**d, "folder": str(base / job.folder)} for d, job in zip(told, checked, strict=True))
+
+
+def _content(path: Path) -> str:
     try:
-        content = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise BadInputError(f"there is no file {path}") from None
     except IsADirectoryError:
         raise BadInputError(f"{path} is a folder; name a YAML file with a job in it") from None
     except (OSError, ValueError) as error:
         raise BadInputError(f"{path} cannot be read: {one_line(str(error))}") from None
-    base = path.absolute().parent
-    jobs = parse_jobs(content, str(path), settings)
-    return tuple(replace(job, folder=str(base / job.folder)) for job in jobs)
 
 
 def parse_jobs(content: str, where: str, settings: Sequence[str] = ()) -> tuple[Submission, ...]:
     """The jobs of a file's content, which messages name by `where`."""
+    return submissions(parse_documents(content, where, settings), where)
+
+
+def parse_documents(content: str, where: str, settings: Sequence[str] = ()) -> tuple[Any, ...]:
+    """What a file says of each job, not yet looked at; with `settings` in place of what is written there."""
     import yaml
 
     try:
@@ -51,8 +67,14 @@ def parse_jobs(content: str, where: str, settings: Sequence[str] = ()) -> tuple[
         raise BadInputError(f"{where} cannot be read as YAML: {one_line(str(error))}") from None
     if not told:
         raise BadInputError(f"{where} has no job; it needs at least {_EXAMPLE}")
-    places = [where if len(told) == 1 else f"{where}, job {number}" for number in range(1, len(told) + 1)]
-    return tuple(_submission(place, _set(each, settings)) for place, each in zip(places, told, strict=True))
+    return tuple(_set(each, settings) for each in told)
+
+
+def submissions(documents: Sequence[Any], where: str) -> tuple[Submission, ...]:
+    """The jobs that documents describe, every value checked."""
+    count = len(documents)
+    places = [where if count == 1 else f"{where}, job {number}" for number in range(1, count + 1)]
+    return tuple(_submission(place, each) for place, each in zip(places, documents, strict=True))
 
 
 def _set(told: Any, settings: Sequence[str]) -> Any:

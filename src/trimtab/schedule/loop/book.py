@@ -4,13 +4,14 @@ import contextlib
 import logging
 from dataclasses import replace
 
-from trimtab.core import BadInputError, Decision, Estimate, Outcome, Scalar
+from trimtab.core import BadInputError, Clock, Decision, Estimate, Outcome, RealClock, Scalar
 from trimtab.schedule.cluster import Group
 from trimtab.schedule.loop.accounting import closed, done, price_of, told_progress
 from trimtab.schedule.loop.entries import decision, outcome
 from trimtab.schedule.loop.fleet import Fleet
 from trimtab.schedule.loop.history import History
 from trimtab.schedule.loop.places import JobFiles
+from trimtab.schedule.loop.telling import tell
 from trimtab.schedule.speeds import speeds_of
 from trimtab.schedule.submission import Submission, submission_of
 from trimtab.store import JobRecord, JobRun, JobState, Part, Store
@@ -21,8 +22,9 @@ log = logging.getLogger(__name__)
 class Book:
     """Writes what happens to jobs; `changes` counts. Raises OutdatedError where somebody else was quicker."""
 
-    def __init__(self, store: Store, policy: str, engine: str = "") -> None:
+    def __init__(self, store: Store, policy: str, engine: str = "", clock: Clock | None = None) -> None:
         self._store = store
+        self._clock = clock or RealClock()
         self._policy = policy
         self._engine = engine
         self._submissions: dict[str, Submission] = {}
@@ -140,9 +142,15 @@ class Book:
         decision: Decision | None = None,
         outcome: Outcome | None = None,
     ) -> JobRecord:
-        after = self._store.jobs.change(record, state, run, decision, outcome)
+        def effect() -> JobRecord:
+            after = self._store.jobs.change(record, state, run, decision, outcome)
+            if after.state is not record.state:
+                tell(self._store, after, self._clock.now())
+            return after
+
+        changed = self._store.write(effect)
         self.changes += 1
-        return after
+        return changed
 
     def _again(self, record: JobRecord, at: float, why: str) -> None:
         after, entry = self._close(record, at, why)

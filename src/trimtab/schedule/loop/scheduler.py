@@ -67,7 +67,7 @@ class Scheduler:
         self._clock = clock or RealClock()
         self._prices = prices or {}
         self._about = {"policy": name, "engine": address}
-        self._book = Book(store, name, address)
+        self._book = Book(store, name, address, self._clock)
         self._left = left or self._book.history.left
         self._active = ActiveJobs(store, self._book, address)
         self._runs = Runs(engine, self._book, self._active, self._clock, self._settings)

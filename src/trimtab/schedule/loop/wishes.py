@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from trimtab.core import BadInputError, Clock, from_plain
 from trimtab.schedule.cluster import Group
 from trimtab.schedule.loop.scheduler import NOTE
+from trimtab.schedule.loop.telling import tell
 from trimtab.schedule.possible import refuse_impossible
 from trimtab.schedule.submission import Submission
-from trimtab.store import JobRecord, JobState, OutdatedError, Store
+from trimtab.store import JobRecord, JobRun, JobState, OutdatedError, Store
 
 _SILENCE = 60.0  # s without a round after which a scheduler counts as gone
 _TRIES = 20
@@ -44,8 +45,14 @@ def hand_in(
             refuse_impossible(submission.job, groups)
     now = clock.now()
     records = tuple(each.named(secrets.token_hex(4), now).record() for each in submissions)
-    if keep:
+
+    def effect() -> None:
         store.jobs.submit(records)
+        for record in records:
+            tell(store, record, now)
+
+    if keep:
+        store.write(effect)
     return records
 
 
@@ -58,9 +65,18 @@ def cancel_job(store: Store, id: str, clock: Clock) -> JobRecord:
         try:
             if record.state is JobState.WAITING:
                 run = replace(record.run, ended=clock.now(), reason="cancelled before it was started")
-                return store.jobs.change(record, JobState.CANCELLED, run)
+                return _changed(store, record, JobState.CANCELLED, run, clock)
             run = replace(record.run, then=JobState.CANCELLED, reason="cancelled")
-            return store.jobs.change(record, JobState.STOPPING, run)
+            return _changed(store, record, JobState.STOPPING, run, clock)
         except OutdatedError:
             continue
     raise OutdatedError(f"job {id} changes all the time; try again")
+
+
+def _changed(store: Store, record: JobRecord, state: JobState, run: JobRun, clock: Clock) -> JobRecord:
+    def effect() -> JobRecord:
+        after = store.jobs.change(record, state, run)
+        tell(store, after, clock.now())
+        return after
+
+    return store.write(effect)

@@ -1,0 +1,107 @@
+"""Everything that can be asked of Trimtab, for one who asks. Adding an area is a file and a line here."""
+
+from functools import cached_property
+
+from trimtab.serve.principal import Principal
+from trimtab.serve.service.calibration import Calibrations
+from trimtab.serve.service.catalog import Catalog
+from trimtab.serve.service.decisions import Decisions
+from trimtab.serve.service.desk import Desk
+from trimtab.serve.service.events import Events
+from trimtab.serve.service.fleet import Fabric, Fleet, Pools
+from trimtab.serve.service.happenings import Alerts, Services
+from trimtab.serve.service.jobs import Jobs
+from trimtab.serve.service.models import Models
+from trimtab.serve.service.profiles import Profiles
+from trimtab.serve.service.recommendations import Recommendations
+from trimtab.serve.service.tenants import Tenants
+from trimtab.serve.service.tokens import Tokens
+from trimtab.serve.service.workloads import Workloads
+
+
+class Service:
+    """The areas at a desk, as far as `principal` may use them."""
+
+    def __init__(self, desk: Desk, principal: Principal) -> None:
+        self.desk = desk
+        self.principal = principal
+
+    @cached_property
+    def alerts(self) -> Alerts:
+        """What somebody should look at."""
+        return Alerts(self.desk, self.principal)
+
+    @cached_property
+    def calibration(self) -> Calibrations:
+        """How good decisions were."""
+        return Calibrations(self.desk, self.principal)
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        """What can be rented."""
+        return Catalog(self.desk, self.principal)
+
+    @cached_property
+    def decisions(self) -> Decisions:
+        """What was decided, and what became of it."""
+        return Decisions(self.desk, self.principal)
+
+    @cached_property
+    def events(self) -> Events:
+        """What happened."""
+        return Events(self.desk, self.principal)
+
+    @cached_property
+    def fabric(self) -> Fabric:
+        """Hosts' networks."""
+        return Fabric(self.desk, self.principal)
+
+    @cached_property
+    def fleet(self) -> Fleet:
+        """The scheduler and its nodes."""
+        return Fleet(self.desk, self.principal)
+
+    @cached_property
+    def jobs(self) -> Jobs:
+        """What runs, waits and has ended."""
+        return Jobs(self.desk, self.principal)
+
+    @cached_property
+    def models(self) -> Models:
+        """Versions of learned weights."""
+        return Models(self.desk, self.principal)
+
+    @cached_property
+    def pools(self) -> Pools:
+        """Containers that share CPUs and memory."""
+        return Pools(self.desk, self.principal)
+
+    @cached_property
+    def profiles(self) -> Profiles:
+        """What short local runs showed."""
+        return Profiles(self.desk, self.principal)
+
+    @cached_property
+    def recommendations(self) -> Recommendations:
+        """What to rent."""
+        return Recommendations(self.desk, self.principal)
+
+    @cached_property
+    def services(self) -> Services:
+        """What is scaled."""
+        return Services(self.desk, self.principal)
+
+    @cached_property
+    def tenants(self) -> Tenants:
+        """Who shares the fleet."""
+        return Tenants(self.desk, self.principal)
+
+    @cached_property
+    def tokens(self) -> Tokens:
+        """Who may ask for what."""
+        return Tokens(self.desk, self.principal)
+
+    @cached_property
+    def workloads(self) -> Workloads:
+        """What people want to run."""
+        return Workloads(self.desk, self.principal)
