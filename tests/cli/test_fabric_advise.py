@@ -15,6 +15,17 @@ def test_advice_says_how_often_to_save_and_what_is_saved(trimtab: Trimtab) -> No
     for words in ("between checkpoints", "by Young's rule, by Daly's", "saved: $", "offers of H100"):
         assert words in said.out
     assert "best would be" not in said.out
+    kept = json.loads(trimtab("decisions", "--json").out)[0]
+    assert f"decision {kept['id']}" in said.out
+    assert kept["rule"]["who"] == "no fabric, Young's interval"
+    shown = trimtab("decisions", kept["id"]).out
+    for words in (
+        "fabric for a job on 16000 devices",
+        "fabric=True",
+        "work done twice",
+        "rule         no fab",
+    ):
+        assert words in shown
 
 
 def test_json_holds_the_same_with_ranges_and_reasons(trimtab: Trimtab) -> None:
@@ -32,6 +43,7 @@ def test_json_holds_the_same_with_ranges_and_reasons(trimtab: Trimtab) -> None:
     said = trimtab("fabric", "advise", "1024", *costs, *counted, "--interval", "30m", "--json")
     assert said.status == 0, said.error
     advice = json.loads(said.out)
+    assert json.loads(trimtab("decisions", advice["decision"], "--json").out)["decision"]["kind"] == "fabric"
     assert advice["question"]["saving"] == {"value": 30.0, "low": 20.0, "high": 45.0, "reason": "given"}
     assert advice["question"]["failures"]["network_share"] == 0.25
     assert advice["without"]["interval"]["used"] == 1800.0

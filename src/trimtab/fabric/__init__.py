@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from trimtab.fabric.agent import Agent, agent_runs
     from trimtab.fabric.failover import Failover
     from trimtab.fabric.frr import find_programs
+    from trimtab.fabric.ledger_entry import advice_decision
     from trimtab.fabric.process import agent_of, sessions_of
     from trimtab.fabric.reconcile import (
         PLANES,
@@ -49,6 +50,7 @@ __all__ = [
     "Uplink",
     "VirtualFunction",
     "WorkerDevice",
+    "advice_decision",
     "advise",
     "agent_of",
     "agent_runs",
@@ -90,6 +92,7 @@ _LAZY = {
     "Reconciler": "reconcile",
     "Sessions": "status",
     "Status": "status",
+    "advice_decision": "ledger_entry",
     "advise": "advisor",
     "agent_of": "process",
     "agent_runs": "agent",

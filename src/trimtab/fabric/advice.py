@@ -188,7 +188,7 @@ class Advice:
     `interruptions` and `survived` are counts of a single month, chance included; all other ranges are about
     the mean over many. `break_even` is the slowdown of every step, as a share, that would eat up the saving.
     Dollars a month, without the fabric, that other intervals cost more than the best: `used_costs` is
-    about the one in use, `half_costs` and `twice_costs` about half and twice the best.
+    about the one in use, `young_costs` about Young's, `half_costs` and `twice_costs` about half and twice it.
     """
 
     question: Question
@@ -200,6 +200,7 @@ class Advice:
     saved_dollars: Estimate
     break_even: Estimate
     used_costs: float
+    young_costs: float
     half_costs: float
     twice_costs: float
     sensitivities: tuple[Sensitivity, ...]

@@ -64,6 +64,7 @@ def advise(question: Question) -> Advice:
         estimate("saved_dollars", "$"),
         estimate("break_even", ""),
         _extra(question, chosen, best, before.interval.used),
+        _extra(question, chosen, best, before.interval.young),
         _extra(question, chosen, best, best / 2.0),
         _extra(question, chosen, best, best * 2.0),
         _sensitivities(question),
