@@ -72,6 +72,8 @@ class Agent:
                 self._step()
                 spent = self._clock.monotonic() - began
                 self._rest(max(self._host.timers.settle, 10 * spent) - spent)
+            with self._noting("status"):  # from which a later agent goes on
+                write_status(self.status(), self._folder)
 
     def stop(self) -> None:
         """End `run` soon."""
@@ -150,8 +152,15 @@ class Agent:
     def _threads(self) -> Iterator[list[threading.Thread]]:
         """The keeper and the workers, each in a thread."""
         bfd = self._daemons.folder / "bfdd.sock"
+        before = self._before()
         self._keeper = PathKeeper(
-            self._host, bfd, self._namespace, self._record, self._gone_before(), self._clock
+            self._host,
+            bfd,
+            self._namespace,
+            self._record,
+            before.gone if before else None,
+            self._clock,
+            before=before.uplinks if before else (),
         )
         parts: list[PathKeeper | Worker] = [self._keeper, *self._workers]
         threads = [threading.Thread(target=part.run, daemon=True) for part in parts]
@@ -168,12 +177,12 @@ class Agent:
             self._wake.close()
             self._woken.close()
 
-    def _gone_before(self) -> dict[str, float]:
-        """Destinations that were gone when an earlier agent ended."""
+    def _before(self) -> Status | None:
+        """How an earlier agent left things: destinations that were gone, uplinks that had failed."""
         try:
-            return read_status(self._host.name, self._folder).gone
+            return read_status(self._host.name, self._folder)
         except NotFoundError:
-            return {}
+            return None
 
 
 @contextlib.contextmanager

@@ -5,14 +5,15 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from trimtab.fabric import Host, host_of
-from trimtab.fabric.failover import Failover, PathKeeper
+from trimtab.fabric.failover import Failover, PathKeeper, UplinkNow
 from trimtab.kernel import Owner
 
 OTHER = "10.255.0.2"
@@ -46,6 +47,20 @@ class Wires:
     def wait_for(self, *devices: str, to: str = OTHER) -> None:
         """Until a route has these devices."""
         eventually(lambda: self.devices(to) == set(devices), lambda: f"{to} has {self.devices(to)}")
+
+    @contextmanager
+    def keeping(self, host: Host | None = None, before: Iterable[UplinkNow] = ()) -> Iterator[PathKeeper]:
+        """A keeper of the host, at work; no bfdd runs."""
+        bfd = self.folder / "bfdd.sock"
+        kept = PathKeeper(host or self.host, bfd, self.near, self.failovers.append, before=before)
+        thread = threading.Thread(target=kept.run)
+        thread.start()
+        try:
+            assert kept.ready.wait(5)
+            yield kept
+        finally:
+            kept.stop()
+            thread.join()
 
 
 def eventually(
@@ -119,12 +134,5 @@ def wires(bare_wires: Wires) -> Iterator[Wires]:
 @pytest.fixture
 def keeper(wires: Wires) -> Iterator[PathKeeper]:
     """Of the host, at work; no bfdd runs."""
-    kept = PathKeeper(wires.host, wires.folder / "bfdd.sock", wires.near, wires.failovers.append)
-    thread = threading.Thread(target=kept.run)
-    thread.start()
-    try:
-        assert kept.ready.wait(5)
+    with wires.keeping() as kept:
         yield kept
-    finally:
-        kept.stop()
-        thread.join()

@@ -1,13 +1,14 @@
 """Real routes of a real kernel, kept on paths that work: carrier, holds, what others write and say."""
 
 import time
+from dataclasses import replace
 from ipaddress import IPv4Address
 from typing import TYPE_CHECKING
 
 import pytest
 
 from trimtab.core import BadInputError, NotFoundError
-from trimtab.fabric.failover import Hop, Notices, PathKeeper, made_in
+from trimtab.fabric.failover import Hop, Notices, PathKeeper, UplinkNow, made_in
 
 if TYPE_CHECKING:
     from conftest import Wires
@@ -50,6 +51,21 @@ def test_the_last_path_stays_although_it_is_dead(wires: "Wires", keeper: PathKee
     wires.wait_for("p1")
     time.sleep(2 * wires.host.timers.settle)
     assert wires.devices() == {"p1"}
+
+
+def test_what_an_earlier_keeper_held_is_held_by_the_next(wires: "Wires") -> None:
+    now = time.time()
+    held = UplinkNow("p1", "172.16.1.3", "held", now - 0.1, now + 3.0, 3)
+    well = UplinkNow("p2", "172.16.2.3", "up", now - 100.0, None, 0)
+    elsewhere = UplinkNow("p3", "172.16.3.3", "up", now, None, 0)
+    with wires.keeping(before=[held, well, elsewhere]):
+        wires.wait_for("p2")
+        wires.wait_for("p1", "p2")
+    patient = replace(wires.host, timers=replace(wires.host.timers, hold=60.0))
+    with wires.keeping(patient, [replace(held, state="dead", held_until=None), well]) as keeper:
+        wires.wait_for("p2")
+        states = {each.device: (each.state, each.failures) for each in keeper.look().uplinks}
+    assert states == {"p1": ("held", 3), "p2": ("up", 0)}
 
 
 def test_routes_of_others_are_not_touched(wires: "Wires", keeper: PathKeeper) -> None:

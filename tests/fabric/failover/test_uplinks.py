@@ -76,3 +76,15 @@ def test_flapping_moves_traffic_few_times(pauses: list[tuple[float, float]]) -> 
         now += up
         used_again += uplinks.state("p1", now) == "up"
     assert used_again <= 5 + now / (16 * HOLD)
+
+
+def test_what_was_known_of_one_goes_on(uplinks: Uplinks) -> None:
+    uplinks.resume("p1", 3, since=10.0, held_until=15.0)
+    uplinks.resume("p9", 3, since=10.0, held_until=15.0)
+    assert uplinks.devices() == ("p1", "p2")
+    assert (uplinks.state("p1", 14.0), uplinks.state("p1", 16.0)) == ("held", "up")
+    assert uplinks.down("p1", "bfd", 17.0) == "flap"
+    uplinks.up("p1", "bfd", 18.0)
+    assert uplinks.held_until("p1", 18.0) == pytest.approx(18.0 + 8 * HOLD)
+    uplinks.resume("p2", 1, since=10.0, held_until=1e9)  # of a clock that was set
+    assert uplinks.state("p2", 10.0 + 16 * HOLD) == "up"

@@ -12,7 +12,7 @@ import os
 import selectors
 import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,6 +80,7 @@ class PathKeeper:
         gone: Mapping[str, float] | None = None,
         clock: Clock | None = None,
         protocol: int = BGP,
+        before: Iterable[UplinkNow] = (),
     ) -> None:
         self._host = host
         self._peers = {uplink.device: str(uplink.peer) for uplink in host.uplinks}
@@ -87,7 +88,7 @@ class PathKeeper:
         self._notice = notice
         self._clock = clock or RealClock()
         self._lock = threading.Lock()
-        self._traffic = Traffic(Uplinks(self._peers, host.timers.hold), gone)
+        self._traffic = Traffic(self._resumed(before), gone)
         self._bfd = BfdSocket(bfd)
         self._heard_up = set[str]()  # sessions that bfdd, since we hear it, has said to be up
         self._ended = False
@@ -98,6 +99,18 @@ class PathKeeper:
         self._wake, self._woken = socket.socketpair()
         self._selector = selectors.DefaultSelector()
         self._kernel, self._notices, self._echo = made_in(namespace, lambda: self._sockets(protocol))
+
+    def _resumed(self, before: Iterable[UplinkNow]) -> Uplinks:
+        """As an earlier keeper left them. One that was dead is held: nobody saw how long it has been well."""
+        uplinks = Uplinks(self._peers, self._host.timers.hold)
+        now, wall = self._clock.monotonic(), self._clock.now()
+        for each in before:
+            if each.state == "dead":
+                uplinks.resume(each.device, each.failures, now, now + uplinks.hold_of(each.failures))
+            elif each.since is not None:
+                since = now - max(0.0, wall - each.since)
+                uplinks.resume(each.device, each.failures, since, now + (each.held_until or 0.0) - wall)
+        return uplinks
 
     def _sockets(self, protocol: int) -> tuple[KernelRoutes, Notices, EchoWatch | None]:
         timing = self._host.timers.echo

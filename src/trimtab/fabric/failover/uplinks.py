@@ -32,6 +32,12 @@ class Uplinks:
         self._uplinks = {device: _Uplink() for device in devices}
         self._hold, self._window, self._most = hold, window, MOST * hold
 
+    def resume(self, device: str, failures: int, since: float, held_until: float) -> None:
+        """Go on with what was known of one, if it is one of these; no hold is longer than it can be."""
+        if device in self._uplinks:
+            until = min(held_until, since + self._most)
+            self._uplinks[device] = _Uplink(set(), since, max(0, failures), until)
+
     def down(self, device: str, witness: Witness, now: float, failed: bool = True) -> Cause | None:
         """Somebody says it is down. Its cause where it was in use or held so far, else None.
 
