@@ -79,18 +79,18 @@ def up(
     end = threading.Event()
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(open_store())
-        scheduler = _scheduler(store, engine, policy, round_seconds, prices or [])
-        stack.enter_context(only_scheduler(store))
+        make = _scheduler(engine, policy, round_seconds, prices or [])
         stack.enter_context(_shown_log(console))
+        post = stack.enter_context(only_scheduler(store))
         if pools is None:
-            _run_alone(scheduler, end, seconds, console)
+            _run_alone(lambda: post.hold(make, end), end, seconds, console)
             console.print(
                 "the scheduler has ended; its jobs run on, and it goes on with them when it is started again"
             )
             return
 
         def begin() -> None:
-            thread = threading.Thread(target=scheduler.run, args=(end,), name="scheduler")
+            thread = threading.Thread(target=post.hold, args=(make, end), name="scheduler")
             thread.start()
             stack.callback(thread.join)
             stack.callback(end.set)
@@ -99,7 +99,10 @@ def up(
     console.print("the controller has ended; every node goes back to safe limits, and jobs run on")
 
 
-def _scheduler(store: "Store", url: str, name: str, round_seconds: float, prices: list[str]) -> "Scheduler":
+def _scheduler(
+    url: str, name: str, round_seconds: float, prices: list[str]
+) -> Callable[["Store"], "Scheduler"]:
+    """How to make the scheduler that was asked for, once it is its turn."""
     from trimtab.core import BadInputError
     from trimtab.core.units import parse_price
     from trimtab.engines import engine
@@ -113,7 +116,9 @@ def _scheduler(store: "Store", url: str, name: str, round_seconds: float, prices
         cost[kind_of(kind)] = parse_price(price)
     look = 0.5 if url.startswith("local:") else 2.0  # other engines are asked over a network
     settings = LoopSettings(round=round_seconds, look=min(look, round_seconds))
-    return Scheduler(store, engine(url), policy(name), name, settings, prices=cost, address=url)
+    policy(name)  # a name that is none is refused now
+    where = engine(url)
+    return lambda store: Scheduler(store, where, policy(name), name, settings, prices=cost, address=url)
 
 
 @contextmanager
@@ -135,7 +140,7 @@ def _shown_log(console: "Console") -> Iterator[None]:
 
 
 def _run_alone(
-    scheduler: "Scheduler", end: threading.Event, seconds: float | None, console: "Console"
+    run: Callable[[], None], end: threading.Event, seconds: float | None, console: "Console"
 ) -> None:
     import signal
 
@@ -146,7 +151,7 @@ def _run_alone(
     if seconds is not None:
         timer.start()
     console.print("scheduling; trimtab submit FILE hands a job in; Ctrl-C ends this and leaves jobs running")
-    scheduler.run(end)
+    run()
     timer.cancel()
 
 

@@ -3,6 +3,7 @@
 from trimtab.store.comparison import Comparison, compare
 from trimtab.store.event import Event
 from trimtab.store.job_record import ACTIVE, JobRecord, JobRun, JobState, OutdatedError, Outlook, Part
+from trimtab.store.leader import Leader, LostLeadError
 from trimtab.store.look import Look, look_at_store
 from trimtab.store.page import Page
 from trimtab.store.reply import Reply, ReusedKeyError
@@ -18,7 +19,9 @@ __all__ = [
     "JobRecord",
     "JobRun",
     "JobState",
+    "Leader",
     "Look",
+    "LostLeadError",
     "NotAllowedError",
     "OutdatedError",
     "Outlook",

@@ -1,5 +1,6 @@
 """A pool of connections to the store's database, with the settings that make its writes last."""
 
+import copy
 import hashlib
 import sqlite3
 import threading
@@ -39,6 +40,13 @@ class Database:
         self._commits = SharedCommits(self._writer) if address.path else None
         self._here = _Here()
         self._prepared: dict[Hashable, Prepared] = {}
+        self._require: Callable[[Connection], object] | None = None
+
+    def under(self, require: Callable[[Connection], object]) -> "Database":
+        """The same database, whose transactions begin by what may refuse them."""
+        held = copy.copy(self)
+        held._require = require
+        return held
 
     @property
     def address(self) -> Address:
@@ -70,6 +78,8 @@ class Database:
         with self._told(), self._transaction() if outer is None else _part(outer) as connection:
             if alone is not None:
                 lock(connection, alone)
+            if self._require is not None:
+                self._require(connection)
             self._here.connection = connection
             try:
                 yield connection
@@ -86,6 +96,8 @@ class Database:
                 return effect(connection)
 
         def here(connection: Connection) -> T:
+            if self._require is not None:
+                self._require(connection)
             self._here.connection = connection
             try:
                 return effect(connection)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 if TYPE_CHECKING:
     from trimtab.store.database import Database
+    from trimtab.store.leader import Leader
 
 T = TypeVar("T")
 
@@ -57,6 +58,20 @@ class Store:
         Writers at the same moment share one commit, so another thread may run it: it should be brief.
         """
         return self._database.write(lambda connection: effect())
+
+    def leader(self, name: str) -> "Leader":
+        """Somebody who leads as `name`, once asked to: on this machine, or among all who share PostgreSQL."""
+        from trimtab.store.file_leader import FileLeader
+
+        if self._database.address.path is not None:
+            return FileLeader(name, self.name)
+        from trimtab.store.server_leader import ServerLeader
+
+        return ServerLeader(name, self._database.address)
+
+    def under(self, leader: "Leader") -> "Store":
+        """The same store for who leads: its writes fail, with LostLeadError, as soon as another may lead."""
+        return Store(self._database.under(leader.require))
 
     def close(self) -> None:
         """Let go of the database; closing twice does no harm."""

@@ -1,15 +1,69 @@
-"""One scheduler at a time."""
+"""One scheduler at a time, and another ready where the store can tell that the first is gone."""
 
-import hashlib
-from contextlib import AbstractContextManager
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
-from trimtab.core import home
-from trimtab.kernel import held_alone
-from trimtab.store import Store
+from trimtab.core import StorageError
+from trimtab.schedule.loop.scheduler import Scheduler
+from trimtab.store import Leader, Store
+
+log = logging.getLogger(__name__)
+
+NAME = "scheduler"
+"""What a scheduler leads as."""
+
+_ASKED_FOR = 0.5
 
 
-def only_scheduler(store: Store) -> AbstractContextManager[None]:
-    """Be the only scheduler of a store on this machine; raises where there is one."""
-    name = hashlib.sha256(store.name.encode()).hexdigest()[:12]
-    busy = f"a scheduler runs already on the store {store.name}; end that one first"
-    return held_alone(home() / f"scheduler-{name}.lock", busy)
+class Post:
+    """The place of the only scheduler, taken by one after the other."""
+
+    def __init__(self, store: Store, leader: Leader) -> None:
+        self._store = store
+        self._leader = leader
+
+    def hold(self, make: Callable[[Store], Scheduler], end: threading.Event) -> None:
+        """Run a scheduler whenever this one leads, until told to end.
+
+        `make` is given a store that keeps only what is decided while it leads; it is called again each time,
+        as another has decided meanwhile.
+        """
+        while not end.is_set():
+            if self._leads(end):
+                make(self._store.under(self._leader)).run(_Either(end, self._leader.lost))
+
+    def _leads(self, end: threading.Event) -> bool:
+        try:
+            return self._leader.wait(_ASKED_FOR)
+        except StorageError as error:
+            log.warning("nobody can lead for now: %s", error)
+            end.wait(_ASKED_FOR)
+            return False
+
+
+@contextmanager
+def only_scheduler(store: Store) -> Iterator[Post]:
+    """The post of a store's scheduler; refused where the store is a file and has one on this machine."""
+    with store.leader(NAME) as leader:
+        if not leader.wait(0.0):
+            if not leader.passes:
+                raise StorageError(f"a scheduler runs already on the store {store.name}; end that one first")
+            log.info("another scheduler leads; this one takes over when that one is gone")
+        yield Post(store, leader)
+
+
+class _Either(threading.Event):
+    """Set when one of two is; who waits for it may hear of the second late."""
+
+    def __init__(self, end: threading.Event, lost: threading.Event) -> None:
+        super().__init__()
+        self._both = (end, lost)
+
+    def is_set(self) -> bool:
+        return any(each.is_set() for each in self._both)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self._both[0].wait(timeout)
+        return self.is_set()

@@ -1,0 +1,65 @@
+"""Leading a store in a file: whoever holds another file alone. Who dies lets go; who hangs does not."""
+
+import contextlib
+import hashlib
+import threading
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from trimtab.core import StorageError, home
+from trimtab.kernel import held_alone
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+_ASKED_EVERY = 0.1
+
+
+class FileLeader:
+    """The only one of a name on this machine, as long as the process lives."""
+
+    passes = False
+
+    def __init__(self, name: str, store: str) -> None:
+        kept = hashlib.sha256(store.encode()).hexdigest()[:12]
+        self._path = home() / f"{name}-{kept}.lock"
+        self._held = contextlib.ExitStack()
+        self.lost = threading.Event()
+        self.lost.set()
+
+    def wait(self, timeout: float) -> bool:
+        """Hold the file as soon as nobody else does; False where somebody did for `timeout` seconds."""
+        deadline = time.monotonic() + timeout
+        while not self.holds():
+            try:
+                self._held.enter_context(held_alone(self._path, "held"))
+                self.lost.clear()
+            except StorageError:
+                if time.monotonic() >= deadline:
+                    return False
+                time.sleep(_ASKED_EVERY)
+        return True
+
+    def holds(self) -> bool:
+        """Whether they have not let go."""
+        return not self.lost.is_set()
+
+    def require(self, connection: "Connection") -> None:
+        """Nothing to do: nobody takes the file from who holds it."""
+
+    def leave(self) -> None:
+        """Let go."""
+        self.lost.set()
+        self._held.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.leave()
