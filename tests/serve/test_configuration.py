@@ -84,8 +84,10 @@ def test_a_file_that_was_named_must_be_there(tmp_path: Path) -> None:
         read_settings(environment={"TRIMTAB_CONFIG": str(tmp_path / "none.yaml")}, places=[])
 
 
-def test_an_empty_variable_is_as_good_as_none() -> None:
+def test_an_empty_variable_is_as_good_as_none_and_white_space_around_one_does_not_count() -> None:
     assert read_settings(environment={"TRIMTAB_LISTEN": ""}, places=[]).settings == Settings()
+    told = read_settings(environment={"TRIMTAB_STORE": "postgresql://me@db/trimtab\n"}, places=[])
+    assert told.settings.store == "postgresql://me@db/trimtab"
 
 
 def test_an_empty_file_sets_nothing(tmp_path: Path) -> None:

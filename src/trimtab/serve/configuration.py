@@ -9,7 +9,7 @@ from typing import Any
 
 from trimtab.core import BadInputError, did_you_mean, home, is_loopback, one_line, split_address
 from trimtab.kernel import read_yaml
-from trimtab.serve.settings import Setting, Settings, setting_of, settings_list
+from trimtab.serve.settings import Setting, Settings, masked, setting_of, settings_list
 
 FILE_VARIABLE = "TRIMTAB_CONFIG"
 SYSTEM_FILE = Path("/etc/trimtab/trimtab.yaml")
@@ -45,9 +45,9 @@ def read_settings(
     if file is not None:
         given |= _of_file(file)
     given |= {
-        each.name: (environment[each.variable], each.variable)
+        each.name: (value, each.variable)
         for each in settings_list()
-        if environment.get(each.variable)
+        if (value := environment.get(each.variable, "").strip())  # files of secrets often end in a new line
     }
     given |= {name: (value, setting_of(name).flag) for name, value in (flags or {}).items()}
     return _told(given, file)
@@ -67,10 +67,9 @@ def check_names(settings: Settings) -> None:
     scheme = settings.engine.partition("://")[0]
     if "://" not in settings.engine or scheme not in ENGINES:
         there = [f"{name}://" for name in ENGINES]
-        raise BadInputError(
-            f"engine: there is none at {one_line(settings.engine):.40}{did_you_mean(scheme + '://', there)}; "
-            f"there are {', '.join(there)}"
-        )
+        near = did_you_mean(f"{scheme}://", there)
+        shown = masked(one_line(settings.engine))
+        raise BadInputError(f"engine: there is none at {shown:.40}{near}; there are {', '.join(there)}")
     policy(settings.policy)
     for each in settings.prices:
         kind, equals, price = each.partition("=")
@@ -97,7 +96,7 @@ def _file(config: Path | None, environment: Mapping[str, str], places: Sequence[
     named = environment.get(FILE_VARIABLE)
     if config is not None or named:
         return config or Path(str(named))
-    return next((path for path in places if path.is_file()), None)
+    return next((path for path in places if os.path.isfile(path)), None)
 
 
 def _of_file(path: Path) -> dict[str, tuple[Any, str]]:

@@ -61,7 +61,7 @@ def test_every_extra_for_users_is_looked_at() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     told = set(project["optional-dependencies"]) - {"test", "all"}
     assert set(DISABLES) == told
-    assert extras()["serve"][0] == "fastapi"
+    assert "fastapi" in extras()["serve"]
 
 
 def test_an_extra_that_the_settings_need_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
