@@ -13,12 +13,14 @@ from pathlib import Path
 
 import pytest
 
+from trimtab.cli.fabric_agent import failover_events
 from trimtab.core import StorageError, TrimtabError
 from trimtab.fabric import Timers
 from trimtab.fabric.agent import Agent, Worker, agent_runs, forget_agent
 from trimtab.fabric.failover import Failover
 from trimtab.fabric.lab import Lab, LabHost
 from trimtab.fabric.status import Sessions, ask_sessions, read_status
+from trimtab.store import open_store
 
 TIMERS = Timers(interval=0.05, hold=0.5, settle=0.2)
 OTHER = "10.255.0.2/32"
@@ -38,10 +40,9 @@ def lab() -> Iterator[Lab]:
 
 @contextmanager
 def at_work(
-    host: LabHost, told: list[Failover] | None = None, workers: Sequence[Worker] = ()
+    host: LabHost, tell: Callable[[Failover], None] = lambda failover: None, workers: Sequence[Worker] = ()
 ) -> Iterator[Agent]:
     """An agent for it, in a thread."""
-    tell = (told if told is not None else []).append
     agent = Agent(host.host, host.daemons, host.namespace, workers, tell)
     thread = threading.Thread(target=agent.run)
     thread.start()
@@ -69,7 +70,8 @@ def eventually(holds: Callable[[], object], within: float = 15.0) -> None:
 
 def test_a_silent_failure_is_survived_written_down_and_over_in_the_end(lab: Lab) -> None:
     here, told = lab.hosts[0], list[Failover]()
-    with at_work(here, told) as agent:
+    with at_work(here, told.append) as agent:
+        eventually(lambda: all(each.echo for each in agent.status().uplinks))
         with lab.fault("blackhole", 0, "p1"):
             eventually(lambda: paths(here) == {"p2"})
             eventually(lambda: any(each.uplink == "p1" for each in told))
@@ -78,7 +80,7 @@ def test_a_silent_failure_is_survived_written_down_and_over_in_the_end(lab: Lab)
         eventually(lambda: paths(here) == {"p1", "p2"})
         failover = next(each for each in told if each.uplink == "p1")
         assert failover.peer == str(here.host.uplinks[0].peer)
-        assert failover.cause in ("echo", "flap")
+        assert failover.cause in ("echo", "bfd", "flap")  # where others want the cores, BFD is not later
         eventually(lambda: failover in read_status(here.host.name).failovers)
 
 
@@ -113,6 +115,20 @@ def test_a_death_is_noticed_between_two_looks(lab: Lab) -> None:
         assert process is not None
         os.kill(process.pid, signal.SIGKILL)
         eventually(lambda: here.daemons.process("bgpd") not in (None, process))
+
+
+def test_each_failover_is_an_event_in_the_store_and_counted_in_the_status(lab: Lab) -> None:
+    here = lab.hosts[0]
+    name = here.host.name
+    with open_store() as store, at_work(here, failover_events(store, name)) as agent:
+        with lab.fault("carrier-loss", 0, "p2"):
+            eventually(lambda: paths(here) == {"p1"})
+            eventually(lambda: any(each.detail["uplink"] == "p2" for each in store.events.since(0)))
+        events = store.events.since(0)
+        assert {(event.kind, event.subject) for event in events} == {("failover", name)}
+        told = agent.status()
+        assert told.failover_count >= len(events)
+        assert told.failover_seconds >= max(event.detail["seconds"] for event in events) > 0.0
 
 
 class Broken:

@@ -30,6 +30,8 @@ SHOWN = Status(
     ("zebra's routes cannot be read",),
     3,
     17,
+    2,
+    0.0005,
 )
 
 
@@ -67,4 +69,8 @@ def test_metrics_are_what_prometheus_reads() -> None:
     assert 'trimtab_fabric_late_ticks_total{host="node-1"} 17' in lines
     assert 'trimtab_fabric_destinations_gone{host="node-1"} 1' in lines
     assert 'trimtab_fabric_failover_worst_seconds{host="node-1"} 0.0002' in lines
+    assert 'trimtab_fabric_failovers_total{host="node-1"} 2' in lines
+    assert 'trimtab_fabric_failover_seconds_total{host="node-1"} 0.0005' in lines
+    assert 'trimtab_fabric_problems{host="node-1"} 1' in lines
+    assert 'trimtab_fabric_status_time_seconds{host="node-1"} 1000' in lines
     assert all(line.startswith(("#", "trimtab_fabric_")) for line in lines)

@@ -78,6 +78,9 @@ def _print(console: "Console", status: "Status", sessions: "Sessions", silent: s
     console.print(_paths(status, sessions))
     if status.failovers:
         console.print(_failovers(status))
+        costs = [each.seconds for each in status.failovers]
+        whole, worst = (f"{1000 * seconds:.2f} ms" for seconds in (sum(costs), max(costs)))
+        console.print(f"{len(costs)} failovers on file cost {whole} in all, {worst} at most")
     else:
         console.print("no failover so far")
 

@@ -105,6 +105,8 @@ class Agent:
             tuple(problems),
             self._repairs,
             paths.late,
+            self._record.count,
+            self._record.seconds,
         )
 
     def _check(self, threads: Sequence[threading.Thread]) -> None:

@@ -31,6 +31,8 @@ class Status:
     problems: tuple[str, ...] = ()
     repairs: int = 0  # routes that FRR had lost without noticing, since the agent began
     late: int = 0  # ticks for probes that came late, since the agent began: the machine was busy or away
+    failover_count: int = 0  # since the agent began
+    failover_seconds: float = 0.0  # those, from hearing to new routes
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ def ask_sessions(vtysh: Callable[[str], str]) -> Sessions:
             {
                 int(each["vni"]): tuple(sorted(each.get("remoteVteps") or ()))
                 for each in vnis.values()
-                if isinstance(each, dict)
+                if isinstance(each, dict) and each["vni"]  # a sender for all of them counts as 0
             },
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -101,6 +103,8 @@ def _status_of(told: Any) -> Status:
         tuple(map(str, told["problems"])),
         int(told["repairs"]),
         int(told["late"]),
+        int(told["failover_count"]),
+        float(told["failover_seconds"]),
     )
 
 
@@ -116,7 +120,9 @@ def exposition(status: Status) -> str:
 
     def family(metric: str, kind: str, says: str, rows: Mapping[str, float]) -> None:
         lines.extend((f"# HELP trimtab_fabric_{metric} {says}", f"# TYPE trimtab_fabric_{metric} {kind}"))
-        lines.extend(f"trimtab_fabric_{metric}{{{name}{labels}}} {value:g}" for labels, value in rows.items())
+        lines.extend(
+            f"trimtab_fabric_{metric}{{{name}{at}}} {float(value):.15g}" for at, value in rows.items()
+        )
 
     uplinks = {f',uplink="{_escaped(each.device)}"': each for each in status.uplinks}
     family("uplink_up", "gauge", "whether it is used", {k: each.state == "up" for k, each in uplinks.items()})
@@ -129,9 +135,13 @@ def exposition(status: Status) -> str:
     family("destinations", "gauge", "hosts and switches with a path", {"": len(status.paths)})
     family("destinations_gone", "gauge", "those that had a path once", {"": len(status.gone)})
     family("repairs_total", "counter", "routes that FRR had lost without noticing", {"": status.repairs})
+    family("failovers_total", "counter", "uplinks that failed", {"": status.failover_count})
+    family("failover_seconds_total", "counter", "from hearing to new routes", {"": status.failover_seconds})
     worst = max((failover.seconds for failover in status.failovers), default=0.0)
     family("failovers_kept", "gauge", "failovers on file", {"": len(status.failovers)})
     family("failover_worst_seconds", "gauge", "from hearing to new routes, of those", {"": worst})
+    family("problems", "gauge", "sentences in the status", {"": len(status.problems)})
+    family("status_time_seconds", "gauge", "when the agent wrote this, since 1970", {"": status.time})
     return "\n".join(lines) + "\n"
 
 

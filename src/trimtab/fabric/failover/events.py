@@ -36,10 +36,12 @@ class FailoverRecord:
     def __init__(self, path: Path, tell: Callable[[Failover], None] = lambda failover: None) -> None:
         self._path, self._tell = path, tell
         self._latest = deque(read_failovers(path), maxlen=KEPT)
+        self.count, self.seconds = 0, 0.0  # since this one began, and what they cost
         self._aside = WrittenAside(self._write, "a failover is not written down")
 
     def __call__(self, failover: Failover) -> None:
         """Remember it; nobody waits for a disk."""
+        self.count, self.seconds = self.count + 1, self.seconds + failover.seconds
         self._latest.append(failover)
         self._aside.put(failover)
 
