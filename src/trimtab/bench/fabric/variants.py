@@ -6,15 +6,16 @@ import time
 from dataclasses import dataclass, replace
 from typing import Self
 
+from trimtab.bench.fabric.paths import whole
 from trimtab.bench.fabric.precedence import Precedence
 from trimtab.core import TrimtabError
 from trimtab.fabric import Timers
 from trimtab.fabric.lab import Fault, Lab, Outage, Probes, traffic
 
 _READY = 60.0  # s for a new lab
-_BACK = 6.0  # s for a mended one
+_BACK = 5.0  # s for a mended one
 _CALM = 0.1  # s without a loss, before the next fault
-_LOOK = 0.05  # s
+_LOOK = 0.1  # s
 _SHARE = 0.25  # of all probes, that an uplink must carry to be worth breaking
 
 
@@ -96,15 +97,18 @@ class Contestant:
     def _wait_for_paths(self, timeout: float) -> None:
         give_up = time.monotonic() + timeout
         self._bind()
-        if not self._variant.single_port:
-            self._lab.wait_ready(timeout)
-        while True:
-            now = time.monotonic()
-            if self._probes.outage(now, now + _CALM).lost == 0:
-                return
-            if now > give_up:
-                raise TrimtabError(f"probes are still lost after {timeout:g} s")
+        while not (self._whole() and self._calm()):
+            if time.monotonic() > give_up:
+                raise TrimtabError(f"not all paths are in use again after {timeout:g} s")
             time.sleep(_LOOK)
+
+    def _whole(self) -> bool:
+        return self._variant.single_port or whole(self._lab)
+
+    def _calm(self) -> bool:
+        """Whether nothing is lost for a moment."""
+        now = time.monotonic()
+        return self._probes.outage(now, now + _CALM).lost == 0
 
     def _addresses(self) -> tuple[str, str] | None:
         return single_port_addresses(self._lab) if self._variant.single_port else None
