@@ -6,6 +6,8 @@ Every worker has the whole model and its own pictures; after each step they aver
 `DistributedDataParallel`. A dead link holds up all of them at the next all-reduce.
 """
 
+import argparse
+
 import resumable
 import torch
 from torch import Tensor, nn
@@ -59,6 +61,27 @@ def build_model(width: int, blocks: int) -> nn.Module:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4 * width, KINDS))
 
 
+def train(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    checkpoint: resumable.Checkpoint,
+    done: int,
+    options: argparse.Namespace,
+) -> None:
+    """All steps that are left after so many."""
+    replica = DistributedDataParallel(model) if resumable.workers() > 1 else model
+    resumable.say_ready()
+    for step in range(done + 1, options.steps + 1):
+        inputs, kinds = pictures(step, options.batch_size)
+        loss = functional.cross_entropy(replica(inputs), kinds)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        resumable.say_step(step, resumable.mean_of_all(loss))
+        if checkpoint.due(step):
+            checkpoint.save(step, {"model": model.state_dict(), "optimizer": optimizer.state_dict()})
+
+
 def main() -> None:
     """Train with gradient descent and momentum."""
     parser = resumable.new_parser(__doc__, steps=200)
@@ -74,17 +97,7 @@ def main() -> None:
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
     with resumable.together(options.timeout):
-        replica = DistributedDataParallel(model) if resumable.workers() > 1 else model
-        resumable.say_ready()
-        for step in range(done + 1, options.steps + 1):
-            inputs, kinds = pictures(step, options.batch_size)
-            loss = functional.cross_entropy(replica(inputs), kinds)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            resumable.say_step(step, resumable.mean_of_all(loss))
-            if checkpoint.due(step):
-                checkpoint.save(step, {"model": model.state_dict(), "optimizer": optimizer.state_dict()})
+        train(model, optimizer, checkpoint, done, options)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ device that GLOO_SOCKET_IFNAME names. The first worker prints
 """
 
 import argparse
+import gc
 import os
 import sys
 import time
@@ -74,6 +75,9 @@ def together(timeout: float) -> Iterator[None]:
     try:
         yield
     finally:
+        # What still holds on to the group, as `DistributedDataParallel` does, would end it when the
+        # interpreter ends; there its threads sometimes wait for each other forever.
+        gc.collect()
         distributed.destroy_process_group()
 
 

@@ -3,7 +3,9 @@
 from collections.abc import Callable
 
 import pytest
+from typer.testing import CliRunner
 
+from trimtab.cli.app import app
 from trimtab.core import TrimtabError
 from trimtab.core.units import HOUR
 from trimtab.fabric import Assumption, Question, advise
@@ -12,7 +14,7 @@ from trimtab.fabric.training import Job, measure_costs
 
 def test_costs_are_measured_and_can_be_asked_about(counting: Callable[..., Job]) -> None:
     costs, done = measure_costs(counting("--steps", 30, "--pause", 0.01), steps_per_epoch=100, limit=60.0)
-    assert done.lost_steps >= 1
+    assert [run.failure for run in done.runs] == ["rank 1 was killed by SIGKILL", ""]
     assert len(costs.initialisation.seconds) == 2
     assert min(costs.initialisation.seconds) > 0.0
     assert costs.step > 0.005
@@ -28,6 +30,9 @@ def test_costs_are_measured_and_can_be_asked_about(counting: Callable[..., Job])
         )
     )
     assert advice.question.restarting.reason == "measured 2 times"
+    least, most = min(costs.initialisation.seconds), max(costs.initialisation.seconds)
+    assert costs.options == f"--saving 0.0010s..0.0010s --restarting {least:.4f}s..{most:.4f}s"
+    assert CliRunner().invoke(app, ["fabric", "advise", "1024", *costs.options.split()]).exit_code == 0
 
 
 def test_a_job_that_ends_too_soon_cannot_be_measured(counting: Callable[..., Job]) -> None:

@@ -23,6 +23,11 @@ class Measured:
         """On average."""
         return fmean(self.seconds)
 
+    @property
+    def option(self) -> str:
+        """From the least to the most, as a command line takes it."""
+        return f"{min(self.seconds):.4f}s..{max(self.seconds):.4f}s"
+
     def assumption(self) -> Assumption:
         """For the advisor: the mean, and all that was seen."""
         reason = f"measured {len(self.seconds)} times"
@@ -38,6 +43,11 @@ class JobCosts:
     epoch: float
     saving: Measured
     loading: Measured
+
+    @property
+    def options(self) -> str:
+        """Those of `trimtab fabric advise` that were measured here."""
+        return f"--saving {self.saving.option} --restarting {self.initialisation.option}"
 
 
 def measure_costs(
