@@ -1,4 +1,9 @@
-"""Decisions: what was decided, what became of it, and who was right."""
+"""Decisions: what was decided, and what became of it."""
+
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import replace
 
 from trimtab.core import Decision, Outcome
 from trimtab.serve.service.desk import Area
@@ -42,33 +47,34 @@ class Decisions(Area):
         return self.desk.store.ledger.outcomes(id, self.principal.tenants)
 
     def record(self, decision: Decision, tenant: str | None = None) -> Decision:
-        """Keep a decision that was made elsewhere; the same again is no error."""
+        """Keep a decision that was made elsewhere, under an id of its own; the decision as it is kept.
+
+        Who may see all tenants may choose the id, and write the same again. Others could learn from a refusal
+        that somebody else has one like it, so theirs get a new one.
+        """
         self.principal.require(AREA, "write", Role.USER)
         owner = self.principal.tenant_for(tenant)
+        kept = decision if self.principal.tenants is None else replace(decision, id=secrets.token_hex(6))
 
         def effect() -> Decision:
-            self.desk.store.ledger.record(decision, owner)
-            return decision
+            self.desk.store.ledger.record(kept, owner)
+            return kept
 
         return self.written(
             "decisions.record", owner, effect, lambda d: (d.id, {"kind": d.kind, "subject": d.subject})
         )
 
-    def record_outcome(self, outcome: Outcome) -> Outcome:
-        """Keep what happened after a decision."""
+    def record_outcome(self, id: str, measured: Mapping[str, float], note: str = "") -> Outcome:
+        """Keep what happened after the decision whose id is, or alone starts with, `id`."""
         self.principal.require(AREA, "write", Role.USER)
         store, tenants = self.desk.store, self.principal.tenants
+        made = json.loads(store.ledger.text(id, tenants))
+        outcome = Outcome(made["id"], self.desk.clock.now(), dict(measured), note)
 
         def effect() -> Outcome:
             store.ledger.record_outcome(outcome, tenants)
             return outcome
 
-        owner = self._owner(outcome.decision_id)
         return self.written(
-            "decisions.outcome", owner, effect, lambda o: (o.decision_id, {"measured": dict(o.measured)})
+            "decisions.outcome", made["tenant"], effect, lambda o: (o.decision_id, {"measured": o.measured})
         )
-
-    def _owner(self, id: str) -> str:
-        import json
-
-        return str(json.loads(self.desk.store.ledger.text(id, self.principal.tenants))["tenant"])

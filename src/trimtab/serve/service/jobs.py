@@ -82,8 +82,8 @@ class Jobs(Area):
 
         return self.written("jobs.submit", owner, effect, about) if keep else effect()
 
-    def cancel(self, id: str, seen: str | None = None) -> JobRecord:
-        """Ask for a job's end, if it is still as `seen` (its text) where that is given."""
+    def cancel(self, id: str) -> JobRecord:
+        """Ask for a job's end: at once where it waits, by the scheduler where it runs."""
         from trimtab.schedule import cancel_job
 
         self.principal.require(AREA, "write", Role.USER)

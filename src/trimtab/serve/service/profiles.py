@@ -1,5 +1,8 @@
 """Profiles: what short local runs showed."""
 
+import secrets
+from dataclasses import replace
+
 from trimtab.core import Profile
 from trimtab.serve.service.desk import Area
 from trimtab.store import Page, Role, WantedProfiles
@@ -42,12 +45,13 @@ class Profiles(Area):
         return self.desk.store.profiles.latest(self.principal.tenants)
 
     def save(self, profile: Profile, tenant: str | None = None) -> Profile:
-        """Keep one; the same again is no error."""
+        """Keep one, under a new id unless who asks may see all tenants; the profile as it is kept."""
         self.principal.require(AREA, "write", Role.USER)
         owner = self.principal.tenant_for(tenant)
+        kept = profile if self.principal.tenants is None else replace(profile, id=secrets.token_hex(6))
 
         def effect() -> Profile:
-            self.desk.store.profiles.save(profile, owner)
-            return profile
+            self.desk.store.profiles.save(kept, owner)
+            return kept
 
         return self.written("profiles.save", owner, effect, lambda p: (p.id, {"workload": p.workload.name}))

@@ -1,0 +1,16 @@
+"""The areas of the API. One more is a file here, and a line below."""
+
+from trimtab.serve.api.areas import (
+    catalog,
+    decisions,
+    events,
+    fleet,
+    jobs,
+    profiles,
+    recommendations,
+    tenants,
+    tokens,
+)
+
+AREAS = (jobs, decisions, profiles, recommendations, events, fleet, catalog, tenants, tokens)
+"""Those asked most come first: routes are tried in order."""

@@ -1,0 +1,41 @@
+"""One request, as an operation's handler sees it."""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from trimtab.serve.api.gate import Gate
+from trimtab.serve.hub import Hub
+from trimtab.serve.principal import Principal
+from trimtab.serve.service import Desk, Service
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What all requests share. `quick`: the store answers short questions without waiting for a network."""
+
+    desk: Desk
+    gate: Gate
+    hub: Hub
+    threads: ThreadPoolExecutor
+    quick: bool
+
+
+class Call:
+    """A request of a known caller."""
+
+    def __init__(self, parts: Parts, principal: Principal, scope: Any) -> None:
+        self.parts = parts
+        self.principal = principal
+        self.scope = scope
+
+    @cached_property
+    def service(self) -> Service:
+        """What the caller can ask for."""
+        return Service(self.parts.desk, self.principal)
+
+    def header(self, name: bytes) -> str | None:
+        """The first header of a name in small letters."""
+        found = next((value for known, value in self.scope["headers"] if known == name), None)
+        return None if found is None else found.decode("latin-1")
