@@ -14,16 +14,18 @@ def hop(number: int, **more: object) -> dict[str, object]:
     return {"ip": f"172.16.{number}.3", "interfaceName": f"p{number}", "active": True, "weight": 1, **more}
 
 
-def test_only_installed_routes_and_active_hops_count() -> None:
+def test_only_installed_or_refused_routes_and_active_hops_count() -> None:
     told = {
         "10.255.0.2/32": [
             {"selected": True, "installed": True, "nexthops": [hop(2), hop(1), hop(3, active=False)]},
             {"nexthops": [hop(4)]},
         ],
         "10.255.0.3/32": [{"selected": True, "nexthops": [hop(1)]}],
+        "10.255.0.5/32": [{"selected": True, "failed": True, "nexthops": [hop(1), hop(2)]}],
         "10.255.0.4/32": [{"selected": True, "installed": True, "nexthops": [{"unreachable": True}]}],
     }
-    assert hops_of(told) == {"10.255.0.2/32": (Hop("p1", "172.16.1.3"), Hop("p2", "172.16.2.3"))}
+    both = (Hop("p1", "172.16.1.3"), Hop("p2", "172.16.2.3"))
+    assert hops_of(told) == {"10.255.0.2/32": both, "10.255.0.5/32": both}
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,10 @@ def eventually(holds: Callable[[], object], within: float = 30.0) -> None:
         time.sleep(0.02)
 
 
+def dead(lab: Lab, host: int) -> list[str]:
+    return [each.device for each in status(lab, host).uplinks if each.state == "dead"]
+
+
 def failovers(lab: Lab) -> list[Failover]:
     """Of all hosts, so far."""
     return [each for host in (0, 1) for each in status(lab, host).failovers]
@@ -79,6 +83,13 @@ def test_a_silent_fault_is_failed_over_before_bfd_could_notice_it(
     failover = status(lab, host).failovers[before]
     assert (failover.uplink, failover.cause, failover.paths) == (uplink, "echo", 1)
     assert failover.time - broken < SOON
+
+
+def test_ports_that_are_turned_off_one_after_another_cut_nobody_off(lab: Lab) -> None:
+    for host, uplink in ((0, "p1"), (1, "p1"), (0, "p2")):
+        with lab.fault("link-down", host, uplink):
+            eventually(lambda at=(host, uplink): at[1] in dead(lab, at[0]))
+        lab.wait_ready(60)
 
 
 def test_an_agent_that_was_away_takes_nothing_for_dead(lab: Lab) -> None:

@@ -2,8 +2,7 @@
 
 Probes that do not come back, BFD's sessions and the carrier say that an uplink is dead; the routing
 protocol would say so too, later. The kernel's routes get other next hops in the meantime, marked as the
-routing daemon's own: it neither fights that nor minds, and overwrites it with its next decision. Next hop
-groups are left alone, because zebra writes a group that somebody else changed back within 12 ms.
+routing daemon's own: it neither fights that nor minds, and overwrites it with its next decision.
 """
 
 import contextlib

@@ -15,7 +15,10 @@ _PATIENCE = 5.0  # s
 
 
 def wanted_hops(folder: Path) -> dict[str, Hops]:
-    """Next hops by prefix, of routes that the zebra with its socket in `folder` has chosen and installed."""
+    """Next hops by prefix, of routes that the zebra with its socket in `folder` has chosen and installed.
+
+    Those too that the kernel refused: zebra does not try again.
+    """
     try:
         return hops_of(json.loads(_ask(folder / "zebra.vty", _COMMAND) or "{}"))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -24,12 +27,12 @@ def wanted_hops(folder: Path) -> dict[str, Hops]:
 
 def hops_of(told: Mapping[str, Any]) -> dict[str, Hops]:
     """Of what zebra tells as JSON."""
-    return {prefix: hops for prefix, routes in told.items() for hops in _installed(routes)}
+    return {prefix: hops for prefix, routes in told.items() for hops in _chosen(routes)}
 
 
-def _installed(routes: list[Mapping[str, Any]]) -> Iterator[Hops]:
+def _chosen(routes: list[Mapping[str, Any]]) -> Iterator[Hops]:
     for route in routes:
-        if route.get("selected") and route.get("installed"):
+        if route.get("selected") and (route.get("installed") or route.get("failed")):
             hops = [
                 Hop(hop["interfaceName"], hop["ip"], int(hop.get("weight", 1)))
                 for hop in route["nexthops"]

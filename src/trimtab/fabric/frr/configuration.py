@@ -15,6 +15,9 @@ from trimtab.fabric.topology import Host, Timers, Uplink
 _MOST_PATHS = 16
 _KEEPALIVE, _HOLD = 1, 3  # s, the least BGP has; BFD is quicker by far and ends a session before that
 _COALESCE = 50  # ms that a new session's first announcements wait for more; FRR's own is over a second
+# The kernel drops its next hop objects with a device that goes down and zebra may go on to name them: then a
+# route is refused for good, and with it all workers behind it.
+_ZEBRA = ("no zebra nexthop kernel enable",)
 _OWN = "own"  # the route map that lets only what is announced from here pass
 _LOOPBACKS = "loopbacks"  # the prefix list that lets only single addresses pass
 
@@ -59,7 +62,7 @@ def host_files(host: Host) -> dict[str, str]:
         "exit",
     ]
     return {
-        "zebra": _text(_header(host.name)),
+        "zebra": _text(_header(host.name), _ZEBRA),
         "bfdd": _text(_header(host.name), _bfd(neighbours, host.timers)),
         "bgpd": _text(_header(host.name), filters, bgp),
     }
@@ -69,7 +72,7 @@ def switch_files(switch: Switch) -> dict[str, str]:
     """A switch's daemons and their configuration: it passes on what hosts announce."""
     own = [f"  network {switch.loopback}/32"]
     return {
-        "zebra": _text(_header(switch.name)),
+        "zebra": _text(_header(switch.name), _ZEBRA),
         "bfdd": _text(_header(switch.name), _bfd(switch.ports, switch.timers)),
         "bgpd": _text(_header(switch.name), _bgp(switch.asn, switch.loopback, switch.ports, own, [])),
     }
