@@ -5,6 +5,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,16 +14,16 @@ from typing import Any
 import pytest
 
 from trimtab.core import Decision, StorageError
-from trimtab.store import open_store
+from trimtab.store import FullError, open_store
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a small file system")
 
 
 @contextmanager
-def small_disk(folder: Path) -> Iterator[Path]:
-    """A file system of one megabyte."""
+def small_disk(folder: Path, size: str = "1m") -> Iterator[Path]:
+    """A file system of one megabyte, or another size."""
     folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], check=True)
     try:
         yield folder
     finally:
@@ -50,7 +51,7 @@ def test_a_full_disk_refuses_in_one_sentence_and_keeps_what_was_acknowledged(
                 store.ledger.record(make_decision(f"d{n:04}", reason="x" * 10_000))
                 acknowledged.append(f"d{n:04}")
 
-        with pytest.raises(StorageError, match=r"the disk that holds the store .*s\.sqlite is full; free"):
+        with pytest.raises(FullError, match=r"the disk that holds the store .*s\.sqlite is full; free"):
             write_on()
         assert acknowledged
         with open_store(f"sqlite:///{disk}/s.sqlite") as again:
@@ -63,11 +64,41 @@ def test_a_store_goes_on_when_a_full_disk_has_room_again(
 ) -> None:
     with small_disk(tmp_path / "disk") as disk, open_store(f"sqlite:///{disk}/s.sqlite") as store:
         fill(disk / "filler")
-        with pytest.raises(StorageError, match="is full"):
+        with pytest.raises(FullError, match="is full"):
             store.ledger.record(make_decision("d1", reason="x" * 100_000))
         (disk / "filler").unlink()
         store.ledger.record(make_decision("d2"))
         assert [decision.id for decision in store.ledger.list()] == ["d2"]
+
+
+@needs_root
+def test_many_writers_on_a_full_disk_lose_nothing_acknowledged_and_go_on_when_there_is_room(
+    tmp_path: Path, make_decision: Callable[..., Decision]
+) -> None:
+    with small_disk(tmp_path / "disk", "3m") as disk, open_store(f"sqlite:///{disk}/s.sqlite") as store:
+        (disk / "filler").write_bytes(b"\0" * (1 << 20))
+        acknowledged, refused = list[str](), list[Exception]()
+
+        def write(name: str) -> None:
+            for n in range(10_000):
+                try:
+                    store.ledger.record(make_decision(f"{name}{n:04}", reason="x" * 5_000))
+                except StorageError as error:
+                    refused.append(error)
+                    return
+                acknowledged.append(f"{name}{n:04}")
+
+        writers = [threading.Thread(target=write, args=(name,)) for name in "abcdefgh"]
+        for writer in writers:
+            writer.start()
+        for writer in writers:
+            writer.join()
+        assert [type(error) for error in refused] == [FullError] * 8
+        (disk / "filler").unlink()
+        store.ledger.record(make_decision("last"))
+        kept = {decision.id for decision in store.ledger.list(100_000)}
+        assert kept == {*acknowledged, "last"}
+        assert store.faults() == ()
 
 
 @needs_root

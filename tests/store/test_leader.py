@@ -1,4 +1,4 @@
-"""One leads; another takes over within five seconds when that one dies or stops, and never before it knows."""
+"""One leads; another takes over within five seconds when that one dies or stops, never before it knows."""
 
 import os
 import signal

@@ -15,10 +15,11 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.exc import DBAPIError
 
-from trimtab.core import Decision, Outcome, StorageError
-from trimtab.store import Store, open_store
+from trimtab.core import Decision, Outcome, Profile, StorageError, to_plain
+from trimtab.store import Store, json_text, open_store
 from trimtab.store.address import resolve
-from trimtab.store.schema import REVISIONS
+from trimtab.store.database import Database
+from trimtab.store.schema import REVISIONS, migrate
 from trimtab.store.tables import VERSION_TABLE, metadata
 
 # Imports first and waits, so that what all openers do at the same moment is open.
@@ -165,3 +166,38 @@ def test_opening_a_store_that_is_up_to_date_loads_no_migration_library(tmp_path:
     code = "import sys; from trimtab.store import open_store; open_store(sys.argv[1]).close(); "
     code += "print(*{'alembic', 'psycopg'} & set(sys.modules))"
     assert subprocess.check_output([sys.executable, "-c", code, url], text=True).strip() == ""
+
+
+@pytest.mark.parametrize("revision", REVISIONS[:-1])
+def test_a_store_of_an_older_version_keeps_all_it_held(
+    url: str, make_decision: Callable[..., Decision], make_profile: Callable[..., Profile], revision: str
+) -> None:
+    database = Database(resolve(url))
+    with database.writing() as connection:
+        migrate(connection, revision)
+        connection.execute(
+            text("INSERT INTO decisions (id, created, kind, subject, body) VALUES ('d1', 1.0, 'k', 's', :d)"),
+            {"d": json_text.dumps(to_plain(make_decision("d1")))},
+        )
+        connection.execute(
+            text("INSERT INTO outcomes (decision_id, recorded, body) VALUES ('d1', 2.0, :o)"),
+            {"o": json_text.dumps(to_plain(Outcome("d1", 2.0, {"time": 3.0})))},
+        )
+        connection.execute(
+            text("INSERT INTO profiles (id, created, workload, body) VALUES ('p1', 1.0, 'resnet', :p)"),
+            {"p": json_text.dumps(to_plain(make_profile("p1")))},
+        )
+        connection.execute(
+            text("INSERT INTO events (time, kind, subject, detail) VALUES (1.0, 'tick', 'clock', '{}')")
+        )
+    database.close()
+    with open_store(url) as store:
+        assert store.ledger.get("d1", ["default"]) == make_decision("d1")
+        assert store.ledger.outcomes("d1") == (Outcome("d1", 2.0, {"time": 3.0}),)
+        assert store.profiles.get("p1", ["default"]) == make_profile("p1")
+        assert [event.tenant for event in store.events.since(0)] == ["default"]
+        assert store.faults() == ()
+        store.ledger.record(make_decision("d2"), "vision")
+        assert [decision.id for decision in store.ledger.list(tenants=["vision"])] == ["d2"]
+    with pytest.raises(DBAPIError, match="decisions are append-only"):
+        raw(url, "UPDATE decisions SET tenant = 'mine'")

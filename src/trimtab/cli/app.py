@@ -23,6 +23,7 @@ from trimtab.cli.predict import predict
 from trimtab.cli.profile import profile
 from trimtab.cli.recommend import recommend
 from trimtab.cli.simulate import simulate
+from trimtab.cli.store import store_app
 from trimtab.cli.submit import submit
 from trimtab.cli.tenants import tenants_app
 from trimtab.cli.tune import tune
@@ -71,6 +72,7 @@ app.command()(logs)
 app.command()(cancel)
 app.command()(simulate)
 app.add_typer(tenants_app, name="tenants")
+app.add_typer(store_app, name="store")
 app.add_typer(agent_app, name="agent")
 app.add_typer(fabric_app, name="fabric")
 app.command()(up)

@@ -2,6 +2,8 @@
 
 from trimtab.store.comparison import Comparison, compare
 from trimtab.store.event import Event
+from trimtab.store.facts import Facts
+from trimtab.store.full import FullError
 from trimtab.store.job_record import ACTIVE, JobRecord, JobRun, JobState, OutdatedError, Outlook, Part
 from trimtab.store.leader import Leader, LostLeadError
 from trimtab.store.look import Look, look_at_store
@@ -16,6 +18,8 @@ __all__ = [
     "ACTIVE",
     "Comparison",
     "Event",
+    "Facts",
+    "FullError",
     "JobRecord",
     "JobRun",
     "JobState",

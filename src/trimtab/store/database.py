@@ -1,7 +1,9 @@
 """A pool of connections to the store's database, with the settings that make its writes last."""
 
 import copy
+import contextlib
 import hashlib
+import itertools
 import sqlite3
 import threading
 import time
@@ -27,6 +29,7 @@ CONNECT_TIMEOUT = 10
 # Each thread holds one connection at most, so callers bound the pool by bounding their threads.
 _UNBOUNDED = -1
 _MOST_SHAPES = 500
+_PARTS = itertools.count()
 _LOCK = text("SELECT pg_advisory_xact_lock(:key)")
 
 
@@ -65,6 +68,13 @@ class Database:
             yield self._here.connection
             return
         with self._told(), self._reader.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Connection]:
+        """A transaction that sees one state of the store for as long as it lasts, on both databases."""
+        level = {} if self._address.path else {"isolation_level": "REPEATABLE READ"}
+        with self._told(), self._reader.execution_options(**level).begin() as connection:
             yield connection
 
     @contextmanager
@@ -160,8 +170,25 @@ class _Here(threading.local):
 
 @contextmanager
 def _part(connection: Connection) -> Iterator[Connection]:
-    with connection.begin_nested():
-        yield connection
+    """A savepoint, asked of the driver: SQLAlchemy takes longer to name one than the database to set it."""
+    name = f"part_{next(_PARTS)}"
+    cursor = connection.connection.cursor()
+    try:
+        try:
+            cursor.execute(f"SAVEPOINT {name}")
+        except connection.dialect.loaded_dbapi.Error as error:
+            raise DBAPIError(None, None, error) from None
+        try:
+            yield connection
+        except BaseException:
+            # Out of space or memory, the database may have rolled back all of the transaction already.
+            with contextlib.suppress(connection.dialect.loaded_dbapi.Error):
+                cursor.execute(f"ROLLBACK TO SAVEPOINT {name}")
+                cursor.execute(f"RELEASE SAVEPOINT {name}")
+            raise
+        cursor.execute(f"RELEASE SAVEPOINT {name}")
+    finally:
+        cursor.close()
 
 
 def lock(connection: Connection, name: str) -> None:

@@ -8,14 +8,16 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from trimtab.core import StorageError
 from trimtab.store.address import Address
+from trimtab.store.full import FullError
 
 BUSY_TIMEOUT = 30.0
 """Seconds a writer waits for other writers before it gives up."""
 
 _ELSEWHERE = "point TRIMTAB_HOME or TRIMTAB_STORE at a place that can be written"
 
+_FULL = "the disk that holds the store {name} is full; free some space, nothing was kept"
 _SQLITE = {
-    sqlite3.SQLITE_FULL: "the disk that holds the store {name} is full; free some space, nothing was kept",
+    sqlite3.SQLITE_FULL: _FULL,
     sqlite3.SQLITE_READONLY: f"the store {{name}} cannot be written: it is read-only; {_ELSEWHERE}",
     sqlite3.SQLITE_CANTOPEN: f"the store {{name}} cannot be opened for reading and writing; {_ELSEWHERE}",
     sqlite3.SQLITE_PERM: f"the store {{name}} cannot be opened for reading and writing; {_ELSEWHERE}",
@@ -27,7 +29,7 @@ _SQLITE = {
 _POSTGRESQL = {
     "25006": "the store {name} cannot be written: PostgreSQL is in read-only mode; name its primary server",
     "42501": "the store {name} may not be used by this user; let it own the database or its tables",
-    "53100": "the disk that holds the store {name} is full; free some space, nothing was kept",
+    "53100": _FULL,
 }
 _LEAST_FREE = 1 << 20
 
@@ -41,7 +43,8 @@ def told(error: DBAPIError, address: Address) -> StorageError:
     if isinstance(error, IntegrityError):
         return ConflictError(f"the store {address.name} refused a row: {_reason(error, address)}")
     sentence = _sqlite(error.orig, address.path) if address.path else _postgresql(error)
-    return StorageError(sentence.format(name=address.name, reason=_reason(error, address)))
+    kind = FullError if sentence == _FULL else StorageError
+    return kind(sentence.format(name=address.name, reason=_reason(error, address)))
 
 
 def told_of_folder(error: OSError, address: Address) -> StorageError:

@@ -19,11 +19,16 @@ def bring_up_to_date(database: Database) -> None:
         if revision_of(connection, database.name) == REVISIONS[-1]:
             return
     with database.writing() as connection:
-        # SQLite's writers are alone from the start; PostgreSQL's have to agree on a lock.
-        if connection.dialect.name == "postgresql":
-            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
+        be_alone(connection)
         if revision_of(connection, database.name) != REVISIONS[-1]:
-            _migrate(connection)
+            migrate(connection)
+
+
+def be_alone(connection: Connection) -> None:
+    """Wait until nobody else changes the schema."""
+    # SQLite's writers are alone from the start; PostgreSQL's have to agree on a lock.
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
 
 
 def revision_of(connection: Connection, name: str) -> str | None:
@@ -45,7 +50,8 @@ def revision_of(connection: Connection, name: str) -> str | None:
     return revision
 
 
-def _migrate(connection: Connection) -> None:
+def migrate(connection: Connection, revision: str = "head") -> None:
+    """Bring the tables to a revision, from whatever they are or are not."""
     # Most openings find nothing to do, and Alembic is slow to import.
     from alembic import command
     from alembic.config import Config
@@ -53,4 +59,4 @@ def _migrate(connection: Connection) -> None:
     config = Config()
     config.set_main_option("script_location", "trimtab.store:migrations")
     config.attributes["connection"] = connection
-    command.upgrade(config, "head")
+    command.upgrade(config, revision)

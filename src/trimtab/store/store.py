@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 if TYPE_CHECKING:
     from trimtab.store.database import Database
+    from trimtab.store.facts import Facts
     from trimtab.store.leader import Leader
 
 T = TypeVar("T")
@@ -72,6 +74,41 @@ class Store:
     def under(self, leader: "Leader") -> "Store":
         """The same store for who leads: its writes fail, with LostLeadError, as soon as another may lead."""
         return Store(self._database.under(leader.require))
+
+    def back_up(self, path: Path, tell: Callable[[int, int], object] = lambda done, total: None) -> int:
+        """Write all that is kept to a new file, as it is at one moment; how many rows that is.
+
+        Others may write meanwhile. `tell` hears how many rows are done, of how many.
+        """
+        from trimtab.store.backup import back_up
+
+        return back_up(self._database, path, tell)
+
+    def restore(
+        self,
+        path: Path,
+        replace: bool = False,
+        tell: Callable[[int, int], object] = lambda done, total: None,
+    ) -> int:
+        """Keep what a backup holds, all of it or nothing; how many rows that is.
+
+        Refused where anything is kept here, unless the backup is to replace it.
+        """
+        from trimtab.store.backup import restore
+
+        return restore(self._database, path, replace, tell)
+
+    def facts(self) -> "Facts":
+        """Its schema, size and rows."""
+        from trimtab.store.health import facts
+
+        return facts(self._database)
+
+    def faults(self) -> tuple[str, ...]:
+        """What is wrong with the database, one sentence each; none where it is sound."""
+        from trimtab.store.health import faults_of
+
+        return faults_of(self._database)
 
     def close(self) -> None:
         """Let go of the database; closing twice does no harm."""

@@ -1,0 +1,111 @@
+"""`trimtab store`: what is kept, whether it is sound, and copies of it."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+store_app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead.")]
+
+
+@store_app.callback()
+def store() -> None:
+    """Back up, restore, check and describe the store that `$TRIMTAB_STORE` names, or the default one."""
+
+
+@store_app.command()
+def info(as_json: Json = False) -> None:
+    """Where the store is, its schema, its size and how many rows it has."""
+    from trimtab.core import to_plain
+    from trimtab.core.units import format_bytes
+    from trimtab.store import open_store
+
+    with open_store() as opened:
+        known = opened.facts()
+    if as_json:
+        print(json.dumps(to_plain(known)))
+        return
+    print(f"store    {known.name}")
+    print(f"schema   {known.schema}")
+    print(f"size     {format_bytes(known.size)}")
+    for table, rows in known.rows.items():
+        print(f"{table:<10} {rows:>12,}")
+
+
+@store_app.command()
+def check() -> None:
+    """Look through the whole database for damage; exits with 1 and says what there is where it finds any."""
+    from trimtab.store import open_store
+
+    with open_store() as opened:
+        found = opened.faults()
+        name = opened.name
+    for said in found:
+        print(said)
+    if found:
+        raise typer.Exit(1)
+    print(f"the store {name} is sound")
+
+
+@store_app.command()
+def migrate() -> None:
+    """Bring the store to the schema of this version. Opening a store does so too; this says what it did."""
+    from trimtab.store import look_at_store, open_store
+
+    before = look_at_store()
+    open_store().close()
+    if before.revision == before.newest:
+        print(f"the store {before.name} has schema {before.newest} already")
+    else:
+        print(f"the store {before.name} went from schema {before.revision or 'none'} to {before.newest}")
+
+
+@store_app.command()
+def backup(
+    file: Annotated[Path, typer.Argument(help="The file to write, a new one.", show_default=False)],
+) -> None:
+    """Write all that is kept into a file, as it is at this moment, while others go on writing.
+
+    The file is of one format for SQLite and PostgreSQL, with a checksum, and readable for its owner alone.
+    """
+    from trimtab.store import open_store
+
+    with open_store() as opened, _bar("writing") as tell:
+        rows = opened.back_up(file, tell)
+    print(f"wrote {rows:,} rows to {file}")
+
+
+@store_app.command()
+def restore(
+    file: Annotated[Path, typer.Argument(help="A file that backup wrote.", show_default=False)],
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace all that the store holds, which is lost then.")
+    ] = False,
+) -> None:
+    """Keep what a backup holds: all of it, or nothing where anything goes wrong.
+
+    The checksum is verified first. A store that holds something is refused without `--replace`. A backup of
+    SQLite may be restored into PostgreSQL, and the other way round: name the new store by `TRIMTAB_STORE`.
+    """
+    from trimtab.store import open_store
+
+    with open_store() as opened, _bar("restoring") as tell:
+        rows = opened.restore(file, replace, tell)
+        name = opened.name
+    print(f"restored {rows:,} rows into {name}")
+
+
+@contextmanager
+def _bar(doing: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on standard error, for what takes long."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task(doing, total=None)
+        yield lambda done, total: shown.update(task, completed=done, total=total)

@@ -1,0 +1,124 @@
+"""All that a store holds, into a file and back, whichever database it was and will be in."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import JSON, Connection, Table, Text, cast, func, inspect, select, text
+
+from trimtab.core import BadInputError
+from trimtab.store.backup_file import Header, Tell, new_backup, opened, verified
+from trimtab.store.database import Database
+from trimtab.store.schema import REVISIONS, be_alone, migrate
+from trimtab.store.tables import VERSION_TABLE, metadata
+
+_AT_ONCE = 1000
+
+
+def back_up(database: Database, path: Path, tell: Tell) -> int:
+    """Write all rows as they are at one moment, while others write; how many there were."""
+    tables = metadata.sorted_tables
+    with database.snapshot() as connection:
+        rows = {table.name: _count(connection, table.name) for table in tables}
+        columns = {table.name: tuple(column.name for column in table.columns) for table in tables}
+        header = Header(REVISIONS[-1], columns, rows)
+        done = 0
+        with new_backup(path, header) as add:
+            tell(0, header.total)
+            for table in tables:
+                for row in _rows(connection, table):
+                    add(row)
+                    done += 1
+                    if done % _AT_ONCE == 0:
+                        tell(done, header.total)
+    tell(done, header.total)
+    return done
+
+
+def restore(database: Database, path: Path, replace: bool, tell: Tell) -> int:
+    """Put a backup in the place of what a store holds: all of it, or none; how many rows there are now.
+
+    Refused where the store holds something, unless it is to be replaced.
+    """
+    header = verified(path)
+    if header.schema not in REVISIONS:
+        raise BadInputError(
+            f"{path} is of a newer Trimtab (schema {header.schema}, not {REVISIONS[-1]}); upgrade this one"
+        )
+    with database.writing() as connection:
+        be_alone(connection)
+        there = {table: _count(connection, table) for table in metadata.tables}
+        if any(there.values()) and not replace:
+            raise BadInputError(
+                f"the store {database.name} holds {sum(there.values())} rows already; "
+                f"restore into an empty one, or replace all of them with --replace"
+            )
+        _drop(connection)
+        migrate(connection, header.schema)
+        _fill(connection, path, header, tell)
+        migrate(connection)
+    return header.total
+
+
+def _count(connection: Connection, table: str) -> int:
+    return int(connection.execute(select(func.count()).select_from(metadata.tables[table])).scalar_one())
+
+
+def _rows(connection: Connection, table: Table) -> Iterator[Sequence[Any]]:
+    shown = [cast(column, Text) if isinstance(column.type, JSON) else column for column in table.columns]
+    query = select(*shown).order_by(*table.primary_key.columns)
+    for row in connection.execution_options(yield_per=_AT_ONCE).execute(query):
+        yield tuple(row)
+
+
+def _drop(connection: Connection) -> None:
+    # Dropping tables is the one way past the triggers that keep history as it was.
+    metadata.drop_all(connection)
+    connection.execute(text(f"DROP TABLE {VERSION_TABLE}"))
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("DROP FUNCTION trimtab_refuse_change"))
+
+
+def _fill(connection: Connection, path: Path, header: Header, tell: Tell) -> None:
+    done = 0
+    with opened(path) as rows:
+        for table, columns in header.columns.items():
+            statement = _insert(connection, table, columns)
+            left = header.rows[table]
+            while left:
+                some = [tuple(row) for row in itertools.islice(rows, min(left, _AT_ONCE))]
+                connection.exec_driver_sql(statement, some)
+                left -= len(some)
+                done += len(some)
+                tell(done, header.total)
+            _go_on_counting(connection, table)
+
+
+def _insert(connection: Connection, table: str, columns: Sequence[str]) -> str:
+    there = {column["name"] for column in inspect(connection).get_columns(table)}
+    if not set(columns) <= there:
+        raise BadInputError(f"the backup's table {table} has a column that is not of its schema")
+    quote = connection.dialect.identifier_preparer.quote
+    mark = "%s" if connection.dialect.name == "postgresql" else "?"
+    names = ", ".join(quote(name) for name in columns)
+    return f"INSERT INTO {quote(table)} ({names}) VALUES ({', '.join([mark] * len(columns))})"
+
+
+def _go_on_counting(connection: Connection, table: str) -> None:
+    """Let PostgreSQL number new rows after the highest there is; SQLite does so by itself."""
+    if connection.dialect.name != "postgresql":
+        return
+    found = connection.execute(
+        text(
+            "SELECT a.attname, pg_get_serial_sequence(:table, a.attname) FROM pg_attribute a "
+            "WHERE a.attrelid = CAST(:table AS regclass) AND a.attnum > 0 AND NOT a.attisdropped "
+            "AND pg_get_serial_sequence(:table, a.attname) IS NOT NULL"
+        ),
+        {"table": table},
+    ).all()
+    for column, sequence in found:
+        highest = f'(SELECT max("{column}") FROM "{table}")'
+        connection.execute(
+            text(f"SELECT setval(:name, {highest}) WHERE {highest} IS NOT NULL"), {"name": sequence}
+        )
