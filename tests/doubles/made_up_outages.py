@@ -18,7 +18,7 @@ def outages(ms: float = 20.0) -> dict[Key, Any]:
 
 
 def rest() -> dict[Key, Any]:
-    """Of all other sections."""
+    """Of all other sections but training, whose answers are its own."""
     under_load = {"seconds": 600.0, "sessions_down": 3, "pause_ms": 5.0}
     return {
         ("throughput", "1"): {"underlay": [1e9, 1e9, 2e9], "virtual": [0.8e9, 0.9e9, 1.4e9]},

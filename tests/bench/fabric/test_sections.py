@@ -1,17 +1,30 @@
 """The bench as a whole: figures of all sections in one, goals that can be missed, and who may run it."""
 
 import os
+from types import SimpleNamespace
 
 import pytest
 from made_up_outages import outages, repeat, rest
 
 from trimtab.bench import BENCHES, BenchOptions, run_bench
+from trimtab.bench.fabric import sections, training
 from trimtab.bench.fabric.outages import FAULTS
 from trimtab.bench.fabric.sections import MEASURED, TOLD, put_together
 from trimtab.bench.fabric.variants import VARIANTS
 from trimtab.core import BadInputError
 
+TRAINED = {"training_slowdown": 1.008, "training_crashes": 0, "training_loss_difference": 0.0}
 
+
+@pytest.fixture
+def _trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Training has answered."""
+    others = [section for section in TOLD if section is not training]
+    answer = SimpleNamespace(figures=lambda found: TRAINED, tables=lambda found: [])
+    monkeypatch.setattr(sections, "TOLD", (*others, answer))
+
+
+@pytest.mark.usefixtures("_trained")
 def test_figures_of_all_sections_are_there() -> None:
     told = put_together(outages(4.0) | rest())
     assert told["outage_ms"]["frr"]["blackhole"]["n"] == 2
@@ -21,13 +34,16 @@ def test_figures_of_all_sections_are_there() -> None:
     assert told["reconcile_ms"] == {"p50": pytest.approx(6), "max": pytest.approx(50), "n": 3}
     assert (told["after_losing_all_s"], told["full_sync_s_10k"]) == (1.02, 0.3)
     assert (told["false_failovers"], told["false_failovers_10x3"]) == (0, 3)
+    assert told["training_slowdown"] == 1.008
 
 
+@pytest.mark.usefixtures("_trained")
 def test_every_goal_that_is_reached_is_met() -> None:
     goals = put_together(outages(4.0) | rest())["goals"]
     assert {name for name, goal in goals.items() if not goal["met"]} == set()
 
 
+@pytest.mark.usefixtures("_trained")
 def test_a_single_bad_repeat_misses_a_goal_of_the_worst() -> None:
     found = outages(4.0) | rest()
     found["outages", "ours", "link-down"] = {
@@ -42,9 +58,10 @@ def test_a_single_bad_repeat_misses_a_goal_of_the_worst() -> None:
     assert goals["outage of a link down, worst ms"]["value"] == 10.5
 
 
+@pytest.mark.usefixtures("_trained")
 def test_every_table_has_as_many_cells_as_columns() -> None:
     found = outages() | rest()
-    tables = [table for section in TOLD for table in section.tables(found)]
+    tables = [table for section in sections.TOLD for table in section.tables(found)]
     assert len(tables) >= 5
     assert all(len(row) == len(table.columns) for table in tables for row in table.rows)
 

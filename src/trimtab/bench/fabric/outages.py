@@ -51,6 +51,7 @@ def measure_outages(variant: str, fault: str, repeats: int) -> dict[str, Any]:
                 missed += 1
                 if missed > _MOST_MISSES * repeats:
                     raise TrimtabError(f"no uplink carries the probes of {variant} before a {fault}")
+                contestant.restore()
                 continue
             found.append(_repeat(contestant, broken, precedence) | {"place": place})
             if len(found) < repeats:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from trimtab.bench.fabric import false_failovers, outage_figures, outages, reconcile, throughput
+from trimtab.bench.fabric import false_failovers, outage_figures, outages, reconcile, throughput, training
 from trimtab.bench.fabric.goals import goals
 from trimtab.bench.fabric.published import THORN
 from trimtab.bench.kept import Kept, Key, done
@@ -14,8 +14,8 @@ from trimtab.bench.result import BenchResult, Table
 from trimtab.core import BadInputError
 from trimtab.kernel import sweep_groups
 
-MEASURED = (outages, throughput, reconcile, false_failovers)
-TOLD = (outage_figures, throughput, reconcile, false_failovers)
+MEASURED = (outages, training, throughput, reconcile, false_failovers)
+TOLD = (outage_figures, training, throughput, reconcile, false_failovers)
 
 
 def all_sections(options: BenchOptions) -> BenchResult:
@@ -50,9 +50,9 @@ def _tables(found: Mapping[Key, Any], figures: Mapping[str, Any]) -> tuple[Table
 
 
 def _made_from(options: BenchOptions) -> Iterator[bytes]:
-    """What was asked for, and the code that is measured and measures."""
+    """What was asked for, and the code that is measured and measures, with the jobs that train."""
     yield repr(options.quick).encode()
     here = Path(__file__).resolve().parent
-    for folder in (here, here.parents[1] / "fabric"):
+    for folder in (here, here.parents[1] / "fabric", here.parents[3] / "examples" / "fabric"):
         for path in sorted(folder.rglob("*.py")):
             yield path.read_bytes()

@@ -14,7 +14,7 @@ from trimtab.fabric.lab import Fault, Lab, Outage, Probes, traffic
 
 _READY = 60.0  # s for a new lab
 _BACK = 5.0  # s for a mended one
-_CALM = 0.1  # s without a loss, before the next fault
+_CALM = 0.15  # s without a loss before the next fault; what is shorter cannot tell silence from calm
 _LOOK = 0.1  # s
 _SHARE = 0.25  # of all probes, that an uplink must carry to be worth breaking
 
