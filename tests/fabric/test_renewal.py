@@ -7,13 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trimtab.core import daly_interval, young_interval
 from trimtab.fabric.renewal import (
     Costs,
     best_interval,
-    daly_interval,
     time_split,
     useful_share,
-    young_interval,
 )
 
 RATES = st.floats(1e-8, 1e-2)

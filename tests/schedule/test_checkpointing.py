@@ -8,18 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import lambertw
 
+from trimtab.core import daly_interval
 from trimtab.schedule import (
     Checkpoint,
     Group,
     Market,
     Refuge,
-    daly_interval,
     efficiency,
     expected_run,
     gang_rate,
     latest_switch,
     must_leave_spot,
-    young_interval,
 )
 
 HOUR = 3600.0
@@ -52,19 +51,9 @@ def test_a_gang_is_lost_with_any_of_its_nodes() -> None:
     assert gang_rate(8, 1e-5, 1e-6) == pytest.approx(8 * 1.1e-5)
 
 
-def test_young_and_daly_agree_where_saving_is_cheap() -> None:
-    assert young_interval(30.0, 1 / 86_400) == pytest.approx(math.sqrt(2 * 30 * 86_400))
-    assert daly_interval(1.0, 1e-6) == pytest.approx(young_interval(1.0, 1e-6), rel=1e-3)
-
-
-def test_without_interruptions_nothing_need_be_saved() -> None:
-    assert daly_interval(30.0, 0.0) == math.inf
+def test_without_interruptions_only_saving_costs() -> None:
     assert efficiency(math.inf, 30.0, 60.0, 0.0) == 1.0
     assert efficiency(300.0, 30.0, 60.0, 0.0) == pytest.approx(300 / 330)
-
-
-def test_where_saving_outlasts_the_machine_the_interval_is_the_time_between_losses() -> None:
-    assert daly_interval(400.0, 1 / 100.0) == 100.0
 
 
 @settings(deadline=None)

@@ -1,6 +1,7 @@
 """What do we talk about? The vocabulary, units, errors and time. No I/O."""
 
 from trimtab.core.address import is_loopback, split_address
+from trimtab.core.checkpoint_rules import daly_interval, young_interval
 from trimtab.core.clock import Clock, RealClock, SimulatedClock
 from trimtab.core.decision import Answer, Contribution, Decision, Outcome, Scalar
 from trimtab.core.engine import Engine, EngineEvent, Launch, Node
@@ -52,6 +53,7 @@ __all__ = [
     "StorageError",
     "TrimtabError",
     "Workload",
+    "daly_interval",
     "did_you_mean",
     "from_plain",
     "home",
@@ -61,4 +63,5 @@ __all__ = [
     "refuse_unknown",
     "split_address",
     "to_plain",
+    "young_interval",
 ]

@@ -11,7 +11,7 @@ has a range of its own, and thousands of draws from all of them make the ranges 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from trimtab.core import Estimate, NotFoundError
+from trimtab.core import Estimate, NotFoundError, daly_interval, young_interval
 from trimtab.core.units import HOUR
 from trimtab.fabric.advice import (
     ASSUMED,
@@ -26,10 +26,8 @@ from trimtab.fabric.advice import (
 from trimtab.fabric.renewal import (
     Costs,
     best_interval,
-    daly_interval,
     time_split,
     useful_share,
-    young_interval,
 )
 
 if TYPE_CHECKING:

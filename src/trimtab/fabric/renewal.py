@@ -82,22 +82,3 @@ def best_interval(saving: Any, rate: Any) -> Any:
             value, slope = x + np.expm1(-(x + cost)), -np.expm1(-(x + cost))
             x = np.maximum(np.where(slope > 0.0, x - value / slope, x), 0.0)
         return np.where(hazard > 0.0, x / hazard, np.inf)[()]
-
-
-def young_interval(saving: Any, rate: Any) -> Any:
-    """The same by Young's rule (1974)."""
-    import numpy as np
-
-    with np.errstate(divide="ignore"):
-        return np.sqrt(2.0 * np.asarray(saving, dtype=float) / np.asarray(rate, dtype=float))[()]
-
-
-def daly_interval(saving: Any, rate: Any) -> Any:
-    """The same by Daly's rule (2006); the time between interruptions where saving takes twice that."""
-    import numpy as np
-
-    hazard = np.asarray(rate, dtype=float)
-    half = np.asarray(saving, dtype=float) * hazard / 2.0
-    with np.errstate(divide="ignore", invalid="ignore"):
-        better = young_interval(saving, rate) * (1.0 + np.sqrt(half) / 3.0 + half / 9.0) - saving
-        return np.where(half < 1.0, better, 1.0 / hazard)[()]

@@ -6,13 +6,11 @@ from trimtab.schedule.checkpointing import (
     NODE_LOSSES,
     ExpectedRun,
     Refuge,
-    daly_interval,
     efficiency,
     expected_run,
     gang_rate,
     latest_switch,
     must_leave_spot,
-    young_interval,
 )
 from trimtab.schedule.cluster import Cluster, Group, Market, Shape, usual_shapes
 from trimtab.schedule.fields import require_name
@@ -90,7 +88,6 @@ __all__ = [
     "Worker",
     "cancel_job",
     "common_peak",
-    "daly_interval",
     "efficiency",
     "excess_use",
     "expected_run",
@@ -118,5 +115,4 @@ __all__ = [
     "submissions",
     "tier_between",
     "usual_shapes",
-    "young_interval",
 ]

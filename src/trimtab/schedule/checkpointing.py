@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from trimtab.core import daly_interval
 from trimtab.schedule.cluster import Floats, Group, Market
 from trimtab.schedule.job import Checkpoint
 
@@ -23,22 +24,6 @@ def gang_rate(nodes: ArrayLike, reclaims: ArrayLike = 0.0, losses: ArrayLike = N
     """Interruptions per second of a gang: it stops with any of its nodes, so their rates add."""
     each: Floats = np.add(reclaims, losses, dtype=float)
     return np.multiply(nodes, each, dtype=float)
-
-
-def young_interval(saving: ArrayLike, rate: ArrayLike) -> Floats:
-    """Useful seconds between saves, to first order: sqrt(2 C M); infinite where nothing interrupts."""
-    hazard = np.asarray(rate, dtype=float)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(hazard > 0.0, np.sqrt(2.0 * np.asarray(saving, dtype=float) / hazard), np.inf)
-
-
-def daly_interval(saving: ArrayLike, rate: ArrayLike) -> Floats:
-    """The same to higher order, good also where saving takes a large part of the time between losses."""
-    cost, hazard = np.asarray(saving, dtype=float), np.asarray(rate, dtype=float)
-    half = cost * hazard / 2.0
-    better = young_interval(cost, hazard) * (1.0 + np.sqrt(half) / 3.0 + half / 9.0) - cost
-    with np.errstate(divide="ignore"):
-        return np.where(half < 1.0, better, 1.0 / hazard)
 
 
 def efficiency(interval: ArrayLike, saving: ArrayLike, restart: ArrayLike, rate: ArrayLike) -> Floats:

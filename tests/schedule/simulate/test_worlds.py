@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from trimtab.core import BadInputError, NotFoundError
-from trimtab.schedule import Group, Market, daly_interval, efficiency, policy, read_trace
+from trimtab.core import BadInputError, NotFoundError, daly_interval
+from trimtab.schedule import Group, Market, efficiency, policy, read_trace
 from trimtab.schedule.simulate import (
     FaultRates,
     RandomFaults,

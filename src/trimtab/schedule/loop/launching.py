@@ -4,8 +4,8 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 
-from trimtab.core import BadInputError, Launch
-from trimtab.schedule.checkpointing import daly_interval, gang_rate
+from trimtab.core import BadInputError, Launch, daly_interval
+from trimtab.schedule.checkpointing import gang_rate
 from trimtab.schedule.job import Checkpoint
 from trimtab.schedule.loop.places import JobFiles
 from trimtab.schedule.submission import Submission

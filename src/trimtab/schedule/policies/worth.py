@@ -5,8 +5,9 @@ from functools import cached_property
 
 import numpy as np
 
+from trimtab.core import daly_interval
 from trimtab.schedule.allocation import WAITING, Allocation
-from trimtab.schedule.checkpointing import daly_interval, efficiency, gang_rate
+from trimtab.schedule.checkpointing import efficiency, gang_rate
 from trimtab.schedule.cluster import Cluster, Floats, Ints, Market
 from trimtab.schedule.jobs import Bools, Jobs
 from trimtab.schedule.policies.trimtab_settings import TrimtabSettings

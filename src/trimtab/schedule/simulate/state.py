@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from trimtab.core import daly_interval
 from trimtab.schedule.allocation import WAITING
-from trimtab.schedule.checkpointing import daly_interval
 from trimtab.schedule.cluster import Cluster, Floats, Ints
 from trimtab.schedule.job import Job
 from trimtab.schedule.jobs import Bools, Jobs
