@@ -1,6 +1,7 @@
 """What `trimtab fabric status` shows, as values, on file and for Prometheus."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -74,3 +75,9 @@ def test_metrics_are_what_prometheus_reads() -> None:
     assert 'trimtab_fabric_problems{host="node-1"} 1' in lines
     assert 'trimtab_fabric_status_time_seconds{host="node-1"} 1000' in lines
     assert all(line.startswith(("#", "trimtab_fabric_")) for line in lines)
+
+
+def test_the_runbook_names_every_metric_and_no_other() -> None:
+    runbook = Path(__file__).resolve().parents[2] / "docs" / "fabric-runbook.md"
+    named = set(re.findall(r"`(trimtab_fabric_\w+)`", runbook.read_text()))
+    assert named == set(re.findall(r"^# TYPE (\w+)", exposition(SHOWN), re.MULTILINE))
