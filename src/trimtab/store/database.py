@@ -1,7 +1,7 @@
 """A pool of connections to the store's database, with the settings that make its writes last."""
 
-import copy
 import contextlib
+import copy
 import hashlib
 import itertools
 import sqlite3
