@@ -4,7 +4,8 @@ Data-parallel and pipeline-parallel jobs over gloo through the virtual device, w
 cycle of seed 002, section 3.5.2; against FRR alone, a worker bound to one port, and one that restarts.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from statistics import median
 from typing import Any
@@ -12,8 +13,7 @@ from typing import Any
 from trimtab.bench.fabric.training_collectives import (
     bandwidth_figures,
     bandwidth_table,
-    measure_bandwidth,
-    measure_stalls,
+    measure_collectives,
     stall_figures,
     stall_table,
 )
@@ -25,109 +25,101 @@ from trimtab.bench.fabric.training_runs import (
     SHORT,
     Kind,
     Schedule,
+    as_long_as,
     on_fabric,
     on_one_port,
     ready_lab,
-    steps_in,
     train,
     train_restarting,
 )
 from trimtab.bench.kept import Key, Part
 from trimtab.bench.result import Table
 from trimtab.core.units import format_duration
-from trimtab.fabric.training import JobCosts, Measured, Restarted, measure_costs
+from trimtab.fabric.training import Restarted, measure_costs
 
 KINDS = {"data parallel": RESNET, "pipeline": GPT}
 _SAVED_EVERY = 5.0  # s between checkpoints of a job that restarts: often, to its advantage
+_COSTS_STEPS = 60
 _COSTS_LIMIT = 180.0  # s
 
 
 def parts(quick: bool) -> list[Part]:
     """A full run keeps to the paper's cycle; a quick one has shorter faults, and fewer."""
     schedule = SHORT if quick else PAPER
-    faults, few = (1, 1) if quick else (4, 2)
-    measured = {
-        "data parallel": partial(compare, RESNET, schedule, faults, pairs=1 if quick else 2),
-        "pipeline": partial(compare, GPT, schedule, few),
-        "frr": partial(compare, RESNET, schedule, few, agents=False),
-        "restart": partial(compare_restarting, schedule, few),
-        "one port": partial(compare_one_port, schedule, few),
-        "bandwidth": partial(measure_bandwidth, 2.0 if quick else 15.0),
-        "stalls": partial(measure_stalls, SHORT, faults if quick else 8),
+    half = schedule if quick else replace(PAPER, faults=2)
+    calm = replace(SHORT, steps=20) if quick else replace(SHORT, faults=2, steps=None)
+    stalling = SHORT if quick else replace(SHORT, faults=8, steps=None)
+    measured: dict[str, Callable[[], Any]] = {
+        "data parallel": partial(compare, RESNET, schedule, pairs=1 if quick else 2),
+        "pipeline": partial(compare, GPT, half),
+        "frr": partial(compare, RESNET, half, agents=False),
+        "one port": partial(compare_one_port, half),
+        "collectives": partial(measure_collectives, calm, stalling),
+        "costs": measure_all_costs,
     }
-    costs = {f"costs of {name}": partial(measure_kind, kind) for name, kind in KINDS.items()}
-    return [Part(("training", name), run) for name, run in (measured | costs).items()]
+    return [Part(("training", name), run) for name, run in measured.items()]
 
 
-def compare(
-    kind: Kind, schedule: Schedule, faults: int, pairs: int = 1, agents: bool = True
-) -> dict[str, Any]:
+def compare(kind: Kind, schedule: Schedule, pairs: int = 1, agents: bool = True) -> dict[str, Any]:
     """The same job with and without faults, in turn, so that a machine that slows down slows down both."""
-    expected = faults * schedule.period
     with ready_lab(agents) as lab:
-        bind = on_fabric(lab)
-        job = bind(kind.job(steps_in(lab, bind, kind, expected)))
+        job = as_long_as(schedule, lab, on_fabric(lab), kind)
         found = list[tuple[Trained, Trained]]()
         for number in range(pairs):
-            order = (None, schedule) if number % 2 == 0 else (schedule, None)
-            done = {each: train(lab, job, expected, each) for each in order}
-            found.append((done[schedule], done[None]))
+            order = (False, True) if number % 2 == 0 else (True, False)
+            done = {faults: train(lab, job, schedule, faults) for faults in order}
+            found.append((done[True], done[False]))
     return compared(found)
 
 
-def compare_restarting(schedule: Schedule, faults: int) -> dict[str, Any]:
-    """A job bound to one port that is started again from its last checkpoint whenever it fails."""
-    expected = faults * schedule.period
+def compare_one_port(schedule: Schedule) -> dict[str, Any]:
+    """A job bound to one port: with all the patience that gloo has, and started again whenever it fails."""
     with ready_lab(agents=False) as lab:
-        bind = on_one_port(lab)
-        steps = steps_in(lab, bind, RESNET, expected)
-        calm = train(lab, bind(RESNET.job(steps)), expected)
+        job = as_long_as(schedule, lab, on_one_port(lab), RESNET)
+        calm = train(lab, job, schedule, faults=False)
+        patient = train(lab, job, schedule)
         every = max(1, round(_SAVED_EVERY / calm.seconds_per_step))
-        faulty = train_restarting(lab, bind(RESNET.job(steps)), expected, schedule, every)
-    assert isinstance(faulty.run, Restarted)
+        restarted = train_restarting(lab, job, schedule, every)
+    assert isinstance(restarted.run, Restarted)
     return {
-        "slowdown": faulty.seconds_per_step / calm.seconds_per_step,
-        "ended_well": not faulty.run.failure,
-        "starts": len(faulty.run.runs),
-        "lost_steps": faulty.run.lost_steps,
-        "faults": len(faulty.faults),
+        "patient": {
+            "slowdown": slowdown(patient, calm),
+            "failure": patient.run.failure,
+            "longest_stall_s": max(patient.stalls, default=0.0),
+            "faults": len(patient.faults),
+        },
+        "restarting": {
+            "slowdown": restarted.seconds_per_step / calm.seconds_per_step,
+            "ended_well": not restarted.run.failure,
+            "restarts": len(restarted.run.runs) - 1,
+            "lost_steps": restarted.run.lost_steps,
+            "faults": len(restarted.faults),
+        },
     }
 
 
-def compare_one_port(schedule: Schedule, faults: int) -> dict[str, Any]:
-    """The same job without restarts and with all the patience that gloo has."""
-    expected = faults * schedule.period
-    with ready_lab(agents=False) as lab:
-        bind = on_one_port(lab)
-        job = bind(RESNET.job(steps_in(lab, bind, RESNET, expected)))
-        calm = train(lab, job, expected)
-        faulty = train(lab, job, expected, schedule)
-    return {
-        "slowdown": slowdown(faulty, calm),
-        "failure": faulty.run.failure,
-        "longest_stall_s": max(faulty.stalls, default=0.0),
-        "faults": len(faulty.faults),
-    }
-
-
-def measure_kind(kind: Kind) -> dict[str, Any]:
+def measure_all_costs() -> dict[str, Any]:
     """What starting, a step, an epoch and checkpoints take, in seconds (seed 002, table 3.1)."""
+    found = {}
     with ready_lab() as lab:
-        job = on_fabric(lab)(kind.job(60))
-        costs, _ = measure_costs(job, lab.run, steps_per_epoch=kind.steps_per_epoch, limit=_COSTS_LIMIT)
-    return {
-        "initialisation_s": list(costs.initialisation.seconds),
-        "step_s": costs.step,
-        "epoch_s": costs.epoch,
-        "saving_s": list(costs.saving.seconds),
-        "loading_s": list(costs.loading.seconds),
-    }
+        for name, kind in KINDS.items():
+            job = on_fabric(lab)(kind.job(_COSTS_STEPS))
+            costs, _ = measure_costs(job, lab.run, steps_per_epoch=kind.steps_per_epoch, limit=_COSTS_LIMIT)
+            found[name] = {
+                "initialisation_s": costs.initialisation.mean,
+                "step_s": costs.step,
+                "epoch_s": costs.epoch,
+                "saving_s": costs.saving.mean,
+                "loading_s": costs.loading.mean,
+                "advise": f"trimtab fabric advise 1024 {costs.options}",
+            }
+    return found
 
 
 def figures(found: Mapping[Key, Any]) -> dict[str, Any]:
     """`training_slowdown` is of total time, the median of pairs; all that is compared ran in labs here."""
     data, pipeline, frr = (found["training", name] for name in ("data parallel", "pipeline", "frr"))
-    restart = found["training", "restart"]
+    one_port, collectives = found["training", "one port"], found["training", "collectives"]
     return {
         "training_slowdown": median(data["ratios"]),
         "training_slowdowns": data["ratios"],
@@ -142,12 +134,12 @@ def figures(found: Mapping[Key, Any]) -> dict[str, Any]:
         "frr_slowdown": median(frr["ratios"]),
         "frr_crashes": len(frr["crashes"]),
         "frr_stall_ms": _stalls(frr),
-        "restart_slowdown": restart["slowdown"],
-        "restart": restart,
-        "one_port": found["training", "one port"],
-        "collectives": bandwidth_figures(found["training", "bandwidth"]),
-        "collective_stall_ms": stall_figures(found["training", "stalls"]),
-        "costs": {name: _costs(found["training", f"costs of {name}"]) for name in KINDS},
+        "restart_slowdown": one_port["restarting"]["slowdown"],
+        "restart": one_port["restarting"],
+        "one_port": one_port["patient"],
+        "collectives": bandwidth_figures(collectives["rates"]),
+        "collective_stall_ms": stall_figures(collectives["stalls"]),
+        "costs": found["training", "costs"],
     }
 
 
@@ -173,24 +165,6 @@ def _stalls(answer: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def _costs(answer: Mapping[str, Any]) -> dict[str, Any]:
-    costs = JobCosts(
-        Measured(tuple(answer["initialisation_s"])),
-        answer["step_s"],
-        answer["epoch_s"],
-        Measured(tuple(answer["saving_s"])),
-        Measured(tuple(answer["loading_s"])),
-    )
-    return {
-        "initialisation_s": costs.initialisation.mean,
-        "step_s": costs.step,
-        "epoch_s": costs.epoch,
-        "saving_s": costs.saving.mean,
-        "loading_s": costs.loading.mean,
-        "advise": f"trimtab fabric advise 1024 {costs.options}",
-    }
-
-
 def _under_faults(found: Mapping[Key, Any], told: Mapping[str, Any]) -> Table:
     compared_ways = {
         "data parallel, fabric": ("data parallel", "training_stall_ms"),
@@ -210,7 +184,7 @@ def _under_faults(found: Mapping[Key, Any], told: Mapping[str, Any]) -> Table:
         for way, (name, stalls) in compared_ways.items()
     ]
     restart, one_port = told["restart"], told["one_port"]
-    restarted = f"{restart['starts'] - 1}" + ("" if restart["ended_well"] else ", not ended")
+    restarted = f"{restart['restarts']}" + ("" if restart["ended_well"] else ", not ended")
     rows.append(
         (
             "data parallel, one port, restarting",

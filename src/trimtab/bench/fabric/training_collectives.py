@@ -1,17 +1,18 @@
 """What workers say to each other: bandwidth with and without the fabric, and how long a fault stops it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
+from trimtab.bench.fabric.training_measures import Trained
 from trimtab.bench.fabric.training_runs import (
     COLLECTIVES,
     Schedule,
+    as_long_as,
     on_fabric,
     on_one_port,
     ready_lab,
-    steps_in,
     train,
 )
 from trimtab.bench.result import Table
@@ -19,41 +20,43 @@ from trimtab.core import TrimtabError
 from trimtab.core.units import format_bytes
 from trimtab.fabric import apply_plan, plan_here
 from trimtab.fabric.lab import Lab
-from trimtab.fabric.training import Collective
+from trimtab.fabric.training import Job, Run
 
 SIZES = (2**16, 2**23)
 _SMALL = ("--bytes", str(2**16))
 _KERNELS = 0.0  # s: leave the least timeout to the kernel
 
 
-def measure_bandwidth(seconds: float) -> dict[str, Any]:
-    """Bytes per second of every operation, on the virtual device and on one port, for so long each."""
-    sizes = ("--bytes", *map(str, SIZES))
-    found = {}
-    with ready_lab() as lab:
-        for way, bind in (("fabric", on_fabric(lab)), ("one_port", on_one_port(lab))):
-            steps = steps_in(lab, bind, COLLECTIVES, seconds, *sizes)
-            trained = train(lab, bind(COLLECTIVES.job(steps, *sizes)), seconds)
-            _check(trained.run.failure, [step.loss for step in trained.run.steps])
-            runs = getattr(trained.run, "collectives", ())
-            found[way] = {_name(each): each.rate for each in runs}
-    return found
+def measure_collectives(calm: Schedule, faulty: Schedule) -> dict[str, Any]:
+    """Bytes per second of every operation on the virtual device and on one port; seconds they stop for.
 
-
-def measure_stalls(schedule: Schedule, faults: int) -> dict[str, list[float]]:
-    """Seconds that collectives of small messages stop after each fault, by how TCP's least timeout is set."""
-    expected = faults * schedule.period
-    found = {}
+    Stalls are of small messages after each fault, with TCP's least timeout as usual and as the kernel has it.
+    """
     with ready_lab() as lab:
-        usual = lab.hosts[0].host.rto_min
-        bind = on_fabric(lab)
-        steps = steps_in(lab, bind, COLLECTIVES, expected, *_SMALL)
-        for name, least in (("rto_min", usual), ("without", _KERNELS)):
+        ways = {"fabric": on_fabric(lab), "one_port": on_one_port(lab)}
+        rates = {way: _rates(lab, bind, calm) for way, bind in ways.items()}
+        job = as_long_as(faulty, lab, ways["fabric"], COLLECTIVES, *_SMALL)
+        stalls = {}
+        for name, least in (("rto_min", lab.hosts[0].host.rto_min), ("without", _KERNELS)):
             _set_least_timeout(lab, least)
-            trained = train(lab, bind(COLLECTIVES.job(steps, *_SMALL)), expected, schedule)
-            _check(trained.run.failure, [step.loss for step in trained.run.steps])
-            found[name] = list(trained.stalls)
-    return found
+            stalls[name] = list(_right(train(lab, job, faulty)).stalls)
+    return {"rates": rates, "stalls": stalls}
+
+
+def _rates(lab: Lab, bind: Callable[[Job], Job], schedule: Schedule) -> dict[str, float]:
+    sizes = ("--bytes", *map(str, SIZES))
+    done = _right(train(lab, as_long_as(schedule, lab, bind, COLLECTIVES, *sizes), schedule, faults=False))
+    assert isinstance(done.run, Run)
+    return {f"{each.operation} {format_bytes(each.bytes)}": each.rate for each in done.run.collectives}
+
+
+def _right(done: Trained) -> Trained:
+    """The same, if it ended well and all results were right."""
+    if done.run.failure:
+        raise TrimtabError(f"collectives do not run in the lab: {done.run.failure}")
+    if worst := max(step.loss for step in done.run.steps):
+        raise TrimtabError(f"collectives gave wrong results, by as much as {worst:g}")
+    return done
 
 
 def bandwidth_figures(found: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
@@ -73,7 +76,7 @@ def stall_figures(found: Mapping[str, Sequence[float]]) -> dict[str, dict[str, f
     return {
         name: {
             "median": median(stalls) * 1e3,
-            "mean": sum(stalls) / len(stalls) * 1e3,
+            "mean": fmean(stalls) * 1e3,
             "worst": max(stalls) * 1e3,
             "faults": len(stalls),
         }
@@ -101,17 +104,6 @@ def stall_table(figures: Mapping[str, Mapping[str, float]]) -> Table:
     ]
     columns = ("TCP's least timeout", "faults", "median ms", "mean ms", "worst ms")
     return Table("Collectives stop after a silent fault", columns, tuple(rows))
-
-
-def _name(each: Collective) -> str:
-    return f"{each.operation} {format_bytes(each.bytes)}"
-
-
-def _check(failure: str, errors: Sequence[float]) -> None:
-    if failure:
-        raise TrimtabError(f"collectives do not run in the lab: {failure}")
-    if any(errors):
-        raise TrimtabError(f"collectives gave wrong results, by as much as {max(errors):g}")
 
 
 def _set_least_timeout(lab: Lab, seconds: float) -> None:

@@ -37,8 +37,12 @@ class Trained:
     @property
     def stalls(self) -> tuple[float, ...]:
         """By how much the longest step after each fault was longer than steps mostly are, in seconds."""
-        usual = median(_lengths(self.run.steps)) if len(self.run.steps) > 1 else 0.0
-        return tuple(_longest_after(self.run.steps, fault) - usual for fault in self.faults)
+        steps = self.run.steps
+        if len(steps) < 2:
+            return ()
+        usual = median(_lengths(steps))
+        felt = [fault for fault in self.faults if steps[0].time <= fault < steps[-1].time]
+        return tuple(_longest_after(steps, fault) - usual for fault in felt)
 
     def at(self, faults: Sequence[float], begun: float) -> "Trained":
         """The same run with another's faults at the same time after its first step: what no fault does."""
@@ -86,7 +90,7 @@ def _longest_after(steps: Sequence[Step], fault: float) -> float:
         for before, after in pairwise(steps)
         if after.time > fault and before.time < fault + _AFTER
     ]
-    return max(felt, default=0.0)
+    return max(felt)
 
 
 def _lengths(steps: Sequence[Step]) -> list[float]:

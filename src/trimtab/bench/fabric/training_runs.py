@@ -19,25 +19,31 @@ _JOBS = Path(__file__).resolve().parents[4] / "examples" / "fabric"
 _WARM = 5  # steps before the first fault
 _TRIED = 40  # steps by which a job's pace is known
 _READY = 120.0  # s for a lab, also after faults
-_BOUND = 120.0  # s that a job may take more than six times what it should
-_NOTICED = 5.0  # s after which a worker that restarts gives up waiting
+_START = 60.0  # s that a job may take to start
+_TIMES = 5.0  # as long as it should, that a job may take
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A fault lasts `down` seconds and comes again, at the next uplink, `up` seconds after it is mended."""
+    """Faults of `down` seconds, each at the next uplink and `up` seconds after the last one was mended.
+
+    A job is as long as `faults` of them, or has `steps`; a worker that restarts gives up after `patience`.
+    """
 
     down: float
     up: float
+    faults: int
+    patience: float
+    steps: int | None = None
 
     @property
-    def period(self) -> float:
-        """Seconds from one fault to the next."""
-        return self.down + self.up
+    def seconds(self) -> float:
+        """That a job should take when all is well."""
+        return self.faults * (self.down + self.up)
 
 
-PAPER = Schedule(20.0, 20.0)
-SHORT = Schedule(4.0, 4.0)
+PAPER = Schedule(20.0, 20.0, faults=4, patience=5.0)
+SHORT = Schedule(4.0, 4.0, faults=1, patience=3.0, steps=100)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,28 +97,35 @@ def on_one_port(lab: Lab) -> Callable[[Job], Job]:
     return lambda job: replace(job, address=address, device=device)
 
 
-def steps_in(lab: Lab, bind: Callable[[Job], Job], kind: Kind, seconds: float, *more: str) -> int:
-    """How many steps of a job take so long here when all is well."""
-    run = run_job(bind(kind.job(_TRIED, *more)), lab.run, limit=_BOUND)
+def as_long_as(schedule: Schedule, lab: Lab, bind: Callable[[Job], Job], kind: Kind, *options: str) -> Job:
+    """The job with as many steps as the schedule asks for, by the pace it has here when all is well."""
+    if schedule.steps is not None:
+        return bind(kind.job(schedule.steps, *options))
+    run = run_job(bind(kind.job(_TRIED, *options)), lab.run, limit=_limit(schedule.seconds))
     if run.failure:
         raise TrimtabError(f"{kind.script} does not run in the lab: {run.failure}")
-    return max(_TRIED, round(seconds / median(run.step_seconds[_WARM:])))
+    steps = max(_TRIED, round(schedule.seconds / median(run.step_seconds[_WARM:])))
+    return bind(kind.job(steps, *options))
 
 
-def train(lab: Lab, job: Job, expected: float, schedule: Schedule | None = None) -> Trained:
+def train(lab: Lab, job: Job, schedule: Schedule, faults: bool = True) -> Trained:
     """The job to its end; faults begin with its first steps and go on until it ends."""
-    with _faults(lab, schedule) as (cycle, meanwhile):
-        run = run_job(job, lab.run, limit=6 * expected + _BOUND, meanwhile=meanwhile)
+    with _faults(lab, schedule if faults else None) as (cycle, meanwhile):
+        run = run_job(job, lab.run, limit=_limit(schedule.seconds), meanwhile=meanwhile)
     return _trained(run, cycle)
 
 
-def train_restarting(lab: Lab, job: Job, expected: float, schedule: Schedule, every: int) -> Trained:
+def train_restarting(lab: Lab, job: Job, schedule: Schedule, every: int) -> Trained:
     """The same for a job that gives up soon, and is started again from its last checkpoint."""
     with tempfile.TemporaryDirectory() as folder, _faults(lab, schedule) as (cycle, meanwhile):
-        patient = replace(job, words=(*job.words, "--timeout", f"{_NOTICED:g}"))
-        kept = replace(patient, checkpoint=Path(folder) / "kept", every=every)
-        run = run_restarting(kept, lab.run, limit=6 * expected + _BOUND, meanwhile=meanwhile, most=1000)
+        impatient = replace(job, words=(*job.words, "--timeout", f"{schedule.patience:g}"))
+        kept = replace(impatient, checkpoint=Path(folder) / "kept", every=every)
+        run = run_restarting(kept, lab.run, limit=_limit(schedule.seconds), meanwhile=meanwhile, most=1000)
     return _trained(run, cycle)
+
+
+def _limit(seconds: float) -> float:
+    return _TIMES * seconds + _START
 
 
 @contextlib.contextmanager
