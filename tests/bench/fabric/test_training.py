@@ -64,6 +64,7 @@ def test_every_part_has_its_place_in_the_figures() -> None:
     assert (told["training_crashes"], told["training_loss_difference"]) == (0, 0.0)
     assert told["training_stall_ms"]["median"] == pytest.approx(100.0)
     assert told["training_stall_ms"]["median_without_faults"] == pytest.approx(20.0)
+    assert told["training_stall_ms"]["share_of_time"] == pytest.approx(0.36 / 202.0)
     assert told["collectives"]["all_reduce 64 KiB"]["ratio"] == pytest.approx(0.8)
     assert told["collective_stall_ms"]["without"]["worst"] == pytest.approx(300.0)
 

@@ -160,6 +160,7 @@ def _stalls(answer: Mapping[str, Any]) -> dict[str, float]:
     return {
         "median": median(felt) * 1e3 if felt else 0.0,
         "worst": max(felt, default=0.0) * 1e3,
+        "share_of_time": sum(felt) / sum(faulty for faulty, _ in answer["seconds"]),
         "median_without_faults": median(calm) * 1e3 if calm else 0.0,
         "faults": len(felt),
     }
