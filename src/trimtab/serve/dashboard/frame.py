@@ -1,0 +1,99 @@
+"""What surrounds every page: header, navigation, theme, shortcuts; a sentence where something is wrong."""
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from nicegui import ui
+from starlette.requests import Request
+
+from trimtab.core import TrimtabError
+from trimtab.serve.dashboard.parts import alert, element, text
+from trimtab.serve.dashboard.registry import Draw, Page
+from trimtab.serve.dashboard.visit import Visit, visit_of
+from trimtab.serve.principal import Principal
+from trimtab.serve.problems import problem_of
+
+THEME = "trimtab_theme"
+_HEAD = (
+    '<link rel="stylesheet" href="/static/dashboard.css"><script defer src="/static/dashboard.js"></script>'
+)
+_SHORTCUTS = (("/", "go to the filter"), ("t", "change the theme"), ("?", "show this"))
+_SLOWEST = 15.0  # s that a page may take to be drawn
+
+
+def register(pages: Sequence[Page]) -> None:
+    """Let NiceGUI know all pages."""
+    for page in pages:
+        for path, draw in ((page.path, page.draw), *page.below):
+            told = ui.page(path, title=f"{page.title} - Trimtab", response_timeout=_SLOWEST)
+            told(_shown(pages, page, draw))
+
+
+def _shown(pages: Sequence[Page], page: Page, draw: Draw) -> Callable[[Request], Awaitable[None]]:
+    async def show(request: Request) -> None:
+        visit = visit_of(request)
+        with _frame(pages, page, visit, request.cookies.get(THEME, "auto")):
+            try:
+                visit.principal.require(page.area, "read", page.least, page.fleet)
+                await draw(visit, {**request.query_params, **request.path_params})
+            except TrimtabError as error:
+                alert(problem_of(error).detail)
+
+    return show
+
+
+@contextmanager
+def _frame(pages: Sequence[Page], page: Page, visit: Visit, theme: str) -> Iterator[None]:
+    ui.add_head_html(_HEAD)
+    ui.dark_mode({"dark": True, "light": False}.get(theme))
+    who = visit.principal
+    with ui.left_drawer(bordered=True).classes("drawer").props("width=200") as drawer:
+        _navigation([each for each in pages if each.allowed(who)], page)
+    with ui.header(bordered=True, wrap=False).classes("top"):
+        menu = element("button", "menu", {"type": "button", "aria-label": "Navigation"})
+        with menu:
+            ui.icon("menu").props("aria-hidden=true")
+        menu.on("click", drawer.toggle)
+        text("a", "Trimtab", "name", {"href": "/"})
+        text("span", _tenant(who), "tenant", {"title": f"{who.role.value}; whose things are shown"})
+        _buttons(visit)
+    _help(pages, who)
+    with element("div", "content") as content:
+        text("h1", page.title)
+        yield
+    ui.skip_link(target=content)
+
+
+def _tenant(who: Principal) -> str:
+    return "all tenants" if who.tenants is None else ", ".join(who.tenants)
+
+
+def _navigation(pages: Sequence[Page], now: Page) -> None:
+    with element("nav", "", {"aria-label": "Pages"}), element("ul"):
+        for page in pages:
+            current = {"aria-current": "page"} if page is now else {}
+            with element("li"), element("a", "", {"href": page.path, "data-key": page.key, **current}):
+                ui.icon(page.icon).props("aria-hidden=true")
+                text("span", page.title)
+
+
+def _buttons(visit: Visit) -> None:
+    for name, icon, label in (("theme", "contrast", "Theme"), ("help", "keyboard", "Shortcuts")):
+        told = {"type": "button", "aria-label": label, "title": label, "data-does": name}
+        with element("button", "round", told):
+            ui.icon(icon).props("aria-hidden=true")
+    if visit.signed_in:
+        with element("form", "", {"method": "post", "action": "/sign-out"}):
+            text("button", "Sign out", "plain", {"type": "submit"})
+
+
+def _help(pages: Sequence[Page], who: Principal) -> None:
+    keys = [(f"g {page.key}", page.title) for page in pages if page.allowed(who)]
+    with element("dialog", "help", {"id": "help", "aria-label": "Shortcuts"}):
+        text("h2", "Shortcuts")
+        with element("dl"):
+            for key, what in (*keys, *_SHORTCUTS):
+                text("dt", key)
+                text("dd", what)
+        with element("form", "", {"method": "dialog"}):
+            text("button", "Close", "plain", {"type": "submit"})

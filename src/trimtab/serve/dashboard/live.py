@@ -1,0 +1,39 @@
+"""Pages that follow what happens: one timer each, which draws anew only where something is new."""
+
+from collections.abc import Awaitable, Callable
+
+from nicegui import ui
+
+from trimtab.core import TrimtabError
+from trimtab.serve.dashboard.parts import text
+from trimtab.serve.dashboard.visit import FRESH, Visit
+from trimtab.serve.errors import UnknownCallerError
+from trimtab.serve.problems import problem_of
+
+EVERY = 1.0
+"""Seconds between looks of a page at whether something happened."""
+
+
+def follow(
+    visit: Visit, areas: tuple[str, ...], draw: Callable[[], Awaitable[None]], age: float = FRESH
+) -> None:
+    """Draw again when something happened in these areas, and after `age` seconds in any case."""
+    clock = visit.desk.clock
+    seen, drawn = visit.pulse.stamp(visit.principal, areas), clock.monotonic()
+    trouble = text("p", "", "notice", {"role": "status"})
+
+    async def look() -> None:
+        nonlocal seen, drawn
+        try:
+            stamp = visit.pulse.stamp(visit.principal, areas)
+            if stamp == seen and clock.monotonic() - drawn < age:
+                return
+            seen, drawn = stamp, clock.monotonic()
+            await draw()
+            trouble.set_text("")
+        except UnknownCallerError:
+            ui.navigate.to("/sign-in")
+        except TrimtabError as error:
+            trouble.set_text(problem_of(error).detail)
+
+    ui.timer(EVERY, look, immediate=False)

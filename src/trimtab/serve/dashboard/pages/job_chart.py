@@ -1,0 +1,62 @@
+"""Jobs over time: how long each waited and ran, and when one that waits is believed to start."""
+
+from collections.abc import Sequence
+
+from trimtab.serve.dashboard.chart import Trace, axis, chart_text, figure
+from trimtab.serve.dashboard.words import moment
+from trimtab.store import JobRecord, JobState
+
+_COLORS = {
+    "waited": "#c9a227",
+    "believed": "#8a93a0",
+    JobState.STARTING.value: "#6cc5b0",
+    JobState.RUNNING.value: "#3ca951",
+    JobState.STOPPING.value: "#a463f2",
+    JobState.ENDED.value: "#4269d0",
+    JobState.FAILED.value: "#e4463a",
+    JobState.CANCELLED.value: "#9c6b4e",
+}
+Span = tuple[str, float, float]
+"""What it is of, from, to; seconds since the epoch."""
+
+
+def spans(record: JobRecord, now: float) -> tuple[Span, ...]:
+    """What is known of a job's time."""
+    run, state = record.run, record.state
+    end = run.ended if run.ended is not None else now
+    if state is JobState.WAITING:
+        believed = record.outlook.start
+        ahead: tuple[Span, ...] = (("believed", now, believed),) if believed and believed > now else ()
+        return (("waited", record.created, now), *ahead)
+    if run.since is None:
+        return (("waited", record.created, end),)
+    return (("waited", record.created, run.since), (state.value, run.since, max(end, run.since)))
+
+
+def timeline(records: Sequence[JobRecord], now: float) -> Trace:
+    """The chart, newest job on top."""
+    drawn: dict[str, list[tuple[str, float, float]]] = {}
+    labels = [f"{record.name} {record.id}" for record in records]
+    for record, label in zip(records, labels, strict=True):
+        for what, begin, end in spans(record, now):
+            drawn.setdefault(what, []).append((label, begin, end))
+    traces = [_bars(what, drawn[what]) for what in _COLORS if what in drawn]
+    upside = axis(
+        "", autorange="reversed", categoryarray=[chart_text(each) for each in labels], type="category"
+    )
+    return figure(traces, 90 + 24 * len(records), axis("", type="date"), upside, barmode="overlay")
+
+
+def _bars(what: str, rows: list[tuple[str, float, float]]) -> Trace:
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "name": what,
+        "y": [chart_text(label) for label, _, _ in rows],
+        "base": [moment(begin)[:19] for _, begin, _ in rows],
+        "x": [max(1.0, end - begin) * 1000 for _, begin, end in rows],
+        "marker": {"color": _COLORS[what]},
+        "text": [f"{what} from {moment(begin)} to {moment(end)}" for _, begin, end in rows],
+        "textposition": "none",
+        "hovertemplate": "%{y}<br>%{text}<extra></extra>",
+    }
