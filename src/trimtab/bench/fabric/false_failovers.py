@@ -15,13 +15,15 @@ from trimtab.bench.fabric.precedence import Precedence
 from trimtab.bench.fabric.variants import VARIANTS
 from trimtab.bench.kept import Key, Part
 from trimtab.bench.result import Table
+from trimtab.core import TrimtabError
 from trimtab.fabric import Timers, read_status
 from trimtab.fabric.lab import Lab
 
 SECONDS = {"ours": 600.0, "frr": 120.0}
 QUICK_SECONDS = {"ours": 30.0, "frr": 15.0}
 _READY = 60.0  # s
-_SETTLED = 2.0  # s for agents to be at work, before the load; and to write down what they did, after it
+_SETTLED = 2.0  # s for agents to be at work, before the load
+_WRITTEN = 60.0  # s for agents to write down what they did, after it
 
 
 def parts(quick: bool) -> list[Part]:
@@ -41,16 +43,15 @@ def count_false_failovers(variant: str, seconds: float) -> dict[str, Any]:
         if agents:
             lab.start_agents()
         time.sleep(_SETTLED)
-        before, moved_before = _sessions_down(lab), _failovers(lab) if agents else 0
+        before = sessions_down_so_far(lab), failovers_so_far(lab) if agents else 0
         begin = time.monotonic()
         with busy_cores():
             time.sleep(seconds)
             end = time.monotonic()
-        time.sleep(_SETTLED)
         return {
             "seconds": seconds,
-            "sessions_down": _sessions_down(lab) - before,
-            "failovers": _failovers(lab) - moved_before if agents else None,
+            "sessions_down": sessions_down_so_far(lab) - before[0],
+            "failovers": failovers_so_far(lab) - before[1] if agents else None,
             "pause_ms": precedence.longest_pause(begin, end) * 1e3,
         }
 
@@ -81,11 +82,18 @@ def tables(found: Mapping[Key, Any]) -> list[Table]:
     return [Table("All cores busy, no fault", columns, tuple(rows))]
 
 
-def _failovers(lab: Lab) -> int:
+def failovers_so_far(lab: Lab) -> int:
+    """How many all agents have made by now: what they wrote earlier is not looked at."""
+    now = time.time()
+    give_up = now + _WRITTEN
+    while any(read_status(host.host.name).time < now for host in lab.hosts):
+        if time.time() > give_up:
+            raise TrimtabError(f"an agent has not said for {_WRITTEN:g} s what it does")
+        time.sleep(0.1)
     return sum(len(read_status(host.host.name).failovers) for host in lab.hosts)
 
 
-def _sessions_down(lab: Lab) -> int:
+def sessions_down_so_far(lab: Lab) -> int:
     """How often BFD sessions of hosts and switches have gone down so far."""
     everyone = [*(host.daemons for host in lab.hosts), *(switch.daemons for switch in lab.switches)]
     counters = [json.loads(daemons.vtysh("show bfd peers counters json")) for daemons in everyone]
