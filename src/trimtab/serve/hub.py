@@ -120,6 +120,11 @@ class Hub:
         self._listeners.add(listener)
         return listener
 
+    def close(self) -> None:
+        """Nobody listens any more: the server ends."""
+        for listener in tuple(self._listeners):
+            self.leave(listener)
+
     def leave(self, listener: Listener) -> None:
         """It has gone."""
         listener.close()

@@ -1,6 +1,8 @@
 """What is sent back: JSON that is already encoded, its tag, and where a list goes on."""
 
 import hashlib
+import json
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -77,13 +79,27 @@ async def reply(send: Any, answer: Answer) -> None:
 
 
 def encoded(value: Any) -> bytes:
-    """As JSON."""
-    return orjson.dumps(to_plain(value), default=sorted)
+    """As JSON; infinity is written 1e999, which every reader of doubles takes for infinity."""
+    plain = to_plain(value)
+    try:
+        return json.dumps(plain, allow_nan=False, separators=(",", ":"), default=sorted).encode()
+    except ValueError:
+        return orjson.dumps(_within_grammar(plain))
 
 
 def tag(body: bytes) -> bytes:
     """The strong tag of a body."""
     return b'"' + hashlib.blake2b(body, digest_size=12).hexdigest().encode() + b'"'
+
+
+def _within_grammar(plain: Any) -> Any:
+    if isinstance(plain, dict):
+        return {name: _within_grammar(value) for name, value in plain.items()}
+    if isinstance(plain, list):
+        return [_within_grammar(value) for value in plain]
+    if isinstance(plain, float) and math.isinf(plain):
+        return orjson.Fragment(b"1e999" if plain > 0 else b"-1e999")
+    return plain
 
 
 def _link(scope: Any, following: str) -> tuple[bytes, bytes]:

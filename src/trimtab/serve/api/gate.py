@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from trimtab.core import is_loopback
@@ -66,13 +67,19 @@ class Gate:
             raise ForbiddenError("without a token, no other site's page may ask")
 
     def _ours(self, host: str) -> bool:
-        name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
-        return is_loopback(name.strip("[]")) or host in self.hosts
+        return host in self.hosts or _names_this_machine(host)
+
+
+@lru_cache(maxsize=256)
+def _names_this_machine(host: str) -> bool:
+    name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
+    return is_loopback(name.strip("[]"))
 
 
 _LOOKED_AT = (b"host", b"origin", b"sec-fetch-site")
 
 
+@lru_cache(maxsize=4096)
 def is_here(address: str) -> bool:
     """Whether a caller's address is this machine's own."""
     return address != "" and is_loopback(address.removeprefix("::ffff:"))

@@ -1,12 +1,13 @@
 """The document that describes the API."""
 
+from functools import cache
 from typing import Any
 
-from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import TypeAdapter
 
 from trimtab import __version__
+from trimtab.serve.api.areas import AREAS
 from trimtab.serve.api.areas.events import StreamAsked
 from trimtab.serve.api.router import PROBLEMS
 from trimtab.serve.problems import Problem
@@ -17,17 +18,18 @@ _ABOUT = (
 )
 
 
-def document(app: FastAPI) -> dict[str, Any]:
+@cache
+def document() -> dict[str, Any]:
     """OpenAPI 3.1."""
-    if app.openapi_schema:
-        return app.openapi_schema
-    found = get_openapi(title="Trimtab", version=__version__, description=_ABOUT, routes=app.routes)
+    routes = [route for area in AREAS for route in area.router.routes]
+    found: dict[str, Any] = get_openapi(
+        title="Trimtab", version=__version__, description=_ABOUT, routes=routes
+    )
     parts = found.setdefault("components", {})
     parts.setdefault("schemas", {})["Problem"] = _problem()
     parts["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     found["security"] = [{"token": []}]
     found["paths"]["/v1/events/stream"] = {"get": _stream()}
-    app.openapi_schema = found
     return found
 
 

@@ -40,11 +40,12 @@ class Route(APIRoute):
         self._query = _model(named.get("query"))
         self._body = _model(named.get("body"))
         self._writes = "GET" not in (self.methods or ())
+        self._costly = self._writes and getattr(endpoint, "slow", False)
         self._slow = self._writes or getattr(endpoint, "slow", False)
 
     async def serve(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer a request that is for this route."""
-        parts: Parts = scope["app"].state.parts
+        parts: Parts = scope["trimtab.parts"]
         try:
             call = Call(parts, parts.gate.admit(scope), scope)
             answer = await self._answer(call, receive)
@@ -85,8 +86,7 @@ class Route(APIRoute):
         replies, owner = call.parts.desk.store.replies, call.principal.id
         asked = b"\n".join((call.scope["path"].encode(), call.scope["query_string"], raw))
         fingerprint = hashlib.sha256(asked).hexdigest()
-        kept = replies.find(key, owner, fingerprint)
-        if kept is not None:
+        if self._costly and (kept := replies.find(key, owner, fingerprint)) is not None:
             return _repeated(kept)
         effect = self.endpoint(call=call, **arguments)
         made: list[Answer] = []
@@ -113,7 +113,7 @@ class Route(APIRoute):
 
 
 def slow(endpoint: Callable[..., Any]) -> Callable[..., Any]:
-    """Mark a handler that reads more than a row or a page of the store: it runs in a thread."""
+    """Mark a handler that reads more than a row or a page of the store, or works long before it writes."""
     endpoint.slow = True  # type: ignore[attr-defined]
     return endpoint
 

@@ -1,4 +1,4 @@
-"""From a path to its route by looking it up: trying forty patterns one by one costs more than a small answer."""
+"""From a path to its route by looking it up: trying forty patterns costs more than a small answer."""
 
 import re
 from collections.abc import Iterable
@@ -9,6 +9,7 @@ from trimtab.serve.problems import HttpError
 
 _PARAMETER = re.compile(r"\{(\w+)\}")
 _ANY = "{}"
+_OURS = "/v1/"
 
 
 class Routed(Protocol):
@@ -21,10 +22,14 @@ class Routed(Protocol):
 
 
 class Switch:
-    """Passes requests to the route of their path, and all others on to `app`, whose state routes share."""
+    """Passes requests to the route of their path, others to `rest`; what is under /v1 is nobody else's.
 
-    def __init__(self, app: Any, routes: Iterable[Routed]) -> None:
-        self._app = app
+    `shared` is what routes find in the scope under trimtab.parts.
+    """
+
+    def __init__(self, routes: Iterable[Routed], shared: Any, rest: Any = None) -> None:
+        self._shared = shared
+        self._rest = rest
         self._routes: dict[tuple[str, ...], dict[str, tuple[Routed, dict[str, int]]]] = {}
         self._masks: dict[int, list[tuple[int, ...]]] = {}
         for route in routes:
@@ -33,7 +38,7 @@ class Switch:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         found = self._find(scope["path"]) if scope["type"] == "http" else None
         if found is None:
-            await self._app(scope, receive, send)
+            await self._elsewhere(scope, receive, send)
             return
         segments, methods = found
         chosen = methods.get(scope["method"])
@@ -43,9 +48,17 @@ class Switch:
             await reply(send, failed(error, scope))
             return
         route, places = chosen
-        scope["app"] = self._app
+        scope["trimtab.parts"] = self._shared
         scope["path_params"] = {name: segments[place] for name, place in places.items()}
         await route.serve(scope, receive, send)
+
+    async def _elsewhere(self, scope: Any, receive: Any, send: Any) -> None:
+        if self._rest is not None and not scope.get("path", "").startswith(_OURS):
+            await self._rest(scope, receive, send)
+        elif scope["type"] == "http":
+            await reply(send, failed(HttpError(404, "there is nothing under this path"), scope))
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
 
     def _add(self, route: Routed) -> None:
         segments = route.path.split("/")
@@ -61,12 +74,10 @@ class Switch:
     def _find(self, path: str) -> tuple[list[str], dict[str, tuple[Routed, dict[str, int]]]] | None:
         segments = path.split("/")
         for mask in self._masks.get(len(segments), ()):
-            key = (
-                tuple(_ANY if i in mask else each for i, each in enumerate(segments))
-                if mask
-                else tuple(segments)
-            )
-            methods = self._routes.get(key)
+            key = segments.copy()
+            for place in mask:
+                key[place] = _ANY
+            methods = self._routes.get(tuple(key))
             if methods is not None and all(segments[place] for place in mask):
                 return segments, methods
         return None

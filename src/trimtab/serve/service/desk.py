@@ -3,11 +3,16 @@
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from trimtab.core import Clock, Engine, RealClock
 from trimtab.serve.principal import Principal
 from trimtab.store import Store, WantedDecisions, WantedEvents, WantedJobs, WantedProfiles
+
+if TYPE_CHECKING:
+    from trimtab.schedule import Running
+
+_TRUSTED = 1.0  # s
 
 AUDIT = "audit"
 """The kind of the events that say who wrote what."""
@@ -24,6 +29,18 @@ class Desk:
     clock: Clock = field(default_factory=RealClock)
     engines: dict[str, Engine] = field(default_factory=dict)
     _opening: threading.Lock = field(default_factory=threading.Lock)
+    _scheduler: list[tuple[float, "Running"]] = field(default_factory=list)
+
+    def scheduler(self) -> "Running":
+        """What the scheduler last said about itself, a second ago at most."""
+        from trimtab.schedule import running_scheduler
+
+        now = self.clock.monotonic()
+        seen = self._scheduler[-1:]
+        if not seen or now - seen[0][0] > _TRUSTED:
+            seen = [(now, running_scheduler(self.store, self.clock))]
+            self._scheduler[:] = seen
+        return seen[0][1]
 
     def engine(self, url: str) -> Engine:
         """The engine at an address."""

@@ -18,10 +18,8 @@ class Fleet(Area):
 
     def now(self) -> "Running":
         """What the scheduler last said about itself."""
-        from trimtab.schedule import running_scheduler
-
         self.principal.require("fleet")
-        return running_scheduler(self.desk.store, self.desk.clock)
+        return self.desk.scheduler()
 
 
 @dataclass(frozen=True, slots=True)

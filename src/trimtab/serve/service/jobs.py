@@ -61,7 +61,7 @@ class Jobs(Area):
         self, documents: Sequence[Mapping[str, Any]], tenant: str | None = None, keep: bool = True
     ) -> tuple[JobRecord, ...]:
         """Hand in jobs, each as a job file writes it: all of them or none. `keep` False only checks."""
-        from trimtab.schedule import hand_in, running_scheduler, submissions
+        from trimtab.schedule import hand_in, submissions
 
         self.principal.require(AREA, "write", Role.USER)
         wanted = submissions([self._owned(each, tenant) for each in documents], "the request")
@@ -72,10 +72,10 @@ class Jobs(Area):
         ):
             raise ForbiddenError("only an admin of all tenants may pass on variables of the scheduler's own")
         store, clock = self.desk.store, self.desk.clock
-        owner = wanted[0].job.workload.tenant
+        owner, groups = wanted[0].job.workload.tenant, self.desk.scheduler().groups
 
         def effect() -> tuple[JobRecord, ...]:
-            return hand_in(store, wanted, running_scheduler(store, clock).groups, clock, keep)
+            return hand_in(store, wanted, groups, clock, keep)
 
         def about(records: tuple[JobRecord, ...]) -> tuple[str, Any]:
             return records[0].id, {record.id: record.name for record in records}
@@ -98,13 +98,11 @@ class Jobs(Area):
 
     def log(self, id: str, offset: int = 0, most: int = LARGEST_PIECE) -> LogPiece:
         """What the job's present or last run has written, from `offset` (bytes) on."""
-        from trimtab.schedule import running_scheduler
-
         record = self.get(id)
         run = record.run.run_id
         if not run:
             return LogPiece("", 0, b"", 0, record.state.final)
-        url = record.run.engine or running_scheduler(self.desk.store, self.desk.clock).engine
+        url = record.run.engine or self.desk.scheduler().engine
         if not url:
             raise NotFoundError(f"which engine job {record.id} runs on is not known")
         path = self.desk.engine(url).log(run)

@@ -55,7 +55,7 @@ class Stream:
 
     async def serve(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer, until the caller goes."""
-        parts: Parts = scope["app"].state.parts
+        parts: Parts = scope["trimtab.parts"]
         try:
             principal = parts.gate.admit(scope)
             principal.require("events")

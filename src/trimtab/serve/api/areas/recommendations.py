@@ -7,7 +7,7 @@ from pydantic import Field
 
 from trimtab.serve.api.answer import Answer, json_answer, page_answer
 from trimtab.serve.api.areas.owned import OwnedDecision
-from trimtab.serve.api.route import Effect
+from trimtab.serve.api.route import Effect, slow
 from trimtab.serve.api.router import Caller, PageAsked, PageOf, Router, Told
 from trimtab.serve.service import Wish
 
@@ -67,6 +67,7 @@ def list_recommendations(call: Caller, query: Annotated[RecommendationsAsked, Qu
 
 
 @router.makes("/recommendations", Ranked)
+@slow
 def make_recommendation(call: Caller, body: Wanted) -> Effect:
     """Rank what clouds sell for a profiled workload, and keep the first as a decision."""
     from trimtab.recommend import Request

@@ -1,0 +1,193 @@
+"""The HTTP server, in a thread of its own, at an address that is opened to others once a token exists."""
+
+import asyncio
+import logging
+import socket
+import ssl
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from trimtab.core import BadInputError, TrimtabError, is_loopback, split_address
+from trimtab.serve.api import Served
+from trimtab.serve.settings import Settings
+
+log = logging.getLogger("trimtab.serve")
+
+PATIENCE = 10.0
+"""Seconds in which the head of a request must have arrived, and those for answers to end when it stops."""
+
+_SWITCH = 0.001  # s after which a thread that computes lets the one in that answers
+_BACKLOG = 2048
+_ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+
+
+class _Impatient(HttpToolsProtocol):
+    """Hangs up on who connects and does not say what they want."""
+
+    _late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._expect()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._expect(False)
+        super().connection_lost(exc)
+
+    def on_message_begin(self) -> None:
+        self._expect()
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._expect(False)
+        super().on_headers_complete()
+
+    def _expect(self, more: bool = True) -> None:
+        if self._late is not None:
+            self._late.cancel()
+        self._late = self.loop.call_later(PATIENCE, self.transport.close) if more else None
+
+
+class _Server(uvicorn.Server):
+    """Serves at one socket after the other, with the same connections."""
+
+    async def move(self, to: socket.socket) -> None:
+        """Listen there from now on; who is connected stays so."""
+        for server in self.servers:
+            server.close()
+        loop = asyncio.get_running_loop()
+
+        def protocol() -> asyncio.Protocol:
+            state = self.lifespan.state
+            return _Impatient(config=self.config, server_state=self.server_state, app_state=state)
+
+        listening = await loop.create_server(protocol, sock=to, ssl=self.config.ssl, backlog=_BACKLOG)
+        self.servers.append(listening)
+
+
+class Listening:
+    """A server at work; `port` is where."""
+
+    def __init__(self, served: Served, settings: Settings) -> None:
+        self._served = served
+        self._settings = settings
+        host, port = split_address(settings.listen)
+        self._wanted = host
+        self._waits = not is_loopback(host) and served.parts.gate.access.open_here
+        self._socket = _bound(_ANYWHERE.get(host, "127.0.0.1") if self._waits else host, port)
+        self.port: int = self._socket.getsockname()[1]
+        self._server = _Server(_configuration(served, settings))
+        self._ready = threading.Event()
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="http")
+
+    def start(self) -> None:
+        """Returns when it answers."""
+        sys.setswitchinterval(_SWITCH)
+        self._thread.start()
+        self._ready.wait()
+        if self._waits:
+            log.warning(
+                "only this machine is listened to until there is a token; trimtab access make NAME makes one"
+            )
+
+    def stop(self) -> None:
+        """Answers that are on their way are sent, streams end, and nobody new is let in."""
+        self._end.set()
+        self._server.should_exit = True
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            with asyncio.Runner(loop_factory=_loop) as runner:
+                runner.run(self._serve())
+        except Exception:
+            log.exception("the API ended")
+        finally:
+            self._ready.set()
+
+    async def _serve(self) -> None:
+        async with self._served.running():
+            watching = asyncio.create_task(self._watch())
+            try:
+                await self._server.serve([self._socket])
+            finally:
+                watching.cancel()
+
+    async def _watch(self) -> None:
+        """Says when it is ready, opens it to others when the first token is there, and ends streams."""
+        while not self._server.started:
+            await asyncio.sleep(0.005)
+        self._ready.set()
+        access = self._served.parts.gate.access
+        while not self._end.is_set():
+            if self._waits and not access.open_here:
+                self._waits = False
+                try:
+                    await self._server.move(_bound(self._wanted, self.port))
+                    log.info("there is a token now: listening at %s", self._settings.listen)
+                except TrimtabError as error:
+                    log.error("%s", error)
+            await asyncio.sleep(0.1)
+        self._served.parts.hub.close()
+
+
+@contextmanager
+def listening(served: Served, settings: Settings) -> Iterator[Listening]:
+    """Serve while the block runs."""
+    server = Listening(served, settings)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def _configuration(served: Served, settings: Settings) -> uvicorn.Config:
+    config = uvicorn.Config(
+        served.app,
+        http=_Impatient,
+        ws="websockets-sansio" if settings.dashboard else "none",
+        lifespan="off",
+        access_log=False,
+        log_config=None,
+        log_level="warning",
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=int(PATIENCE),
+        backlog=_BACKLOG,
+        ssl_certfile=settings.tls_certificate or None,
+        ssl_keyfile=settings.tls_key or None,
+    )
+    try:
+        config.load()
+    except (OSError, ssl.SSLError) as error:
+        why = (getattr(error, "strerror", None) or str(error)).lower()
+        raise BadInputError(
+            f"the certificate {settings.tls_certificate} with its key cannot be used: {why}"
+        ) from None
+    return config
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        raise BadInputError(
+            f"cannot listen at {host}:{port}: {why}; name another address with --listen"
+        ) from None
+
+
+def _loop() -> asyncio.AbstractEventLoop:
+    import uvloop
+
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
