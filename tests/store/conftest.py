@@ -95,12 +95,15 @@ def postgres() -> Iterator[PostgresServer]:
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The URL of an empty database of each sort."""
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/store.sqlite"
+        yield f"sqlite:///{tmp_path}/store.sqlite"
+        return
     server: PostgresServer = request.getfixturevalue("postgres")
-    return server.new_database()
+    made = server.new_database()
+    yield made
+    server.execute("postgres", f"DROP DATABASE {made.rpartition('/')[2]} WITH (FORCE)")
 
 
 @pytest.fixture

@@ -1,9 +1,7 @@
 """A pool of connections to the store's database, with the settings that make its writes last."""
 
-import contextlib
 import copy
 import hashlib
-import itertools
 import sqlite3
 import threading
 import time
@@ -11,14 +9,28 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Engine, Select, create_engine, event, text
+from sqlalchemy import (
+    JSON,
+    Connection,
+    Engine,
+    Insert,
+    Select,
+    Table,
+    bindparam,
+    create_engine,
+    event,
+    insert,
+    text,
+)
 from sqlalchemy.exc import DBAPIError, StatementError
+from sqlalchemy.pool import PoolProxiedConnection
 
 from trimtab.core import MissingDependencyError, TrimtabError
 from trimtab.store import json_text
 from trimtab.store.address import Address
 from trimtab.store.faults import BUSY_TIMEOUT, told, told_of_folder
 from trimtab.store.prepared import Prepared
+from trimtab.store.savepoint import savepoint
 from trimtab.store.shared_commits import SharedCommits
 
 T = TypeVar("T")
@@ -29,7 +41,6 @@ CONNECT_TIMEOUT = 10
 # Each thread holds one connection at most, so callers bound the pool by bounding their threads.
 _UNBOUNDED = -1
 _MOST_SHAPES = 500
-_PARTS = itertools.count()
 _LOCK = text("SELECT pg_advisory_xact_lock(:key)")
 
 
@@ -85,7 +96,7 @@ class Database:
         the outer one ends. Who names what to be `alone` with waits for others who gave the same name.
         """
         outer = self._here.connection
-        with self._told(), self._transaction() if outer is None else _part(outer) as connection:
+        with self._told(), self._transaction() if outer is None else savepoint(outer) as connection:
             if alone is not None:
                 lock(connection, alone)
             if self._require is not None:
@@ -118,9 +129,9 @@ class Database:
             return self._commits.run(here)
 
     def fetch(
-        self, shape: Hashable, build: Callable[[], Select[Any]], values: Mapping[str, Any]
+        self, shape: Hashable, build: Callable[[], Select[Any] | Insert], values: Mapping[str, Any]
     ) -> list[tuple[Any, ...]]:
-        """Rows as the driver gives them. `build` makes the select that all queries of this shape share.
+        """Rows as the driver gives them. `build` makes the statement that all of this shape share.
 
         Twenty rows take a tenth of the time they take through SQLAlchemy's results.
         """
@@ -129,17 +140,32 @@ class Database:
             if len(self._prepared) >= _MOST_SHAPES:
                 self._prepared.clear()
             prepared = self._prepared[shape] = Prepared(build(), self._reader.dialect)
-        with self._told():
-            if self._here.connection is not None:
+        if self._here.connection is not None:
+            with self._told():
                 return prepared.rows(self._here.connection.connection, values)
+        with self._told():
+            connection = self._raw()
             try:
-                connection = self._reader.raw_connection()
-                try:
-                    return prepared.rows(connection, values)
-                finally:
-                    connection.close()
-            except self._reader.dialect.loaded_dbapi.Error as error:
-                raise DBAPIError(None, None, error) from None
+                return prepared.rows(connection, values)
+            finally:
+                connection.close()
+
+    def add(self, table: Table, row: Mapping[str, Any], returning: str | None = None) -> Any:
+        """Insert a row within a block of `writing` or `write`; the value of a column that it got."""
+        assert self._here.connection is not None
+        columns = table.c
+
+        def build() -> Insert:
+            given = {name: bindparam(name, type_=columns[name].type) for name in row}
+            made = insert(table).values(given)
+            return made if returning is None else made.returning(columns[returning])
+
+        values = {
+            name: json_text.dumps(value) if isinstance(columns[name].type, JSON) else value
+            for name, value in row.items()
+        }
+        rows = self.fetch((table.name, *row, returning), build, values)
+        return rows[0][0] if rows else None
 
     def close(self) -> None:
         """Close every idle connection."""
@@ -147,6 +173,12 @@ class Database:
 
     def _transaction(self) -> AbstractContextManager[Connection]:
         return self._commits.turn() if self._commits else self._writer.begin()
+
+    def _raw(self) -> PoolProxiedConnection:
+        try:
+            return self._reader.raw_connection()
+        except self._reader.dialect.loaded_dbapi.Error as error:
+            raise DBAPIError(None, None, error) from None
 
     @contextmanager
     def _told(self) -> Iterator[None]:
@@ -166,29 +198,6 @@ class _Here(threading.local):
     """The transaction that a thread is in."""
 
     connection: Connection | None = None
-
-
-@contextmanager
-def _part(connection: Connection) -> Iterator[Connection]:
-    """A savepoint, asked of the driver: SQLAlchemy takes longer to name one than the database to set it."""
-    name = f"part_{next(_PARTS)}"
-    cursor = connection.connection.cursor()
-    try:
-        try:
-            cursor.execute(f"SAVEPOINT {name}")
-        except connection.dialect.loaded_dbapi.Error as error:
-            raise DBAPIError(None, None, error) from None
-        try:
-            yield connection
-        except BaseException:
-            # Out of space or memory, the database may have rolled back all of the transaction already.
-            with contextlib.suppress(connection.dialect.loaded_dbapi.Error):
-                cursor.execute(f"ROLLBACK TO SAVEPOINT {name}")
-                cursor.execute(f"RELEASE SAVEPOINT {name}")
-            raise
-        cursor.execute(f"RELEASE SAVEPOINT {name}")
-    finally:
-        cursor.close()
 
 
 def lock(connection: Connection, name: str) -> None:

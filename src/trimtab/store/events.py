@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Text, cast, insert, text
+from sqlalchemy import Connection, Text, cast, text
 
 from trimtab.core import BadInputError, to_plain
 from trimtab.store import json_text
@@ -45,7 +45,7 @@ class Events:
             # never see the 6 that commits later.
             if connection.dialect.name == "postgresql":
                 connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
-            return int(connection.execute(insert(events).returning(events.c.id), row).scalar_one())
+            return int(self._database.add(events, row, returning="id"))
 
         return self._database.write(effect)
 

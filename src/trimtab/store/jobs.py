@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Table, Text, bindparam, cast, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Table, Text, bindparam, cast, func, select, update
 
 from trimtab.core import BadInputError, Decision, Outcome, to_plain
 from trimtab.store import json_text
@@ -35,7 +35,7 @@ class Jobs(Records[JobRecord]):
             if not row["id"]:
                 raise BadInputError("the job has an empty id; give it one")
         if rows:
-            self._database.write(lambda connection: connection.execute(insert(jobs), rows))
+            self._database.write(lambda connection: [self._database.add(jobs, row) for row in rows])
 
     def active(self) -> tuple[JobRecord, ...]:
         """Those that are still to be done, in order of submission."""
@@ -94,9 +94,9 @@ class Jobs(Records[JobRecord]):
             if changed.rowcount != 1:
                 raise OutdatedError(f"job {record.id} was changed by somebody else; read it again")
             if decision is not None:
-                add_decision(connection, decision, record.tenant)
+                add_decision(self._database, decision, record.tenant)
             if outcome is not None:
-                add_outcome(connection, outcome)
+                add_outcome(self._database, outcome)
 
         self._database.write(effect)
         return after

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import select
 
 from trimtab.core import Decision, Outcome, to_plain
 from trimtab.store.database import Database
@@ -64,7 +64,7 @@ class Ledger:
         if tenants is not None and self.get(outcome.decision_id, tenants).id != outcome.decision_id:
             raise self._decisions.missing(outcome.decision_id, tenants)
         try:
-            self._database.write(lambda connection: add_outcome(connection, outcome))
+            self._database.write(lambda connection: add_outcome(self._database, outcome))
         except ConflictError:
             raise self._decisions.missing(outcome.decision_id, tenants) from None
 
@@ -80,18 +80,18 @@ class Ledger:
         return tuple(from_kept(Outcome, body, where) for body in bodies)
 
 
-def add_decision(connection: Connection, decision: Decision, tenant: str) -> None:
+def add_decision(database: Database, decision: Decision, tenant: str) -> None:
     """Keep a decision that is new as a part of a transaction."""
     columns = {name: getattr(decision, name) for name in ("id", "created", "kind", "subject")}
     for name, value in columns.items():
         require_storable(value, f"the decision's {name}")
-    connection.execute(insert(decisions).values(tenant=tenant, body=to_plain(decision), **columns))
+    database.add(decisions, {**columns, "tenant": tenant, "body": to_plain(decision)})
 
 
-def add_outcome(connection: Connection, outcome: Outcome) -> None:
+def add_outcome(database: Database, outcome: Outcome) -> None:
     """Keep an outcome as a part of a transaction."""
     row: dict[str, Any] = {"decision_id": outcome.decision_id, "recorded": outcome.recorded}
-    connection.execute(insert(outcomes).values(body=to_plain(outcome), **row))
+    database.add(outcomes, {**row, "body": to_plain(outcome)})
 
 
 def _asked(wanted: WantedDecisions | None) -> Asked:

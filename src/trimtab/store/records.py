@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from sqlalchemy import ColumnElement, Table, Text, cast, insert
+from sqlalchemy import ColumnElement, Table, Text, cast
 
 from trimtab.core import BadInputError, NotFoundError, StorageError, from_plain, to_plain
 from trimtab.store import json_text
@@ -46,7 +46,7 @@ class Records(Generic[T]):
         body = to_plain(record)
         try:
             row = {"id": id, "tenant": tenant, "body": body, **columns}
-            self._database.write(lambda connection: connection.execute(insert(self._table), row))
+            self._database.write(lambda connection: self._database.add(self._table, row))
         except ConflictError:
             kept = self._exactly(id, (tenant,))
             if kept is None or to_plain(self._record(kept)) != body:

@@ -1,8 +1,9 @@
 """Requests that do their work once, however often they are sent."""
 
 from collections.abc import Callable
+from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection, Select, Text, bindparam, delete, select
 
 from trimtab.core import BadInputError, Clock, RealClock
 from trimtab.store.database import Database, lock
@@ -38,44 +39,48 @@ class Replies:
 
         def reply(connection: Connection) -> Reply:
             lock(connection, f"reply {owner} {key}")
-            kept = _kept(connection, key, owner, fingerprint, now)
+            if now - self._pruned > _PRUNED_EVERY:
+                self._pruned = now
+                self.prune()
+            kept = self._kept(key, owner, fingerprint, now)
             if kept is not None:
                 return kept
             new = effect()
-            this = (replies.c.owner == owner, replies.c.key == key)
-            connection.execute(delete(replies).where(*this))
             row = {"owner": owner, "key": key, "fingerprint": fingerprint, "time": now}
-            connection.execute(insert(replies), {**row, "status": new.status, "body": new.body})
+            self._database.add(replies, {**row, "status": new.status, "body": new.body})
             return new
 
-        answer = self._database.write(reply)
-        if now - self._pruned > _PRUNED_EVERY:
-            self._pruned = now
-            self.prune()
-        return answer
+        return self._database.write(reply)
 
     def find(self, key: str, owner: str, fingerprint: str) -> Reply | None:
         """What was replied to this request before, for who would rather not work out an effect twice."""
         _require_key(key)
-        with self._database.reading() as connection:
-            return _kept(connection, key, owner, fingerprint, self._clock.now())
+        return self._kept(key, owner, fingerprint, self._clock.now())
 
     def prune(self) -> int:
         """Forget replies that are older than a day; how many there were."""
         old = delete(replies).where(replies.c.time < self._clock.now() - KEPT)
         return int(self._database.write(lambda connection: connection.execute(old).rowcount))
 
+    def _kept(self, key: str, owner: str, fingerprint: str, now: float) -> Reply | None:
+        rows = self._database.fetch("reply", _query, {"owner": owner, "key": key})
+        if not rows:
+            return None
+        known, status, body, time = rows[0]
+        if time < now - KEPT:
+            self.prune()
+            return None
+        if known != fingerprint:
+            raise ReusedKeyError(
+                f'the key "{key}" was used for another request; give this one a key of its own'
+            )
+        return Reply(status, body, repeated=True)
 
-def _kept(connection: Connection, key: str, owner: str, fingerprint: str, now: float) -> Reply | None:
-    query = select(replies.c.fingerprint, replies.c.status, replies.c.body).where(
-        replies.c.owner == owner, replies.c.key == key, replies.c.time >= now - KEPT
-    )
-    row = connection.execute(query).one_or_none()
-    if row is None:
-        return None
-    if row.fingerprint != fingerprint:
-        raise ReusedKeyError(f'the key "{key}" was used for another request; give this one a key of its own')
-    return Reply(row.status, row.body, repeated=True)
+
+def _query() -> Select[Any]:
+    c = replies.c
+    this = (c.owner == bindparam("owner", type_=Text()), c.key == bindparam("key", type_=Text()))
+    return select(c.fingerprint, c.status, c.body, c.time).where(*this)
 
 
 def _require_key(key: str) -> None:

@@ -13,9 +13,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Engine, NestedTransaction, RootTransaction
+from sqlalchemy import Connection, Engine, RootTransaction
 
 from trimtab.core import StorageError
+from trimtab.store.savepoint import savepoint
 
 T = TypeVar("T")
 
@@ -86,13 +87,11 @@ class SharedCommits:
         self._line_up(me)
         group = self._group()
         try:
-            savepoint = group.connection.begin_nested()
-            try:
-                yield group.connection
-                savepoint.commit()
-            except BaseException as error:
-                self._undo(group, savepoint, error)
-                raise
+            with savepoint(group.connection) as connection:
+                yield connection
+        except BaseException as error:
+            self._look(group, error)
+            raise
         finally:
             group.members.append(me)
             # What made it fail may be a write of the same group, which counts only once that is kept.
@@ -134,23 +133,20 @@ class SharedCommits:
     def _do(self, group: _Group, writer: _Writer) -> None:
         assert writer.effect is not None
         group.members.append(writer)
-        savepoint = group.connection.begin_nested()
         try:
-            writer.result = writer.effect(group.connection)
-            savepoint.commit()
+            with savepoint(group.connection) as connection:
+                writer.result = writer.effect(connection)
         except Exception as error:
             writer.error = error
-            self._undo(group, savepoint, error)
+            self._look(group, error)
         except BaseException as error:
-            self._undo(group, savepoint, error)
+            self._look(group, error)
             writer.error = StorageError("a write was interrupted, and nothing of it was kept; repeat it")
             raise
 
-    def _undo(self, group: _Group, savepoint: NestedTransaction, error: BaseException) -> None:
-        # Out of space or memory, SQLite may roll back all of the transaction at once.
-        if getattr(group.connection.connection.dbapi_connection, "in_transaction", False):
-            savepoint.rollback()
-        else:
+    def _look(self, group: _Group, error: BaseException) -> None:
+        """End the group where an error of one has undone the writes of all."""
+        if not getattr(group.connection.connection.dbapi_connection, "in_transaction", False):
             self._close(group, error)
 
     def _go_on(self, group: _Group) -> None:
