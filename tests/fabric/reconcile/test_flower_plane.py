@@ -36,7 +36,8 @@ lacks_it = pytest.mark.skipif(REASON is None, reason="this kernel has flower")
 def reconciling(host: LoneHost, of: Host | None = None) -> Iterator[Callable[[], Reconciler]]:
     """The host's reconciler, after a step that puts everything right."""
     where = of or host.host
-    reconciler = host.call(lambda: reconciler_of(where, where.tenants[0], "flower"))
+    plane = FlowerPlane(where, where.tenants[0])
+    reconciler = host.call(lambda: Reconciler(TunnelView(host.tenant.tunnel, (), plane.devices), plane, 60.0))
 
     def stepped() -> Reconciler:
         host.call(reconciler.settle)
@@ -83,7 +84,7 @@ def sent(one: LoneHost, two: LoneHost, datagrams: int = 5) -> int:
 def udp(address: str) -> socket.socket:
     made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     made.bind((address, 7000))
-    made.settimeout(20)
+    made.settimeout(60)
     return made
 
 
@@ -110,6 +111,13 @@ def test_rules_are_made_read_back_changed_and_removed(host: LoneHost) -> None:
     host.call(plane.remove)
     assert (host.run("tc qdisc show"), host.devices()) == before
     assert (tunnels(host), redirects(host)) == ([], [])
+
+
+@has_it
+def test_it_can_be_asked_for(host: LoneHost) -> None:
+    reconciler = host.call(lambda: reconciler_of(host.host, host.tenant, "flower"))
+    assert reconciler.plane.name == "flower"
+    reconciler.close()
 
 
 @has_it
