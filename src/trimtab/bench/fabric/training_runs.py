@@ -112,6 +112,8 @@ def train(lab: Lab, job: Job, schedule: Schedule, faults: bool = True) -> Traine
     """The job to its end; faults begin with its first steps and go on until it ends."""
     with _faults(lab, schedule if faults else None) as (cycle, meanwhile):
         run = run_job(job, lab.run, limit=_limit(schedule.seconds), meanwhile=meanwhile)
+    if run.failure and not faults:
+        raise TrimtabError(f"without any fault the job {Path(job.words[1]).name} fails: {run.failure}")
     return _trained(run, cycle)
 
 
