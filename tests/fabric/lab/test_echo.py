@@ -10,6 +10,7 @@ import pytest
 
 from trimtab.fabric import Failover, Status, Timers
 from trimtab.fabric.lab import Lab
+from trimtab.fabric.lab.faults import daemons_killed
 from trimtab.fabric.status import read_status
 
 SOON = 0.1  # s; BFD takes longer than that
@@ -90,6 +91,16 @@ def test_ports_that_are_turned_off_one_after_another_cut_nobody_off(lab: Lab) ->
         with lab.fault("link-down", host, uplink):
             eventually(lambda at=(host, uplink): at[1] in dead(lab, at[0]))
         lab.wait_ready(60)
+
+
+def test_a_switch_whose_programs_died_is_left_although_it_sends_probes_back(lab: Lab) -> None:
+    before = len(status(lab, 0).failovers)
+    with daemons_killed("death of bfdd", lab.switches[0].daemons, ["bfdd"]):
+        eventually(lambda: len(status(lab, 0).failovers) > before)
+        eventually(lambda: status(lab, 0).uplinks[0].echo)
+        assert dead(lab, 0) == ["p1"]
+    failover = status(lab, 0).failovers[before]
+    assert (failover.uplink, failover.cause) in (("p1", "bfd"), ("p1", "flap"))
 
 
 def test_an_agent_that_was_away_takes_nothing_for_dead(lab: Lab) -> None:
