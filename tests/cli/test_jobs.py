@@ -44,7 +44,7 @@ def up(tmp_path: Path) -> Iterator[Callable[..., "subprocess.Popen[str]"]]:
 
         def start(*options: str, command: Sequence[str] = (TRIMTAB,)) -> "subprocess.Popen[str]":
             child = subprocess.Popen(
-                [*command, "up", "--round", "0.3", *options], stderr=subprocess.PIPE, text=True
+                [*command, "up", "--round", "0.3", "--no-api", *options], stderr=subprocess.PIPE, text=True
             )
             stack.callback(child.communicate)
             stack.callback(child.kill)
@@ -105,7 +105,7 @@ def test_a_job_is_submitted_run_shown_and_its_output_read(
     refused = trimtab("submit", str(job_file), "--set", "resources.cpus=4096")
     assert refused.status == 2
     assert "impossible here: a worker with 4096 CPUs" in refused.error
-    second = trimtab("up")
+    second = trimtab("up", "--no-api")
     assert second.status == 2
     assert "a scheduler runs already on the store" in second.error
     child.send_signal(signal.SIGINT)
@@ -205,7 +205,7 @@ def test_a_waiting_job_is_cancelled_at_once_and_says_so(trimtab: Trimtab, job_fi
         (("up", "--policy", "fi"), 'no policy is called "fi"'),
         (("up", "--engine", "nowhere"), 'no engine is called "nowhere"'),
         (("up", "--price", "a100"), '"a100" is not a price of a kind; write it like a100=$3.20/h'),
-        (("up", "--metrics", "127.0.0.1:0"), "--metrics are those of pools"),
+        (("up", "--agents-metrics", "127.0.0.1:0"), "agents_metrics is of no use without pools"),
         (("tenants", "set", "a b"), '"a b" cannot be the name of a tenant'),
         (("tenants", "remove", "ghost"), 'there is no tenant "ghost"'),
     ],

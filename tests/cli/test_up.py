@@ -65,8 +65,8 @@ def test_a_node_joins_is_sized_and_shown_and_its_grants_are_in_the_controllers_l
     up = _start(
         stack,
         here,
-        *("up", "--pools", str(tmp_path / "pools.yaml"), "--listen", f"127.0.0.1:{_port()}"),
-        *("--join", f"127.0.0.1:{_port()}", "--metrics", f"127.0.0.1:{metrics}"),
+        *("up", "--pools", str(tmp_path / "pools.yaml"), "--agents-listen", f"127.0.0.1:{_port()}"),
+        *("--agents-join", f"127.0.0.1:{_port()}", "--agents-metrics", f"127.0.0.1:{metrics}", "--no-api"),
     )
     assert up.stdout is not None
     token = up.stdout.readline().strip()
@@ -106,7 +106,7 @@ def test_a_node_that_has_not_joined_and_a_wrong_token_are_one_sentence(tmp_path:
 
 def test_an_address_that_is_none_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "pools.yaml").write_text("pools: [{name: a, cpu: 1, memory: 1GiB, select: [{cgroup: /a}]}]")
-    shown = _run(tmp_path, "up", "--pools", str(tmp_path / "pools.yaml"), "--listen", "nowhere")
+    shown = _run(tmp_path, "up", "--pools", str(tmp_path / "pools.yaml"), "--agents-listen", "nowhere")
     assert shown.returncode == 2
     assert '"nowhere" is not an address' in shown.stderr
 
@@ -117,7 +117,8 @@ def test_a_taken_port_for_metrics_ends_it_in_one_sentence(tmp_path: Path) -> Non
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        options = ("--listen", f"127.0.0.1:{_port()}", "--join", f"127.0.0.1:{_port()}", "--metrics", address)
+        options = ("--agents-listen", f"127.0.0.1:{_port()}", "--agents-join", f"127.0.0.1:{_port()}")
+        options = (*options, "--agents-metrics", address, "--no-api")
         shown = _run(tmp_path, "up", "--pools", str(tmp_path / "pools.yaml"), *options)
     assert shown.returncode == 2
     assert f"metrics cannot be served at {address}" in shown.stderr

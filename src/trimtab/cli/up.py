@@ -1,5 +1,6 @@
-"""`trimtab up` runs the scheduler, and the controller of pools; `trimtab token` lets one more node join."""
+"""`trimtab up` runs the system; `trimtab token` lets one more node join its controller of pools."""
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -9,80 +10,63 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trimtab.cli.options import seconds_option
+from trimtab.cli.settings_options import with_settings
+
 if TYPE_CHECKING:
     from contextlib import ExitStack
 
     from rich.console import Console
 
-    from trimtab.schedule import Scheduler
+    from trimtab.schedule import Post
+    from trimtab.serve import Settings, Told
     from trimtab.store import Store
 
 
+@with_settings
 def up(
-    engine: Annotated[
-        str, typer.Option("--engine", help="Where jobs run: local://, ray://…, slurm://…, kubernetes://…")
-    ] = "local://",
-    policy: Annotated[
-        str, typer.Option("--policy", help="Who runs next; settings follow a colon, as in las:KEY=VALUE.")
-    ] = "trimtab",
-    round_seconds: Annotated[
-        float, typer.Option("--round", min=0.1, help="Seconds between decisions when nothing happens.")
-    ] = 10.0,
-    prices: Annotated[
-        list[str] | None,
-        typer.Option("--price", metavar="KIND=PRICE", help="What an accelerator costs: a100=$3.20/h."),
-    ] = None,
-    pools: Annotated[
-        Path | None, typer.Option("--pools", help="A YAML file of pools: run their controller as well.")
-    ] = None,
-    listen: Annotated[
-        str, typer.Option("--listen", metavar="HOST:PORT", help="With pools: where nodes' agents find it.")
-    ] = "127.0.0.1:7433",
-    join: Annotated[
-        str | None,
-        typer.Option("--join", metavar="HOST:PORT", help="With pools: where nodes join; else the next port."),
-    ] = None,
-    metrics: Annotated[
-        str | None,
-        typer.Option(
-            "--metrics", metavar="HOST:PORT", help="With pools: serve /metrics for Prometheus there."
-        ),
-    ] = None,
-    seconds: Annotated[
-        float | None, typer.Option("--seconds", min=0.1, help="End after so long; otherwise at Ctrl-C.")
-    ] = None,
+    told: "Told",
+    no_api: Annotated[
+        bool, typer.Option("--no-api", help="Schedule, and serve neither API nor dashboard.")
+    ] = False,
+    seconds: Annotated[float | None, seconds_option()] = None,
 ) -> None:
-    """Run the scheduler: jobs of the store run on an engine when and where a policy decides.
+    """Run the system: the scheduler, its API and dashboard, and with `--pools` the controller of pools.
 
-    `trimtab submit` hands jobs in. Ctrl-C ends the scheduler and leaves its jobs running; started again, it
-    goes on from there. It may be killed at any moment: no job is lost, and none runs twice.
+    `trimtab submit` hands jobs in; they run on an engine when and where a policy decides. Ctrl-C ends this
+    and leaves its jobs running; started again, it goes on from there. It may be killed at any moment: no job
+    is lost, and none runs twice. Where the store is PostgreSQL, a second one waits and takes over.
+
+    The API and the dashboard are at `--listen`; see docs/api.md. Until `trimtab access make` has made a
+    token, only this machine is listened to, and whoever is on it may do everything; then all need one.
 
     With `--pools`, it is also the controller of pools whose containers may run on many nodes and share their
     caps across all of them. It prints a token. On a node, `trimtab agent join TOKEN` gets a certificate for
     it, and `trimtab agent` then sizes its containers as this controller decides. A token is for one node and
     one hour; `trimtab token` prints another. When the controller has been silent for two seconds, every node
     goes back to safe limits; when it starts again before that, they go on. `trimtab top` shows all nodes. To
-    be reached from other machines it must listen there: `--listen 0.0.0.0:7433`. If they know this machine by
-    another name than its own, give that with `--join NAME:7434`.
+    be reached from other machines it must listen there: `--agents-listen 0.0.0.0:7433`. If they know this
+    machine by another name than its own, give that with `--agents-join NAME:7434`.
     """
     import contextlib
 
     from rich.console import Console
 
-    from trimtab.core import BadInputError
     from trimtab.schedule import only_scheduler
+    from trimtab.serve import scheduler_of
     from trimtab.store import open_store
 
-    if metrics and pools is None:
-        raise BadInputError("--metrics are those of pools; give --pools as well")
+    settings = told.settings
     console = Console(stderr=True, highlight=False)
     end = threading.Event()
     with contextlib.ExitStack() as stack:
-        store = stack.enter_context(open_store())
-        make = _scheduler(engine, policy, round_seconds, prices or [])
-        stack.enter_context(_shown_log(console))
+        store = stack.enter_context(open_store(settings.store or None))
+        make = scheduler_of(settings)
+        stack.enter_context(_shown_log(console, settings))
         post = stack.enter_context(only_scheduler(store))
-        if pools is None:
+        if not no_api:
+            _serve_api(stack, store, settings, post, console)
+        if not settings.pools:
             _run_alone(lambda: post.hold(make, end), end, seconds, console)
             console.print(
                 "the scheduler has ended; its jobs run on, and it goes on with them when it is started again"
@@ -95,44 +79,46 @@ def up(
             stack.callback(thread.join)
             stack.callback(end.set)
 
-        _control(stack, store, pools, listen, join, metrics, seconds, console, begin)
+        _control(stack, store, settings, seconds, console, begin)
     console.print("the controller has ended; every node goes back to safe limits, and jobs run on")
 
 
-def _scheduler(
-    url: str, name: str, round_seconds: float, prices: list[str]
-) -> Callable[["Store"], "Scheduler"]:
-    """How to make the scheduler that was asked for, once it is its turn."""
-    from trimtab.core import BadInputError
-    from trimtab.core.units import parse_price
-    from trimtab.engines import engine
-    from trimtab.schedule import LoopSettings, Scheduler, kind_of, policy
+def _serve_api(
+    stack: "ExitStack", store: "Store", settings: "Settings", post: "Post", console: "Console"
+) -> None:
+    """Serve it too; who has not installed what it needs has a scheduler alone."""
+    from trimtab.core import MissingDependencyError
+    from trimtab.serve import api, require_installed
 
-    cost = {}
-    for each in prices:
-        kind, equals, price = each.partition("=")
-        if not equals:
-            raise BadInputError(f'"{each}" is not a price of a kind; write it like a100=$3.20/h')
-        cost[kind_of(kind)] = parse_price(price)
-    look = 0.5 if url.startswith("local:") else 2.0  # other engines are asked over a network
-    settings = LoopSettings(round=round_seconds, look=min(look, round_seconds))
-    policy(name)  # a name that is none is refused now
-    where = engine(url)
-    return lambda store: Scheduler(store, where, policy(name), name, settings, prices=cost, address=url)
+    try:
+        require_installed(settings)
+    except MissingDependencyError as error:
+        console.print(f"no API: {error}", markup=False, soft_wrap=True)
+        return
+    address = stack.enter_context(api(store, settings, post.leads))
+    pages = " and dashboard" if settings.dashboard else ""
+    console.print(f"API{pages} at {address}", markup=False, soft_wrap=True)
 
 
 @contextmanager
-def _shown_log(console: "Console") -> Iterator[None]:
-    """What the scheduler says while it runs, line by line."""
+def _shown_log(console: "Console", settings: "Settings") -> Iterator[None]:
+    """What is said while it runs, line by line: for people, or as objects for programs."""
     import logging
 
     class Shown(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            console.print(f"{time.strftime('%H:%M:%S')} {record.getMessage()}", markup=False, soft_wrap=True)
+            said = record.getMessage()
+            if record.exc_info:
+                said += "\n" + logging.Formatter().formatException(record.exc_info)
+            if settings.log_format == "json":
+                told = {"time": record.created, "level": record.levelname.lower(), "logger": record.name}
+                print(json.dumps({**told, "message": said}), file=console.file, flush=True)
+            else:
+                console.print(f"{time.strftime('%H:%M:%S')} {said}", markup=False, soft_wrap=True)
 
-    log, handler = logging.getLogger("trimtab.schedule"), Shown()
+    log, handler = logging.getLogger("trimtab"), Shown()
     log.addHandler(handler)
-    log.setLevel(logging.INFO)
+    log.setLevel(settings.log_level.upper())
     try:
         yield
     finally:
@@ -158,10 +144,7 @@ def _run_alone(
 def _control(
     stack: "ExitStack",
     store: "Store",
-    pools: Path,
-    listen: str,
-    join: str | None,
-    metrics: str | None,
+    settings: "Settings",
     seconds: float | None,
     console: "Console",
     begin: Callable[[], None],
@@ -172,20 +155,21 @@ def _control(
     from trimtab.resize import Journal, metrics_server, read_pools
     from trimtab.resize.link import Serving, new_token, serve
 
-    wanted = read_pools(pools)
+    wanted = read_pools(Path(settings.pools))
     journal = stack.enter_context(Journal(store.ledger.record))
 
     def ready(serving: Serving) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda number, frame: serving.stop())
-        if metrics:
-            port = stack.enter_context(metrics_server(metrics, serving.status))
+        if settings.agents_metrics:
+            port = stack.enter_context(metrics_server(settings.agents_metrics, serving.status))
             console.print(f"metrics at port {port}, /metrics")
         console.print(f"sizing {', '.join(pool.name for pool in wanted)} for agents at port {serving.port}")
         console.print("on a node: trimtab agent join TOKEN, then trimtab agent; Ctrl-C to end. The token:")
         typer.echo(new_token())
         begin()
 
+    listen, join = settings.agents_listen, settings.agents_join or None
     serve(wanted, ready, listen=listen, join=join, seconds=seconds, notice=journal)
 
 

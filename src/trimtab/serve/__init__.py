@@ -9,17 +9,25 @@ if TYPE_CHECKING:
     from trimtab.serve.configuration import Told, check_names, near_misses, read_file, read_settings
     from trimtab.serve.doctor import GROUPS, Examined, Finding, State, examine, fit
     from trimtab.serve.health import HEALTH_PATH, NotServingError, check_serving
+    from trimtab.serve.principal import LOCAL, Principal
+    from trimtab.serve.run import api, require_installed, scheduler_of
+    from trimtab.serve.service import Desk, Service
 
 __all__ = [
     "GROUPS",
     "HEALTH_PATH",
+    "LOCAL",
+    "Desk",
     "Examined",
     "Finding",
     "NotServingError",
+    "Principal",
+    "Service",
     "Setting",
     "Settings",
     "State",
     "Told",
+    "api",
     "check_names",
     "check_serving",
     "examine",
@@ -29,6 +37,8 @@ __all__ = [
     "plain_value",
     "read_file",
     "read_settings",
+    "require_installed",
+    "scheduler_of",
     "settings_list",
 ]
 
@@ -36,11 +46,16 @@ __all__ = [
 _LAZY = {
     "GROUPS": "doctor",
     "HEALTH_PATH": "health",
+    "LOCAL": "principal",
+    "Desk": "service",
+    "Principal": "principal",
+    "Service": "service",
     "Examined": "doctor",
     "Finding": "doctor",
     "NotServingError": "health",
     "State": "doctor",
     "Told": "configuration",
+    "api": "run",
     "check_names": "configuration",
     "check_serving": "health",
     "examine": "doctor",
@@ -48,6 +63,8 @@ _LAZY = {
     "near_misses": "configuration",
     "read_file": "configuration",
     "read_settings": "configuration",
+    "require_installed": "run",
+    "scheduler_of": "run",
 }
 
 

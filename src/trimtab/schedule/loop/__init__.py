@@ -2,7 +2,7 @@
 
 from trimtab.schedule.loop.fleet import Fleet
 from trimtab.schedule.loop.history import History, Left
-from trimtab.schedule.loop.only import only_scheduler
+from trimtab.schedule.loop.only import Post, only_scheduler
 from trimtab.schedule.loop.places import JobFiles
 from trimtab.schedule.loop.scheduler import NOTE, Scheduler
 from trimtab.schedule.loop.settings import LoopSettings
@@ -15,6 +15,7 @@ __all__ = [
     "JobFiles",
     "Left",
     "LoopSettings",
+    "Post",
     "Running",
     "Scheduler",
     "cancel_job",

@@ -24,6 +24,10 @@ class Post:
         self._store = store
         self._leader = leader
 
+    def leads(self) -> bool:
+        """Whether it is this one's turn."""
+        return self._leader.holds()
+
     def hold(self, make: Callable[[Store], Scheduler], end: threading.Event) -> None:
         """Run a scheduler whenever this one leads, until told to end.
 

@@ -1,0 +1,63 @@
+"""All that runs as one system: how its scheduler is made, and the API beside it."""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from trimtab.core import MissingDependencyError
+from trimtab.serve.settings import Settings
+
+if TYPE_CHECKING:
+    from trimtab.schedule import Scheduler
+    from trimtab.store import Store
+
+log = logging.getLogger("trimtab.serve")
+
+_NEEDED = ("fastapi", "uvicorn", "uvloop", "httptools", "orjson")
+_ITS_PAGES = ("nicegui",)
+
+
+def scheduler_of(settings: Settings) -> "Callable[[Store], Scheduler]":
+    """How to make the scheduler that was asked for, once it is its turn; wrong names are refused now."""
+    from trimtab.core import BadInputError
+    from trimtab.core.units import parse_price
+    from trimtab.engines import engine
+    from trimtab.schedule import LoopSettings, Scheduler, kind_of, policy
+
+    cost = {}
+    for each in settings.prices:
+        kind, equals, price = each.partition("=")
+        if not equals:
+            raise BadInputError(f'"{each}" is not a price of a kind; write it like a100=$3.20/h')
+        cost[kind_of(kind)] = parse_price(price)
+    url, name = settings.engine, settings.policy
+    look = 0.5 if url.startswith("local:") else 2.0  # other engines are asked over a network
+    loop = LoopSettings(round=settings.round, look=min(look, settings.round))
+    policy(name)
+    where = engine(url)
+    return lambda store: Scheduler(store, where, policy(name), name, loop, prices=cost, address=url)
+
+
+def require_installed(settings: Settings) -> None:
+    """Raise where what the API needs is not installed."""
+    missing = [
+        name for name in (*_NEEDED, *(_ITS_PAGES if settings.dashboard else ())) if not find_spec(name)
+    ]
+    if missing:
+        raise MissingDependencyError(
+            f"the API needs {', '.join(missing)}; pip install 'trimtab[serve]', or leave it out with --no-api"
+        )
+
+
+@contextmanager
+def api(store: "Store", settings: Settings, leads: Callable[[], bool]) -> Iterator[str]:
+    """Serve the API while the block runs; its address. `leads` says whether this process schedules."""
+    require_installed(settings)
+    from trimtab.serve.api import build
+    from trimtab.serve.listening import listening
+
+    with listening(build(store, settings, leads=leads), settings) as server:
+        host = settings.listen.rpartition(":")[0]
+        yield f"{'https' if settings.tls_certificate else 'http'}://{host}:{server.port}"
