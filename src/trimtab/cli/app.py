@@ -6,6 +6,7 @@ import sys
 import typer
 
 from trimtab import __version__
+from trimtab.cli.access import access_app
 from trimtab.cli.agent import agent_app, top
 from trimtab.cli.bench import bench
 from trimtab.cli.calibrate import calibrate
@@ -76,6 +77,7 @@ app.add_typer(store_app, name="store")
 app.add_typer(agent_app, name="agent")
 app.add_typer(fabric_app, name="fabric")
 app.command()(up)
+app.add_typer(access_app, name="access")
 app.command()(token)
 app.command()(top)
 app.command()(doctor)
