@@ -14,6 +14,7 @@ from trimtab.cli.catalog import catalog_app
 from trimtab.cli.collect import collect_app
 from trimtab.cli.config import config_app
 from trimtab.cli.decisions import decisions, outcome
+from trimtab.cli.demo import demo
 from trimtab.cli.doctor import doctor
 from trimtab.cli.fabric import fabric_app
 from trimtab.cli.jobs import cancel, jobs, logs, queue
@@ -81,6 +82,7 @@ app.add_typer(access_app, name="access")
 app.command()(token)
 app.command()(top)
 app.command()(doctor)
+app.command()(demo)
 app.add_typer(config_app, name="config")
 app.command()(bench)
 app.command()(calibrate)

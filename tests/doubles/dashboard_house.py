@@ -1,0 +1,157 @@
+"""A dashboard with something in it: a real server over a real store, and a real browser."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trimtab.bench import BUNDLED_STEPS
+from trimtab.core import Host, Profile, Series, Steps, Workload
+from trimtab.predict import read_measurements
+from trimtab.store import Store, open_store
+
+SERVER = Path(__file__).with_name("dashboard_server.py")
+ATTACK = "<img src=x onerror=alert(1)><script>alert(2)</script>"
+_PATIENCE = 90.0
+
+
+def profile_of(name: str = "resnet50", id: str = "profile-resnet50") -> Profile:
+    """Of a measured model, as a run on two CPU cores would show it."""
+    row = next(r for r in read_measurements(BUNDLED_STEPS) if r.name == "resnet50" and r.device == "cpu")
+    steps = Steps((row.seconds or 1.0,) * 5, row.batch, 1, "cpu", dataset_length=100_000, epochs=10.0)
+    return Profile(
+        id=id,
+        created=time.time(),
+        workload=Workload(name, command=("python", "-c", "print(6 * 7)")),
+        host=Host("a CPU", 2.0, 16e9),
+        window=30.0,
+        every=1.0,
+        method="process-tree",
+        ended="interrupted",
+        status=130,
+        series=Series(time=(0.0, 1.0), cpu=(2.0, 2.0), memory=(1e9, 2e9)),
+        model=row.model,
+        steps=steps,
+    )
+
+
+@dataclass(slots=True)
+class House:
+    """A server, its store, and a browser; what goes wrong on a page or is fetched elsewhere is a problem."""
+
+    port: int
+    store: Store
+    chromium: Any
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        """Of the first page."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @contextmanager
+    def visitor(self, width: int = 1280, scheme: str = "light") -> Iterator[Any]:
+        """Somebody's browser, without cookies."""
+        context = self.chromium.new_context(
+            viewport={"width": width, "height": 800}, color_scheme=scheme, reduced_motion="reduce"
+        )
+        context.set_default_timeout(_PATIENCE * 1000 / 2)
+        page = context.new_page()
+        page.on("pageerror", lambda error: self.problems.append(f"{page.url}: {error}"))
+        page.on("dialog", lambda dialog: self.problems.append(f"{page.url}: a dialog, {dialog.message}"))
+        page.on("console", lambda said: self._heard(page.url, said))
+        page.on("request", lambda request: self._asked(request.url))
+        try:
+            yield page
+        finally:
+            context.close()
+
+    def _heard(self, url: str, said: Any) -> None:
+        if said.type == "error" and "429" not in said.text and "401" not in said.text:
+            self.problems.append(f"{url}: {said.text}")
+
+    def _asked(self, url: str) -> None:
+        if not url.startswith((self.url, self.url.replace("http", "ws"), "data:")):
+            self.problems.append(f"something was fetched from elsewhere: {url}")
+
+
+def until(true: Callable[[], Any], what: str) -> Any:
+    """Wait for a condition; what it found."""
+    end = time.monotonic() + _PATIENCE
+    while not (found := true()):
+        assert time.monotonic() < end, f"in vain waited for: {what}"
+        time.sleep(0.1)
+    return found
+
+
+@contextmanager
+def open_house(folder: Path, chromium: Any) -> Iterator[House]:
+    """Everything, from a folder of its own; all of it is gone afterwards."""
+    url = f"sqlite:///{folder / 'store.sqlite'}"
+    environment = {**os.environ, "TRIMTAB_HOME": str(folder / "home"), "TRIMTAB_STORE": url}
+    with open_store(url) as store:
+        process = subprocess.Popen(
+            [sys.executable, str(SERVER), url],
+            env=environment,
+            cwd=folder,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout is not None
+        try:
+            port = int(process.stdout.readline() or 0)
+            assert port, "the server did not start"
+            yield House(port, store, chromium)
+        finally:
+            _stop_jobs(store)
+            process.communicate(timeout=60)
+
+
+def _stop_jobs(store: Store) -> None:
+    from trimtab.core import RealClock, TrimtabError
+    from trimtab.schedule import cancel_job
+
+    for record in store.jobs.active():
+        try:
+            cancel_job(store, record.id, RealClock())
+        except TrimtabError:
+            continue
+    until(lambda: not store.jobs.active(), "the end of all jobs")
+
+
+def furnish(store: Store) -> None:
+    """Real operations, with texts that would like to be markup."""
+    from trimtab.recommend import Request
+    from trimtab.serve.principal import LOCAL
+    from trimtab.serve.service import Desk, Service, Wish
+
+    service = Service(Desk(store), LOCAL)
+    service.profiles.save(profile_of(ATTACK, "profile-attack"))
+    service.profiles.save(profile_of())
+    until(lambda: service.fleet.now().there, "the scheduler")
+    none = {"resources": {"gpus": 0, "cpus": 0.1}}
+    records = service.jobs.submit(
+        [
+            {"name": "counts", "command": ["sh", "-c", f"echo '{ATTACK}'; echo counted"], **none},
+            {"name": "fails", "command": "false", **none},
+            {"name": "goes-on", "command": "sleep 600", **none},
+            {"name": "waits", "command": "true", "resources": {"gpus": 0, "cpus": _all_cpus(service)}},
+        ]
+    )
+    _, made = service.recommendations.make(Wish("profile-resnet50", Request(top=30)))
+    time_taken, cost = (made.estimates[name].value for name in ("time", "cost"))
+    service.decisions.record_outcome(made.id, {"time": 1.1 * time_taken, "cost": 1.1 * cost}, ATTACK)
+    service.recommendations.make(Wish("profile-attack", Request(top=5)))
+    until(lambda: service.jobs.get(records[0].id).state.final, "the end of a job")
+    until(lambda: service.jobs.get(records[1].id).state.final, "the failure of a job")
+    until(lambda: service.jobs.get(records[2].id).state.value == "running", "a job that runs")
+
+
+def _all_cpus(service: Any) -> float:
+    return max(float(group.cpus) for group in service.fleet.now().groups)

@@ -1,0 +1,90 @@
+"""Every page, in a real browser: both themes, narrow screens, without a network, for everybody."""
+
+from typing import Any
+
+import pytest
+
+axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-playwright-python")
+
+PAGES = ("/", "/jobs", "/recommend", "/decisions", "/catalog")
+READY = {
+    "/": "Groups of nodes",
+    "/jobs": "Queue and history",
+    "/recommend": "What you want",
+    "/decisions": "The ledger",
+    "/catalog": "Accelerators",
+}
+
+
+def shown(house: Any, page: Any, path: str) -> None:
+    """The page, once it is drawn and connected."""
+    page.goto(house.url + path)
+    page.get_by_role("heading", name=READY[path], exact=True).wait_for()
+    page.wait_for_function("window.did_handshake")
+
+
+def faults(page: Any) -> list[str]:
+    """What axe has against a page."""
+    found = axe.Axe().run(page).response["violations"]
+    return [f"{page.url} {each['id']}: {each['nodes'][0]['html'][:200]}" for each in found]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_page_is_accessible_and_fetches_nothing_from_elsewhere(house: Any, scheme: str) -> None:
+    found = []
+    with house.visitor(scheme=scheme) as page:
+        for path in PAGES:
+            shown(house, page, path)
+            found += faults(page)
+            assert page.evaluate("document.body.classList.contains('body--dark')") is (scheme == "dark")
+    assert found == []
+    assert house.problems == []
+
+
+def test_every_page_fits_a_narrow_screen_and_its_navigation_opens(house: Any) -> None:
+    with house.visitor(width=390) as page:
+        for path in PAGES:
+            shown(house, page, path)
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+        page.get_by_role("button", name="Navigation").click()
+        page.get_by_role("link", name="Fleet").click()
+        page.get_by_role("heading", name="Fleet", exact=True).wait_for()
+        assert faults(page) == []
+    assert house.problems == []
+
+
+def test_keys_lead_to_pages_and_filters_and_change_the_theme_for_good(house: Any) -> None:
+    with house.visitor() as page:
+        shown(house, page, "/")
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.textContent") == "Skip to main content"
+        page.keyboard.press("g")
+        page.keyboard.press("j")
+        page.get_by_role("heading", name="Queue and history").wait_for()
+        page.wait_for_function("window.did_handshake")
+        page.keyboard.press("/")
+        page.keyboard.type("goes-on")
+        page.wait_for_function("document.querySelectorAll('tbody tr').length === 1")
+        page.keyboard.press("Escape")
+        page.evaluate("document.activeElement.blur()")
+        page.keyboard.press("t")
+        page.wait_for_function("document.body.classList.contains('body--dark')")
+        shown(house, page, "/jobs")
+        page.wait_for_function("document.body.classList.contains('body--dark')")
+        page.keyboard.press("?")
+        page.get_by_role("dialog", name="Shortcuts").wait_for()
+        page.keyboard.press("Escape")
+    assert house.problems == []
+
+
+def test_text_from_the_store_is_never_markup(house: Any) -> None:
+    with house.visitor() as page:
+        shown(house, page, "/jobs")
+        page.get_by_role("link", name="counts").click()
+        page.get_by_text("counted").last.wait_for()
+        assert "<script>alert(2)</script>" in page.locator("pre.log").inner_text()
+        shown(house, page, "/decisions")
+        page.get_by_role("link", name="onerror").first.click()
+        page.get_by_role("heading", name="Rule and model").wait_for()
+        assert page.locator("img").count() == 0
+    assert house.problems == []

@@ -1,0 +1,129 @@
+"""Who comes in, with which token, and what they see of others."""
+
+import urllib.error
+import urllib.request
+from typing import Any
+
+import pytest
+from dashboard_house import until
+
+from trimtab.serve.principal import LOCAL
+from trimtab.serve.service import Desk, Service
+from trimtab.store import Role
+
+
+@pytest.fixture(scope="module")
+def tokens(empty_house: Any) -> dict[str, tuple[str, str]]:
+    """Ids and texts of tokens, by who has them; a job of each tenant."""
+    service = Service(Desk(empty_house.store), LOCAL)
+    made = {
+        name: service.tokens.make(name, role, tenant)
+        for name, role, tenant in (
+            ("red", Role.USER, "red"),
+            ("blue", Role.USER, "blue"),
+            ("eye", Role.VIEWER, "red"),
+        )
+    }
+    until(lambda: service.fleet.now().there, "the scheduler")
+    none = {"resources": {"gpus": 0, "cpus": 0.1}, "command": "true"}
+    service.jobs.submit([{"name": "red-job", "tenant": "red", **none}])
+    service.jobs.submit([{"name": "blue-job", "tenant": "blue", **none}])
+    return {name: (token.id, text) for name, (token, text) in made.items()}
+
+
+def sign_in(house: Any, page: Any, text: str, path: str = "/jobs") -> None:
+    page.goto(house.url + path)
+    page.get_by_label("Token").fill(text)
+    page.get_by_role("button", name="Sign in").click()
+
+
+def test_a_token_opens_the_page_that_was_asked_for_and_ends_with_its_session(
+    empty_house: Any, tokens: dict[str, tuple[str, str]]
+) -> None:
+    id, text = tokens["blue"]
+    with empty_house.visitor() as page:
+        sign_in(empty_house, page, "tt_wrong")
+        page.get_by_role("alert").wait_for()
+        page.get_by_label("Token").fill(text)
+        page.get_by_role("button", name="Sign in").click()
+        page.get_by_role("link", name="blue-job").wait_for()
+        assert page.url == f"{empty_house.url}/jobs"
+        assert page.get_by_text("blue", exact=True).count() >= 1
+        (cookie,) = (each for each in page.context.cookies() if each["name"] == "trimtab_session")
+        assert (cookie["httpOnly"], cookie["sameSite"], cookie["expires"]) == (True, "Strict", -1)
+        assert text not in cookie["value"]
+        page.wait_for_function("window.did_handshake")
+        Service(Desk(empty_house.store), LOCAL).tokens.revoke(id)
+        page.get_by_role("button", name="Sign in").wait_for()
+    assert empty_house.problems == []
+
+
+def test_a_tenant_sees_nothing_of_another_and_signs_out(
+    empty_house: Any, tokens: dict[str, tuple[str, str]]
+) -> None:
+    others = next(each for each in empty_house.store.jobs.list(10) if each.name == "blue-job")
+    with empty_house.visitor() as page:
+        sign_in(empty_house, page, tokens["red"][1])
+        page.get_by_role("link", name="red-job").wait_for()
+        assert page.get_by_text("blue-job").count() == 0
+        assert page.get_by_role("link", name="Fabric").count() == 0
+        said: list[str] = []
+        for id in (others.id, "nosuchid"):
+            page.goto(f"{empty_house.url}/jobs/{id}")
+            said.append(page.get_by_role("alert").inner_text().replace(id, "ID"))
+        assert said[0] == said[1]
+        page.get_by_role("button", name="Sign out").click()
+        page.get_by_label("Token").wait_for()
+        page.goto(f"{empty_house.url}/jobs")
+        page.get_by_label("Token").wait_for()
+    assert empty_house.problems == []
+
+
+def test_a_viewer_finds_nothing_to_change(empty_house: Any, tokens: dict[str, tuple[str, str]]) -> None:
+    record = next(each for each in empty_house.store.jobs.list(10) if each.name == "red-job")
+    with empty_house.visitor() as page:
+        sign_in(empty_house, page, tokens["eye"][1], f"/jobs/{record.id}")
+        page.get_by_role("heading", name="Log").wait_for()
+        assert not page.get_by_role("button", name="Cancel this job").is_visible()
+        page.goto(f"{empty_house.url}/recommend")
+        page.get_by_text("This token may look").wait_for()
+        assert page.get_by_role("button", name="Recommend").count() == 0
+    assert empty_house.problems == []
+
+
+def test_an_empty_store_says_how_to_fill_it(empty_house: Any, tokens: dict[str, tuple[str, str]]) -> None:
+    with empty_house.visitor() as page:
+        sign_in(empty_house, page, tokens["red"][1], "/recommend")
+        page.get_by_text("trimtab profile -- python train.py").wait_for()
+        page.goto(f"{empty_house.url}/decisions")
+        page.get_by_text("trimtab demo").or_(
+            page.get_by_text("No decision has an outcome yet")
+        ).first.wait_for()
+
+
+@pytest.mark.parametrize(
+    ("path", "headers"),
+    [
+        ("/sign-in", {"Origin": "http://elsewhere.example"}),
+        ("/sign-in", {}),
+        ("/sign-out", {"Origin": "null"}),
+    ],
+)
+def test_what_another_sites_page_posts_is_not_done(
+    empty_house: Any, path: str, headers: dict[str, str]
+) -> None:
+    request = urllib.request.Request(f"{empty_house.url}{path}", b"token=x", headers, method="POST")
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(request, timeout=30)
+    assert refused.value.code == 403
+
+
+def test_no_page_opens_without_a_token_and_none_runs_foreign_scripts(
+    empty_house: Any, tokens: dict[str, tuple[str, str]]
+) -> None:
+    with urllib.request.urlopen(f"{empty_house.url}/decisions", timeout=30) as answer:
+        assert answer.url == f"{empty_house.url}/sign-in?then=%2Fdecisions"
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "script-src 'none'" in policy
+        assert answer.headers["x-frame-options"] == "DENY"
