@@ -29,6 +29,27 @@ with open_store(url) as store:
 """
 
 
+# Many threads share commits, and each prints only what was acknowledged to it.
+TOGETHER = """
+import sys, threading
+from trimtab.store import open_store
+
+url, threads = sys.argv[1], int(sys.argv[2])
+said = threading.Lock()
+
+def write(number):
+    for n in range(100_000):
+        store.events.append("wrote", f"{number}-{n}", {}, 1.0)
+        with said:
+            print(f"{number}-{n}", flush=True)
+
+with open_store(url) as store:
+    for number in range(threads):
+        threading.Thread(target=write, args=(number,), daemon=True).start()
+    threading.Event().wait()
+"""
+
+
 def start_writer(url: str, name: str, writes: int) -> "subprocess.Popen[str]":
     command = [sys.executable, "-c", WRITER, url, name, str(writes)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
@@ -93,3 +114,17 @@ def test_concurrent_writers_wait_for_each_other_and_lose_nothing(url: str) -> No
     assert [writer.returncode for writer in writers] == [0, 0, 0]
     assert len(acknowledged) == 450
     assert kept(url) == sorted(acknowledged)
+
+
+def test_what_shares_a_commit_survives_kill_9(url: str) -> None:
+    command = [sys.executable, "-c", TOGETHER, url, "8"]
+    writer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert writer.stdout is not None
+    acknowledged = [writer.stdout.readline().strip() for _ in range(KILL_AFTER)]
+    writer.kill()
+    acknowledged += writer.stdout.read().split()
+    writer.wait()
+    with open_store(url) as store:
+        kept = [event.subject for event in store.events.since(0, 1_000_000)]
+    assert set(acknowledged) <= set(kept)
+    assert len(kept) == len(set(kept)) <= len(acknowledged) + 8

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 _ASKED_EVERY = 0.1
+_HELD = "somebody else leads"
 
 
 class FileLeader:
@@ -33,9 +34,11 @@ class FileLeader:
         deadline = time.monotonic() + timeout
         while not self.holds():
             try:
-                self._held.enter_context(held_alone(self._path, "held"))
+                self._held.enter_context(held_alone(self._path, _HELD))
                 self.lost.clear()
-            except StorageError:
+            except StorageError as error:
+                if str(error) != _HELD:
+                    raise
                 if time.monotonic() >= deadline:
                     return False
                 time.sleep(_ASKED_EVERY)
