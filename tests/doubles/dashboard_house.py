@@ -1,6 +1,7 @@
 """A dashboard with something in it: a real server over a real store, and a real browser."""
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -15,7 +16,6 @@ from trimtab.core import Host, Profile, Series, Steps, Workload
 from trimtab.predict import read_measurements
 from trimtab.store import Store, open_store
 
-SERVER = Path(__file__).with_name("dashboard_server.py")
 ATTACK = "<img src=x onerror=alert(1)><script>alert(2)</script>"
 _PATIENCE = 90.0
 
@@ -94,23 +94,30 @@ def open_house(folder: Path, chromium: Any) -> Iterator[House]:
     """Everything, from a folder of its own; all of it is gone afterwards."""
     url = f"sqlite:///{folder / 'store.sqlite'}"
     environment = {**os.environ, "TRIMTAB_HOME": str(folder / "home"), "TRIMTAB_STORE": url}
-    with open_store(url) as store:
-        process = subprocess.Popen(
-            [sys.executable, str(SERVER), url],
-            env=environment,
-            cwd=folder,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert process.stdout is not None
+    log = folder / "log"
+    command = [
+        str(Path(sys.executable).with_name("trimtab")),
+        "up",
+        "--listen",
+        "127.0.0.1:0",
+        "--round",
+        "0.5",
+    ]
+    with open_store(url) as store, log.open("wb") as said:
+        process = subprocess.Popen(command, env=environment, cwd=folder, stderr=said)
         try:
-            port = int(process.stdout.readline() or 0)
-            assert port, "the server did not start"
+            port = until(lambda: _port(log, process), "the server's address")
             yield House(port, store, chromium)
         finally:
             _stop_jobs(store)
-            process.communicate(timeout=60)
+            process.terminate()
+            process.wait(timeout=60)
+
+
+def _port(log: Path, process: subprocess.Popen[bytes]) -> int | None:
+    assert process.poll() is None, log.read_text()
+    found = re.search(r"dashboard at http://127\.0\.0\.1:(\d+)", log.read_text())
+    return int(found[1]) if found else None
 
 
 def _stop_jobs(store: Store) -> None:

@@ -1,0 +1,159 @@
+"""Fabric: a host's uplinks and what they lead to, their states, and every failover."""
+
+import contextlib
+from typing import Any
+
+from trimtab.core import NotFoundError
+from trimtab.core.units import format_duration
+from trimtab.serve.dashboard.chart import Chart
+from trimtab.serve.dashboard.live import follow
+from trimtab.serve.dashboard.pages.fabric_picture import topology
+from trimtab.serve.dashboard.parts import bullets, element, empty, heading, tiles
+from trimtab.serve.dashboard.registry import Asked, Page
+from trimtab.serve.dashboard.table import Column, Rows, Table
+from trimtab.serve.dashboard.visit import Visit
+from trimtab.serve.dashboard.words import moment
+from trimtab.serve.service import Service
+
+_AREAS = ("failover",)
+_AGE = 5.0  # s; each look asks the routing daemons
+_UPLINKS = (
+    Column("id", "Uplink"),
+    Column("peer", "Switch"),
+    Column("state", "State", "state"),
+    Column("since", "Since"),
+    Column("held", "Held until"),
+    Column("failures", "Failures", "number"),
+    Column("echo", "Probes come back"),
+)
+_FAILOVERS = (
+    Column("when", "When"),
+    Column("uplink", "Uplink"),
+    Column("peer", "Switch"),
+    Column("cause", "Noticed by"),
+    Column("seconds", "Took", "number"),
+    Column("paths", "Uplinks left", "number"),
+)
+_SESSIONS = (Column("kind", "Session"), Column("peer", "Peer"), Column("state", "State", "state"))
+Host = dict[str, Any]
+
+
+def hosts(service: Service) -> tuple[Host, ...]:
+    """All hosts whose agents have run on this machine."""
+    found = []
+    for name in service.fabric.names():
+        with contextlib.suppress(NotFoundError):  # it was taken down meanwhile
+            found.append(service.fabric.get(name))
+    return tuple(found)
+
+
+async def draw(visit: Visit, asked: Asked) -> None:
+    """The page: a part for each host."""
+    found = await visit.ask("fabric", hosts, _AREAS, age=_AGE)
+    if not found:
+        empty(
+            "No host with two uplinks is kept by this machine. Bring one up, or build a whole fabric to try:",
+            ("trimtab fabric up host.yaml", "trimtab fabric lab"),
+        )
+        return
+    shown = [(host["host"], _Shown(host)) for host in found]
+
+    async def again() -> None:
+        now = {host["host"]: host for host in await visit.ask("fabric", hosts, _AREAS, age=_AGE)}
+        for name, parts in shown:
+            if name in now:
+                parts.show(now[name])
+
+    follow(visit, _AREAS, again, age=_AGE)
+
+
+class _Shown:
+    """A host's part of the page."""
+
+    def __init__(self, host: Host) -> None:
+        heading(f"Host {host['host']}")
+        self._problems = element("div")
+        self._values = tiles(figures(host))
+        self._chart = Chart("Uplinks and what they lead to; the tables have the same", topology(host))
+        self._uplinks = Table("Uplinks", _UPLINKS, uplink_rows(host), filtered=False)
+        heading(f"Failovers of {host['host']}")
+        self._failovers = Table("Failovers", _FAILOVERS, failover_rows(host))
+        heading(f"Sessions of {host['host']}")
+        self._sessions = Table("Sessions", _SESSIONS, session_rows(host))
+        self.show(host)
+
+    def show(self, host: Host) -> None:
+        """As it is now."""
+        for value, (_, now) in zip(self._values, figures(host), strict=True):
+            value.set_text(now)
+        self._problems.clear()
+        if host["problems"]:
+            with self._problems:
+                bullets(host["problems"])
+        self._chart.show(topology(host))
+        self._uplinks.show(uplink_rows(host))
+        self._failovers.show(failover_rows(host))
+        self._sessions.show(session_rows(host))
+
+
+def figures(host: Host) -> tuple[tuple[str, str], ...]:
+    """A host in a few numbers."""
+    up = sum(each["state"] == "up" for each in host["uplinks"])
+    worst = max((each["seconds"] for each in host["failovers"]), default=None)
+    return (
+        ("its agent", "runs" if host["running"] else "does not run"),
+        ("uplinks up", f"{up} of {len(host['uplinks'])}"),
+        ("destinations", str(len(host["paths"]))),
+        ("gone", str(len(host["gone"]))),
+        ("failovers on file", str(len(host["failovers"]))),
+        ("the slowest", format_duration(worst) if worst is not None else "none"),
+    )
+
+
+def uplink_rows(host: Host) -> Rows:
+    """A row for each uplink."""
+    echo = {True: "yes", False: "no", None: "never yet"}
+    return [
+        {
+            "id": each["device"],
+            "peer": each["peer"],
+            "state": each["state"],
+            "since": moment(each["since"]),
+            "held": moment(each["held_until"]),
+            "failures": str(each["failures"]),
+            "failures#": each["failures"],
+            "echo": echo[each["echo"]],
+        }
+        for each in host["uplinks"]
+    ]
+
+
+def failover_rows(host: Host) -> Rows:
+    """A row for each failover, the newest first."""
+    return [
+        {
+            "id": f"{each['time']} {each['uplink']}",
+            "when": moment(each["time"]),
+            "uplink": each["uplink"],
+            "peer": each["peer"],
+            "cause": str(each["cause"]),
+            "seconds": format_duration(each["seconds"]),
+            "seconds#": each["seconds"],
+            "paths": str(each["paths"]),
+            "paths#": each["paths"],
+        }
+        for each in sorted(host["failovers"], key=lambda each: -each["time"])
+    ]
+
+
+def session_rows(host: Host) -> Rows:
+    """A row for each session of a routing daemon."""
+    kinds = (("bfd", "BFD"), ("bgp", "BGP"), ("evpn", "EVPN"))
+    return [
+        {"id": f"{name} {peer}", "kind": name, "peer": peer, "state": state}
+        for key, name in kinds
+        for peer, state in host["sessions"][key].items()
+    ]
+
+
+PAGE = Page("Fabric", "/fabric", "hub", "n", "fabric", draw, fleet=True)
