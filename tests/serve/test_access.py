@@ -1,0 +1,76 @@
+"""Who asks: with a token, without one, with one that is none."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trimtab.core import SimulatedClock
+from trimtab.serve.access import TRUSTED, Access
+from trimtab.serve.errors import UnknownCallerError
+from trimtab.serve.principal import LOCAL
+from trimtab.store import Role, Store, open_store
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    folder: Path = tmp_path_factory.mktemp("store")
+    with open_store(f"sqlite:///{folder}/trimtab.sqlite") as made:
+        yield made
+
+
+def test_until_there_is_a_token_who_is_at_the_machine_needs_none_and_then_all_do(tmp_path: Path) -> None:
+    clock = SimulatedClock(1000.0)
+    with open_store(f"sqlite:///{tmp_path}/a.sqlite") as store:
+        access = Access(store, clock=clock)
+        assert access.caller(None, here=True) is LOCAL
+        with pytest.raises(UnknownCallerError):
+            access.caller(None, here=False)
+        store.tokens.make("ci", "a", Role.VIEWER)
+        clock.advance(TRUSTED)
+        with pytest.raises(UnknownCallerError, match="a token is needed"):
+            access.caller(None, here=True)
+
+
+def test_who_always_wants_tokens_lets_nobody_in_without(store: Store) -> None:
+    with pytest.raises(UnknownCallerError):
+        Access(store, always=True).caller(None, here=True)
+
+
+def test_a_revoked_token_is_noticed_within_a_second(store: Store) -> None:
+    clock = SimulatedClock(1000.0)
+    access = Access(store, clock=clock)
+    token, text = store.tokens.make("ci", "a", Role.USER)
+    assert access.caller(f"Bearer {text}", here=False).tenants == ("a",)
+    store.tokens.revoke(token.id)
+    clock.advance(TRUSTED)
+    with pytest.raises(UnknownCallerError, match="opens nothing"):
+        access.caller(f"Bearer {text}", here=False)
+
+
+def test_a_token_that_was_known_opens_nothing_once_it_has_ended(store: Store) -> None:
+    _, text = store.tokens.make("short", "a", Role.USER, lifetime=0.3)
+    access = Access(store)
+    assert access.holder(text).token.name == "short"
+    time.sleep(0.35)
+    with pytest.raises(UnknownCallerError):
+        access.holder(text)
+
+
+@settings(max_examples=50)
+@given(st.text(max_size=100))
+def test_what_is_no_token_opens_nothing(store: Store, text: str) -> None:
+    with pytest.raises(UnknownCallerError):
+        Access(store, always=True).caller(f"Bearer {text}", here=True)
+
+
+def test_a_token_changed_in_one_character_opens_nothing(store: Store) -> None:
+    access = Access(store)
+    _, text = store.tokens.make("ci", "a", Role.USER)
+    for place in range(len(text)):
+        forged = text[:place] + ("x" if text[place] != "x" else "y") + text[place + 1 :]
+        with pytest.raises(UnknownCallerError):
+            access.holder(forged)
