@@ -36,10 +36,16 @@ class Batch:
         self.events = events
         self._texts: dict[Filter, bytes] = {}
 
-    def text(self, principal: Principal, kinds: Kinds) -> bytes:
-        """What of it somebody may see and wants, as server-sent events; a heartbeat where it is empty."""
+    def text(self, principal: Principal, kinds: Kinds, after: int = 0) -> bytes:
+        """What of it somebody may see and wants, as server-sent events; a heartbeat where it is empty.
+
+        Events up to the id `after` have been seen already.
+        """
         if not self.events:
             return _STILL_HERE
+        if self.events[0].id <= after:
+            new = tuple(event for event in self.events if event.id > after)
+            return Batch(new).text(principal, kinds) if new else b""
         key = (principal.tenants, principal.role is Role.ADMIN, kinds)
         if key not in self._texts:
             shown = (e for e in self.events if wanted(e, kinds) and visible(principal, e))

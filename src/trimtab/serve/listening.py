@@ -57,10 +57,15 @@ class _Impatient(HttpToolsProtocol):
 class _Server(uvicorn.Server):
     """Serves at one socket after the other, with the same connections."""
 
-    async def move(self, to: socket.socket) -> None:
-        """Listen there from now on; who is connected stays so."""
+    async def leave(self) -> None:
+        """Let nobody new in; who is connected stays so."""
         for server in self.servers:
             server.close()
+        self.servers.clear()
+        await asyncio.sleep(0)
+
+    async def listen_at(self, to: socket.socket) -> None:
+        """Let others in there."""
         loop = asyncio.get_running_loop()
 
         def protocol() -> asyncio.Protocol:
@@ -129,13 +134,22 @@ class Listening:
         while not self._end.is_set():
             if self._waits and not access.open_here:
                 self._waits = False
-                try:
-                    await self._server.move(_bound(self._wanted, self.port))
-                    log.info("there is a token now: listening at %s", self._settings.listen)
-                except TrimtabError as error:
-                    log.error("%s", error)
+                await self._open_up()
             await asyncio.sleep(0.1)
         self._served.parts.hub.close()
+
+    async def _open_up(self) -> None:
+        """Listen where it was wanted; the port is free only once nobody listens at it on this machine."""
+        here = self._socket.getsockname()[0]
+        await self._server.leave()
+        self._socket.close()
+        try:
+            self._socket = _bound(self._wanted, self.port)
+            log.info("there is a token now: listening at %s", self._settings.listen)
+        except TrimtabError as error:
+            log.error("%s", error)
+            self._socket = _bound(here, self.port)
+        await self._server.listen_at(self._socket)
 
 
 @contextmanager

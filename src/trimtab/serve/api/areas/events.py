@@ -69,7 +69,7 @@ class Stream:
         try:
             await send({"type": "http.response.start", "status": 200, "headers": list(_STREAM)})
             await _catch_up(parts, listener, since, send)
-            await self._follow(parts, listener, scope, send)
+            await self._follow(parts, listener, since or 0, scope, send)
         except TimeoutError:
             pass  # it takes nothing: the connection is given up
         finally:
@@ -78,13 +78,13 @@ class Stream:
             with contextlib.suppress(asyncio.CancelledError):
                 await gone
 
-    async def _follow(self, parts: Parts, listener: Listener, scope: Any, send: Any) -> None:
+    async def _follow(self, parts: Parts, listener: Listener, since: int, scope: Any, send: Any) -> None:
         """Pass on what comes, until the caller has gone, is lost, or may listen no more."""
         while (batch := await listener.heard()) is not None:
             if not _still_known(parts, listener, scope):
                 await _say(send, _REVOKED, more=False)
                 return
-            text = batch.text(listener.principal, listener.kinds)
+            text = batch.text(listener.principal, listener.kinds, since)
             if text:
                 await _say(send, text)
         await _say(send, _DROPPED if listener.lost else b"", more=False)
