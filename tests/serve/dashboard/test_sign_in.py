@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 from dashboard_house import until
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
 
 from trimtab.serve.principal import LOCAL
 from trimtab.serve.service import Desk, Service
@@ -127,3 +129,32 @@ def test_no_page_opens_without_a_token_and_none_runs_foreign_scripts(
         assert "default-src 'none'" in policy
         assert "script-src 'none'" in policy
         assert answer.headers["x-frame-options"] == "DENY"
+
+
+def connects(house: Any, origin: str, cookie: str = "", client: str = "") -> bool:
+    """Whether a web socket of that origin is let in."""
+    address = house.url.replace("http", "ws")
+    query = f"client_id={client}&EIO=4&transport=websocket"
+    headers = {"Cookie": cookie} if cookie else {}
+    try:
+        with connect(f"{address}/_nicegui_ws/socket.io/?{query}", origin=origin, additional_headers=headers):
+            return True
+    except InvalidStatus as refused:
+        return refused.response.status_code != 403
+
+
+def test_a_socket_opens_for_its_own_page_alone(empty_house: Any, tokens: dict[str, tuple[str, str]]) -> None:
+    own = empty_house.url
+    with empty_house.visitor() as page, empty_house.visitor() as other:
+        for visitor, name in ((page, "red"), (other, "eye")):
+            sign_in(empty_house, visitor, tokens[name][1])
+            visitor.get_by_role("link", name="red-job").wait_for()
+        client = page.evaluate("window.clientId")
+        mine, others = (
+            "; ".join(f"{each['name']}={each['value']}" for each in visitor.context.cookies())
+            for visitor in (page, other)
+        )
+        assert connects(empty_house, own, mine, client)
+        assert not connects(empty_house, own, others, client)
+        assert not connects(empty_house, own, "", client)
+        assert not connects(empty_house, "http://elsewhere.example", mine, client)

@@ -30,7 +30,7 @@ def figure(traces: list[Trace], height: int, x: dict[str, Any], y: dict[str, Any
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "colorway": list(COLORS),
-        "legend": {"orientation": "h", "y": -0.2},
+        "legend": {"orientation": "h", "y": -0.3},
         "hoverlabel": {"bgcolor": "#222", "font": {"color": "#fff"}},
         "xaxis": x,
         "yaxis": y,

@@ -47,7 +47,12 @@ def _frame(pages: Sequence[Page], page: Page, visit: Visit, theme: str) -> Itera
     ui.add_head_html(_HEAD)
     ui.dark_mode({"dark": True, "light": False}.get(theme))
     who = visit.principal
-    with ui.left_drawer(bordered=True).classes("drawer").props("width=200") as drawer:
+    # Told to be closed, it is opened by the browser where there is room; else the server would ask and wait.
+    with (
+        ui.left_drawer(value=False, bordered=True)
+        .props("width=200 show-if-above")
+        .classes("drawer") as drawer
+    ):
         _navigation([each for each in pages if each.allowed(who)], page)
     with ui.header(bordered=True, wrap=False).classes("top"):
         menu = element("button", "menu", {"type": "button", "aria-label": "Navigation"})

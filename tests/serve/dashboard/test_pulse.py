@@ -1,0 +1,65 @@
+"""Many who look cost the store as much as one."""
+
+import asyncio
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from trimtab.core import SimulatedClock
+from trimtab.serve.dashboard.pulse import Pulse, Remembered
+from trimtab.serve.hub import Hub, running
+from trimtab.serve.principal import LOCAL, Principal
+from trimtab.store import Role, Token, open_store
+
+
+def apart(work: Coroutine[Any, Any, Any]) -> Any:
+    """Runs it in a thread of its own, since the browser's driver holds this one's loop."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result(60)
+
+
+def test_an_answer_is_shared_until_something_happens_or_it_is_old() -> None:
+    clock, asked = SimulatedClock(0.0), []
+
+    async def ask() -> int:
+        asked.append(1)
+        return len(asked)
+
+    async def look() -> list[int]:
+        kept = Remembered(clock)
+        seen = [await kept.get("jobs", 1, 5.0, ask) for _ in range(500)]
+        seen.append(await kept.get("jobs of another", 1, 5.0, ask))
+        seen.append(await kept.get("jobs", 2, 5.0, ask))
+        clock.sleep(6.0)
+        seen.append(await kept.get("jobs", 2, 5.0, ask))
+        return seen
+
+    assert apart(look()) == [1] * 500 + [2, 3, 4]
+
+
+def test_a_stamp_changes_with_what_somebody_may_see_and_with_nothing_else(tmp_path: Path) -> None:
+    def holder(tenant: str) -> Principal:
+        return Principal(Token("id", "name", tenant, Role.VIEWER, frozenset({"*"}), 0.0))
+
+    async def look() -> list[int]:
+        with open_store(f"sqlite:///{tmp_path / 'store.sqlite'}") as store:
+
+            async def ask(question: Any) -> Any:
+                return question()
+
+            hub, pulse = Hub(store, ask), Pulse()
+            async with running(hub):
+                following = asyncio.create_task(pulse.follow(hub))
+                await asyncio.sleep(0.5)
+                store.events.append("job.waiting", "a", {}, 1.0, "red")
+                while not pulse.stamp(LOCAL, ("job",)):
+                    await asyncio.sleep(0.02)
+                seen = [pulse.stamp(who, ("job",)) for who in (LOCAL, holder("red"), holder("blue"))]
+                seen.append(pulse.stamp(LOCAL, ("drift",)))
+                following.cancel()
+        return seen
+
+    all_of_it, own, others, elsewhere = apart(look())
+    assert all_of_it == own > 0
+    assert (others, elsewhere) == (0, 0)
