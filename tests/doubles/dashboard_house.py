@@ -45,7 +45,7 @@ class House:
     """A server, its store, and a browser; what goes wrong on a page or is fetched elsewhere is a problem."""
 
     port: int
-    home: Path
+    environment: dict[str, str]
     store: Store
     chromium: Any
     problems: list[str] = field(default_factory=list)
@@ -108,7 +108,7 @@ def open_house(folder: Path, chromium: Any) -> Iterator[House]:
         process = subprocess.Popen(command, env=environment, cwd=folder, stderr=said)
         try:
             port = until(lambda: _port(log, process), "the server's address")
-            yield House(port, folder / "home", store, chromium)
+            yield House(port, environment, store, chromium)
         finally:
             _stop_jobs(store)
             process.terminate()

@@ -26,9 +26,8 @@ def test_a_container_that_is_sized_is_on_the_page_while_it_runs(
     pools = tmp_path / "pools.yaml"
     pools.write_text(f"pools: [{{name: shop, cpu: 1, memory: 256MiB, select: [{{cgroup: {path}}}]}}]")
     trimtab = str(Path(sys.executable).with_name("trimtab"))
-    environment = {**os.environ, "TRIMTAB_HOME": str(house.home), "TRIMTAB_STORE": house.store.name}
     busy = subprocess.Popen([sys.executable, "-S", "-c", BUSY], preexec_fn=lambda: group.add(os.getpid()))
-    agent = subprocess.Popen([trimtab, "agent", "--pools", str(pools)], env=environment)
+    agent = subprocess.Popen([trimtab, "agent", "--pools", str(pools)], env=house.environment)
     try:
         with house.visitor() as page:
             page.goto(f"{house.url}/resize")
