@@ -133,20 +133,20 @@ def _stop_jobs(store: Store) -> None:
     until(lambda: not store.jobs.active(), "the end of all jobs")
 
 
-def furnish(store: Store) -> None:
+def furnish(store: Store, hostile: str = ATTACK) -> None:
     """Real operations, with texts that would like to be markup."""
     from trimtab.recommend import Request
     from trimtab.serve.principal import LOCAL
     from trimtab.serve.service import Desk, Service, Wish
 
     service = Service(Desk(store), LOCAL)
-    service.profiles.save(profile_of(ATTACK, "profile-attack"))
+    service.profiles.save(profile_of(hostile, "profile-attack"))
     service.profiles.save(profile_of())
     until(lambda: service.fleet.now().there, "the scheduler")
     none = {"resources": {"gpus": 0, "cpus": 0.1}}
     records = service.jobs.submit(
         [
-            {"name": "counts", "command": ["sh", "-c", f"echo '{ATTACK}'; echo counted"], **none},
+            {"name": "counts", "command": ["sh", "-c", f"echo '{hostile}'; echo counted"], **none},
             {"name": "fails", "command": "false", **none},
             {"name": "goes-on", "command": "sleep 600", **none},
             {"name": "waits", "command": "true", "resources": {"gpus": 0, "cpus": _all_cpus(service)}},
@@ -154,7 +154,7 @@ def furnish(store: Store) -> None:
     )
     _, made = service.recommendations.make(Wish("profile-resnet50", Request(top=30)))
     time_taken, cost = (made.estimates[name].value for name in ("time", "cost"))
-    service.decisions.record_outcome(made.id, {"time": 1.1 * time_taken, "cost": 1.1 * cost}, ATTACK)
+    service.decisions.record_outcome(made.id, {"time": 1.1 * time_taken, "cost": 1.1 * cost}, hostile)
     service.recommendations.make(Wish("profile-attack", Request(top=5)))
     until(lambda: service.jobs.get(records[0].id).state.final, "the end of a job")
     until(lambda: service.jobs.get(records[1].id).state.final, "the failure of a job")

@@ -23,6 +23,10 @@ RECORD = JobRecord("1", 100.0, "a<b>", "red", "app", JobState.WAITING, {})
             {"state": JobState.ENDED, "run": JobRun(since=150.0, ended=180.0)},
             (("waited", 100.0, 150.0), ("ended", 150.0, 180.0)),
         ),
+        (
+            {"state": JobState.FAILED, "run": JobRun(ended=180.0, seconds=20.0)},
+            (("waited", 100.0, 160.0), ("failed", 160.0, 180.0)),
+        ),
         ({"state": JobState.CANCELLED, "run": JobRun(ended=120.0)}, (("waited", 100.0, 120.0),)),
     ],
 )

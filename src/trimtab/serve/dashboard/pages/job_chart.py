@@ -21,16 +21,17 @@ Span = tuple[str, float, float]
 
 
 def spans(record: JobRecord, now: float) -> tuple[Span, ...]:
-    """What is known of a job's time."""
+    """What is known of a job's time; runs of one that is over count together, up to its end."""
     run, state = record.run, record.state
     end = run.ended if run.ended is not None else now
     if state is JobState.WAITING:
         believed = record.outlook.start
         ahead: tuple[Span, ...] = (("believed", now, believed),) if believed and believed > now else ()
         return (("waited", record.created, now), *ahead)
-    if run.since is None:
+    began = run.since if run.since is not None else max(record.created, end - run.seconds)
+    if began >= end:
         return (("waited", record.created, end),)
-    return (("waited", record.created, run.since), (state.value, run.since, max(end, run.since)))
+    return (("waited", record.created, began), (state.value, began, end))
 
 
 def timeline(records: Sequence[JobRecord], now: float) -> Trace:

@@ -58,7 +58,10 @@ async def draw(visit: Visit, asked: Asked) -> None:
     clock = visit.desk.clock
     values = tiles(figures(found.items))
     heading("Over time")
-    text("p", f"The newest {_SHOWN_IN_TIME}: waiting, then the present or last run.")
+    text(
+        "p",
+        f"The newest {_SHOWN_IN_TIME}: waiting, then running (runs of one that is over: together).",
+    )
     chart = Chart(
         "Jobs over time; the table below has its numbers", timeline(found.items[:_SHOWN_IN_TIME], clock.now())
     )
