@@ -1,8 +1,6 @@
 """What is sent back: JSON that is already encoded, its tag, and where a list goes on."""
 
 import hashlib
-import json
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +9,7 @@ from urllib.parse import parse_qsl, urlencode
 import orjson
 
 from trimtab.core import TrimtabError, to_plain
+from trimtab.serve.encoding import encoded
 from trimtab.serve.problems import MEDIA_TYPE, HttpError, Problem, problem_of
 from trimtab.store import Page
 
@@ -78,28 +77,9 @@ async def reply(send: Any, answer: Answer) -> None:
     await send({"type": "http.response.body", "body": answer.body})
 
 
-def encoded(value: Any) -> bytes:
-    """As JSON; infinity is written 1e999, which every reader of doubles takes for infinity."""
-    plain = to_plain(value)
-    try:
-        return json.dumps(plain, allow_nan=False, separators=(",", ":"), default=sorted).encode()
-    except ValueError:
-        return orjson.dumps(_within_grammar(plain))
-
-
 def tag(body: bytes) -> bytes:
     """The strong tag of a body."""
     return b'"' + hashlib.blake2b(body, digest_size=12).hexdigest().encode() + b'"'
-
-
-def _within_grammar(plain: Any) -> Any:
-    if isinstance(plain, dict):
-        return {name: _within_grammar(value) for name, value in plain.items()}
-    if isinstance(plain, list):
-        return [_within_grammar(value) for value in plain]
-    if isinstance(plain, float) and math.isinf(plain):
-        return orjson.Fragment(b"1e999" if plain > 0 else b"-1e999")
-    return plain
 
 
 def _link(scope: Any, following: str) -> tuple[bytes, bytes]:

@@ -1,5 +1,6 @@
 """/v1/jobs: what runs, waits and has ended; handing in, ending, and logs."""
 
+import codecs
 from typing import Annotated, Any, Literal
 
 from fastapi import Query
@@ -123,5 +124,9 @@ def cancel_job(call: Caller, id: str) -> Effect:
 def get_log(call: Caller, id: str, query: Annotated[LogAsked, Query()]) -> Answer:
     """What the job's present or last run has written."""
     piece = call.service.jobs.log(id, query.offset, query.limit)
-    told = {"run": piece.run, "offset": piece.offset, "text": piece.data.decode("utf-8", "replace")}
-    return json_answer({**told, "next": piece.next, "over": piece.over})
+    reader = codecs.getincrementaldecoder("utf-8")("replace")
+    text = reader.decode(piece.data, final=piece.over)
+    # A character of which only a part has been read is left for the next piece.
+    following = piece.next - len(reader.getstate()[0])
+    told = {"run": piece.run, "offset": piece.offset, "text": text}
+    return json_answer({**told, "next": following, "over": piece.over})

@@ -4,10 +4,11 @@ from collections.abc import Callable
 
 from pydantic import Field
 
-from trimtab.serve.api.answer import Answer, encoded, json_answer, tag
+from trimtab.serve.api.answer import Answer, json_answer, tag
 from trimtab.serve.api.route import Effect
 from trimtab.serve.api.router import Caller, Router, Told
 from trimtab.serve.conditions import require_condition
+from trimtab.serve.encoding import encoded
 from trimtab.store import Tenant
 
 router = Router("tenants")

@@ -6,9 +6,10 @@ from typing import Annotated, Any
 from fastapi import Query
 from pydantic import Field
 
-from trimtab.serve.api.answer import Answer, encoded, json_answer, plain_page
+from trimtab.serve.api.answer import Answer, json_answer, plain_page
 from trimtab.serve.api.route import Effect
 from trimtab.serve.api.router import Caller, PageAsked, PageOf, Router, Told
+from trimtab.serve.encoding import encoded
 from trimtab.store import Page, Role, Token
 
 router = Router("tokens")

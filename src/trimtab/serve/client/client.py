@@ -1,0 +1,49 @@
+"""A Trimtab somewhere else, asked as the one here is."""
+
+from types import TracebackType
+from typing import Any, Self
+
+from trimtab.serve.client.areas import (
+    RemoteDecisions,
+    RemoteEvents,
+    RemoteFleet,
+    RemoteJobs,
+    RemotePools,
+    RemoteProfiles,
+    RemoteTenants,
+    RemoteTokens,
+)
+from trimtab.serve.client.connection import Connection
+
+
+class Client:
+    """The areas of a server. `verify` is httpx's: True, or an SSL context that trusts its certificate.
+
+    Lost answers are asked for again, with the same key; what it refuses is raised as it would be there.
+    """
+
+    def __init__(self, url: str, token: str = "", verify: Any = True) -> None:
+        self._connection = Connection(url, token, verify)
+        self.decisions = RemoteDecisions(self._connection)
+        self.events = RemoteEvents(self._connection)
+        self.fleet = RemoteFleet(self._connection)
+        self.jobs = RemoteJobs(self._connection)
+        self.pools = RemotePools(self._connection)
+        self.profiles = RemoteProfiles(self._connection)
+        self.tenants = RemoteTenants(self._connection)
+        self.tokens = RemoteTokens(self._connection)
+
+    def close(self) -> None:
+        """Hang up."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
