@@ -57,11 +57,15 @@ class PostgresServer:
         self._run("pg_ctl", "-w", "-m", "immediate", "stop", ok=False)
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def new_database(self) -> str:
-        """The URL of an empty database."""
+    def new_database(self, template: str = "template1") -> str:
+        """The URL of a database like another, by default an empty one."""
         name = f"t{uuid.uuid4().hex}"
-        self.execute("postgres", f"CREATE DATABASE {name}")
+        self.execute("postgres", f"CREATE DATABASE {name} TEMPLATE {template}")
         return self.url(name)
+
+    def drop(self, url: str) -> None:
+        """Remove a database, whoever is still connected."""
+        self.execute("postgres", f"DROP DATABASE {url.rpartition('/')[2]} WITH (FORCE)")
 
     def url(self, database: str) -> str:
         return f"postgresql://trimtab@127.0.0.1:{self._port}/{database}"
@@ -95,7 +99,7 @@ def postgres() -> Iterator[PostgresServer]:
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The URL of an empty database of each sort."""
     if request.param == "sqlite":
         yield f"sqlite:///{tmp_path}/store.sqlite"
@@ -103,7 +107,34 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     server: PostgresServer = request.getfixturevalue("postgres")
     made = server.new_database()
     yield made
-    server.execute("postgres", f"DROP DATABASE {made.rpartition('/')[2]} WITH (FORCE)")
+    server.drop(made)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The URL of a database of each sort with the tables of a store, copied from one that was made before."""
+    if request.param == "sqlite":
+        shutil.copy(request.getfixturevalue("sqlite_template"), tmp_path / "store.sqlite")
+        yield f"sqlite:///{tmp_path}/store.sqlite"
+        return
+    server: PostgresServer = request.getfixturevalue("postgres")
+    made = server.new_database(request.getfixturevalue("postgres_template"))
+    yield made
+    server.drop(made)
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("template") / "store.sqlite"
+    open_store(f"sqlite:///{path}").close()
+    return path
+
+
+@pytest.fixture(scope="session")
+def postgres_template(postgres: PostgresServer) -> str:
+    made = postgres.new_database()
+    open_store(made).close()
+    return made.rpartition("/")[2]
 
 
 @pytest.fixture

@@ -10,13 +10,13 @@ from trimtab.store import look_at_store, open_store
 from trimtab.store.schema import REVISIONS
 
 
-def test_an_empty_place_stays_empty(url: str, tmp_path: Path) -> None:
-    seen = look_at_store(url)
+def test_an_empty_place_stays_empty(empty_url: str, tmp_path: Path) -> None:
+    seen = look_at_store(empty_url)
     assert (seen.revision, seen.newest) == (None, REVISIONS[-1])
     if seen.path is not None:
         assert not list(tmp_path.iterdir())
         return
-    engine = create_engine(make_url(url).set(drivername="postgresql+psycopg"))
+    engine = create_engine(make_url(empty_url).set(drivername="postgresql+psycopg"))
     assert inspect(engine).get_table_names() == []
     engine.dispose()
 

@@ -88,7 +88,7 @@ def test_replies_are_forgotten_after_a_day(store: Store, make_decision: Callable
     assert replies.prune() == 0
 
 
-@pytest.mark.parametrize("key", ["", "x" * 201, "a\nb", "\0"])
-def test_a_key_that_cannot_be_kept_is_refused(store: Store, key: str) -> None:
-    with pytest.raises(BadInputError, match="a request's key is"):
-        store.replies.once(key, "ann", "POST /x", lambda: Reply(200, "{}"))
+def test_a_key_that_cannot_be_kept_is_refused(store: Store) -> None:
+    for key in ("", "x" * 201, "a\nb", "\0"):
+        with pytest.raises(BadInputError, match="a request's key is"):
+            store.replies.once(key, "ann", "POST /x", lambda: Reply(200, "{}"))

@@ -36,6 +36,11 @@ with open_store(sys.argv[1]) as store:
 """
 
 
+@pytest.fixture
+def url(empty_url: str) -> str:
+    return empty_url
+
+
 def raw(url: str, *statements: str) -> None:
     """Run statements past the store, as another program would."""
     engine = create_engine(resolve(url).url)

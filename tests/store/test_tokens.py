@@ -70,6 +70,7 @@ def test_tokens_come_in_pages_newest_first(store: Store) -> None:
     assert set(store.tokens.page(tenants=["a"]).items) == set(made[::2])
 
 
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 @pytest.mark.parametrize(
     ("maker", "asked", "sentence"),
     [
@@ -109,10 +110,10 @@ def test_who_may_write_may_read(store: Store) -> None:
     ]
 
 
-@pytest.mark.parametrize("scopes", [[], ["jobs"], ["jobs:delete"], ["Jobs:read"], ["jobs:read "]])
-def test_a_scope_that_is_none_is_refused(store: Store, scopes: list[str]) -> None:
-    with pytest.raises(BadInputError, match="scope"):
-        store.tokens.make("ci", "vision", Role.USER, scopes)
+def test_a_scope_that_is_none_is_refused(store: Store) -> None:
+    for scopes in ([], ["jobs"], ["jobs:delete"], ["Jobs:read"], ["jobs:read "]):
+        with pytest.raises(BadInputError, match="scope"):
+            store.tokens.make("ci", "vision", Role.USER, scopes)
 
 
 def test_roles_are_in_order() -> None:
