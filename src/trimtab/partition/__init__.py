@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from trimtab.partition.ledger_entry import decision
     from trimtab.partition.machines import islands
     from trimtab.partition.methods import METHODS, plan_by
+    from trimtab.partition.pictures import plan_pictures
     from trimtab.partition.placement import Placement
     from trimtab.partition.plan import DeviceUse, Forecast, Plan, Recipe, Sharding, Stage
     from trimtab.partition.problem import Problem, problem_of
@@ -120,6 +121,7 @@ __all__ = [
     "placement_map",
     "plan_by",
     "plan_json",
+    "plan_pictures",
     "play",
     "predicted_here",
     "problem_of",
@@ -197,6 +199,7 @@ _LAZY = {
     "plan_by": "methods",
     "placement_map": "exports",
     "plan_json": "exports",
+    "plan_pictures": "pictures",
     "play": "cost.evaluate",
     "predicted_here": "run",
     "problem_of": "problem",

@@ -10,6 +10,7 @@ READY = {
     "/": "Groups of nodes",
     "/jobs": "Queue and history",
     "/recommend": "What you want",
+    "/partition": "Earlier plans",
     "/resize": "Resize",
     "/fabric": "Fabric",
     "/decisions": "The ledger",

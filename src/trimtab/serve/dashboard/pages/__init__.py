@@ -6,8 +6,9 @@ from trimtab.serve.dashboard.pages.fabric import PAGE as FABRIC
 from trimtab.serve.dashboard.pages.fleet import PAGE as FLEET
 from trimtab.serve.dashboard.pages.jobs import PAGE as JOBS
 from trimtab.serve.dashboard.pages.models import PAGE as MODELS
+from trimtab.serve.dashboard.pages.partition import PAGE as PARTITION
 from trimtab.serve.dashboard.pages.recommend import PAGE as RECOMMEND
 from trimtab.serve.dashboard.pages.resize import PAGE as RESIZE
 from trimtab.serve.dashboard.registry import Page
 
-PAGES: tuple[Page, ...] = (FLEET, JOBS, RECOMMEND, RESIZE, FABRIC, DECISIONS, MODELS, CATALOG)
+PAGES: tuple[Page, ...] = (FLEET, JOBS, RECOMMEND, PARTITION, RESIZE, FABRIC, DECISIONS, MODELS, CATALOG)

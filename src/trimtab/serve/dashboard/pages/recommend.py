@@ -3,11 +3,12 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from nicegui import events, ui
+from nicegui import ui
 from nicegui.elements.mixins.text_element import TextElement
 
 from trimtab.core import BadInputError, Profile, TrimtabError
 from trimtab.core.units import parse_duration, parse_money
+from trimtab.serve.dashboard.file_field import file_field
 from trimtab.serve.dashboard.pages.launch import launch_form
 from trimtab.serve.dashboard.pages.profile_file import read_profile
 from trimtab.serve.dashboard.pages.ranking import show_ranking
@@ -21,10 +22,6 @@ from trimtab.store import Role
 
 _AT_ONCE = 100
 _RANKED = 60
-_SEND_FILE = """async (event) => {
-  const file = event.target.files[0];
-  if (file) emit({name: file.name, text: file.size < 900000 ? await file.text() : null});
-}"""  # a web socket's message is at most a megabyte
 _OBJECTIVES = {"balanced": "least time times cost", "cost": "cheapest", "time": "fastest"}
 
 
@@ -124,9 +121,9 @@ def _chooser(form: Form) -> ui.select:
 
 
 def _uploading(visit: Visit, form: Form, chosen: ui.select, said: TextElement) -> None:
-    async def take(told: events.GenericEventArguments) -> None:
+    async def take(name: str, content: object) -> None:
         try:
-            profile = read_profile(told.args.get("text"), str(told.args.get("name", "")))
+            profile = read_profile(content, name)
             await visit.do(lambda s: s.profiles.save(profile))
         except TrimtabError as error:
             said.set_text(problem_of(error).detail)
@@ -135,10 +132,7 @@ def _uploading(visit: Visit, form: Form, chosen: ui.select, said: TextElement) -
         chosen.set_options(form.names, value=profile.id)
         said.set_text(f"The profile of {profile.workload.name} is kept.")
 
-    with element("p"):
-        text("label", "Or upload a profile's file", "", {"for": "profile-file"})
-        file = element("input", "file", {"type": "file", "id": "profile-file", "accept": ".json"})
-    file.on("change", take, js_handler=_SEND_FILE)
+    file_field("Or upload a profile's file", take)
 
 
 def _fields(form: Form) -> None:

@@ -1,0 +1,88 @@
+"""Plans for graphs that people upload."""
+
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from trimtab.core import BadInputError, TrimtabError
+from trimtab.serve.dashboard.pages.partition import Form, graph_of, plan_rows, planned, stage_rows
+from trimtab.serve.errors import ForbiddenError
+from trimtab.serve.principal import LOCAL, Principal
+from trimtab.serve.service import Desk, Service
+from trimtab.store import Role, Token, open_store
+
+
+def graph(layers: int = 6, name: str = "layer") -> str:
+    """A chain of equal layers, as a graph file has it."""
+    names = [f"{name} {number}" for number in range(layers)]
+    nodes = [{"name": each, "kind": "matmul", "flop": 2e9, "parameters": 4e6, "saved": 4e5} for each in names]
+    edges = [{"from": a, "to": b, "bytes": 4e5} for a, b in itertools.pairwise(names)]
+    return json.dumps({"name": "chain", "nodes": nodes, "edges": edges})
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    with open_store(f"sqlite:///{tmp_path / 'store.sqlite'}") as store:
+        yield Service(Desk(store), LOCAL)
+
+
+def test_a_plan_is_kept_as_a_decision_and_comes_with_two_pictures(service: Service) -> None:
+    shown = planned(service, Form("g.json", graph(name="<b>"), "t4:2", "10Gbit", 16))
+    made = service.decisions.get(shown.decision)
+    assert made.kind == "partition"
+    assert [row["subject"] for row in plan_rows((made,))] == ["chain"]
+    assert len(stage_rows(shown.words)) == len(shown.words.stages) >= 1
+    assert [ElementTree.fromstring(each).tag for each in shown.pictures] == [
+        "{http://www.w3.org/2000/svg}svg"
+    ] * 2
+
+
+@pytest.mark.parametrize(
+    ("form", "sentence"),
+    [
+        (Form(devices="t4:2"), "upload a graph file first"),
+        (Form("g.json", graph(), "/etc/passwd.yaml"), "no file is read here"),
+        (Form("g.json", graph(), ""), "name devices"),
+        (Form("g.json", graph(), "nosuch:2"), "nosuch"),
+        (Form("g.json", graph(), "t4:2", batch=None), "at least 1"),
+        (Form("g.json", "{", "t4:2"), '"g.json"'),
+        (Form("g.json", graph(3001), "t4:2"), "too many for a page"),
+    ],
+)
+def test_what_cannot_be_planned_is_said_in_a_sentence(service: Service, form: Form, sentence: str) -> None:
+    with pytest.raises(TrimtabError, match=sentence):
+        planned(service, form)
+
+
+def test_an_uploads_folder_is_nobodys_business() -> None:
+    with pytest.raises(BadInputError) as refused:
+        graph_of(Form("mine.json", '{"nodes": 3}'))
+    assert "/tmp" not in str(refused.value)
+
+
+def test_a_viewer_plans_nothing(service: Service) -> None:
+    viewer = Principal(Token("id", "name", "red", Role.VIEWER, frozenset({"*"}), 0.0))
+    with pytest.raises(ForbiddenError):
+        planned(Service(service.desk, viewer), Form("g.json", graph(), "t4:2"))
+
+
+def test_a_graph_is_uploaded_and_its_plan_is_drawn(house: Any, tmp_path: Path) -> None:
+    file = tmp_path / "chain.json"
+    file.write_text(graph())
+    with house.visitor() as page:
+        page.goto(f"{house.url}/partition")
+        page.wait_for_function("window.did_handshake")
+        page.get_by_label("A graph file").set_input_files(file)
+        page.get_by_text('"chain.json" is ready.').wait_for()
+        page.get_by_label("Devices, like").fill("t4:2")
+        page.get_by_role("button", name="Plan", exact=True).click()
+        page.get_by_role("heading", name="Why this cut").wait_for()
+        page.wait_for_function(
+            "Array.from(document.images).filter(each => each.complete && each.naturalWidth > 0).length === 2"
+        )
+    assert house.problems == []
