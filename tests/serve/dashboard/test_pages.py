@@ -1,5 +1,6 @@
 """Every page, in a real browser: both themes, narrow screens, without a network, for everybody."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -33,15 +34,21 @@ def faults(page: Any) -> list[str]:
     return [f"{page.url} {each['id']}: {each['nodes'][0]['html'][:200]}" for each in found]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_page_is_accessible_and_fetches_nothing_from_elsewhere(house: Any, scheme: str) -> None:
-    found = []
-    with house.visitor(scheme=scheme) as page:
-        for path in PAGES:
-            shown(house, page, path)
-            found += faults(page)
-            assert page.evaluate("document.body.classList.contains('body--dark')") is (scheme == "dark")
-    assert found == []
+@pytest.fixture(scope="module", params=["light", "dark"])
+def look(request: pytest.FixtureRequest, house: Any) -> Iterator[tuple[str, Any]]:
+    """A theme, and the browser of somebody who wants it; what it has fetched once stays with it."""
+    with house.visitor(scheme=request.param) as page:
+        yield request.param, page
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_is_accessible_and_fetches_nothing_from_elsewhere(
+    house: Any, look: tuple[str, Any], path: str
+) -> None:
+    theme, page = look
+    shown(house, page, path)
+    assert page.evaluate("document.body.classList.contains('body--dark')") is (theme == "dark")
+    assert faults(page) == []
     assert house.problems == []
 
 
