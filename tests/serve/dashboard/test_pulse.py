@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from trimtab.core import SimulatedClock
+from trimtab.core import SimulatedClock, TrimtabError
 from trimtab.serve.dashboard.pulse import Pulse, Remembered
 from trimtab.serve.hub import Hub, running
 from trimtab.serve.principal import LOCAL, Principal
@@ -36,6 +36,32 @@ def test_an_answer_is_shared_until_something_happens_or_it_is_old() -> None:
         return seen
 
     assert apart(look()) == [1] * 500 + [2, 3, 4]
+
+
+def test_who_ask_at_once_put_one_question_and_a_failure_is_not_kept() -> None:
+    asked: list[int] = []
+
+    async def slow() -> int:
+        asked.append(1)
+        await asyncio.sleep(0.05)
+        if len(asked) == 1:
+            raise TrimtabError("the store is away")
+        return 7
+
+    async def look() -> tuple[list[Any], list[Any]]:
+        kept = Remembered()
+        at_once = [
+            await asyncio.gather(
+                *(kept.get("jobs", 1, 60.0, slow) for _ in range(100)), return_exceptions=True
+            )
+            for _ in range(2)
+        ]
+        return at_once[0], at_once[1]
+
+    first, second = apart(look())
+    assert {type(each) for each in first} == {TrimtabError}
+    assert second == [7] * 100
+    assert len(asked) == 2
 
 
 def test_a_stamp_changes_with_what_somebody_may_see_and_with_nothing_else(tmp_path: Path) -> None:

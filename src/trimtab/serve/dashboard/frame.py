@@ -1,5 +1,6 @@
 """What surrounds every page: header, navigation, theme, shortcuts; a sentence where something is wrong."""
 
+import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -12,6 +13,8 @@ from trimtab.serve.dashboard.registry import Draw, Page
 from trimtab.serve.dashboard.visit import Visit, visit_of
 from trimtab.serve.principal import Principal
 from trimtab.serve.problems import problem_of
+
+log = logging.getLogger("trimtab.serve")
 
 THEME = "trimtab_theme"
 _HEAD = (
@@ -38,6 +41,10 @@ def _shown(pages: Sequence[Page], page: Page, draw: Draw) -> Callable[[Request],
                 await draw(visit, {**request.query_params, **request.path_params})
             except TrimtabError as error:
                 alert(problem_of(error).detail)
+            except Exception:
+                id = request.scope.get("trimtab.id", "")
+                log.exception("page %s of request %s failed", page.path, id)
+                alert(f"This is an error of ours; the log has it as {id}.")
 
     return show
 

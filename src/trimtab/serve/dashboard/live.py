@@ -1,6 +1,7 @@
 """Pages that follow what happens: one timer each, which draws anew only where something is new."""
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from nicegui import ui
 
@@ -12,6 +13,16 @@ from trimtab.serve.problems import problem_of
 
 EVERY = 1.0
 """Seconds between looks of a page at whether something happened."""
+
+
+def reload_when(visit: Visit, areas: tuple[str, ...], there: Callable[[], Awaitable[Any]]) -> None:
+    """Draw the whole page again once there is something to show."""
+
+    async def look() -> None:
+        if await there():
+            ui.navigate.reload()
+
+    follow(visit, areas, look)
 
 
 def follow(

@@ -1,6 +1,7 @@
 """Whether anything has happened since a page was drawn; one listener of the hub for all dashboards."""
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -9,7 +10,7 @@ from trimtab.serve.hub import Hub
 from trimtab.serve.principal import LOCAL, Principal
 
 T = TypeVar("T")
-_MOST = 2000
+_MOST = 300
 
 
 @dataclass(slots=True)
@@ -44,20 +45,26 @@ class Pulse:
 
 @dataclass(slots=True)
 class Remembered:
-    """Answers for who asks the same with the same rights, until something happens or they are too old."""
+    """Answers for who asks the same with the same rights, until something happens or they are too old.
+
+    However many ask at once, the question is put once.
+    """
 
     clock: Clock = field(default_factory=RealClock)
-    _kept: dict[Any, tuple[int, float, Any]] = field(default_factory=dict)
+    _kept: dict[Any, tuple[int, float, asyncio.Task[Any]]] = field(default_factory=dict)
 
-    async def get(self, key: Any, stamp: int, age: float, ask: Callable[[], Awaitable[T]]) -> T:
+    async def get(self, key: Any, stamp: int, age: float, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """The answer kept under `key` of that stamp and at most `age` seconds old, else a new one."""
         now = self.clock.monotonic()
-        known = self._kept.get(key)
-        if known is not None and known[0] == stamp and now - known[1] < age:
-            answer: T = known[2]
-            return answer
-        answer = await ask()
-        if len(self._kept) >= _MOST:
-            self._kept.clear()
-        self._kept[key] = (stamp, now, answer)
+        known = self._kept.pop(key, None)
+        if known is None or known[0] != stamp or now - known[1] >= age or _failed(known[2]):
+            known = (stamp, now, asyncio.create_task(ask()))
+        self._kept[key] = known  # as the newest, so that what nobody asks for goes first
+        while len(self._kept) > _MOST:
+            del self._kept[next(iter(self._kept))]
+        answer: T = await asyncio.shield(known[2])
         return answer
+
+
+def _failed(task: asyncio.Task[Any]) -> bool:
+    return task.done() and (task.cancelled() or task.exception() is not None)

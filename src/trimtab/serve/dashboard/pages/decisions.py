@@ -5,7 +5,7 @@ from nicegui import ui
 from trimtab.core import BadInputError, Decision, Outcome, TrimtabError
 from trimtab.core.units import parse_duration, parse_money
 from trimtab.serve.dashboard.chart import Chart
-from trimtab.serve.dashboard.live import follow
+from trimtab.serve.dashboard.live import follow, reload_when
 from trimtab.serve.dashboard.pages.calibration_chart import calibration_chart
 from trimtab.serve.dashboard.parts import (
     bullets,
@@ -67,6 +67,11 @@ async def draw(visit: Visit, asked: Asked) -> None:
             "No decisions yet. Every recommendation, prediction, plan and start of a job becomes one:",
             ("trimtab recommend", "trimtab demo"),
         )
+
+        async def some() -> bool:
+            return bool((await listed()).items)
+
+        reload_when(visit, _AREAS, some)
         return
     judged = await visit.ask("calibration", lambda s: s.calibration.by_kind(), _AREAS, age=30.0)
     _show_judged(judged)

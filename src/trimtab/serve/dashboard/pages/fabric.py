@@ -6,7 +6,7 @@ from typing import Any
 from trimtab.core import NotFoundError
 from trimtab.core.units import format_duration
 from trimtab.serve.dashboard.chart import Chart
-from trimtab.serve.dashboard.live import follow
+from trimtab.serve.dashboard.live import follow, reload_when
 from trimtab.serve.dashboard.pages.fabric_picture import topology
 from trimtab.serve.dashboard.parts import bullets, element, empty, heading, tiles
 from trimtab.serve.dashboard.registry import Asked, Page
@@ -55,6 +55,7 @@ async def draw(visit: Visit, asked: Asked) -> None:
             "No host with two uplinks is kept by this machine. Bring one up, or build a whole fabric to try:",
             ("trimtab fabric up host.yaml", "trimtab fabric lab"),
         )
+        reload_when(visit, _AREAS, lambda: visit.ask("fabric", hosts, _AREAS, age=_AGE))
         return
     shown = [(host["host"], _Shown(host)) for host in found]
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trimtab.core.units import HOUR, format_bytes, format_money
-from trimtab.serve.dashboard.live import follow
+from trimtab.serve.dashboard.live import follow, reload_when
 from trimtab.serve.dashboard.parts import element, empty, heading, text, tiles
 from trimtab.serve.dashboard.registry import Asked, Page
 from trimtab.serve.dashboard.table import Column, Rows, Table
@@ -64,6 +64,11 @@ async def draw(visit: Visit, asked: Asked) -> None:
             "No scheduler has told of its nodes yet. Start one on this store, or fill it with a small run:",
             ("trimtab up", "trimtab demo"),
         )
+
+        async def some() -> bool:
+            return bool((await visit.ask("fleet", fleet_now, _AREAS)).scheduler.groups)
+
+        reload_when(visit, _AREAS, some)
         return
     status = text("p", _status(now), "", {"role": "status"})
     values = tiles(figures(now))

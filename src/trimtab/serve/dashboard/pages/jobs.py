@@ -1,11 +1,9 @@
 """Jobs: who runs, waits and has ended, why, and when; one of them with its log, and its end."""
 
-from nicegui import ui
-
 from trimtab.core import TrimtabError
 from trimtab.core.units import format_duration, format_money
 from trimtab.serve.dashboard.chart import Chart
-from trimtab.serve.dashboard.live import follow
+from trimtab.serve.dashboard.live import follow, reload_when
 from trimtab.serve.dashboard.pages.job_chart import timeline
 from trimtab.serve.dashboard.pages.job_log import show_log
 from trimtab.serve.dashboard.parts import button, element, empty, facts, heading, link, notice, text, tiles
@@ -49,11 +47,10 @@ async def draw(visit: Visit, asked: Asked) -> None:
             ("trimtab submit job.yaml", "trimtab demo"),
         )
 
-        async def look() -> None:
-            if (await listed()).items:
-                ui.navigate.reload()
+        async def some() -> bool:
+            return bool((await listed()).items)
 
-        follow(visit, _AREAS, look)
+        reload_when(visit, _AREAS, some)
         return
     clock = visit.desk.clock
     values = tiles(figures(found.items))

@@ -2,11 +2,9 @@
 
 from collections.abc import Sequence
 
-from nicegui import ui
-
 from trimtab.core.units import format_bytes
 from trimtab.serve.dashboard.chart import Chart, Trace, axis, chart_text, figure
-from trimtab.serve.dashboard.live import follow
+from trimtab.serve.dashboard.live import follow, reload_when
 from trimtab.serve.dashboard.parts import empty, heading, text
 from trimtab.serve.dashboard.registry import Asked, Page
 from trimtab.serve.dashboard.table import Column, Rows, Table
@@ -48,12 +46,7 @@ async def draw(visit: Visit, asked: Asked) -> None:
             "No agent sizes containers on this machine. Give it pools, and containers are sized as they run:",
             ("trimtab agent --pools pools.yaml", "trimtab up --pools pools.yaml"),
         )
-
-        async def look() -> None:
-            if await found():
-                ui.navigate.reload()
-
-        follow(visit, (), look, age=5.0)
+        reload_when(visit, (), found)
         return
     heading("Pools")
     table = Table("Pools", _POOLS, pool_rows(pools), filtered=False)
