@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trimtab.cli.options import json_option
+from trimtab.cli.place import place
 
 if TYPE_CHECKING:
     from trimtab.store import Token
@@ -44,8 +45,7 @@ def make(
     """
     from trimtab.core import BadInputError, did_you_mean
     from trimtab.core.units import parse_duration
-    from trimtab.serve import LOCAL, Desk, Service
-    from trimtab.store import Role, open_store
+    from trimtab.store import Role
 
     known = [each.value for each in Role]
     if role not in known:
@@ -53,9 +53,8 @@ def make(
             f'"{role:.40}" is no role{did_you_mean(role, known)}; they are {", ".join(known)}'
         )
     seconds = parse_duration(lifetime) or None
-    with open_store() as store:
-        service = Service(Desk(store), LOCAL)
-        token, text = service.tokens.make(name, Role(role), tenant, scope or ["*"], seconds)
+    with place() as at:
+        token, text = at.tokens.make(name, Role(role), tenant, scope or ["*"], seconds)
     if as_json:
         print(json.dumps({**_plain(token), "text": text}))
         return
@@ -72,11 +71,8 @@ def list_tokens(as_json: Json = False) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from trimtab.serve import LOCAL, Desk, Service
-    from trimtab.store import open_store
-
-    with open_store() as store:
-        found = Service(Desk(store), LOCAL).tokens.page(1000).items
+    with place() as at:
+        found = at.tokens.page(1000).items
     if as_json:
         print(json.dumps([_plain(token) for token in found]))
         return
@@ -96,11 +92,8 @@ def list_tokens(as_json: Json = False) -> None:
 @access_app.command("revoke")
 def revoke(id: Annotated[str, typer.Argument(help="The token's id.", show_default=False)]) -> None:
     """End a token for good; servers notice within a second or two."""
-    from trimtab.serve import LOCAL, Desk, Service
-    from trimtab.store import open_store
-
-    with open_store() as store:
-        token = Service(Desk(store), LOCAL).tokens.revoke(id)
+    with place() as at:
+        token = at.tokens.revoke(id)
     typer.echo(f"token {token.id} ({token.name}) opens nothing any more")
 
 

@@ -167,16 +167,23 @@ def top(
     from rich.console import Console
     from rich.live import Live
 
+    from trimtab.cli.place import is_here, place
     from trimtab.resize import read_status
+
+    def look() -> Any:
+        if is_here():
+            return _table(read_status(time.time()))
+        with place() as at:
+            return _table(at.pools.status())
 
     console = Console(highlight=False)
     if once:
-        console.print(_table(read_status(time.time())))
+        console.print(look())
         return
-    with Live(_table(read_status(time.time())), console=console, screen=True, auto_refresh=False) as live:
+    with Live(look(), console=console, screen=True, auto_refresh=False) as live:
         while True:
             time.sleep(_REFRESH)
-            live.update(_table(read_status(time.time())), refresh=True)
+            live.update(look(), refresh=True)
 
 
 def _table(status: Any) -> Any:

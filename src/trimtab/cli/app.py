@@ -1,7 +1,9 @@
 """The command's root: which subcommands there are, and how every error becomes one sentence."""
 
 import errno
+import os
 import sys
+from pathlib import Path
 
 import typer
 
@@ -21,6 +23,7 @@ from trimtab.cli.jobs import cancel, jobs, logs, queue
 from trimtab.cli.models import models_app
 from trimtab.cli.partition import partition
 from trimtab.cli.pipeline import pipeline
+from trimtab.cli.place import ask, server_of
 from trimtab.cli.predict import predict
 from trimtab.cli.profile import profile
 from trimtab.cli.recommend import recommend
@@ -31,7 +34,7 @@ from trimtab.cli.tenants import tenants_app
 from trimtab.cli.tune import tune
 from trimtab.cli.up import token, up
 from trimtab.cli.warning import warn
-from trimtab.core import TrimtabError
+from trimtab.core import BadInputError, TrimtabError
 
 app = typer.Typer(
     name="trimtab",
@@ -45,7 +48,23 @@ app = typer.Typer(
 
 @app.callback(invoke_without_command=True)
 def root(
+    context: typer.Context,
     version: bool = typer.Option(False, "--version", help="Print the version and exit."),
+    server: str | None = typer.Option(
+        None,
+        "--server",
+        metavar="URL",
+        envvar="TRIMTAB_SERVER",
+        help="Ask the `trimtab up` at this URL instead of the store here.",
+        show_default=False,
+    ),
+    token_file: Path | None = typer.Option(
+        None,
+        "--token-file",
+        metavar="FILE",
+        help="A file with the token for it; else $TRIMTAB_TOKEN.",
+        show_default=False,
+    ),
 ) -> None:
     """Measure a deep-learning workload, predict it on any hardware a cloud sells, rent the right thing.
 
@@ -54,6 +73,10 @@ def root(
     if version:
         print(f"trimtab {__version__}")
         raise typer.Exit
+    if token_file is not None and not server:
+        raise BadInputError("--token-file is for a server; name it with --server URL")
+    token = os.environ.get("TRIMTAB_TOKEN", "")
+    ask(server_of(server, token_file, token, context.invoked_subcommand) if server else None)
 
 
 app.command(

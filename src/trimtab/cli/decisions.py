@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trimtab.cli.place import place
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -24,20 +26,18 @@ def decisions(
     from rich.console import Console
 
     from trimtab.core import to_plain
-    from trimtab.store import open_store
 
     console = Console(highlight=False)
-    with open_store() as store:
+    with place() as at:
         if id is None:
-            found = store.ledger.list(limit)
-            outcomes = {d.id: store.ledger.outcomes(d.id) for d in found}
+            found = at.decisions.page(limit).items
             if as_json:
                 print(json.dumps([to_plain(d) for d in found]))
             else:
-                _print_list(console, found, outcomes)
+                _print_list(console, found, {d.id: at.decisions.outcomes(d.id) for d in found})
             return
-        one = store.ledger.get(id)
-        happened = store.ledger.outcomes(one.id)
+        one = at.decisions.get(id)
+        happened = at.decisions.outcomes(one.id)
     if as_json:
         print(json.dumps({"decision": to_plain(one), "outcomes": to_plain(happened)}))
         return
@@ -64,9 +64,9 @@ def outcome(
     """
     from rich.console import Console
 
-    from trimtab.core import BadInputError, Outcome, RealClock
+    from trimtab.core import BadInputError
     from trimtab.core.units import parse_duration, parse_money
-    from trimtab.store import open_store
+    from trimtab.serve import Service
 
     measured: dict[str, float] = {}
     if time:
@@ -79,15 +79,15 @@ def outcome(
         raise BadInputError("an outcome needs --time, --cost or both")
     if any(value <= 0 for value in measured.values()):
         raise BadInputError("a job takes some time and costs something; --time and --cost must be above zero")
-    with open_store() as store:
-        one = store.ledger.get(id)
+    with place() as there:
+        one = there.decisions.get(id)
         if at:
             from trimtab.predict import quantity_at
 
             measured = {quantity_at(one, at): measured["time"]}
-        happened = Outcome(one.id, RealClock().now(), measured, note)
-        store.ledger.record_outcome(happened)
-        learned = _noted(store, one, happened)
+        happened = there.decisions.record_outcome(one.id, measured, note)
+        # What is learned from is the models' on the machine where they are.
+        learned = _noted(there.desk.store, one, happened) if isinstance(there, Service) else []
     console = Console(highlight=False)
     console.print(f"recorded for decision {one.id} ({one.subject})", markup=False)
     _print_outcome(console, one, happened)

@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trimtab.cli.place import place
+
 if TYPE_CHECKING:
     from rich.console import Console
 
     from trimtab.store import JobRecord
 
 _LOOK = 0.3  # s between looks at a log that is followed
+_MOST = 10_000  # jobs of the queue
 
 Id = Annotated[str, typer.Argument(help="A job's id, or the start of it.", show_default=False)]
 
@@ -33,7 +36,7 @@ def jobs(
     from rich.console import Console
 
     from trimtab.core import BadInputError, RealClock, did_you_mean, to_plain
-    from trimtab.store import JobState, open_store
+    from trimtab.store import JobState, WantedJobs
 
     known = [each.value for each in JobState]
     for each in state or ():
@@ -41,8 +44,10 @@ def jobs(
             raise BadInputError(
                 f'"{each}" is not a state{did_you_mean(each, known)}; they are {", ".join(known)}'
             )
-    with open_store() as store:
-        found = store.jobs.list(limit, tenant, [JobState(each) for each in state or ()])
+    states = [JobState(each) for each in state or ()]
+    wanted = WantedJobs(states, tenants=None if tenant is None else (tenant,))
+    with place() as at:
+        found = at.jobs.page(limit, wanted).items
     if as_json:
         print(json.dumps([to_plain(record) for record in found]))
         return
@@ -55,18 +60,15 @@ def cancel(
     ],
 ) -> None:
     """End jobs: those that wait at once, those that run as soon as the scheduler hears of it."""
-    from trimtab.core import RealClock
-    from trimtab.schedule import cancel_job, running_scheduler
-    from trimtab.store import JobState, open_store
+    from trimtab.store import JobState
 
-    clock = RealClock()
-    with open_store() as store:
+    with place() as at:
         for id in ids:
-            record = cancel_job(store, id, clock)
+            record = at.jobs.cancel(id)
             if record.state is JobState.CANCELLED:
                 typer.echo(f"job {record.id} ({record.name}) is cancelled")
                 continue
-            there = running_scheduler(store, clock).there
+            there = at.fleet.now().there
             when = "the scheduler stops it" if there else "it is stopped when trimtab up runs again"
             typer.echo(f"job {record.id} ({record.name}) runs; {when}")
 
@@ -85,14 +87,13 @@ def queue(
     from rich.console import Console
 
     from trimtab.core import RealClock, to_plain
-    from trimtab.schedule import running_scheduler
-    from trimtab.store import JobState, open_store
+    from trimtab.store import JobState, WantedJobs
 
     clock = RealClock()
-    with open_store() as store:
-        waiting = [record for record in store.jobs.active() if record.state is JobState.WAITING]
-        shown = [store.jobs.get(id)] if id is not None else waiting
-        scheduler = running_scheduler(store, clock)
+    with place() as at:
+        waiting = WantedJobs((JobState.WAITING,))
+        shown = [at.jobs.get(id)] if id is not None else [*reversed(at.jobs.page(_MOST, waiting).items)]
+        scheduler = at.fleet.now()
     if as_json:
         print(json.dumps([to_plain(record) for record in shown]))
         return
@@ -119,30 +120,31 @@ def logs(
     """Print what a job's present or last run has written."""
     import sys
 
-    from trimtab.core import BadInputError, NotFoundError, RealClock
-    from trimtab.engines import engine as open_engine
-    from trimtab.schedule import running_scheduler
-    from trimtab.store import open_store
+    from trimtab.core import BadInputError, NotFoundError
+    from trimtab.serve import Service
 
-    with open_store() as store:
-        record = store.jobs.get(id)
-        url = engine or record.run.engine or running_scheduler(store, RealClock()).engine
-        if not url:
-            raise BadInputError("which engine the job runs on is not known; say it with --engine local://")
+    with place() as at:
+        record = at.jobs.get(id)
         if not record.run.run_id and not follow:
             raise NotFoundError(f"job {record.id} ({record.name}) has written nothing: {record.state.value}")
-        here = open_engine(url)
-        shown, run_id = 0, ""
+        if engine is not None and not isinstance(at, Service):
+            raise BadInputError("--engine is this machine's to ask; a server knows where its jobs run")
+        shown, run = 0, ""
         while True:
-            record = store.jobs.get(record.id)
-            if record.run.run_id != run_id:
-                shown, run_id = 0, record.run.run_id
-            if run_id:
-                written = here.log(run_id).read_bytes()
-                sys.stdout.buffer.write(written[shown:])
-                sys.stdout.buffer.flush()
-                shown = len(written)
-            if not follow or record.state.final:
+            if isinstance(at, Service):
+                piece = at.jobs.log(record.id, shown, engine=engine)
+            else:
+                piece = at.jobs.log(record.id, shown)
+            if piece.run != run:
+                shown, run, again = 0, piece.run, shown > 0
+                if again:
+                    continue
+            sys.stdout.buffer.write(piece.data)
+            sys.stdout.buffer.flush()
+            shown = piece.next
+            if piece.data:
+                continue
+            if piece.over or not follow:
                 return
             time.sleep(_LOOK)
 

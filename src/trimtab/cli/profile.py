@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
+from trimtab.cli.place import place
 from trimtab.core import BadInputError, Profile, TrimtabError, home
 from trimtab.core.units import format_bytes, format_duration, format_flop, parse_duration
 from trimtab.kernel import check_writable
@@ -71,10 +72,9 @@ def _default_path(name: str) -> Path:
 
 def _store(result: Profile) -> list[str]:
     """Keep it in the store too; the file is the profile, so a store that fails costs a note only."""
-    from trimtab.store import open_store
-
     try:
-        open_store().profiles.save(result)
+        with place() as at:
+            at.profiles.save(result)
     except TrimtabError as error:
         return [f"not kept in the store: {error}"]
     return []

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trimtab.cli.options import html_option, json_option, local_option, points_option
+from trimtab.cli.place import place
 from trimtab.cli.recommend_job import check_subject, recommend_job
 from trimtab.cli.recommend_output import print_recommendation
 
@@ -175,17 +176,18 @@ def recommend(
     from trimtab.catalog import load_offers
     from trimtab.core.units import parse_duration, parse_money
     from trimtab.recommend import (
+        LOOK_BACK,
         Assumptions,
         Request,
         decision,
-        earlier_runs,
         html_report,
         plain_recommendation,
+        runs_after,
         work,
     )
     from trimtab.recommend import recommend as search
     from trimtab.recommend.tuning import JobSource
-    from trimtab.store import open_store
+    from trimtab.store import WantedDecisions
 
     check_subject(context, subject, job)
     if job is not None:
@@ -214,16 +216,16 @@ def recommend(
         assume=Assumptions(interruptions_per_hour=interruptions),
     )
     profile = _profile(subject)
-    with open_store() as store:
-        earlier = earlier_runs(store, profile)
+    with place() as at:
+        known = at.decisions.page(LOOK_BACK, WantedDecisions("recommend", profile.workload.name)).items
+        earlier = runs_after(known, at.decisions.outcomes, profile)
     result = search(profile, load_offers(), request, work(profile, epochs, steps, samples), earlier)
     _row(result, row)
     explained = _row(result, explain) if explain is not None else None
-    made = decision(result, chosen=row)
-    page = html_report(result, made.id) if html else ""
     job_text = _job_file(result, row, emit, image) if emit else ""
-    with open_store() as store:
-        store.ledger.record(made)
+    with place() as at:
+        made = at.decisions.record(decision(result, chosen=row))
+    page = html_report(result, made.id) if html else ""
     written = _write(html, page, output, job_text, emit, profile.workload.name)
     if as_json:
         print(json.dumps(plain_recommendation(result, made.id, top)))
@@ -256,12 +258,11 @@ def _precision(name: str | None) -> str | None:
 
 def _profile(name: str | None) -> "Profile":
     from trimtab.observe import load_profile
-    from trimtab.store import open_store
 
     if name is not None and (Path(name).exists() or "/" in name or name.endswith(".json")):
         return load_profile(Path(name))
-    with open_store() as store:
-        return store.profiles.latest() if name is None else store.profiles.get(name)
+    with place() as at:
+        return at.profiles.latest() if name is None else at.profiles.get(name)
 
 
 def _row(result: "Recommendation", number: int) -> "Row":

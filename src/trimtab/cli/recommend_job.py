@@ -1,12 +1,14 @@
 """`trimtab recommend SPEC.yaml --job NAME`: a training job's configurations by what is known of it."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from trimtab.cli.interrupts import ending_in_order
+from trimtab.cli.place import place
 from trimtab.cli.tune_output import telling
 
 if TYPE_CHECKING:
@@ -25,16 +27,15 @@ def recommend_job(
     """Rank, decide, and print or write what was asked for."""
     from trimtab.kernel import check_writable, write_whole
     from trimtab.recommend.tuning import rank, ranking_report
-    from trimtab.store import open_store
 
     if html is not None:
         check_writable(html)
     with ending_in_order("a local run that ended is kept"), telling(as_json) as tell:
         ranking = rank(source, request, tell)
         _check_row(ranking, explain)
+        with place() as at:
+            ranking = replace(ranking, decision=at.decisions.record(ranking.decision))
         page = ranking_report(ranking, tell) if html is not None else ""
-    with open_store() as store:
-        store.ledger.record(ranking.decision)
     if html is not None:
         write_whole(html, page)
     if as_json:

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from trimtab.cli.place import place
+
 
 def submit(
     file: Annotated[Path, typer.Argument(help="A YAML file with one or more jobs.", show_default=False)],
@@ -26,17 +28,21 @@ def submit(
     (`resources: {gpus: 2..16, accelerators: [a100, t4]}`), its tenant, priority, deadline, how it saves its
     work, and more: see docs/schedule.md. What no node could ever run is refused, with what would be possible.
     """
-    from trimtab.core import RealClock, to_plain
+    from trimtab.core import BadInputError, to_plain
     from trimtab.engines import engine as open_engine
-    from trimtab.schedule import Fleet, hand_in, read_job_file, running_scheduler
-    from trimtab.store import open_store
+    from trimtab.schedule import Fleet, read_job_documents
+    from trimtab.serve import Service
 
-    clock = RealClock()
-    jobs = read_job_file(file, settings or ())
-    with open_store() as store:
-        scheduler = running_scheduler(store, clock)
-        groups = Fleet.of(open_engine(engine).nodes()).groups if engine else scheduler.groups
-        records = hand_in(store, jobs, groups, clock, keep=not dry_run)
+    jobs = read_job_documents(file, settings or ())
+    with place() as at:
+        scheduler = at.fleet.now()
+        if isinstance(at, Service):
+            groups = Fleet.of(open_engine(engine).nodes()).groups if engine else None
+            records = at.jobs.submit(jobs, keep=not dry_run, fleet=groups)
+        elif engine:
+            raise BadInputError("--engine is this machine's to ask; a server knows its own nodes")
+        else:
+            records = at.jobs.submit(jobs, keep=not dry_run)
     if as_json:
         print(json.dumps([to_plain(record) for record in records]))
         return

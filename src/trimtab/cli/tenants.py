@@ -5,6 +5,10 @@ from typing import Annotated
 
 import typer
 
+from trimtab.cli.place import place
+
+_MOST = 10_000  # active jobs to count
+
 tenants_app = typer.Typer(no_args_is_help=False, rich_markup_mode="markdown")
 
 Name = Annotated[str, typer.Argument(help="The tenant's name.", show_default=False)]
@@ -25,11 +29,11 @@ def tenants(
     from rich.console import Console
 
     from trimtab.core import to_plain
-    from trimtab.store import open_store
+    from trimtab.store import ACTIVE, WantedJobs
 
-    with open_store() as store:
-        known = store.tenants.list()
-        active = store.jobs.active()
+    with place() as at:
+        known = at.tenants.list()
+        active = at.jobs.page(_MOST, WantedJobs(ACTIVE)).items
     if as_json:
         print(json.dumps([to_plain(tenant) for tenant in known]))
         return
@@ -74,13 +78,13 @@ def set_tenant(
     from dataclasses import replace
 
     from trimtab.core import BadInputError
-    from trimtab.schedule import Quotas, require_name
-    from trimtab.store import Tenant, open_store
+    from trimtab.schedule import require_name
+    from trimtab.store import Tenant
 
     if no_limit and limit is not None:
         raise BadInputError("--limit and --no-limit contradict each other; keep one")
-    with open_store() as store:
-        known = {tenant.name: tenant for tenant in store.tenants.list()}
+    with place() as at:
+        known = {tenant.name: tenant for tenant in at.tenants.list()}
         tenant = known.get(name) or Tenant(require_name(name, "a tenant"))
         tenant = replace(
             tenant,
@@ -89,16 +93,13 @@ def set_tenant(
             weight=tenant.weight if weight is None else weight,
             limit=None if no_limit else tenant.limit if limit is None else limit,
         )
-        store.tenants.put(tenant, Quotas)
+        at.tenants.put(tenant)
     typer.echo(f"tenant {name}: guarantee {tenant.guarantee:g}, weight {tenant.weight:g}")
 
 
 @tenants_app.command("remove")
 def remove_tenant(name: Name) -> None:
     """Forget a tenant; its jobs stay, without a guarantee."""
-    from trimtab.schedule import Quotas
-    from trimtab.store import open_store
-
-    with open_store() as store:
-        store.tenants.remove(name, Quotas)
+    with place() as at:
+        at.tenants.remove(name)
     typer.echo(f"tenant {name} is forgotten")

@@ -1,6 +1,6 @@
 """Which configuration should I rent? Ranked configurations with ranges and reasons, and their decision."""
 
-from trimtab.recommend.earlier import earlier_runs
+from trimtab.recommend.earlier import LOOK_BACK, earlier_runs, runs_after
 from trimtab.recommend.explain import Evidence, bound, evidence, explain_row, reason
 from trimtab.recommend.ledger_entry import decision
 from trimtab.recommend.objective import OBJECTIVES
@@ -9,6 +9,7 @@ from trimtab.recommend.request import Assumptions, Request, Work, work
 from trimtab.recommend.search import Recommendation, Row, Side, recommend
 
 __all__ = [
+    "LOOK_BACK",
     "OBJECTIVES",
     "Assumptions",
     "Evidence",
@@ -26,6 +27,7 @@ __all__ = [
     "plain_recommendation",
     "reason",
     "recommend",
+    "runs_after",
     "work",
 ]
 

@@ -1,14 +1,15 @@
 """What became of earlier decisions about a workload, as the guard wants to know it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from trimtab.core import Decision, Outcome, Profile
 from trimtab.predict import EarlierRun
 from trimtab.recommend.explain import STARTING
 from trimtab.store import Store
 
-# How many decisions back to look for outcomes.
-_LOOK_BACK = 100
+LOOK_BACK = 100
+"""How many decisions back to look for outcomes."""
+
 # Another model under the same name is another workload: its parameters may differ by this share.
 _SAME_MODEL = 0.1
 # Machines may start this much faster or slower than assumed, as a share of the assumption.
@@ -21,10 +22,18 @@ def earlier_runs(
     store: Store, profile: Profile, tenants: Sequence[str] | None = None
 ) -> tuple[EarlierRun, ...]:
     """Outcomes of earlier decisions about the profiled workload that `tenants` may see, oldest first."""
+    made = store.ledger.list(LOOK_BACK, "recommend", profile.workload.name, tenants)
+    return runs_after(made, lambda id: store.ledger.outcomes(id, tenants), profile)
+
+
+def runs_after(
+    newest_first: Sequence[Decision], outcomes: Callable[[str], Sequence[Outcome]], profile: Profile
+) -> tuple[EarlierRun, ...]:
+    """The same of decisions from anywhere; `outcomes` gives those of a decision's id."""
     found = []
-    for made in reversed(store.ledger.list(_LOOK_BACK, "recommend", profile.workload.name, tenants)):
+    for made in reversed(newest_first):
         if _is_of(made, profile):
-            runs = (_run(made, outcome, profile) for outcome in store.ledger.outcomes(made.id, tenants))
+            runs = (_run(made, outcome, profile) for outcome in outcomes(made.id))
             found += [run for run in runs if run]
     return tuple(found)
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from trimtab.serve.settings import Setting, Settings, masked, plain_value, settings_list
 
 if TYPE_CHECKING:
+    from trimtab.serve.client import Client
     from trimtab.serve.configuration import Told, check_names, near_misses, read_file, read_settings
     from trimtab.serve.doctor import GROUPS, Examined, Finding, State, examine, fit
     from trimtab.serve.health import HEALTH_PATH, NotServingError, check_serving
@@ -17,6 +18,7 @@ __all__ = [
     "GROUPS",
     "HEALTH_PATH",
     "LOCAL",
+    "Client",
     "Desk",
     "Examined",
     "Finding",
@@ -47,6 +49,7 @@ _LAZY = {
     "GROUPS": "doctor",
     "HEALTH_PATH": "health",
     "LOCAL": "principal",
+    "Client": "client",
     "Desk": "service",
     "Principal": "principal",
     "Service": "service",

@@ -15,7 +15,10 @@ FILE_VARIABLE = "TRIMTAB_CONFIG"
 SYSTEM_FILE = Path("/etc/trimtab/trimtab.yaml")
 _NAME = "trimtab.yaml"
 _PREFIX = "TRIMTAB_"
-_NOT_SETTINGS = ("TRIMTAB_HOME", FILE_VARIABLE, "TRIMTAB_LISTENER")  # the last is the profiler's
+_NOT_SETTINGS = (
+    *("TRIMTAB_HOME", FILE_VARIABLE, "TRIMTAB_SERVER", "TRIMTAB_TOKEN"),
+    "TRIMTAB_LISTENER",  # the profiler's
+)
 _DEFAULT = "default"
 
 

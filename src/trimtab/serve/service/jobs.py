@@ -2,12 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trimtab.core import BadInputError, NotFoundError
 from trimtab.serve.errors import ForbiddenError
 from trimtab.serve.service.desk import Area
 from trimtab.store import JobRecord, Page, Role, WantedJobs
+
+if TYPE_CHECKING:
+    from trimtab.schedule import Group
 
 AREA = "jobs"
 LARGEST_PIECE = 1 << 20
@@ -58,9 +61,16 @@ class Jobs(Area):
         return self.desk.store.jobs.text(id, self.principal.tenants)
 
     def submit(
-        self, documents: Sequence[Mapping[str, Any]], tenant: str | None = None, keep: bool = True
+        self,
+        documents: Sequence[Mapping[str, Any]],
+        tenant: str | None = None,
+        keep: bool = True,
+        fleet: "Sequence[Group] | None" = None,
     ) -> tuple[JobRecord, ...]:
-        """Hand in jobs, each as a job file writes it: all of them or none. `keep` False only checks."""
+        """Hand in jobs, each as a job file writes it: all of them or none. `keep` False only checks.
+
+        They must be possible on `fleet`; without one, on the nodes that the scheduler last saw.
+        """
         from trimtab.schedule import hand_in, submissions
 
         self.principal.require(AREA, "write", Role.USER)
@@ -72,7 +82,7 @@ class Jobs(Area):
         ):
             raise ForbiddenError("only an admin of all tenants may pass on variables of the scheduler's own")
         store, clock = self.desk.store, self.desk.clock
-        owner, groups = wanted[0].job.workload.tenant, self.desk.scheduler().groups
+        owner, groups = wanted[0].job.workload.tenant, fleet or self.desk.scheduler().groups
 
         def effect() -> tuple[JobRecord, ...]:
             return hand_in(store, wanted, groups, clock, keep)
@@ -96,15 +106,18 @@ class Jobs(Area):
             lambda after: (after.id, {"state": after.state.value}),
         )
 
-    def log(self, id: str, offset: int = 0, most: int = LARGEST_PIECE) -> LogPiece:
-        """What the job's present or last run has written, from `offset` (bytes) on."""
+    def log(self, id: str, offset: int = 0, most: int = LARGEST_PIECE, engine: str | None = None) -> LogPiece:
+        """What the job's present or last run has written, from `offset` (bytes) on.
+
+        `engine` is where it ran, for who is at the machine and knows better.
+        """
         record = self.get(id)
         run = record.run.run_id
         if not run:
             return LogPiece("", 0, b"", 0, record.state.final)
-        url = record.run.engine or self.desk.scheduler().engine
+        url = engine or record.run.engine or self.desk.scheduler().engine
         if not url:
-            raise NotFoundError(f"which engine job {record.id} runs on is not known")
+            raise BadInputError("which engine the job runs on is not known; say it with --engine local://")
         path = self.desk.engine(url).log(run)
         try:
             with path.open("rb") as file:

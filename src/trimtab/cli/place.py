@@ -1,0 +1,70 @@
+"""Where commands keep things and look them up: in the store here, or at the server that `--server` names."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trimtab.serve import Client, Service
+
+ANSWERED = (
+    *("profile", "recommend", "decisions", "outcome", "submit", "jobs", "queue", "logs", "cancel"),
+    *("tenants", "access", "top", "doctor", "config"),
+)
+"""Commands that a server can be asked to answer, or that have nothing to do with one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server's URL, and the token to ask it with."""
+
+    url: str
+    token: str
+
+
+_ASKED: ContextVar[Server | None] = ContextVar("server", default=None)
+
+
+def server_of(url: str, token_file: Path | None, token: str, command: str | None) -> Server:
+    """The server that the command line names; refuses commands that only know this machine."""
+    from trimtab.core import BadInputError
+
+    if command is not None and command not in ANSWERED:
+        raise BadInputError(
+            f"trimtab {command} works with this machine alone; run it where the server runs, without --server"
+        )
+    if token_file is None:
+        return Server(url, token)
+    try:
+        return Server(url, token_file.read_text(encoding="utf-8").strip())
+    except (OSError, ValueError) as error:
+        why = (getattr(error, "strerror", None) or str(error)).lower()
+        raise BadInputError(f"the token in {token_file} cannot be read: {why}") from None
+
+
+def ask(server: Server | None) -> None:
+    """From now on, commands are for that server; None: for the store here."""
+    _ASKED.set(server)
+
+
+def is_here() -> bool:
+    """Whether it is the store here."""
+    return _ASKED.get() is None
+
+
+@contextmanager
+def place() -> "Iterator[Service | Client]":
+    """All that can be asked for, there or here: under the same names, with the same results."""
+    from trimtab.serve import LOCAL, Client, Desk, Service
+    from trimtab.store import open_store
+
+    server = _ASKED.get()
+    if server is not None:
+        with Client(server.url, server.token) as client:
+            yield client
+        return
+    with open_store() as store:
+        yield Service(Desk(store), LOCAL)

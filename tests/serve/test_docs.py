@@ -1,0 +1,60 @@
+"""What the API's document shows works as it is written."""
+
+import contextlib
+import io
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from trimtab.serve.api import build
+from trimtab.serve.api.openapi import document
+from trimtab.serve.listening import listening
+from trimtab.serve.settings import Settings
+from trimtab.store import Store, open_store
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    monkeypatch.setenv("TRIMTAB_HOME", str(tmp_path))
+    with open_store(f"sqlite:///{tmp_path}/trimtab.sqlite") as made:
+        yield made
+
+
+@pytest.fixture
+def port(store: Store) -> Iterator[int]:
+    told = Settings(listen="127.0.0.1:0", dashboard=False)
+    with listening(build(store, told), told) as server:
+        yield server.port
+
+
+def test_the_curl_examples_are_answered(port: int, store: Store) -> None:
+    lines = PAGE.replace("\\\n", " ").splitlines()
+    examples = [line.removeprefix("$ ") for line in lines if line.startswith("$ curl")]
+    assert len(examples) == 4
+    for example in examples:
+        command = example.replace("curl -s", "curl -s -f").replace("localhost:7430", f"127.0.0.1:{port}")
+        shown = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=30)
+        assert shown.returncode == 0, (example, shown.stdout, shown.stderr)
+    assert [record.name for record in store.jobs.list()] == ["hello"]
+    assert [tenant.guarantee for tenant in store.tenants.list()] == [4.0]
+
+
+def test_the_python_example_runs(port: int) -> None:
+    code = re.search(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    assert code is not None
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown):
+        exec(code[1].replace("127.0.0.1:7430", f"127.0.0.1:{port}"), {})
+    assert "waiting" in shown.getvalue()
+    assert "job.waiting" in shown.getvalue()
+
+
+def test_every_path_is_in_the_table() -> None:
+    table = set(re.findall(r"`(/[^`,]*)`", PAGE))
+    for path in document()["paths"]:
+        assert path.removeprefix("/v1") in table, path
