@@ -1,0 +1,106 @@
+"""The API over PostgreSQL, and two systems on one of them: both answer, one leads, the other takes over."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from httpx import Client, HTTPError
+from postgres_server import private_postgres
+
+from trimtab.serve.api import build
+from trimtab.serve.listening import listening
+from trimtab.serve.settings import Settings
+from trimtab.store import open_store
+
+TRIMTAB = str(Path(sys.executable).parent / "trimtab")
+JOB = {"jobs": [{"name": "train", "command": ["python", "train.py"]}]}
+SOON = 5.0  # s in which another has to lead
+
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[str]:
+    with private_postgres() as server:
+        yield server.new_database()
+
+
+def test_requests_are_answered_as_over_sqlite(database: str, tmp_path: Path) -> None:
+    told = Settings(listen="127.0.0.1:0", dashboard=False, rate_limit=0.0)
+    with ExitStack() as stack:
+        store = stack.enter_context(open_store(database))
+        server = stack.enter_context(listening(build(store, told), told))
+        client = stack.enter_context(Client(base_url=f"http://127.0.0.1:{server.port}", timeout=30))
+
+        def submit(_: int) -> str:
+            answer = client.post("/v1/jobs", json=JOB, headers={"Idempotency-Key": "once"})
+            assert answer.status_code == 201, answer.text
+            return str(answer.json()["items"][0]["id"])
+
+        with ThreadPoolExecutor(8) as threads:
+            made = set(threads.map(submit, range(16)))
+        assert len(made) == 1
+        id = made.pop()
+        seen = client.get(f"/v1/jobs/{id}")
+        assert (
+            client.get(f"/v1/jobs/{id}", headers={"If-None-Match": seen.headers["etag"]}).status_code == 304
+        )
+        assert [job["id"] for job in client.get("/v1/jobs?limit=1").json()["items"]] == [id]
+        new = {"If-None-Match": "*"}
+        with ThreadPoolExecutor(8) as threads:
+            puts = threads.map(lambda _: client.put("/v1/tenants/a", json={}, headers=new), range(8))
+            assert sorted(answer.status_code for answer in puts) == [200] + [412] * 7
+        with client.stream("GET", "/v1/events/stream?since=0&kind=job") as heard:
+            lines = heard.iter_lines()
+            assert any(line == "event: job.waiting" for line in lines)
+        cancelled = client.post(f"/v1/jobs/{id}/cancel")
+        assert cancelled.json()["state"] == "cancelled"
+
+
+@pytest.mark.slow
+def test_when_the_one_that_leads_is_killed_the_other_leads_and_both_had_answered(
+    database: str, tmp_path: Path
+) -> None:
+    with ExitStack() as stack:
+        systems = [_up(stack, database, tmp_path / str(number)) for number in range(2)]
+        urls = [url for _, url in systems]
+        _until(lambda: sum(map(_leads, urls)) == 1, 60.0)
+        assert all(Client().get(f"{url}/v1/jobs").status_code == 200 for url in urls)
+        first = 0 if _leads(urls[0]) else 1
+        systems[first][0].kill()
+        killed = time.monotonic()
+        _until(lambda: _leads(urls[1 - first]), 30.0)
+        assert time.monotonic() - killed < SOON
+
+
+def _up(stack: ExitStack, database: str, home: Path) -> tuple["subprocess.Popen[bytes]", str]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    child = subprocess.Popen(
+        [TRIMTAB, "up", "--store", database, "--listen", address, "--no-dashboard", "--log-level", "error"],
+        env=os.environ | {"TRIMTAB_HOME": str(home)},
+        stderr=subprocess.DEVNULL,
+    )
+    stack.callback(child.wait)
+    stack.callback(child.kill)
+    return child, f"http://{address}"
+
+
+def _leads(url: str) -> bool:
+    try:
+        return "trimtab_leading 1" in Client().get(f"{url}/metrics").text
+    except HTTPError:
+        return False
+
+
+def _until(condition, seconds: float) -> None:  # type: ignore[no-untyped-def]
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
