@@ -81,6 +81,14 @@ class House:
             self.problems.append(f"something was fetched from elsewhere: {url}")
 
 
+def faults(page: Any) -> list[str]:
+    """What axe has against a page."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    found = Axe().run(page).response["violations"]
+    return [f"{page.url} {each['id']}: {each['nodes'][0]['html'][:200]}" for each in found]
+
+
 def until(true: Callable[[], Any], what: str) -> Any:
     """Wait for a condition; what it found."""
     end = time.monotonic() + _PATIENCE

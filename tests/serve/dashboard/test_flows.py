@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from dashboard_house import profile_of, until
+from dashboard_house import faults, profile_of, until
 
 from trimtab.core import to_plain
 from trimtab.store import JobState
@@ -23,15 +23,18 @@ def test_from_a_profile_to_a_job_its_log_and_its_outcome(house: Any, tmp_path: P
         page.get_by_role("heading", name="Why", exact=True).wait_for()
         page.wait_for_function("document.querySelector('.js-plotly-plot .main-svg') !== null")
         assert page.get_by_text("one step takes").count() == 1
+        assert faults(page) == []
         page.get_by_label("Name", exact=True).fill("from-the-page")
         page.get_by_label("Command").fill("sh -c 'echo it is done'")
         page.get_by_role("button", name="Launch", exact=True).click()
         page.get_by_role("link", name="Job from-the-page").click()
         page.get_by_text("it is done").last.wait_for()
         page.locator("[data-state=ended]").wait_for()
+        assert faults(page) == []
         page.get_by_role("link", name="the decision").click()
         page.get_by_role("heading", name="Outcome").wait_for()
         page.locator("li", has_text="time ").first.wait_for()
+        assert faults(page) == []
     assert house.store.profiles.get("profile-mine").workload.name == "mine"
     assert house.problems == []
 

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-
-axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-playwright-python")
+from dashboard_house import faults
 
 READY = {
     "/": "Groups of nodes",
@@ -26,12 +25,6 @@ def shown(house: Any, page: Any, path: str) -> None:
     page.goto(house.url + path)
     page.get_by_role("heading", name=READY[path], exact=True).wait_for()
     page.wait_for_function("window.did_handshake")
-
-
-def faults(page: Any) -> list[str]:
-    """What axe has against a page."""
-    found = axe.Axe().run(page).response["violations"]
-    return [f"{page.url} {each['id']}: {each['nodes'][0]['html'][:200]}" for each in found]
 
 
 @pytest.fixture(scope="module", params=["light", "dark"])
@@ -98,4 +91,10 @@ def test_text_from_the_store_is_never_markup(house: Any) -> None:
         page.get_by_role("link", name="onerror").first.click()
         page.get_by_role("heading", name="Rule and model").wait_for()
         assert page.locator("img").count() == 0
-    assert house.problems == []
+        assert house.problems == []
+        page.evaluate(
+            "document.body.append(Object.assign(document.createElement('script'), {textContent: 'ran = 1'}))"
+        )
+        assert page.evaluate("typeof ran") == "undefined"
+        assert any("Content Security Policy" in each for each in house.problems)
+        house.problems.clear()

@@ -5,7 +5,7 @@ import urllib.request
 from typing import Any
 
 import pytest
-from dashboard_house import until
+from dashboard_house import faults, until
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
@@ -46,6 +46,7 @@ def test_a_token_opens_the_page_that_was_asked_for_and_ends_with_its_session(
     with empty_house.visitor() as page:
         sign_in(empty_house, page, "tt_wrong")
         page.get_by_role("alert").wait_for()
+        assert faults(page) == []
         page.get_by_label("Token").fill(text)
         page.get_by_role("button", name="Sign in").click()
         page.get_by_role("link", name="blue-job").wait_for()

@@ -96,7 +96,7 @@ class Door:
         return client is None or same_session(client.request.scope, session)
 
     async def _sign_in(self, scope: Any, receive: Any, send: Any, session: str | None) -> None:
-        then = _where_to(scope)
+        then = where_to(scope)
         if session == AT_THE_MACHINE:
             await _answer(send, 303, b"", [(b"location", then.encode())])
         elif scope["method"] == "POST":
@@ -122,7 +122,7 @@ class Door:
         await _answer(send, 303, b"", [(b"location", then.encode()), cookie])
 
 
-def _where_to(scope: Any) -> str:
+def where_to(scope: Any) -> str:
     """The page that was asked for before signing in: one of ours, else the first."""
     told = parse_qs(scope["query_string"].decode("latin-1")).get("then", ["/"])[0]
     local = told.startswith("/") and not told.startswith(("//", "/\\")) and told.isprintable()

@@ -8,6 +8,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from dashboard_house import faults
 
 from trimtab.core import BadInputError, TrimtabError
 from trimtab.serve.dashboard.pages.partition import Form, graph_of, plan_rows, planned, stage_rows
@@ -85,4 +86,5 @@ def test_a_graph_is_uploaded_and_its_plan_is_drawn(house: Any, tmp_path: Path) -
         page.wait_for_function(
             "Array.from(document.images).filter(each => each.complete && each.naturalWidth > 0).length === 2"
         )
+        assert faults(page) == []
     assert house.problems == []
