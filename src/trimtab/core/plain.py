@@ -12,9 +12,13 @@ from trimtab.core.errors import BadInputError
 
 T = TypeVar("T")
 
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+
 
 def to_plain(value: Any) -> Any:
     """Dicts, lists and scalars only; dates in ISO form."""
+    if type(value) in _PLAIN:
+        return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, Enum):

@@ -97,6 +97,9 @@ class Listening:
         sys.setswitchinterval(_SWITCH)
         self._thread.start()
         self._ready.wait()
+        if not self._server.started:
+            self._thread.join()
+            raise TrimtabError("the API could not be started; the log says why")
         if self._waits:
             log.warning(
                 "only this machine is listened to until there is a token; trimtab access make NAME makes one"
@@ -130,13 +133,19 @@ class Listening:
         while not self._server.started:
             await asyncio.sleep(0.005)
         self._ready.set()
-        access = self._served.parts.gate.access
         while not self._end.is_set():
-            if self._waits and not access.open_here:
+            if self._waits and await self._has_token():
                 self._waits = False
                 await self._open_up()
             await asyncio.sleep(0.1)
         self._served.parts.hub.close()
+
+    async def _has_token(self) -> bool:
+        parts = self._served.parts
+        try:
+            return await parts.ask(lambda: not parts.gate.access.open_here)
+        except TrimtabError:
+            return False  # the store is away; it is asked again
 
     async def _open_up(self) -> None:
         """Listen where it was wanted; the port is free only once nobody listens at it on this machine."""

@@ -1,14 +1,18 @@
 """One request, as an operation's handler sees it."""
 
+import asyncio
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from trimtab.serve.api.gate import Gate
 from trimtab.serve.hub import Hub
 from trimtab.serve.principal import Principal
 from trimtab.serve.service import Desk, Service
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +24,12 @@ class Parts:
     hub: Hub
     threads: ThreadPoolExecutor
     quick: bool
+
+    async def ask(self, question: Callable[[], T]) -> T:
+        """The answer to a short question to the store, from a thread where that may have to wait."""
+        if self.quick:
+            return question()
+        return await asyncio.get_running_loop().run_in_executor(self.threads, question)
 
 
 class Call:

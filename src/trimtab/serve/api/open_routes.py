@@ -71,4 +71,4 @@ def open_routes(figures: Figures | None, leads: Callable[[], bool]) -> list[Open
         OpenRoute("/v1/ready", ready, waits=True),
         OpenRoute("/v1/openapi.json", described, waits=True),
     ]
-    return found if figures is None else [*found, OpenRoute("/metrics", metrics)]
+    return found if figures is None else [*found, OpenRoute("/metrics", metrics, waits=True)]

@@ -47,7 +47,7 @@ class Route(APIRoute):
         """Answer a request that is for this route."""
         parts: Parts = scope["trimtab.parts"]
         try:
-            call = Call(parts, parts.gate.admit(scope), scope)
+            call = Call(parts, await parts.ask(lambda: parts.gate.admit(scope)), scope)
             answer = await self._answer(call, receive)
         except TrimtabError as error:
             answer = failed(error, scope)

@@ -57,7 +57,7 @@ class Stream:
         """Answer, until the caller goes."""
         parts: Parts = scope["trimtab.parts"]
         try:
-            principal = parts.gate.admit(scope)
+            principal = await parts.ask(lambda: parts.gate.admit(scope))
             principal.require("events")
             asked = query_of(StreamAsked, scope["query_string"])
             since = _last_seen(scope, asked)
@@ -81,7 +81,7 @@ class Stream:
     async def _follow(self, parts: Parts, listener: Listener, since: int, scope: Any, send: Any) -> None:
         """Pass on what comes, until the caller has gone, is lost, or may listen no more."""
         while (batch := await listener.heard()) is not None:
-            if not _still_known(parts, listener, scope):
+            if not await parts.ask(lambda: _still_known(parts, listener, scope)):
                 await _say(send, _REVOKED, more=False)
                 return
             text = batch.text(listener.principal, listener.kinds, since)
