@@ -1,5 +1,7 @@
 """Pictures for the docs: made only where TRIMTAB_SCREENSHOTS names the folder that they go to."""
 
+import itertools
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,11 +16,35 @@ SHOWN = {
     "fleet": ("/", "Groups of nodes"),
     "jobs": ("/jobs", "Queue and history"),
     "recommend": ("/recommend", "What you want"),
+    "partition": ("/partition", "Earlier plans"),
     "decisions": ("/decisions", "The ledger"),
     "models": ("/models", "Drift"),
     "catalog": ("/catalog", "Accelerators"),
 }
 
+
+def _recommend(page: Any) -> None:
+    page.get_by_role("button", name="Recommend").click()
+    page.get_by_role("heading", name="Cost against time").wait_for()
+    page.evaluate("document.querySelector('figure.chart').scrollIntoView({block: 'center'})")
+
+
+def _plan(page: Any) -> None:
+    names = ["stem", *(f"block {number}" for number in range(10)), "head"]
+    layer = {"kind": "matmul", "flop": 4e10, "parameters": 4e8, "saved": 4e6}
+    nodes = [{"name": each, **layer} for each in names]
+    edges = [{"from": a, "to": b, "bytes": 4e6} for a, b in itertools.pairwise(names)]
+    graph = json.dumps({"name": "twelve blocks", "nodes": nodes, "edges": edges}).encode()
+    file = {"name": "blocks.json", "mimeType": "application/json", "buffer": graph}
+    page.get_by_label("A graph file").set_input_files(file)
+    page.get_by_text("is ready").wait_for()
+    page.get_by_label("Devices, like").fill("t4:8/2")
+    page.get_by_role("button", name="Plan", exact=True).click()
+    page.get_by_role("heading", name="The schedule of one step").wait_for()
+    page.evaluate("document.querySelectorAll('.paper')[1].scrollIntoView({block: 'end'})")
+
+
+DONE = {"recommend": _recommend, "partition": _plan}
 pytestmark = pytest.mark.skipif(not FOLDER, reason="TRIMTAB_SCREENSHOTS names no folder to write pictures to")
 
 
@@ -36,10 +62,8 @@ def test_a_page_is_drawn_for_the_docs(fair_house: Any, name: str) -> None:
         page.goto(fair_house.url + path)
         page.get_by_role("heading", name=heading, exact=True).wait_for()
         page.wait_for_function("window.did_handshake")
-        if name == "recommend":
-            page.get_by_role("button", name="Recommend").click()
-            page.get_by_role("heading", name="Cost against time").scroll_into_view_if_needed()
-            page.evaluate("document.querySelector('figure.chart').scrollIntoView({block: 'center'})")
+        if name in DONE:
+            DONE[name](page)
         charts = page.locator("figure.chart").count()
         page.wait_for_function(
             "n => document.querySelectorAll('.js-plotly-plot .main-svg').length >= n", arg=charts

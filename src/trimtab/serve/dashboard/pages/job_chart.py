@@ -1,6 +1,7 @@
 """Jobs over time: how long each waited and ran, and when one that waits is believed to start."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 from trimtab.serve.dashboard.chart import Trace, axis, chart_text, figure
 from trimtab.serve.dashboard.words import moment
@@ -16,6 +17,7 @@ _COLORS = {
     JobState.FAILED.value: "#e4463a",
     JobState.CANCELLED.value: "#9c6b4e",
 }
+_THINNEST = 0.05  # s that a bar is drawn with at least
 Span = tuple[str, float, float]
 """What it is of, from, to; seconds since the epoch."""
 
@@ -54,10 +56,15 @@ def _bars(what: str, rows: list[tuple[str, float, float]]) -> Trace:
         "orientation": "h",
         "name": what,
         "y": [chart_text(label) for label, _, _ in rows],
-        "base": [moment(begin)[:19] for _, begin, _ in rows],
-        "x": [max(1.0, end - begin) * 1000 for _, begin, end in rows],
+        "base": [_plotted(begin) for _, begin, _ in rows],
+        "x": [max(_THINNEST, end - begin) * 1000 for _, begin, end in rows],
         "marker": {"color": _COLORS[what]},
         "text": [f"{what} from {moment(begin)} to {moment(end)}" for _, begin, end in rows],
         "textposition": "none",
         "hovertemplate": "%{y}<br>%{text}<extra></extra>",
     }
+
+
+def _plotted(seconds: float) -> str:
+    """A moment to the millisecond, as a chart wants it."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
