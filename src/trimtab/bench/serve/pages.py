@@ -1,0 +1,51 @@
+"""How long pages of lists take, wherever they are in the list, asked one after the other."""
+
+import http.client
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from trimtab.bench.serve import world
+from trimtab.bench.serve.latency import latency
+from trimtab.bench.serve.operations import READS, Operations
+from trimtab.bench.serve.processes import Server
+from trimtab.bench.serve.world import EVERYBODY, TENANTS, World
+from trimtab.core import TrimtabError
+
+LISTS = tuple(name for name in READS if ".list " in name)
+"""Reads that are pages of lists."""
+
+
+def page_figures(server: Server, size: World, tokens: Mapping[str, str], times: int, seed: int) -> dict[str, Any]:
+    """Latencies in milliseconds of each list, asked `times` by a tenant and as often by who sees all."""
+    asks = Operations(size, tokens, "pages", seed)
+    line = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    try:
+        return {
+            f"{name}, {who}": asdict(latency([_asked(line, asks, name, n, who, tokens) for n in range(times)]))
+            for name in LISTS
+            for who in ("one tenant", "all tenants")
+        }
+    finally:
+        line.close()
+
+
+def _asked(
+    line: http.client.HTTPConnection,
+    asks: Operations,
+    name: str,
+    number: int,
+    who: str,
+    tokens: Mapping[str, str],
+) -> float:
+    whose = number % TENANTS
+    token = tokens[EVERYBODY if who == "all tenants" else world.tenant(whose)]
+    path, began = asks.path(name, whose), time.perf_counter()
+    line.request("GET", path, headers={"Authorization": f"Bearer {token}"})
+    answer = line.getresponse()
+    body = answer.read()
+    took = time.perf_counter() - began
+    if answer.status != 200:
+        raise TrimtabError(f"{path} was answered with status {answer.status}: {body[:200].decode()}")
+    return took

@@ -1,0 +1,60 @@
+"""What is in the store that is asked: how many of everything, whose they are and what their ids are."""
+
+from dataclasses import dataclass
+
+TENANTS = 20
+DECISION_KINDS = ("resize", "schedule", "recommend", "partition", "tune")
+SUBJECTS = 1_000
+EVERYBODY = "*"
+
+_ODD = 2_654_435_761  # times this, numbers are spread over all ids, and no two alike
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """How many jobs, decisions, events and profiles there are."""
+
+    jobs: int
+    decisions: int
+    events: int
+    profiles: int
+
+
+FULL = World(jobs=10_000, decisions=1_000_000, events=200_000, profiles=200)
+QUICK = World(jobs=1_000, decisions=20_000, events=5_000, profiles=40)
+
+
+def tenant(number: int) -> str:
+    """The tenant that the thing of a number belongs to: each in turn."""
+    return f"team-{number % TENANTS:02}"
+
+
+def decision_id(number: int) -> str:
+    """As random as real ones look to an index."""
+    return f"{number * _ODD % 2**48:012x}"
+
+
+def job_id(number: int) -> str:
+    """The same for a job."""
+    return f"{number * _ODD % 2**32:08x}"
+
+
+def profile_id(number: int) -> str:
+    """The same for a profile."""
+    return f"{(number + 1) * _ODD % 2**48:012x}"
+
+
+def decision_kind(number: int) -> str:
+    """Of which kind a decision is; every tenant has all kinds."""
+    return DECISION_KINDS[number // TENANTS % len(DECISION_KINDS)]
+
+
+def subject(number: int) -> str:
+    """What a decision is about; every subject is one tenant's."""
+    return f"job-{number % SUBJECTS}"
+
+
+def nth_of(whose: int, place: float, count: int) -> int:
+    """The number of a tenant's thing at a place from 0 (its oldest) to 1 (its newest), of `count` in all."""
+    own = (count - whose + TENANTS - 1) // TENANTS
+    return whose + TENANTS * min(own - 1, int(place * own))
