@@ -1,32 +1,27 @@
-"""Decisions: the ledger; who was right, rule or model; and one decision with what became of it."""
+"""Decisions: the ledger, and who was right, rule or model."""
 
-from nicegui import ui
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import urlencode
 
-from trimtab.core import BadInputError, Decision, Outcome, TrimtabError
-from trimtab.core.units import parse_duration, parse_money
+from trimtab.core import Answer, Decision, Outcome
 from trimtab.serve.dashboard.chart import Chart
 from trimtab.serve.dashboard.live import follow, reload_when
 from trimtab.serve.dashboard.pages.calibration_chart import calibration_chart
+from trimtab.serve.dashboard.pages.decision import draw_one
 from trimtab.serve.dashboard.parts import (
-    bullets,
-    button,
-    element,
     empty,
-    facts,
     heading,
     link,
-    notice,
     text,
     tiles,
 )
 from trimtab.serve.dashboard.registry import Asked, Page
 from trimtab.serve.dashboard.table import Column, Rows, Table
 from trimtab.serve.dashboard.visit import Visit
-from trimtab.serve.dashboard.words import action_words, estimate_words, moment, quantity
-from trimtab.serve.problems import problem_of
+from trimtab.serve.dashboard.words import action_words, moment, quantity
 from trimtab.serve.service import Calibration, Service
-from trimtab.store import Page as Listed
-from trimtab.store import Role, WantedDecisions, compare
+from trimtab.store import WantedDecisions
 
 _AREAS = ("audit", "job")  # whoever writes decisions does so with one of these
 _AT_ONCE = 100
@@ -36,8 +31,9 @@ _COLUMNS = (
     Column("subject", "About", "link"),
     Column("action", "What was done"),
     Column("by", "Chosen by"),
-    Column("estimates", "Expected"),
-    Column("id", "Id"),
+    Column("rule", "Rule expects"),
+    Column("model", "Model expects"),
+    Column("outcome", "Outcome"),
 )
 _JUDGED = (
     Column("kind", "Kind"),
@@ -51,37 +47,49 @@ _JUDGED = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Decisions, each with its last outcome where it has one, and where the list goes on."""
+
+    entries: tuple[tuple[Decision, Outcome | None], ...]
+    next: str | None
+
+
+def ledger(service: Service, kind: str | None, after: str | None) -> Ledger:
+    """A page of it, newest first."""
+    found = service.decisions.page(_AT_ONCE, WantedDecisions(kind), after)
+    last = ((made, service.decisions.outcomes(made.id)[-1:]) for made in found.items)
+    return Ledger(tuple((made, happened[0] if happened else None) for made, happened in last), found.next)
+
+
 async def draw(visit: Visit, asked: Asked) -> None:
     """The ledger, newest first."""
     after, kind = asked.get("after") or None, asked.get("kind") or None
 
-    async def listed() -> Listed[Decision]:
-        wanted = WantedDecisions(kind)
-        return await visit.ask(
-            ("decisions", kind, after), lambda s: s.decisions.page(_AT_ONCE, wanted, after), _AREAS
-        )
+    async def listed() -> Ledger:
+        return await visit.ask(("decisions", kind, after), lambda s: ledger(s, kind, after), _AREAS)
 
     found = await listed()
-    if not found.items:
+    if not found.entries:
         empty(
             "No decisions yet. Every recommendation, prediction, plan and start of a job becomes one:",
             ("trimtab recommend", "trimtab demo"),
         )
 
         async def some() -> bool:
-            return bool((await listed()).items)
+            return bool((await listed()).entries)
 
         reload_when(visit, _AREAS, some)
         return
     judged = await visit.ask("calibration", lambda s: s.calibration.by_kind(), _AREAS, age=30.0)
     _show_judged(judged)
     heading("The ledger")
-    table = Table("Decisions", _COLUMNS, rows(found.items))
+    table = Table("Decisions", _COLUMNS, rows(found.entries))
     if found.next is not None:
-        link("Older decisions", f"/decisions?after={found.next}")
+        link("Older decisions", f"/decisions?{urlencode({'kind': kind or '', 'after': found.next})}")
 
     async def again() -> None:
-        table.show(rows((await listed()).items))
+        table.show(rows((await listed()).entries))
 
     follow(visit, _AREAS, again)
 
@@ -138,8 +146,8 @@ def judged_rows(judged: tuple[Calibration, ...]) -> Rows:
     ]
 
 
-def rows(decisions: tuple[Decision, ...]) -> Rows:
-    """A row for each decision."""
+def rows(entries: Sequence[tuple[Decision, Outcome | None]]) -> Rows:
+    """A row for each decision: what rule and model said, and what happened."""
     return [
         {
             "id": made.id,
@@ -149,133 +157,23 @@ def rows(decisions: tuple[Decision, ...]) -> Rows:
             "subject": made.subject,
             "action": action_words(made),
             "by": made.chosen_by,
-            "estimates": ", ".join(
-                f"{name} {quantity(name, guess.value, guess.unit)}" for name, guess in made.estimates.items()
-            ),
+            "rule": _said(made.rule),
+            "model": _said(made.model) if made.model is not None else "",
+            "outcome": _happened(made, happened) if happened is not None else "",
         }
-        for made in decisions
+        for made, happened in entries
     ]
 
 
-def _one(service: Service, id: str) -> tuple[Decision, tuple[Outcome, ...]]:
-    made = service.decisions.get(id)
-    return made, service.decisions.outcomes(made.id)
+def _said(answer: Answer) -> str:
+    return ", ".join(f"{name} {quantity(name, e.value, e.unit)}" for name, e in answer.estimates.items())
 
 
-async def draw_one(visit: Visit, asked: Asked) -> None:
-    """One decision."""
-    id = asked["id"]
-    made, outcomes = await visit.ask(("decision", id), lambda s: _one(s, id), _AREAS)
-    link("All decisions", "/decisions")
-    text("h2", f"{made.kind}: {made.subject} ({made.id})")
-    facts(
-        (
-            ("when", moment(made.created)),
-            ("done", action_words(made)),
-            ("chosen by", made.chosen_by),
-            ("why", made.reason),
-        )
+def _happened(made: Decision, outcome: Outcome) -> str:
+    units = {name: guess.unit for name, guess in made.estimates.items()}
+    return ", ".join(
+        f"{name} {quantity(name, value, units.get(name, ''))}" for name, value in outcome.measured.items()
     )
-    heading("Rule and model")
-    Table("Rule and model", _ANSWERS, answer_rows(made), filtered=False)
-    if made.contributions:
-        heading("What it is made of")
-        facts([(each.name, f"{each.value:.4g}") for each in made.contributions])
-    heading("Outcome")
-    with element("div") as told:
-        _outcomes(made, outcomes)
-    if visit.principal.may("decisions", "write", Role.USER):
-        _outcome_form(visit, made)
-
-    async def again() -> None:
-        found = await visit.ask(("decision", id), lambda s: _one(s, id), _AREAS)
-        told.clear()
-        with told:
-            _outcomes(*found)
-
-    follow(visit, _AREAS, again)
-
-
-_ANSWERS = (
-    Column("role", "Who"),
-    Column("id", "Name"),
-    Column("action", "Would do"),
-    Column("estimates", "Expects"),
-)
-
-
-def answer_rows(made: Decision) -> Rows:
-    """The rule, the model where it spoke, and the alternatives."""
-    answers = [("rule", made.rule)]
-    answers += [("model", made.model)] if made.model is not None else []
-    answers += [("alternative", each) for each in made.alternatives[:20]]
-    return [
-        {
-            "id": f"{answer.who} ({place})" if place else answer.who,
-            "role": role,
-            "action": action_words(answer),
-            "estimates": "; ".join(
-                f"{name} {estimate_words(name, guess)}" for name, guess in answer.estimates.items()
-            ),
-        }
-        for place, (role, answer) in enumerate(answers)
-    ]
-
-
-def _outcomes(made: Decision, outcomes: tuple[Outcome, ...]) -> None:
-    if not outcomes:
-        text("p", "Nothing has been recorded yet.")
-    for each in outcomes:
-        text("p", f"{moment(each.recorded)}{f': {each.note}' if each.note else ''}")
-        bullets(outcome_words(made, each))
-
-
-def outcome_words(made: Decision, outcome: Outcome) -> list[str]:
-    """Every measured quantity, beside its estimate where there is one."""
-    compared = {each.quantity: each for each in compare(made, outcome)}
-    words = []
-    for name, value in outcome.measured.items():
-        told = f"{name} {quantity(name, value)}"
-        if name in compared:
-            one = compared[name]
-            told += f"; expected {estimate_words(name, one.estimate)}, {one.error:+.0%} off; the range "
-            told += "held" if one.held else "did not hold"
-        words.append(told)
-    return words
-
-
-def _outcome_form(visit: Visit, made: Decision) -> None:
-    with element("div", "form"):
-        time = ui.input(label="It took, like 3h40m").props("outlined dense")
-        cost = ui.input(label="It cost, like $12.10").props("outlined dense")
-        note = ui.input(label="Note").props("outlined dense")
-    with element("div", "row-of-buttons"):
-        record = button("Record outcome")
-    said = notice()
-
-    async def keep() -> None:
-        try:
-            measured = measured_of(time.value or "", cost.value or "")
-            told = note.value or ""
-            await visit.do(lambda s: s.decisions.record_outcome(made.id, measured, told))
-        except TrimtabError as error:
-            said.set_text(problem_of(error).detail)
-            return
-        said.set_text("It is recorded.")
-
-    record.on("click", keep)
-
-
-def measured_of(time: str, cost: str) -> dict[str, float]:
-    """What was typed, in seconds and dollars."""
-    measured = {}
-    if time.strip():
-        measured["time"] = parse_duration(time)
-    if cost.strip():
-        measured["cost"] = parse_money(cost)
-    if not measured or any(value <= 0 for value in measured.values()):
-        raise BadInputError("an outcome needs a time, a cost or both, above zero")
-    return measured
 
 
 PAGE = Page(

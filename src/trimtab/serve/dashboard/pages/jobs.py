@@ -1,5 +1,7 @@
 """Jobs: who runs, waits and has ended, why, and when; one of them with its log, and its end."""
 
+from urllib.parse import urlencode
+
 from trimtab.core import TrimtabError
 from trimtab.core.units import format_duration, format_money
 from trimtab.serve.dashboard.chart import Chart
@@ -65,7 +67,7 @@ async def draw(visit: Visit, asked: Asked) -> None:
     heading("Queue and history")
     table = Table("Jobs", _COLUMNS, rows(found.items, clock.now()))
     if found.next is not None:
-        link("Older jobs", f"/jobs?after={found.next}")
+        link("Older jobs", f"/jobs?{urlencode({'after': found.next})}")
 
     async def again() -> None:
         found = await listed()
