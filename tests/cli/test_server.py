@@ -75,6 +75,13 @@ def test_a_decision_and_its_outcome_are_there(run: Run, store: Store) -> None:
     assert [each.measured for each in store.ledger.outcomes("abc123")] == [{"time": 11.0}]
 
 
+def test_the_catalog_and_the_models_of_the_server_are_shown(run: Run) -> None:
+    offers = json.loads(run("catalog", "ls", "--accelerator", "H100", "--limit", "2", "--json").stdout)
+    assert [offer["accelerator"] for offer in offers] == ["H100", "H100"]
+    shown = run("models", "ls")
+    assert "shipped (current)" in shown.stdout, shown.stderr
+
+
 def test_what_the_server_refuses_is_one_sentence(run: Run) -> None:
     for words, said in [
         (("tenants", "set", "q"), "an operator may do this"),
@@ -82,7 +89,9 @@ def test_what_the_server_refuses_is_one_sentence(run: Run) -> None:
         (("jobs", "--state", "gone"), '"gone" is not a state'),
         (("decisions", "none"), 'there is no decision "none"'),
         (("simulate",), "trimtab simulate works with this machine alone"),
-        (("top", "--once"), "pools concern all tenants"),
+        (("models", "update"), "trimtab models update works with this machine alone"),
+        (("top", "--once"), "pools: this concerns all tenants"),
+        (("fabric", "status"), "fabric: this concerns all tenants"),
     ]:
         refused = run(*words)
         assert (refused.returncode, refused.stdout) == (2, ""), words

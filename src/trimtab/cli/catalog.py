@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from trimtab.cli.place import answering, is_here, place
 from trimtab.core import BadInputError, NotFoundError
 
 if TYPE_CHECKING:
@@ -19,6 +20,9 @@ catalog_app = typer.Typer(
     rich_markup_mode="markdown",
     help="What can be rented, what it is made of, what it costs.",
 )
+catalog_app.callback()(answering("ls", "show"))
+
+_MOST = 1_000_000  # offers of a server
 
 SORT_COLUMNS = {
     "price": "price",
@@ -59,7 +63,7 @@ def list_offers(
 
     Example: `trimtab catalog ls --accelerator H100 --region "us-*" --spot --max-price '$25/h'`
     """
-    from trimtab.catalog import accelerators, load_offers
+    from trimtab.catalog import accelerators
     from trimtab.core.units import parse_bytes, parse_price
 
     if facts:
@@ -72,7 +76,7 @@ def list_offers(
     highest_price = parse_price(max_price) if max_price is not None else None
 
     started = time.perf_counter()
-    everything = load_offers()
+    everything = _offers()
     loaded = time.perf_counter()
     found = everything.where(
         cloud=cloud,
@@ -114,9 +118,9 @@ def show(
 
     Example: `trimtab catalog show A100-80GB`
     """
-    from trimtab.catalog import find_accelerator, load_offers
+    from trimtab.catalog import find_accelerator
 
-    table = load_offers()
+    table = _offers()
     known = find_accelerator(name)
     found = _sorted(table.where(accelerator=name) if known else _instance_offers(table, name), "price")
     if as_json:
@@ -128,6 +132,16 @@ def show(
         _print_offers(found)
     elif known is not None:
         typer.echo("No provider in the catalog offers it.")
+
+
+def _offers() -> "OfferTable":
+    """All there are, in the catalog here or in a server's."""
+    from trimtab.catalog import OfferTable, load_offers
+
+    if is_here():
+        return load_offers()
+    with place() as at:
+        return OfferTable.from_offers(at.catalog.offers(_MOST).items)
 
 
 @catalog_app.command("import")

@@ -2,11 +2,13 @@
 
 import json
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from trimtab.cli.options import json_option
+from trimtab.cli.place import is_here, place
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,28 +36,55 @@ def status_command(
     """
     from rich.console import Console
 
-    from trimtab.core import TrimtabError
-    from trimtab.fabric import Sessions, exposition, plain_status, read_status, sessions_of
+    from trimtab.fabric import exposition, plain_status
 
-    status = read_status(name or _only_one())
+    seen = _here(name) if is_here() else _there(name)
     if prometheus:
-        print(exposition(status), end="")
-        return
+        print(exposition(seen.status), end="")
+    elif as_json:
+        print(json.dumps(plain_status(seen.status, seen.sessions), indent=2))
+    else:
+        _print(Console(highlight=False, soft_wrap=True), seen)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A host's status, whether its agent runs, and why its sessions are not known, if they are not."""
+
+    status: "Status"
+    sessions: "Sessions"
+    runs: bool
+    silent: str = ""
+
+
+def _here(name: str | None) -> _Seen:
+    from trimtab.core import TrimtabError
+    from trimtab.fabric import Sessions, agent_runs, fabrics_here, read_status, sessions_of
+
+    status = read_status(name or _only_one(fabrics_here()))
+    runs = agent_runs(status.host)
     try:
-        sessions, silent = sessions_of(status.host), ""
+        return _Seen(status, sessions_of(status.host), runs)
     except TrimtabError as error:
-        sessions, silent = Sessions(), str(error)
-    if as_json:
-        print(json.dumps(plain_status(status, sessions), indent=2))
-        return
-    _print(Console(highlight=False, soft_wrap=True), status, sessions, silent)
+        return _Seen(status, Sessions(), runs, str(error))
 
 
-def _only_one() -> str:
+def _there(name: str | None) -> _Seen:
+    """As a server tells it."""
+    from trimtab.core import from_plain
+    from trimtab.fabric import Sessions, Status
+
+    with place() as at:
+        told = at.fabric.get(name or _only_one(at.fabric.names()))
+    sessions = told.pop("sessions")
+    sessions["tunnels"] = {int(vni): tuple(others) for vni, others in sessions["tunnels"].items()}
+    runs = bool(told.pop("running"))
+    return _Seen(from_plain(Status, told, "the host's status"), Sessions(**sessions), runs)
+
+
+def _only_one(names: tuple[str, ...]) -> str:
     from trimtab.core import BadInputError, NotFoundError
-    from trimtab.fabric import fabrics_here
 
-    names = fabrics_here()
     if not names:
         raise NotFoundError("no agent has run here; start one with trimtab fabric up HOST.yaml")
     if len(names) > 1:
@@ -63,14 +92,13 @@ def _only_one() -> str:
     return names[0]
 
 
-def _print(console: "Console", status: "Status", sessions: "Sessions", silent: str) -> None:
+def _print(console: "Console", seen: _Seen) -> None:
     from rich.markup import escape
 
-    from trimtab.fabric import agent_runs
-
-    runs = "its agent runs" if agent_runs(status.host) else f"no agent runs since {_ago(status.time)}"
+    status, sessions = seen.status, seen.sessions
+    runs = "its agent runs" if seen.runs else f"no agent runs since {_ago(status.time)}"
     console.print(f"{escape(status.host)}: {runs}")
-    for problem in (*status.problems, *([silent] if silent else [])):
+    for problem in (*status.problems, *([seen.silent] if seen.silent else [])):
         console.print(f"  {escape(problem)}", style="red")
     if status.late:
         console.print(f"{status.late} probes left late: this machine was busy or away")

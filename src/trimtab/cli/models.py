@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from trimtab.cli.place import answering, is_here, place
 from trimtab.core.units import format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from rich.console import Console
     from rich.table import Table
 
     from trimtab.predict import Comparison, Foundation, Plan, Versions
+    from trimtab.serve import ModelVersion
 
 _RECOMMENDATIONS = 200  # the newest, whose prices are looked at
 _LEARN = "trimtab models update learns from these outcomes"
@@ -31,6 +33,7 @@ _ADVICE = {
 models_app = typer.Typer(
     no_args_is_help=True, help="The learned models: what they come from, how good they are."
 )
+models_app.callback()(answering("ls", "rollback"))
 
 
 @models_app.command("pretrain")
@@ -106,6 +109,10 @@ def ls(
     if weights:
         console.print(_backtest(load_foundation(weights)))
         return
+    if not is_here():
+        with place() as at:
+            console.print(_versions_there(at.models.list()))
+        return
     foundation = current_foundation(warn)
     console.print(_versions(Versions(), version_name(foundation)))
     console.print(_backtest(foundation))
@@ -122,6 +129,10 @@ def rollback(
     from trimtab.core import BadInputError, RealClock, TrimtabError
     from trimtab.predict import SHIPPED_VERSION, Versions
 
+    if not is_here():
+        with place() as at:
+            print(f"{at.models.rollback(version).name} answers there now")
+        return
     versions = Versions()
     with versions.alone():
         try:
@@ -276,6 +287,27 @@ def _versions(versions: "Versions", answering: str) -> "Table":
             table.add_row(shown, "", "", escape(f"cannot be used: {error}"))
             continue
         table.add_row(shown, *(escape(text) for text in _about(about)))
+    return table
+
+
+def _versions_there(found: "Sequence[ModelVersion]") -> "Table":
+    """A server's versions, and the mean errors of each on applications left out, with one known run."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table("version", "made", "comes from", "mean error with one run")
+    for each in found:
+        made = "" if each.made is None else datetime.fromtimestamp(each.made).strftime("%Y-%m-%d %H:%M")
+        source = f"{each.parent}, {each.outcomes} outcomes" if each.parent else "came with Trimtab"
+        errors = [
+            f"{corpus}, {who}: {by['1']:.1%}"
+            for corpus, answers in each.errors.items()
+            for who, by in answers.items()
+            if "1" in by
+        ]
+        name = f"{each.name} (current)" if each.current else each.name
+        shown = each.problem or "\n".join(errors)
+        table.add_row(*(escape(text) for text in (name, made, source, shown)))
     return table
 
 

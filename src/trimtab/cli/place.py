@@ -1,20 +1,23 @@
 """Where commands keep things and look them up: in the store here, or at the server that `--server` names."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import typer
+
 if TYPE_CHECKING:
+    from trimtab.core import TrimtabError
     from trimtab.serve import Client, Service
 
 ANSWERED = (
     *("profile", "recommend", "decisions", "outcome", "submit", "jobs", "queue", "logs", "cancel"),
-    *("tenants", "access", "top", "doctor", "config"),
+    *("tenants", "access", "top", "catalog", "models", "fabric", "doctor", "config"),
 )
-"""Commands that a server can be asked to answer, or that have nothing to do with one."""
+"""Commands that a server answers, some of them in part, or that have nothing to do with one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +36,7 @@ def server_of(url: str, token_file: Path | None, token: str, command: str | None
     from trimtab.core import BadInputError
 
     if command is not None and command not in ANSWERED:
-        raise BadInputError(
-            f"trimtab {command} works with this machine alone; run it where the server runs, without --server"
-        )
+        raise _here_alone(command)
     if token_file is None:
         return Server(url, token)
     try:
@@ -43,6 +44,24 @@ def server_of(url: str, token_file: Path | None, token: str, command: str | None
     except (OSError, ValueError) as error:
         why = (getattr(error, "strerror", None) or str(error)).lower()
         raise BadInputError(f"the token in {token_file} cannot be read: {why}") from None
+
+
+def answering(*names: str) -> Callable[[typer.Context], None]:
+    """For a group of commands of which a server answers these alone."""
+
+    def check(context: typer.Context) -> None:
+        if not is_here() and context.invoked_subcommand not in names:
+            raise _here_alone(f"{context.info_name} {context.invoked_subcommand}")
+
+    return check
+
+
+def _here_alone(command: str) -> "TrimtabError":
+    from trimtab.core import BadInputError
+
+    return BadInputError(
+        f"trimtab {command} works with this machine alone; run it where the server runs, without --server"
+    )
 
 
 def ask(server: Server | None) -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from trimtab.serve.health import HEALTH_PATH, NotServingError, check_serving
     from trimtab.serve.principal import LOCAL, Principal
     from trimtab.serve.run import api, require_installed, scheduler_of
-    from trimtab.serve.service import Desk, Service
+    from trimtab.serve.service import Desk, ModelVersion, Service
 
 __all__ = [
     "GROUPS",
@@ -22,6 +22,7 @@ __all__ = [
     "Desk",
     "Examined",
     "Finding",
+    "ModelVersion",
     "NotServingError",
     "Principal",
     "Service",
@@ -51,6 +52,7 @@ _LAZY = {
     "LOCAL": "principal",
     "Client": "client",
     "Desk": "service",
+    "ModelVersion": "service",
     "Principal": "principal",
     "Service": "service",
     "Examined": "doctor",

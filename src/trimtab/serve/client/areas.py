@@ -5,9 +5,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from trimtab.core import Decision, NotFoundError, Outcome, Profile, from_plain, to_plain
+from trimtab.core import Decision, NotFoundError, Offer, Outcome, Profile, from_plain, to_plain
 from trimtab.serve.client.connection import Connection
-from trimtab.serve.service import LARGEST_PIECE, LogPiece
+from trimtab.serve.service import LARGEST_PIECE, LogPiece, ModelVersion, WantedOffers
 from trimtab.store import (
     Event,
     JobRecord,
@@ -210,6 +210,49 @@ class RemotePools(RemoteArea):
             "given": {pool["name"]: [pool["given_cpus"], pool["given_memory"]] for pool in pools},
         }
         return from_plain(Status, told, "the pools")
+
+
+class RemoteFabric(RemoteArea):
+    """Hosts' networks."""
+
+    def names(self) -> tuple[str, ...]:
+        """Of hosts that there are."""
+        return tuple(self._connection.get("/v1/fabric")["items"])
+
+    def get(self, host: str) -> dict[str, Any]:
+        """What a host's fabric does."""
+        told: dict[str, Any] = self._connection.get(f"/v1/fabric/{_part(host)}")
+        return told
+
+
+class RemoteModels(RemoteArea):
+    """Versions of the models."""
+
+    def list(self) -> tuple[ModelVersion, ...]:
+        """Oldest first."""
+        return tuple(from_plain(ModelVersion, each) for each in self._connection.get("/v1/models")["items"])
+
+    def rollback(self, version: str | None = None) -> ModelVersion:
+        """Let an earlier one answer again."""
+        return from_plain(ModelVersion, self._connection.post("/v1/models/rollback", {"version": version}))
+
+
+class RemoteCatalog(RemoteArea):
+    """What can be rented."""
+
+    def offers(
+        self, limit: int = 50, wanted: WantedOffers | None = None, after: str | None = None
+    ) -> Page[Offer]:
+        """Cheapest first."""
+        told = wanted or WantedOffers()
+        query = {"cloud": told.clouds, "region": told.regions, "accelerator": told.accelerators}
+        least = {"min_memory": told.min_memory, "min_accelerators": told.min_accelerators}
+        more = {"max_price": told.max_price, "spot": told.spot}
+        named = {name: list(values) or None for name, values in query.items()}
+        items, following = self._connection.pages(
+            "/v1/catalog/offers", limit, after, **named, **least, **more
+        )
+        return Page(tuple(from_plain(Offer, each, "an offer") for each in items), following)
 
 
 class RemoteEvents(RemoteArea):

@@ -4,10 +4,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from trimtab.serve.client.areas import (
+    RemoteCatalog,
     RemoteDecisions,
     RemoteEvents,
+    RemoteFabric,
     RemoteFleet,
     RemoteJobs,
+    RemoteModels,
     RemotePools,
     RemoteProfiles,
     RemoteTenants,
@@ -24,10 +27,13 @@ class Client:
 
     def __init__(self, url: str, token: str = "", verify: Any = True) -> None:
         self._connection = Connection(url, token, verify)
+        self.catalog = RemoteCatalog(self._connection)
         self.decisions = RemoteDecisions(self._connection)
         self.events = RemoteEvents(self._connection)
+        self.fabric = RemoteFabric(self._connection)
         self.fleet = RemoteFleet(self._connection)
         self.jobs = RemoteJobs(self._connection)
+        self.models = RemoteModels(self._connection)
         self.pools = RemotePools(self._connection)
         self.profiles = RemoteProfiles(self._connection)
         self.tenants = RemoteTenants(self._connection)
