@@ -75,6 +75,16 @@ def test_a_tag_saves_the_body_and_guards_a_change(admin: Client) -> None:
     assert admin.delete("/v1/tenants/a", headers=now).status_code == 200
 
 
+def test_a_job_is_cancelled_only_as_it_was_seen_where_that_is_said(admin: Client, store: Store) -> None:
+    id = admin.post("/v1/jobs", json=JOB).json()["items"][0]["id"]
+    seen = {"If-Match": admin.get(f"/v1/jobs/{id}").headers["etag"]}
+    store.jobs.note({id: 5.0}, {})
+    assert admin.post(f"/v1/jobs/{id}/cancel", headers=seen).status_code == 412
+    seen = {"If-Match": admin.get(f"/v1/jobs/{id}").headers["etag"]}
+    assert admin.post(f"/v1/jobs/{id}/cancel", headers=seen).json()["state"] == "cancelled"
+    assert admin.post(f"/v1/jobs/{id}/cancel").status_code == 422
+
+
 def test_of_two_who_change_the_same_state_one_succeeds(admin: Client) -> None:
     admin.put("/v1/tenants/a", json={}, headers={"If-None-Match": "*"})
     seen = {"If-Match": admin.get("/v1/tenants/a").headers["etag"]}
@@ -217,3 +227,17 @@ def test_what_a_page_of_somebody_else_asks_without_a_token_is_refused(url: str) 
 def test_figures_are_for_who_may_see_all_tenants(caller, admin: Client) -> None:  # type: ignore[no-untyped-def]
     assert 'trimtab_requests_total{method="GET"' in admin.get("/metrics").text + admin.get("/metrics").text
     assert caller("a", "admin").get("/metrics").status_code == 403
+
+
+def test_the_log_has_neither_tokens_nor_queries(
+    admin: Client, url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG", logger="trimtab.serve")
+    text = admin.headers["authorization"].removeprefix("Bearer ")
+    admin.get("/v1/jobs", params={"name": "a-secret"})
+    admin.get("/v1/jobs", params={"token": text})
+    Client().get(f"{url}/v1/jobs", headers={"Authorization": f"Bearer {text[:-1]}"})
+    admin.post("/v1/tokens", json={"name": "ci"})
+    assert caplog.text.count("/v1/jobs") == 3
+    assert "a-secret" not in caplog.text
+    assert text.rpartition("_")[2][:10] not in caplog.text

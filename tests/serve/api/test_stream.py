@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import pytest
 from httpx import Client, Response
 
+from trimtab.serve import hub as hub_module
 from trimtab.serve.hub import Batch, Hub
 from trimtab.serve.principal import LOCAL, Principal
 from trimtab.store import Role, Store, Token
@@ -121,3 +122,13 @@ def test_who_cannot_keep_up_is_lost_and_told_so(store: Store) -> None:
         assert hub.listeners == 1
 
     asyncio.run(listen())
+
+
+def test_silence_is_broken_by_a_heartbeat(
+    caller,
+    monkeypatch: pytest.MonkeyPatch,  # type: ignore[no-untyped-def]
+) -> None:
+    monkeypatch.setattr(hub_module, "HEARTBEAT", 0.5)
+    with caller().stream("GET", "/v1/events/stream", timeout=20) as answer:
+        lines = answer.iter_lines()
+        assert any(line == ": still here" for line in lines)

@@ -56,10 +56,15 @@ def hand_in(
     return records
 
 
-def cancel_job(store: Store, id: str, clock: Clock) -> JobRecord:
-    """Ask for a job's end: at once where it waits, by the scheduler where it runs; the job as it is then."""
+def cancel_job(store: Store, id: str, clock: Clock, version: int | None = None) -> JobRecord:
+    """Ask for a job's end: at once where it waits, by the scheduler where it runs; the job as it is then.
+
+    With a `version`, only of a job that is still of it; else OutdatedError.
+    """
     for _ in range(_TRIES):
         record = store.jobs.get(id)
+        if version not in (None, record.version):
+            raise OutdatedError(f"job {record.id} was changed by somebody else; read it again")
         if record.state.final:
             raise BadInputError(f"job {record.id} ({record.name}) is over already: {record.state.value}")
         try:

@@ -92,8 +92,11 @@ class Jobs(Area):
 
         return self.written("jobs.submit", owner, effect, about) if keep else effect()
 
-    def cancel(self, id: str) -> JobRecord:
-        """Ask for a job's end: at once where it waits, by the scheduler where it runs."""
+    def cancel(self, id: str, version: int | None = None) -> JobRecord:
+        """Ask for a job's end: at once where it waits, by the scheduler where it runs.
+
+        With a `version`, only of a job that is still of it.
+        """
         from trimtab.schedule import cancel_job
 
         self.principal.require(AREA, "write", Role.USER)
@@ -102,7 +105,7 @@ class Jobs(Area):
         return self.written(
             "jobs.cancel",
             record.tenant,
-            lambda: cancel_job(store, record.id, clock),
+            lambda: cancel_job(store, record.id, clock, version),
             lambda after: (after.id, {"state": after.state.value}),
         )
 

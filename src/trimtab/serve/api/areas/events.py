@@ -18,6 +18,7 @@ from trimtab.serve.problems import HttpError
 from trimtab.store import Event, WantedEvents
 
 router = Router("events")
+_MOST = 5000  # listeners
 _PATIENCE = 30.0  # s for which a listener may take nothing
 _DROPPED = b'event: dropped\ndata: "you were too slow; ask again from the last id you have seen"\n\n'
 _REVOKED = b'event: dropped\ndata: "your token opens nothing any more"\n\n'
@@ -59,6 +60,8 @@ class Stream:
         try:
             principal = await parts.ask(lambda: parts.gate.admit(scope))
             principal.require("events")
+            if parts.hub.listeners >= _MOST:
+                raise HttpError(429, "too many listen already; try again later", (("retry-after", "60"),))
             asked = query_of(StreamAsked, scope["query_string"])
             since = _last_seen(scope, asked)
         except TrimtabError as error:

@@ -1,6 +1,7 @@
 """/v1/jobs: what runs, waits and has ended; handing in, ending, and logs."""
 
 import codecs
+import json
 from typing import Annotated, Any, Literal
 
 from fastapi import Query
@@ -112,9 +113,11 @@ def cancel_job(call: Caller, id: str) -> Effect:
     jobs, condition = call.service.jobs, call.header(b"if-match")
 
     def effect() -> Answer:
-        if condition is not None:
-            require_match(condition, tag(jobs.text(id).encode()))
-        return json_answer(jobs.cancel(id))
+        if condition is None:
+            return json_answer(jobs.cancel(id))
+        seen = jobs.text(id)
+        require_match(condition, tag(seen.encode()))
+        return json_answer(jobs.cancel(id, json.loads(seen)["version"]))
 
     return effect
 
