@@ -40,6 +40,10 @@ BENCHES = {
         "fabric",
         "Traffic over two uplinks: outages, mistakes, throughput and training beside FRR alone and one port.",
     ),
+    "serve": (
+        "serve",
+        "The server under load: reads, writes, event streams, a large store, a leader that is killed.",
+    ),
     "training-config": (
         "training_config",
         "Configurations of training jobs: seen, unseen, after trials, and searches of others' measurements.",

@@ -14,15 +14,21 @@ class Arrivals:
     names: list[str]
 
 
-def arrivals(rates: Mapping[str, float], seconds: float, seed: int) -> Arrivals:
-    """As many of each operation as `rates` (per second) say on average, at moments that know of no other."""
+def arrivals(rates: Mapping[str, float], warm_up: float, seconds: float, seed: int) -> Arrivals:
+    """As many of each operation as `rates` (per second) say, at random moments that know of no other.
+
+    There are exactly that many in the seconds that follow the warm-up, so that none are short by chance.
+    """
     random = np.random.default_rng(seed)
-    names = list(rates)
-    weights = np.array([rates[name] for name in names], dtype=np.float64)
-    count = int(random.poisson(weights.sum() * seconds))
-    times = np.sort(random.uniform(0.0, seconds, count))
-    chosen = random.choice(len(names), size=count, p=weights / weights.sum())
-    return Arrivals(times.tolist(), [names[index] for index in chosen.tolist()])
+    names, times, chosen = list(rates), [np.empty(0)], [np.empty(0, dtype=np.int64)]
+    for begin, length in ((0.0, warm_up), (warm_up, seconds)):
+        # Rounding sums keeps the sum of all whole, and that of any first few.
+        sums = np.round(np.cumsum([rates[name] * length for name in names])).astype(np.int64)
+        counts = np.diff(sums, prepend=0)
+        times.append(np.sort(random.uniform(begin, begin + length, int(sums[-1]))))
+        chosen.append(random.permutation(np.repeat(np.arange(len(names)), counts)))
+    order = np.concatenate(chosen).tolist()
+    return Arrivals(np.concatenate(times).tolist(), [names[index] for index in order])
 
 
 def mixed(shares: Mapping[str, float], rate: float) -> dict[str, float]:

@@ -124,7 +124,11 @@ def _decision_rows(count: int) -> Iterator[tuple[object, ...]]:
 def _outcome_rows(count: int) -> Iterator[tuple[object, ...]]:
     for number in range(0, count, _OUTCOMES):
         id, recorded = world.decision_id(number), BEGAN + _APART * number + 7000.0
-        yield id, recorded, json.dumps(to_plain(Outcome(id, recorded, {"time": 7000.0, "cost": 1.85}, "ended")))
+        yield (
+            id,
+            recorded,
+            json.dumps(to_plain(Outcome(id, recorded, {"time": 7000.0, "cost": 1.85}, "ended"))),
+        )
 
 
 def _event_rows(count: int, jobs: int) -> Iterator[tuple[object, ...]]:

@@ -48,7 +48,7 @@ class Generator:
 
     def __init__(self, load: Load) -> None:
         self._load = load
-        self._plan = arrivals(load.rates, load.warm_up + load.seconds, load.seed)
+        self._plan = arrivals(load.rates, load.warm_up, load.seconds, load.seed)
         self._asks = _asks(load)
         self._lines = Lines(load.port, CONNECTIONS)
         self._latencies: dict[str, list[float]] = {}
@@ -80,7 +80,7 @@ class Generator:
             self._errors["not answered"] += self._open
         self._lines.close()
         return Measured(
-            self._load.seconds, self._latencies, self._errors, cpus, self._late, self._acknowledged
+            self._load.seconds, self._latencies, dict(self._errors), cpus, self._late, self._acknowledged
         )
 
     def _measure(self) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from typing import cast
 
 Answered = Callable[[int, bytes], None]
 """Told the status of an answer and its body; status 0 where the connection was lost instead."""
@@ -23,8 +24,7 @@ class Line(asyncio.Protocol):
         self._whole = -1
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport) or hasattr(transport, "write")
-        self._transport = transport  # type: ignore[assignment]
+        self._transport = cast(asyncio.Transport, transport)
         self._lines.free(self)
 
     def ask(self, request: bytes, answered: Answered) -> None:
@@ -108,7 +108,9 @@ class Lines:
     async def _open(self) -> None:
         while not self._closed:
             try:
-                await asyncio.get_running_loop().create_connection(lambda: Line(self), "127.0.0.1", self._port)
+                await asyncio.get_running_loop().create_connection(
+                    lambda: Line(self), "127.0.0.1", self._port
+                )
                 return
             except OSError:
                 if not self._all:

@@ -10,6 +10,7 @@ import re
 import sys
 import time
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 from trimtab.bench.serve.latency import latency
@@ -71,7 +72,7 @@ async def listen(asked: Streams) -> dict[str, Any]:
             for token in asked.tokens[first : first + _AT_ONCE]
         ]
         for stream in some:
-            await loop.create_connection(lambda stream=stream: stream, "127.0.0.1", asked.port)
+            await loop.create_connection(partial(_itself, stream), "127.0.0.1", asked.port)
         await asyncio.gather(*(stream.listens for stream in some))
         streams += some
     spent, began = time.process_time(), time.monotonic()
@@ -90,6 +91,10 @@ async def listen(asked: Streams) -> dict[str, Any]:
         "lag": asdict(latency(lag for stream in streams for lag in stream.lags)),
         "cpus": cpus,
     }
+
+
+def _itself(stream: Stream) -> Stream:
+    return stream
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ class Loaded:
     server_cpus: float
 
     def figures(self) -> dict[str, Any]:
-        """Rates, latencies in milliseconds, failures and CPUs; reads and writes apart where both were asked."""
+        """Rates, latencies in milliseconds, failures and CPUs; reads and writes apart."""
         told: dict[str, Any] = {}
         for name, names in (("reads", (*READS, "constant")), ("writes", tuple(WRITES))):
             if any(each in self.seen.latencies for each in names):

@@ -1,4 +1,4 @@
-"""What is asked: a mix of reads as dashboards and programs ask them, and of writes, each with a key of its own."""
+"""What is asked: reads as dashboards and programs ask them, and writes, each with a key of its own."""
 
 import json
 import random
@@ -32,7 +32,7 @@ READS: Mapping[str, float] = {
     "catalog.offers": 1.0,
     "catalog.accelerator": 2.0,
 }
-"""Reads by their share, in percent. One in ten is asked by who may see all tenants, the others by one of them."""
+"""Reads by their share, in percent. One in ten is asked by who may see all tenants, others by one of them."""
 
 WRITES: Mapping[str, float] = {
     "jobs.submit": 25.0,
@@ -41,7 +41,7 @@ WRITES: Mapping[str, float] = {
     "profiles.keep": 10.0,
     "decisions.record": 10.0,
 }
-"""Writes by their share, in percent. As many jobs are cancelled as are submitted, so the queue stays as long."""
+"""Writes by their share, in percent. As many jobs are cancelled as submitted, so the queue stays as long."""
 
 _ALL_TENANTS = 0.1  # of reads
 _DEPTH = {"first": None, "middle": 0.5, "last": 0.0}

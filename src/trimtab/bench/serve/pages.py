@@ -17,13 +17,17 @@ LISTS = tuple(name for name in READS if ".list " in name)
 """Reads that are pages of lists."""
 
 
-def page_figures(server: Server, size: World, tokens: Mapping[str, str], times: int, seed: int) -> dict[str, Any]:
+def page_figures(
+    server: Server, size: World, tokens: Mapping[str, str], times: int, seed: int
+) -> dict[str, Any]:
     """Latencies in milliseconds of each list, asked `times` by a tenant and as often by who sees all."""
     asks = Operations(size, tokens, "pages", seed)
     line = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
     try:
         return {
-            f"{name}, {who}": asdict(latency([_asked(line, asks, name, n, who, tokens) for n in range(times)]))
+            f"{name}, {who}": asdict(
+                latency([_asked(line, asks, name, n, who, tokens) for n in range(times)])
+            )
             for name in LISTS
             for who in ("one tenant", "all tenants")
         }

@@ -19,7 +19,7 @@ from trimtab.bench.serve.world import World
 from trimtab.store import open_store
 
 ENGINE = "local://?gpus=1&accelerator=t4"
-"""An accelerator that is only a number; no tenant may have it, so what is submitted waits and nothing runs."""
+"""An accelerator that is only a number; no tenant may have it, so what is submitted waits."""
 
 READS_PER_S, WRITES_PER_S = 1500.0, 300.0
 _NO_LIMIT = ("--rate-limit", "100000")  # counted, but no caller reaches it

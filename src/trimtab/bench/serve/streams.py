@@ -77,4 +77,6 @@ def listening(server: Server, file: Path, tokens: Mapping[str, str], count: int)
 def _events(file: Path, since: int) -> list[Event]:
     """From the file itself, not by way of the server that is measured."""
     with contextlib.closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as raw:
-        return raw.execute("SELECT id, kind, tenant FROM events WHERE id > ? ORDER BY id", (since,)).fetchall()
+        return raw.execute(
+            "SELECT id, kind, tenant FROM events WHERE id > ? ORDER BY id", (since,)
+        ).fetchall()
