@@ -64,17 +64,22 @@ def test_a_token_opens_the_page_that_was_asked_for_and_ends_with_its_session(
 def test_a_tenant_sees_nothing_of_another_and_signs_out(
     empty_house: Any, tokens: dict[str, tuple[str, str]]
 ) -> None:
-    others = next(each for each in empty_house.store.jobs.list(10) if each.name == "blue-job")
+    jobs = empty_house.store.jobs
+    id = next(each.id for each in jobs.list(10) if each.name == "blue-job")
+    decision = until(lambda: jobs.get(id).run.decision, "the decision that started it")
     with empty_house.visitor() as page:
         sign_in(empty_house, page, tokens["red"][1])
         page.get_by_role("link", name="red-job").wait_for()
         assert page.get_by_text("blue-job").count() == 0
         assert page.get_by_role("link", name="Fabric").count() == 0
-        said: list[str] = []
-        for id in (others.id, "nosuchid"):
-            page.goto(f"{empty_house.url}/jobs/{id}")
-            said.append(page.get_by_role("alert").inner_text().replace(id, "ID"))
-        assert said[0] == said[1]
+        for place, others in (("jobs", id), ("decisions", decision)):
+            page.goto(f"{empty_house.url}/{place}/{others}")
+            said = page.get_by_role("alert").inner_text().replace(others, "ID")
+            page.goto(f"{empty_house.url}/{place}/nosuchid")
+            assert said == page.get_by_role("alert").inner_text().replace("nosuchid", "ID")
+        for place in ("fabric", "resize"):
+            page.goto(f"{empty_house.url}/{place}")
+            assert "this token is of one" in page.get_by_role("alert").inner_text()
         page.get_by_role("button", name="Sign out").click()
         page.get_by_label("Token").wait_for()
         page.goto(f"{empty_house.url}/jobs")
