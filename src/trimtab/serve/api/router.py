@@ -73,9 +73,12 @@ class Router(APIRouter):
         more: dict[int | str, dict[str, Any]] = {304: {"description": "You have it."}} if tagged else {}
         return self._route("GET", path, answer, 200, extra, more)
 
-    def makes(self, path: str, answer: Any, status: int = 201) -> Callable[[Handler], Handler]:
-        """POST, once for each key."""
-        return self._route("POST", path, answer, status, {"parameters": [_KEY]})
+    def makes(
+        self, path: str, answer: Any, status: int = 201, conditional: bool = False
+    ) -> Callable[[Handler], Handler]:
+        """POST, once for each key; of a state that the caller may name where that is `conditional`."""
+        parameters = [_KEY, IF_MATCH] if conditional else [_KEY]
+        return self._route("POST", path, answer, status, {"parameters": parameters})
 
     def edits(self, path: str, answer: Any) -> Callable[[Handler], Handler]:
         """PUT, of a state that the caller names."""

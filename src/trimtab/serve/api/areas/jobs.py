@@ -107,7 +107,7 @@ def get_job(call: Caller, id: str) -> Answer:
     return text_answer(call.service.jobs.text(id))
 
 
-@router.makes("/jobs/{id}/cancel", JobRecord, status=200)
+@router.makes("/jobs/{id}/cancel", JobRecord, status=200, conditional=True)
 def cancel_job(call: Caller, id: str) -> Effect:
     """Ask for a job's end; with If-Match, only of a job that is still as you saw it."""
     jobs, condition = call.service.jobs, call.header(b"if-match")
