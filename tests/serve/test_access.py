@@ -12,7 +12,7 @@ from trimtab.core import SimulatedClock
 from trimtab.serve.access import TRUSTED, Access
 from trimtab.serve.errors import UnknownCallerError
 from trimtab.serve.principal import LOCAL
-from trimtab.store import Role, Store, open_store
+from trimtab.store import Role, Store, Token, open_store
 
 
 @pytest.fixture(scope="module")
@@ -74,3 +74,25 @@ def test_a_token_changed_in_one_character_opens_nothing(store: Store) -> None:
         forged = text[:place] + ("x" if text[place] != "x" else "y") + text[place + 1 :]
         with pytest.raises(UnknownCallerError):
             access.holder(forged)
+
+
+def test_a_token_revoked_while_it_is_looked_up_is_not_remembered(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SimulatedClock(1000.0)
+    access = Access(store, clock=clock)
+    token, text = store.tokens.make("ci", "a", Role.USER)
+    find = store.tokens.find
+
+    def overtaken(text: str) -> Token | None:
+        found = find(text)
+        store.tokens.revoke(token.id)
+        clock.advance(TRUSTED)
+        assert not access.open_here  # somebody else looks, and notices
+        return found
+
+    monkeypatch.setattr(store.tokens, "find", overtaken)
+    access.holder(text)
+    monkeypatch.undo()
+    with pytest.raises(UnknownCallerError):
+        access.holder(text)

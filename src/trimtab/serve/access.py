@@ -45,13 +45,18 @@ class Access:
         known = self._known.get(text)
         if known is not None and known.token.valid(self.clock.now()):
             return known
+        pulse = self._pulse
         found = self.store.tokens.find(text)
         if found is None:
             raise UnknownCallerError(_REFUSED)
-        if len(self._known) >= _MOST:
-            self._known.clear()
-        self._known[text] = Principal(found)
-        return self._known[text]
+        caller = Principal(found)
+        with self._lock:
+            # What was found before tokens changed must not be remembered after.
+            if self._pulse == pulse:
+                if len(self._known) >= _MOST:
+                    self._known.clear()
+                self._known[text] = caller
+        return caller
 
     @property
     def open_here(self) -> bool:
