@@ -60,7 +60,8 @@ def _here_alone(command: str) -> "TrimtabError":
     from trimtab.core import BadInputError
 
     return BadInputError(
-        f"trimtab {command} works with this machine alone; run it where the server runs, without --server"
+        f"trimtab {command} works with this machine alone; run it where the server runs, "
+        f"without --server and TRIMTAB_SERVER"
     )
 
 

@@ -44,9 +44,7 @@ class Principal:
         if not self.role.at_least(least):
             raise ForbiddenError(f"{_a(least)} may do this, and this token is of {_a(self.role)}")
         if fleet and self.tenants is not None:
-            raise ForbiddenError(
-                f"{area}: this concerns all tenants, and this token is of one"
-            )
+            raise ForbiddenError(f"{area}: this concerns all tenants, and this token is of one")
 
     def seen(self, tenant: str | None) -> tuple[str, ...] | None:
         """Whose things to show where only one tenant's are asked for; of others', there are none."""
