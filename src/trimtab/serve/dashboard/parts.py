@@ -1,7 +1,6 @@
 """What pages are made of. Whatever comes from the store is shown as text, never as markup."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from nicegui import ui
 from nicegui.element import Element
@@ -86,10 +85,3 @@ def link(content: str, target: str) -> TextElement:
 def notice() -> TextElement:
     """An empty line that is read out when it says something."""
     return text("p", "", "notice", {"role": "status"})
-
-
-def plain(value: Any) -> str:
-    """Any value as somebody would write it."""
-    if value is None:
-        return ""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -13,11 +13,6 @@ def moment(seconds: float | None) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def since(seconds: float, now: float) -> str:
-    """How long ago."""
-    return f"{format_duration(max(0.0, now - seconds))} ago"
-
-
 def quantity(name: str, value: float, unit: str = "") -> str:
     """A measured or estimated value by its name or unit."""
     known = {"time": format_duration, "cost": format_money, "memory": format_bytes}
