@@ -14,7 +14,7 @@ from cryptography.x509.oid import NameOID
 from httpx import Client
 
 from trimtab.serve import listening as listening_module
-from trimtab.serve.api import bounds
+from trimtab.serve.api import bounds, gate
 from trimtab.store import Role, Store
 
 AS_JSON = {"Content-Type": "application/json"}
@@ -45,7 +45,6 @@ def test_a_body_that_is_too_large_is_refused_by_its_length_and_without_one(serve
 
 def test_a_body_that_dawdles_is_given_up(serve, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.setattr(bounds, "PATIENCE", 0.3)
-    monkeypatch.setattr(bounds.Bounds.__init__, "__defaults__", (0.3,))
     url, _ = serve()
     with connected(url) as slow:
         head = b"POST /v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
@@ -75,7 +74,7 @@ def test_a_request_that_breaks_off_does_nothing(serve, store: Store) -> None:  #
 
 
 def test_who_asks_too_often_is_told_when_to_come_back(serve, store: Store) -> None:  # type: ignore[no-untyped-def]
-    url, _ = serve(rate_limit=5.0)
+    url, _ = serve(rate_limit=1.0)
     _, text = store.tokens.make("hasty", "a", Role.VIEWER)
     _, other = store.tokens.make("calm", "b", Role.VIEWER)
     with Client(base_url=url, headers={"Authorization": f"Bearer {text}"}) as hasty:
@@ -86,11 +85,14 @@ def test_who_asks_too_often_is_told_when_to_come_back(serve, store: Store) -> No
         assert hasty.get("/v1/jobs", headers={"Authorization": f"Bearer {other}"}).status_code == 200
 
 
-def test_who_tries_tokens_out_is_slowed_down(serve, store: Store) -> None:  # type: ignore[no-untyped-def]
+def test_who_tries_tokens_out_is_slowed_down(  # type: ignore[no-untyped-def]
+    serve, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate, "_STRANGERS", 1.0)
     url, _ = serve()
     store.tokens.make("ci", "a", Role.VIEWER)
     with Client(base_url=url, headers={"Authorization": "Bearer tt_000000000000_guess"}) as guessing:
-        statuses = {guessing.get("/v1/jobs").status_code for _ in range(80)}
+        statuses = {guessing.get("/v1/jobs").status_code for _ in range(30)}
     assert statuses == {401, 429}
 
 

@@ -13,12 +13,11 @@ _CLOSE = (("connection", "close"),)
 
 
 class Bounds:
-    """Passes requests on whose bodies have at most `largest` bytes and arrive within `patience` seconds."""
+    """Passes requests on whose bodies have at most `largest` bytes and arrive in time."""
 
-    def __init__(self, app: Any, largest: int, patience: float = PATIENCE) -> None:
+    def __init__(self, app: Any, largest: int) -> None:
         self._app = app
         self._largest = largest
-        self._patience = patience
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http" or scope["method"] in _BODYLESS:
@@ -27,7 +26,7 @@ class Bounds:
         told = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
         if not told.isdigit() or len(told) > 18 or int(told) > self._largest:
             raise self._too_large()
-        deadline = asyncio.get_running_loop().time() + self._patience
+        deadline = asyncio.get_running_loop().time() + PATIENCE
         left, complete = self._largest, False
 
         async def bounded() -> Any:
@@ -38,7 +37,7 @@ class Bounds:
                 async with asyncio.timeout_at(deadline):
                     message = await receive()
             except TimeoutError:
-                late = f"the body had not arrived after {self._patience:g} s"
+                late = f"the body had not arrived after {PATIENCE:g} s"
                 raise HttpError(408, late, _CLOSE) from None
             left -= len(message.get("body", b""))
             if left < 0:
