@@ -111,13 +111,15 @@ def _killed_under_load(
     with child("generator") as at_leader, child("generator") as at_other:
         _begin(at_leader, leader, tokens, _BEFORE + 1.0, seed, f"{run}-a")
         _begin(at_other, other, tokens, _BEFORE + _AFTER, seed + 1, f"{run}-b")
-        at_leader.heard()
-        at_other.heard()
+        for each in (at_leader, at_other):
+            each.heard()
         time.sleep(_BEFORE)
         killed, began = time.time(), time.monotonic()
         leader.kill()
         _until_decided(other, tokens[EVERYBODY], killed)
         took = time.monotonic() - began
+        for each in (at_leader, at_other):
+            each.heard()
         return took, (at_leader.heard(), at_other.heard())
 
 

@@ -1,7 +1,8 @@
 """The process that asks. It sends when the plan says, by a free connection or as soon as there is one.
 
 An answer's latency counts from the planned moment: what a slow answer holds up is not left out. It reads one
-object from its input, says a line when it begins to measure, and answers with one object.
+object from its input, says a line when it begins to measure and one when it has sent all, and answers with
+one object.
 """
 
 import asyncio
@@ -70,6 +71,7 @@ class Generator:
         self._began = time.perf_counter()
         self._tick()
         await self._all_sent.wait()
+        print(json.dumps({"sent": True}), flush=True)
         cpus = (time.process_time() - self._spent) / self._load.seconds
         try:
             async with asyncio.timeout(_PATIENCE):

@@ -41,7 +41,7 @@ def loaded(server: Server, load: Load) -> Loaded:
         generator.tell(asdict(load))
         generator.heard()
         before = server.cpu_seconds()
-        told = generator.heard()
-        # The generator waits for the last answers after its time is over; that is not much, and it is idle.
+        generator.heard()
         cpus = (server.cpu_seconds() - before) / load.seconds
+        told = generator.heard()
     return Loaded(Measured(**told), cpus)

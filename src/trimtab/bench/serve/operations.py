@@ -44,8 +44,8 @@ WRITES: Mapping[str, float] = {
 """Writes by their share, in percent. As many jobs are cancelled as submitted, so the queue stays as long."""
 
 _ALL_TENANTS = 0.1  # of reads
-_DEPTH = {"first": None, "middle": 0.5, "last": 0.0}
-_LEFT = 30  # of a tenant's on its last page
+_LEFT = 30  # on the last page
+_NAMES = {"jobs": world.job_id, "profiles": world.profile_id, "decisions": world.decision_id}
 
 
 class Request(NamedTuple):
@@ -105,42 +105,42 @@ class Operations:
         self._cancellable.append((token, id))
 
     def _read(self, name: str) -> Request:
-        whose = self._random.randrange(TENANTS)
-        token = self._tokens[EVERYBODY if self._random.random() < _ALL_TENANTS else world.tenant(whose)]
+        whose = None if self._random.random() < _ALL_TENANTS else self._anybody()
+        token = self._tokens[EVERYBODY if whose is None else world.tenant(whose)]
         return Request(name, token, get(self.path(name, whose), token))
 
-    def path(self, name: str, whose: int) -> str:
-        """Where an operation asks for a tenant's things, some of them at random."""
+    def path(self, name: str, whose: int | None) -> str:
+        """Where an operation asks for a tenant's things, or anybody's (None); some of them at random."""
         area, _, what = name.partition(".")
-        if area == "tenants" or area == "fleet":
+        if area in ("tenants", "fleet"):
             return f"/v1/{area}"
         if area == "catalog":
             return "/v1/catalog/accelerators/a100" if what == "accelerator" else _OFFERS
         if what.startswith("list"):
             return f"/v1/{area}{self._page(area, what.partition(' ')[2], whose)}"
-        count = {"jobs": self._size.jobs, "profiles": self._size.profiles}.get(area, self._size.decisions)
-        number = world.nth_of(whose, self._random.random(), count)
-        name_of = {"jobs": world.job_id, "profiles": world.profile_id}.get(area, world.decision_id)
-        return f"/v1/{area}/{name_of(number)}{'/outcomes' if what == 'outcomes' else ''}"
+        number = world.nth_of(whose, self._random.random(), self._count_of(area))
+        return f"/v1/{area}/{_NAMES[area](number)}{'/outcomes' if what == 'outcomes' else ''}"
 
-    def _page(self, area: str, which: str, whose: int) -> str:
+    def _page(self, area: str, which: str, whose: int | None) -> str:
         if area == "profiles":
             return "?limit=5"
+        if which == "first":
+            return ""
         if which == "state":
             return "?state=ended&state=failed"
         if which == "kind":
             return f"?kind={self._random.choice(world.DECISION_KINDS)}"
         if which == "subject":
-            other = self._random.randrange(world.SUBJECTS // TENANTS)
-            return f"?subject={world.subject(whose + TENANTS * other)}"
-        depth = _DEPTH[which]
-        if depth is None:
-            return ""
-        count, name_of = (
-            (self._size.jobs, world.job_id) if area == "jobs" else (self._size.decisions, world.decision_id)
-        )
-        number = world.nth_of(whose, depth, count)
-        return f"?after={name_of(number if depth else number + TENANTS * _LEFT)}"
+            other = TENANTS * self._random.randrange(world.SUBJECTS // TENANTS)
+            return f"?subject={world.subject(other + (whose or 0))}"
+        count = self._count_of(area)
+        last = which == "last"
+        number = world.nearly_last(whose, _LEFT, count) if last else world.nth_of(whose, 0.5, count)
+        return f"?after={_NAMES[area](number)}"
+
+    def _count_of(self, area: str) -> int:
+        size = self._size
+        return {"jobs": size.jobs, "profiles": size.profiles, "decisions": size.decisions}[area]
 
     def _submit(self) -> Request:
         body = {"jobs": [{"name": f"load-{self._count}", **self._job}]}

@@ -20,32 +20,26 @@ LISTS = tuple(name for name in READS if ".list " in name)
 def page_figures(
     server: Server, size: World, tokens: Mapping[str, str], times: int, seed: int
 ) -> dict[str, Any]:
-    """Latencies in milliseconds of each list, asked `times` by a tenant and as often by who sees all."""
+    """Latencies in milliseconds of each list, asked `times` by tenants and as often by who sees all."""
     asks = Operations(size, tokens, "pages", seed)
     line = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    found = {}
     try:
-        return {
-            f"{name}, {who}": asdict(
-                latency([_asked(line, asks, name, n, who, tokens) for n in range(times)])
-            )
-            for name in LISTS
-            for who in ("one tenant", "all tenants")
-        }
+        for name in LISTS:
+            for who, callers in (("one tenant", TENANTS), ("all tenants", 0)):
+                took = list[float]()
+                for number in range(times):
+                    whose = number % callers if callers else None
+                    token = tokens[EVERYBODY if whose is None else world.tenant(whose)]
+                    took.append(_asked(line, asks.path(name, whose), token))
+                found[f"{name}, {who}"] = asdict(latency(took))
     finally:
         line.close()
+    return found
 
 
-def _asked(
-    line: http.client.HTTPConnection,
-    asks: Operations,
-    name: str,
-    number: int,
-    who: str,
-    tokens: Mapping[str, str],
-) -> float:
-    whose = number % TENANTS
-    token = tokens[EVERYBODY if who == "all tenants" else world.tenant(whose)]
-    path, began = asks.path(name, whose), time.perf_counter()
+def _asked(line: http.client.HTTPConnection, path: str, token: str) -> float:
+    began = time.perf_counter()
     line.request("GET", path, headers={"Authorization": f"Bearer {token}"})
     answer = line.getresponse()
     body = answer.read()

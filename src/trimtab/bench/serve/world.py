@@ -54,7 +54,18 @@ def subject(number: int) -> str:
     return f"job-{number % SUBJECTS}"
 
 
-def nth_of(whose: int, place: float, count: int) -> int:
-    """The number of a tenant's thing at a place from 0 (its oldest) to 1 (its newest), of `count` in all."""
+def nth_of(whose: int | None, place: float, count: int) -> int:
+    """The number of the thing at a place from 0 (the oldest) to 1 (the newest) among one tenant's.
+
+    There are `count` of all tenants together, whose things these are where `whose` is None.
+    """
+    if whose is None:
+        return min(count - 1, int(place * count))
     own = (count - whose + TENANTS - 1) // TENANTS
     return whose + TENANTS * min(own - 1, int(place * own))
+
+
+def nearly_last(whose: int | None, left: int, count: int) -> int:
+    """The number of the thing before which there are `left` older ones, or half of all where that is less."""
+    step = 1 if whose is None else TENANTS
+    return (whose or 0) + step * min(left, count // step // 2)
