@@ -1,6 +1,7 @@
 """A real server under a small load: everything is answered, every event arrives, and nothing stays behind."""
 
 import contextlib
+from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
@@ -17,8 +18,9 @@ SMALL = Effort(World(200, 1000, 200, 20), 0.2, 1.0, 0.1, 0.5, steps=1, streams=5
 
 @pytest.fixture
 def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for needed in ("fastapi", "uvicorn", "uvloop", "nicegui"):
-        pytest.importorskip(needed)
+    missing = [name for name in ("fastapi", "uvicorn", "uvloop", "nicegui") if not find_spec(name)]
+    if missing:
+        pytest.skip(f"needs {', '.join(missing)}; pip install 'trimtab[serve]'")
     monkeypatch.setenv("TRIMTAB_HOME", str(tmp_path))
 
 
