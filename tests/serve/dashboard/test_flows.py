@@ -61,6 +61,7 @@ def test_a_job_that_runs_is_cancelled_and_the_page_follows(house: Any) -> None:
         page.goto(f"{house.url}/jobs/{record.id}")
         page.wait_for_function("window.did_handshake")
         page.get_by_role("button", name="Cancel this job").click()
+        page.get_by_role("button", name="Press again to cancel it").click()
         page.locator("[data-state=cancelled]").wait_for()
         other.locator("tr", has_text="goes-on").locator("[data-state=cancelled]").wait_for()
     assert until(lambda: house.store.jobs.get(record.id).state, "its state") is JobState.CANCELLED

@@ -14,6 +14,7 @@ from trimtab.serve.access import Access
 from trimtab.serve.dashboard.door import Door
 from trimtab.serve.dashboard.pulse import Pulse, Remembered
 from trimtab.serve.dashboard.sessions import Sessions
+from trimtab.serve.dashboard.tail import Tails
 from trimtab.serve.dashboard.visit import Visit
 from trimtab.serve.hub import Hub
 from trimtab.serve.service import Desk
@@ -29,7 +30,7 @@ class Dashboard:
     ) -> None:
         self._hub, self._pulse = hub, Pulse()
         sessions = Sessions(access, desk.clock)
-        visit = Visit(desk, sessions, self._pulse, Remembered(desk.clock), "")
+        visit = Visit(desk, sessions, self._pulse, Remembered(desk.clock), Tails(), "")
         self._door = Door(_pages(), sessions, lambda session: replace(visit, session=session), secure, hosts)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:

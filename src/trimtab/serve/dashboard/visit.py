@@ -9,6 +9,7 @@ from starlette.requests import Request
 
 from trimtab.serve.dashboard.pulse import Pulse, Remembered
 from trimtab.serve.dashboard.sessions import AT_THE_MACHINE, Sessions
+from trimtab.serve.dashboard.tail import Tails
 from trimtab.serve.principal import Principal
 from trimtab.serve.service import Desk, Service
 
@@ -28,6 +29,7 @@ class Visit:
     sessions: Sessions
     pulse: Pulse
     remembered: Remembered
+    tails: Tails
     session: str
 
     @property

@@ -2,10 +2,12 @@
 
 from urllib.parse import urlencode
 
+from nicegui.element import Element
+
 from trimtab.core import TrimtabError
 from trimtab.core.units import format_duration, format_money
 from trimtab.serve.dashboard.chart import Chart
-from trimtab.serve.dashboard.live import follow, reload_when
+from trimtab.serve.dashboard.live import EVERY, follow, reload_when
 from trimtab.serve.dashboard.pages.job_chart import timeline
 from trimtab.serve.dashboard.pages.job_log import show_log
 from trimtab.serve.dashboard.parts import button, element, empty, facts, heading, link, notice, text, tiles
@@ -20,6 +22,7 @@ from trimtab.store import Page as Listed
 _AREAS = ("job",)
 _AT_ONCE = 200
 _SHOWN_IN_TIME = 40
+_CANCEL, _SURE = "Cancel this job", "Press again to cancel it"
 _COLUMNS = (
     Column("name", "Job", "link"),
     Column("id", "Id"),
@@ -154,42 +157,62 @@ def where(record: JobRecord) -> str:
 
 async def draw_one(visit: Visit, asked: Asked) -> None:
     """One job."""
-    id = asked["id"]
-    record = await visit.ask(("job", id), lambda s: s.jobs.get(id), _AREAS, age=1.0)
+
+    async def found() -> JobRecord:
+        return await visit.ask(("job", asked["id"]), lambda s: s.jobs.get(asked["id"]), _AREAS, age=1.0)
+
+    record = await found()
     link("All jobs", "/jobs")
     text("h2", f"{record.name} ({record.id})")
-    with element("div") as told:
-        _facts(record, visit.desk.clock.now())
-    said = notice()
-    with element("div", "row-of-buttons") as buttons:
-        cancel = button("Cancel this job")
+    told, because = element("div"), element("p")
     may = visit.principal.may("jobs", "write", Role.USER)
+    buttons = _cancelling(visit, record.id)
+    decided = ""
 
-    async def end_it() -> None:
-        try:
-            after = await visit.do(lambda s: s.jobs.cancel(record.id))
-            said.set_text(
-                "It is cancelled."
-                if after.state is JobState.CANCELLED
-                else "It runs; the scheduler stops it."
-            )
-        except TrimtabError as error:
-            said.set_text(problem_of(error).detail)
-
-    cancel.on("click", end_it)
-
-    async def again() -> None:
-        nonlocal record
-        record = await visit.ask(("job", id), lambda s: s.jobs.get(id), _AREAS, age=1.0)
+    def show(record: JobRecord) -> None:
+        nonlocal decided
         told.clear()
         with told:
             _facts(record, visit.desk.clock.now())
         buttons.set_visibility(may and not record.state.final)
+        if record.run.decision != decided:
+            decided = record.run.decision
+            because.clear()
+            with because:
+                link("Why it was started so: the decision", f"/decisions/{decided}")
 
-    buttons.set_visibility(may and not record.state.final)
+    show(record)
     heading("Log")
-    await show_log(visit, record.id)
-    follow(visit, _AREAS, again, age=2.0)
+    read_on = await show_log(visit, record.id)
+
+    async def again() -> None:
+        show(await found())
+        await read_on()
+
+    follow(visit, _AREAS, again, age=EVERY)
+
+
+def _cancelling(visit: Visit, id: str) -> Element:
+    """A button that ends the job when it is pressed twice."""
+    with element("div", "row-of-buttons") as shown:
+        cancel = button(_CANCEL)
+    said = notice()
+
+    async def pressed() -> None:
+        if cancel.text == _CANCEL:
+            cancel.set_text(_SURE)
+            return
+        cancel.set_text(_CANCEL)
+        try:
+            after = await visit.do(lambda s: s.jobs.cancel(id))
+        except TrimtabError as error:
+            said.set_text(problem_of(error).detail)
+            return
+        ended = after.state is JobState.CANCELLED
+        said.set_text("It is cancelled." if ended else "It runs; the scheduler stops it.")
+
+    cancel.on("click", pressed)
+    return shown
 
 
 def _facts(record: JobRecord, now: float) -> None:
@@ -215,8 +238,6 @@ def _facts(record: JobRecord, now: float) -> None:
             ("spent", format_money(run.spent) if run.spent else ""),
         )
     )
-    if run.decision:
-        link("Why it was started so: the decision", f"/decisions/{run.decision}")
 
 
 PAGE = Page("Jobs", "/jobs", "view_list", "j", "jobs", draw, below=(("/jobs/{id}", draw_one),))

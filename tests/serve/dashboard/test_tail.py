@@ -1,6 +1,9 @@
 """The end of a log that grows."""
 
-from trimtab.serve.dashboard.pages.job_log import Tail
+import pytest
+
+from trimtab.core import NotFoundError
+from trimtab.serve.dashboard.tail import KEPT, Tail, Tails
 from trimtab.serve.service import LARGEST_PIECE, LogPiece
 
 
@@ -18,22 +21,32 @@ class Run:
 
 def test_a_log_goes_on_where_it_was_also_within_a_letter() -> None:
     tail, run = Tail(), Run("1", "zwölf".encode()[:3])
-    assert not tail.read(run, "job")
+    assert tail.read(run, "job") == ("zw", False)
     run.written, run.over = "zwölf".encode(), True
-    assert tail.read(run, "job")
-    assert tail.text == "zwölf"
+    assert tail.read(run, "job") == ("zwölf", True)
 
 
 def test_another_run_begins_anew() -> None:
     tail, run = Tail(), Run("1", b"the first, which was long")
     tail.read(run, "job")
     run.run, run.written = "2", b"the second"
-    tail.read(run, "job")
-    assert tail.text == "the second"
+    assert tail.read(run, "job") == ("the second", False)
 
 
 def test_of_a_long_log_only_the_end_is_kept() -> None:
-    tail = Tail()
-    assert tail.read(Run("1", b"x" * (3 * LARGEST_PIECE) + b"the end", over=True), "job")
-    assert tail.text.endswith("xthe end")
-    assert len(tail.text) == 64 << 10
+    shown, over = Tail().read(Run("1", b"x" * (3 * LARGEST_PIECE) + b"the end", over=True), "job")
+    assert shown.endswith("xthe end")
+    assert len(shown) == KEPT
+    assert over
+
+
+def test_who_may_not_see_a_log_gets_nothing_of_what_another_has_read() -> None:
+    class Nothing:
+        def log(self, id: str, offset: int = 0) -> LogPiece:
+            raise NotFoundError("there is no job")
+
+    tails = Tails()
+    assert tails.read(Run("1", b"secret"), "job") == ("secret", False)
+    with pytest.raises(NotFoundError):
+        tails.read(Nothing(), "job")
+    assert tails.read(Run("2", b"own"), "job") == ("own", False)
