@@ -10,6 +10,7 @@ from trimtab.core import BadInputError, to_plain
 from trimtab.store import json_text
 from trimtab.store.database import Database
 from trimtab.store.event import Event
+from trimtab.store.json_text import number, string
 from trimtab.store.listing import Asked, Listing, row_limit
 from trimtab.store.page import Page
 from trimtab.store.records import is_storable, require_storable, seen_by
@@ -73,11 +74,15 @@ class Events:
         return Page(tuple(_event(row) for row in rows), following)
 
     def page_text(
-        self, limit: int = 100, wanted: WantedEvents | None = None, after: str | None = None
+        self,
+        limit: int = 100,
+        wanted: WantedEvents | None = None,
+        after: str | None = None,
+        hidden: str | None = None,
     ) -> Page[str]:
-        """The same as JSON."""
+        """The same as JSON; those of a `hidden` kind are left out of it."""
         rows, following = self._page(wanted, limit, after)
-        return Page(tuple(_text(row) for row in rows), following)
+        return Page(tuple(_text(row) for row in rows if row[2] != hidden), following)
 
     def _page(
         self, wanted: WantedEvents | None, limit: int, after: str | None
@@ -119,5 +124,5 @@ def _event(row: tuple[Any, ...]) -> Event:
 
 def _text(row: tuple[Any, ...]) -> str:
     id, time, kind, subject, tenant, detail, *_ = row
-    plain = {"id": id, "time": time, "kind": kind, "subject": subject, "tenant": tenant}
-    return f'{json_text.dumps(plain)[:-1]}, "detail": {detail}}}'
+    about = f'"kind": {string(kind)}, "subject": {string(subject)}, "tenant": {string(tenant)}'
+    return f'{{"id": {id}, "time": {number(time)}, {about}, "detail": {detail}}}'

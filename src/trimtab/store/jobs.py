@@ -10,6 +10,7 @@ from trimtab.core import BadInputError, Decision, Outcome, to_plain
 from trimtab.store import json_text
 from trimtab.store.database import Database
 from trimtab.store.job_record import ACTIVE, JobRecord, JobRun, JobState, OutdatedError, Outlook
+from trimtab.store.json_text import number, string
 from trimtab.store.ledger import add_decision, add_outcome
 from trimtab.store.listing import Asked
 from trimtab.store.page import Page
@@ -137,9 +138,12 @@ class Jobs(Records[JobRecord]):
 
     def _text(self, row: tuple[Any, ...]) -> str:
         id, tenant, created, _, name, application, state, version, done, spec, run, outlook, *_ = row
-        plain = {"id": id, "created": created, "name": name, "tenant": tenant, "application": application}
-        plain |= {"state": state, "version": version, "done": done}
-        return f'{json_text.dumps(plain)[:-1]}, "spec": {spec}, "run": {run}, "outlook": {outlook}}}'
+        return (
+            f'{{"id": {string(id)}, "created": {number(created)}, "name": {string(name)}, '
+            f'"tenant": {string(tenant)}, "application": {string(application)}, "state": {string(state)}, '
+            f'"version": {version}, "done": {number(done)}, '
+            f'"spec": {spec}, "run": {run}, "outlook": {outlook}}}'
+        )
 
 
 def _asked(wanted: WantedJobs | None) -> Asked:

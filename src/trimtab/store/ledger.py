@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import Select, Text, bindparam, cast, select
 
 from trimtab.core import Decision, Outcome, to_plain
+from trimtab.store import json_text
 from trimtab.store.database import Database
 from trimtab.store.faults import ConflictError
 from trimtab.store.listing import Asked
@@ -61,7 +62,8 @@ class Ledger:
         """Keep what happened after a decision that `tenants` may see; there may be several outcomes."""
         if not is_storable(outcome.decision_id):
             raise self._decisions.missing(outcome.decision_id, tenants)
-        if tenants is not None and self.get(outcome.decision_id, tenants).id != outcome.decision_id:
+        id = outcome.decision_id
+        if tenants is not None and self._decisions.whole_id(id, tenants) != id:
             raise self._decisions.missing(outcome.decision_id, tenants)
         try:
             self._database.write(lambda connection: add_outcome(self._database, outcome))
@@ -70,14 +72,10 @@ class Ledger:
 
     def outcomes(self, decision_id: str, tenants: Sequence[str] | None = None) -> tuple[Outcome, ...]:
         """What happened after the decision whose id is, or alone starts with, `decision_id`; oldest first."""
-        decision = self.get(decision_id, tenants)
-        query = (
-            select(outcomes.c.body).where(outcomes.c.decision_id == decision.id).order_by(outcomes.c.sequence)
-        )
-        with self._database.reading() as connection:
-            bodies = connection.execute(query).scalars().all()
-        where = f"an outcome of decision {decision.id} in {self._database.name}"
-        return tuple(from_kept(Outcome, body, where) for body in bodies)
+        whole = self._decisions.whole_id(decision_id, tenants)
+        rows = self._database.fetch("outcomes", _outcomes_of, {"decision": whole})
+        where = f"an outcome of decision {whole} in {self._database.name}"
+        return tuple(from_kept(Outcome, json_text.loads(body), where) for (body,) in rows)
 
 
 def add_decision(database: Database, decision: Decision, tenant: str) -> None:
@@ -92,6 +90,11 @@ def add_outcome(database: Database, outcome: Outcome) -> None:
     """Keep an outcome as a part of a transaction."""
     row: dict[str, Any] = {"decision_id": outcome.decision_id, "recorded": outcome.recorded}
     database.add(outcomes, {**row, "body": to_plain(outcome)})
+
+
+def _outcomes_of() -> Select[Any]:
+    same = outcomes.c.decision_id == bindparam("decision", type_=Text())
+    return select(cast(outcomes.c.body, Text)).where(same).order_by(outcomes.c.sequence)
 
 
 def _asked(wanted: WantedDecisions | None) -> Asked:

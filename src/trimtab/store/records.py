@@ -1,6 +1,5 @@
 """Things kept under an id: written once, found by any unique start of it, listed newest first."""
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
@@ -59,8 +58,12 @@ class Records(Generic[T]):
         """The record whose id is, or alone starts with, `id`, of those that `tenants` may see."""
         return self._record(self._one(id, tenants))
 
+    def whole_id(self, id: str, tenants: Sequence[str] | None = None) -> str:
+        """The id that is, or alone starts with, `id`, of those that `tenants` may see."""
+        return str(self._one(id, tenants)[0])
+
     def text(self, id: str, tenants: Sequence[str] | None = None) -> str:
-        """The same as JSON with its tenant, as it is kept."""
+        """The record as JSON with its tenant, as it is kept."""
         return self._text(self._one(id, tenants))
 
     def records(self, asked: Asked, limit: int, after: str | None = None) -> Page[T]:
@@ -130,7 +133,7 @@ class Records(Generic[T]):
         return from_kept(self._kind, json_text.loads(row[4]), where)
 
     def _text(self, row: tuple[Any, ...]) -> str:
-        return f'{row[4][:-1]}, "tenant": {json.dumps(row[1])}}}'
+        return f'{row[4][:-1]}, "tenant": {json_text.string(row[1])}}}'
 
 
 def seen_by(tenants: Sequence[str] | None) -> Mapping[str, Sequence[str]]:

@@ -22,8 +22,7 @@ class Tenants:
 
     def list(self) -> tuple[Tenant, ...]:
         """All of them, by name."""
-        with self._database.reading() as connection:
-            rows = connection.execute(select(tenants).order_by(tenants.c.name)).all()
+        rows = self._database.fetch("tenants", lambda: select(tenants).order_by(tenants.c.name), {})
         return tuple(Tenant(*row) for row in rows)
 
     def put(self, tenant: Tenant, check: Callable[[tuple[Tenant, ...]], object] = lambda all: None) -> None:

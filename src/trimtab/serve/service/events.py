@@ -28,3 +28,11 @@ class Events(Area):
         if self.principal.role is Role.ADMIN:
             return found
         return Page(tuple(event for event in found.items if visible(self.principal, event)), found.next)
+
+    def page_text(
+        self, limit: int = 100, wanted: WantedEvents | None = None, after: str | None = None
+    ) -> Page[str]:
+        """The same as JSON."""
+        self.principal.require(AREA)
+        hidden = None if self.principal.role is Role.ADMIN else AUDIT
+        return self.desk.store.events.page_text(limit, self.allowed(wanted or WantedEvents()), after, hidden)

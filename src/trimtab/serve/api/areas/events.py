@@ -8,7 +8,7 @@ from fastapi import Query
 from pydantic import Field
 
 from trimtab.core import TrimtabError
-from trimtab.serve.api.answer import Answer, failed, plain_page, reply
+from trimtab.serve.api.answer import Answer, failed, page_answer, reply
 from trimtab.serve.api.call import Parts
 from trimtab.serve.api.query import Asked, query_of
 from trimtab.serve.api.router import Caller, PageAsked, PageOf, Router
@@ -45,7 +45,7 @@ def list_events(call: Caller, query: Annotated[EventsAsked, Query()]) -> Answer:
     """Events, newest first; the audit log among them for admins."""
     tenants = None if query.tenant is None else (query.tenant,)
     wanted = WantedEvents(query.kind, query.subject, tenants)
-    return plain_page(call.scope, call.service.events.page(query.limit, wanted, query.after))
+    return page_answer(call.scope, call.service.events.page_text(query.limit, wanted, query.after))
 
 
 class Stream:
