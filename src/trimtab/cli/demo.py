@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 _SCRIPT = Path("examples") / "train_digits.py"
 _PROFILED = ("--batch-size", "32", "--size", "32")
 _JOBS = (
-    ("demo-small", ("--epochs", "1", "--images", "320", "--batch-size", "16", "--size", "32")),
-    ("demo-larger", ("--epochs", "1", "--images", "640", "--batch-size", "32", "--size", "32")),
+    ("demo-small", ("--epochs", "1", "--images", "96", "--batch-size", "16", "--size", "32")),
+    ("demo-larger", ("--epochs", "1", "--images", "160", "--batch-size", "32", "--size", "32")),
 )
 """What the example is run with; a script of one's own is run as it is."""
+_STEPS = 20  # that are profiled, if there is time
 _LOOK = 0.3  # s
 
 
@@ -74,10 +75,10 @@ def _profile(store: "Store", command: list[str], seconds: float) -> "Profile":
     from trimtab.observe import profile as observe
 
     typer.echo(f"profiling {Path(command[1]).name} for {seconds:g} s at most")
-    with Interrupts() as interrupts:
-        found = observe(command, Settings(seconds, 1.0), None, interrupts)
-    if interrupts.received is not None:
-        raise typer.Exit(128 + interrupts.received)
+    caught = Interrupts()
+    found = observe(command, Settings(seconds, 1.0, None, _STEPS), None, caught)
+    if caught.received is not None:
+        raise typer.Exit(128 + caught.received)
     if found.model is None or found.steps is None:
         raise BadInputError(f"{command[1]} showed no training step in {seconds:g} s; give it more --seconds")
     store.profiles.save(found)
