@@ -17,10 +17,14 @@ _PLAIN = frozenset({str, int, float, bool, type(None)})
 
 def to_plain(value: Any) -> Any:
     """Dicts, lists and scalars only; dates in ISO form."""
-    if type(value) in _PLAIN:
+    kind: Any = type(value)
+    if kind in _PLAIN:
         return value
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    names = _names(kind)
+    if names is not None:
+        return {name: to_plain(getattr(value, name)) for name in names}
+    if kind is tuple:
+        return [each if type(each) in _PLAIN else to_plain(each) for each in value]
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, date):
@@ -36,6 +40,13 @@ def from_plain(kind: type[T], data: Any, where: str = "") -> T:
     """An instance of `kind` from plain data; a wrong or missing field is named by its path."""
     result: T = _build(kind, data, where or getattr(kind, "__name__", str(kind)))
     return result
+
+
+@cache
+def _names(kind: type) -> tuple[str, ...] | None:
+    """The fields of a dataclass; None of what is none."""
+    fields = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else None
+    return None if fields is None else tuple(field.name for field in fields)
 
 
 @cache

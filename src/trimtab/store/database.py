@@ -16,11 +16,13 @@ from sqlalchemy import (
     Insert,
     Select,
     Table,
+    Update,
     bindparam,
     create_engine,
     event,
     insert,
     text,
+    update,
 )
 from sqlalchemy.exc import DBAPIError, StatementError
 from sqlalchemy.pool import PoolProxiedConnection
@@ -129,7 +131,7 @@ class Database:
             return self._commits.run(here)
 
     def fetch(
-        self, shape: Hashable, build: Callable[[], Select[Any] | Insert], values: Mapping[str, Any]
+        self, shape: Hashable, build: Callable[[], Select[Any] | Insert | Update], values: Mapping[str, Any]
     ) -> list[tuple[Any, ...]]:
         """Rows as the driver gives them. `build` makes the statement that all of this shape share.
 
@@ -160,12 +162,21 @@ class Database:
             made = insert(table).values(given)
             return made if returning is None else made.returning(columns[returning])
 
-        values = {
-            name: json_text.dumps(value) if isinstance(columns[name].type, JSON) else value
-            for name, value in row.items()
-        }
-        rows = self.fetch((table.name, *row, returning), build, values)
+        rows = self.fetch((table.name, *row, returning), build, _encoded(table, row))
         return rows[0][0] if rows else None
+
+    def change(self, table: Table, row: Mapping[str, Any], where: Mapping[str, Any]) -> bool:
+        """Change the row whose columns are as `where` says, within such a block; whether there is one."""
+        assert self._here.connection is not None
+        columns, key = table.c, next(iter(where))
+
+        def build() -> Update:
+            given = {name: bindparam(name, type_=columns[name].type) for name in row}
+            same = [columns[name] == bindparam(f"was_{name}", type_=columns[name].type) for name in where]
+            return update(table).where(*same).values(given).returning(columns[key])
+
+        values = {**_encoded(table, row), **{f"was_{name}": value for name, value in where.items()}}
+        return bool(self.fetch(("change", table.name, *row, *where), build, values))
 
     def close(self) -> None:
         """Close every idle connection."""
@@ -192,6 +203,15 @@ class Database:
             if isinstance(error.orig, TrimtabError):
                 raise error.orig from None
             raise
+
+
+def _encoded(table: Table, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Values as the driver takes them."""
+    columns = table.c
+    return {
+        name: json_text.dumps(value) if isinstance(columns[name].type, JSON) else value
+        for name, value in row.items()
+    }
 
 
 class _Here(threading.local):

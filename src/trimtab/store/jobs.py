@@ -87,12 +87,10 @@ class Jobs(Records[JobRecord]):
         after = replace(
             record, state=state, run=run or record.run, version=record.version + 1, outlook=Outlook()
         )
-        same = (jobs.c.id == record.id, jobs.c.version == record.version)
         row = _row(after)
 
         def effect(connection: Connection) -> None:
-            changed = connection.execute(update(jobs).where(*same).values(row))
-            if changed.rowcount != 1:
+            if not self._database.change(jobs, row, {"id": record.id, "version": record.version}):
                 raise OutdatedError(f"job {record.id} was changed by somebody else; read it again")
             if decision is not None:
                 add_decision(self._database, decision, record.tenant)

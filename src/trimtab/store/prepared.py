@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Dialect, Insert, Select
+from sqlalchemy import Dialect, Insert, Select, Update
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import PoolProxiedConnection
@@ -14,7 +14,7 @@ Raw = DBAPIConnection | PoolProxiedConnection
 class Prepared:
     """A statement in the words of one database; values are given by the names of its `bindparam`s."""
 
-    def __init__(self, statement: Select[Any] | Insert, dialect: Dialect) -> None:
+    def __init__(self, statement: Select[Any] | Insert | Update, dialect: Dialect) -> None:
         compiled = statement.compile(dialect=dialect)
         self._dialect = dialect
         self._sql = str(compiled)
