@@ -50,8 +50,22 @@ def _names(kind: type) -> tuple[str, ...] | None:
 
 
 @cache
-def _hints(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind)
+def _parts(kind: type) -> tuple[tuple[str, Any, frozenset[Any], bool], ...]:
+    """Fields of a dataclass: name, type, types of values that need no look, and whether there must be one."""
+    hints = get_type_hints(kind)
+    return tuple(
+        (
+            f.name,
+            hints[f.name],
+            _PLAIN & {hints[f.name], *_members(hints[f.name])},
+            f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING,
+        )
+        for f in dataclasses.fields(kind)
+    )
+
+
+def _members(kind: Any) -> tuple[Any, ...]:
+    return get_args(kind) if get_origin(kind) in (Union, types.UnionType) else ()
 
 
 def _build(kind: Any, data: Any, where: str) -> Any:
@@ -81,14 +95,16 @@ def _build_tuple(kinds: tuple[Any, ...], data: Any, where: str) -> Any:
 def _build_dataclass(kind: Any, data: Any, where: str) -> Any:
     if not isinstance(data, Mapping):
         raise BadInputError(f"{where} should be an object, not {data!r:.40}")
-    hints, values = _hints(kind), {}
-    for f in dataclasses.fields(kind):
-        if f.name in data:
-            values[f.name] = _build(hints[f.name], data[f.name], f"{where}.{f.name}")
-        elif f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING:
-            raise BadInputError(f"{where}.{f.name} is missing")
-    unknown = set(data) - set(hints)
-    if unknown:
+    values = {}
+    parts = _parts(kind)
+    for name, hint, as_it_is, required in parts:
+        if name in data:
+            value = data[name]
+            values[name] = value if type(value) in as_it_is else _build(hint, value, f"{where}.{name}")
+        elif required:
+            raise BadInputError(f"{where}.{name} is missing")
+    if len(values) < len(data):
+        unknown = set(data) - {name for name, *_ in parts}
         raise BadInputError(f"{where} has no field {min(map(str, unknown))!r}")
     try:
         return kind(**values)
