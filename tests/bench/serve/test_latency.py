@@ -22,8 +22,10 @@ def test_a_load_without_an_answer_has_no_good_latency() -> None:
 
 
 def test_operations_are_taken_together_and_failures_counted() -> None:
-    seen = Measured(2.0, {"a": [0.001, 0.002], "b": [0.5]}, {"a: 500": 2, "b: 404": 1}, 0.1, 0.0)
-    assert seen.per_second(["a", "b", "c"]) == 1.5
+    seen = Measured(
+        2.0, {"a": [0.001, 0.002], "b": [0.5]}, {"a": 2, "b": 0}, {"a: 500": 2, "b: 404": 1}, 0.1, 0.0
+    )
+    assert seen.per_second(["a", "b", "c"]) == 1.0
     assert seen.of(["a", "b"]).max_ms == 500.0
     assert seen.of(["a"]).max_ms == 2.0
     assert seen.failed == 3

@@ -23,8 +23,8 @@ def found(**other: Any) -> dict[str, Any]:
         },
         "operations": {"jobs.list first": lasting(21.0), "jobs.get": lasting(90.0)},
         "lists": {"jobs.list first, one tenant": lasting(5.0), "jobs.list last, all tenants": lasting(7.0)},
-        "steps": [{"rate": 1800.0, **step}, {"rate": 2160.0, **step, "p99_ms": 70.0}],
-        "steps_of_reads": [{"rate": 1500.0, **step, "reached": 1500.0}],
+        "steps": {"1800": {"rate": 1800.0, **step}, "2160": {"rate": 2160.0, **step, "p99_ms": 70.0}},
+        "steps_of_reads": {"1500": {"rate": 1500.0, **step, "reached": 1500.0}},
         "streams": {**stream, **lag},
         "streams_at_ceiling": {**stream, **lag},
         "failover": {
@@ -75,7 +75,7 @@ def test_without_postgresql_failover_is_left_out_with_a_sentence() -> None:
 
 
 def test_tables_show_every_step_of_everybody() -> None:
-    rival = {"steps": [found()["steps"][0]]}
+    rival = {"steps": {"3000": found()["steps"]["1800"]}}
     rows = tables.of_steps(put_together(found()), rival).rows
     assert [row[0] for row in rows] == [
         "reads and writes, streams open",

@@ -81,6 +81,7 @@ def furnish(store: Store, size: World) -> None:
 
 def copy_to(path: Path, file: Path) -> None:
     """A copy of a filled store, on the disk before anything is measured."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(file, path)
     with path.open("rb") as copied:
         os.fsync(copied.fileno())

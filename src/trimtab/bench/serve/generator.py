@@ -18,6 +18,7 @@ from trimtab.bench.serve.arrivals import arrivals
 from trimtab.bench.serve.latency import Measured
 from trimtab.bench.serve.lines import Lines
 from trimtab.bench.serve.operations import Asks, Constant, Operations, Request
+from trimtab.bench.serve.saying import say
 from trimtab.bench.serve.world import World
 
 CONNECTIONS = 64
@@ -53,6 +54,7 @@ class Generator:
         self._asks = _asks(load)
         self._lines = Lines(load.port, CONNECTIONS)
         self._latencies: dict[str, list[float]] = {}
+        self._answered: Counter[str] = Counter()
         self._errors: Counter[str] = Counter()
         self._acknowledged: list[tuple[str, str]] = []
         self._next = 0
@@ -71,7 +73,7 @@ class Generator:
         self._began = time.perf_counter()
         self._tick()
         await self._all_sent.wait()
-        print(json.dumps({"sent": True}), flush=True)
+        say(sent=True)
         cpus = (time.process_time() - self._spent) / self._load.seconds
         try:
             async with asyncio.timeout(_PATIENCE):
@@ -82,12 +84,18 @@ class Generator:
             self._errors["not answered"] += self._open
         self._lines.close()
         return Measured(
-            self._load.seconds, self._latencies, dict(self._errors), cpus, self._late, self._acknowledged
+            self._load.seconds,
+            self._latencies,
+            dict(self._answered),
+            dict(self._errors),
+            cpus,
+            self._late,
+            self._acknowledged,
         )
 
     def _measure(self) -> None:
         self._spent, self._late = time.process_time(), 0.0
-        print(json.dumps({"begun": True}), flush=True)
+        say(begun=True)
 
     def _tick(self) -> None:
         """Send all that is due, and come again when the next one is."""
@@ -118,6 +126,7 @@ class Generator:
                 return
             if counts:
                 self._latencies.setdefault(request.name, []).append(took)
+                self._answered[request.name] += not self._all_sent.is_set()
             self._remember(request, body)
 
         self._lines.ask(request.data, answered)
@@ -161,7 +170,7 @@ def main() -> None:
     async def whole() -> Measured:
         return await Generator(Load(**told)).run()
 
-    print(json.dumps(asdict(uvloop.run(whole()))), flush=True)
+    say(**asdict(uvloop.run(whole())))
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ def latency(seconds: Iterable[float]) -> Latency:
 class Measured:
     """What a generator saw in `seconds`: latencies (s) by operation, failures by what was wrong.
 
+    `answered` is how many answers came within that time, of those whose latencies these are.
     `cpus` is how much CPU time per second the generator itself took; `acknowledged` has, where that was asked
     for, the operation and the id of every write whose success was heard of; `late` is how long, at worst, the
     generator was behind its own plan (s).
@@ -36,6 +37,7 @@ class Measured:
 
     seconds: float
     latencies: Mapping[str, Sequence[float]]
+    answered: Mapping[str, int]
     errors: Mapping[str, int]
     cpus: float
     late: float
@@ -46,8 +48,8 @@ class Measured:
         return latency(each for name in names for each in self.latencies.get(name, ()))
 
     def per_second(self, names: Iterable[str]) -> float:
-        """Answers to some operations."""
-        return sum(len(self.latencies.get(name, ())) for name in names) / self.seconds
+        """Answers to some operations that came in time."""
+        return sum(self.answered.get(name, 0) for name in names) / self.seconds
 
     @property
     def failed(self) -> int:

@@ -15,6 +15,7 @@ from typing import Any
 
 from trimtab.bench.serve.latency import latency
 from trimtab.bench.serve.operations import get
+from trimtab.bench.serve.saying import say
 
 _PATIENCE = 15.0  # s for events that are missing
 _AT_ONCE = 50  # connections that are opened side by side
@@ -76,7 +77,7 @@ async def listen(asked: Streams) -> dict[str, Any]:
         await asyncio.gather(*(stream.listens for stream in some))
         streams += some
     spent, began = time.process_time(), time.monotonic()
-    print(json.dumps({"listening": len(streams)}), flush=True)
+    say(listening=len(streams))
     expected = json.loads(await asyncio.to_thread(sys.stdin.readline))
     cpus = (time.process_time() - spent) / (time.monotonic() - began)
     deadline = time.monotonic() + _PATIENCE
@@ -102,7 +103,7 @@ def main() -> None:
     import uvloop
 
     told = Streams(**json.loads(sys.stdin.readline()))
-    print(json.dumps(uvloop.run(listen(told))), flush=True)
+    say(**uvloop.run(listen(told)))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """The sections of the bench, put together."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from trimtab.bench.serve.goals import goals
 from trimtab.bench.serve.loading import loaded
 from trimtab.bench.serve.processes import constant_server
 from trimtab.bench.serve.scratch import scratch
-from trimtab.bench.serve.serving import Effort, serving_figures, step_of
+from trimtab.bench.serve.serving import Effort, by_rate, serving_figures, step_of
 from trimtab.core import MissingDependencyError
 
 FULL = Effort(world.FULL, 5.0, 30.0, 1.0, 5.0, steps=10, streams=500, pages=100)
@@ -53,8 +52,10 @@ def put_together(found: Mapping[str, Any]) -> dict[str, Any]:
         "list_ms": max(each["p99_ms"] for each in found["lists"].values()),
         "failover_s": failover.get("failover_s"),
         "errors": load["errors"],
-        "ceiling_per_s": ceiling.ceiling([Step(**step) for step in found["steps"]]),
-        "ceiling_of_reads_per_s": ceiling.ceiling([Step(**step) for step in found["steps_of_reads"]]),
+        "ceiling_per_s": ceiling.ceiling([Step(**step) for step in found["steps"].values()]),
+        "ceiling_of_reads_per_s": ceiling.ceiling(
+            [Step(**step) for step in found["steps_of_reads"].values()]
+        ),
         "stream_lag_p99_ms": streams["lag_p99_ms"],
         "list_under_load_ms": max(
             each["p99_ms"] for name, each in found["operations"].items() if ".list " in name
@@ -84,7 +85,7 @@ def _rival(folder: Path, effort: Effort, seed: int) -> dict[str, Any]:
             return step_of(rate, loaded(server, load))
 
         steps = ceiling.steps_to_ceiling(measure, _RIVAL_FROM, effort.steps)
-    return {"ceiling_of_reads_per_s": ceiling.ceiling(steps), "steps": [asdict(step) for step in steps]}
+    return {"ceiling_of_reads_per_s": ceiling.ceiling(steps), "steps": by_rate(steps)}
 
 
 def _tables(figures: Mapping[str, Any], rival: Mapping[str, Any]) -> tuple[Table, ...]:

@@ -1,7 +1,7 @@
 """The server on a large SQLite store: a mixed load with streams beside it, its ceiling, pages of lists."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,9 @@ from trimtab.store import open_store
 ENGINE = "local://?gpus=1&accelerator=t4"
 """An accelerator that is only a number; no tenant may have it, so what is submitted waits."""
 
-READS_PER_S, WRITES_PER_S = 1500.0, 300.0
+READS_PER_S, WRITES_PER_S = 1530.0, 306.0
+"""A little more than is aimed at, because what is under way when the time is over does not count."""
+
 _NO_LIMIT = ("--rate-limit", "100000")  # counted, but no caller reaches it
 
 
@@ -108,6 +110,11 @@ def serving_figures(folder: Path, effort: Effort, seed: int) -> dict[str, Any]:
     return told
 
 
-def _steps(at: Bench, start: float, share: float) -> list[dict[str, Any]]:
+def _steps(at: Bench, start: float, share: float) -> dict[str, dict[str, Any]]:
     found = ceiling.steps_to_ceiling(lambda rate: at.step(rate, share), start, at.effort.steps)
-    return [asdict(step) for step in found]
+    return by_rate(found)
+
+
+def by_rate(steps: Sequence[Step]) -> dict[str, dict[str, Any]]:
+    """Steps as plain data, by what was asked per second."""
+    return {f"{step.rate:.0f}": asdict(step) for step in steps}

@@ -83,8 +83,8 @@ def _latency(told: Figures) -> tuple[str, ...]:
     return tuple(f"{told[name]:.1f}" for name in ("p50_ms", "p99_ms", "max_ms"))
 
 
-def _steps(what: str, steps: list[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
-    for step in steps:
+def _steps(what: str, steps: Mapping[str, Figures]) -> Iterator[tuple[str, ...]]:
+    for step in steps.values():
         rates = (
             f"{step['rate']:.0f}",
             f"{step['reached']:.0f}",
