@@ -38,17 +38,25 @@ JOB = {
 
 def kept_store(size: World) -> Path:
     """The file of a filled store; made where it is not there yet."""
-    file = Kept.of("serve", _made_from(size)).folder / "store.sqlite"
+    file = Kept.of("serve", _made_from(size)).folder / f"{size.decisions}-decisions.sqlite"
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
         unfinished = file.with_name(f"unfinished-{os.getpid()}.sqlite")
         try:
             fill(unfinished, size)
             unfinished.rename(file)
+            _forget_others(file)
         finally:
             for left in file.parent.glob(f"{unfinished.name}*"):
                 left.unlink()
     return file
+
+
+def _forget_others(file: Path) -> None:
+    """Remove stores of this size that were made by other code or for another schema: they are large."""
+    for other in file.parent.parent.glob(f"*/{file.name}"):
+        if other != file:
+            shutil.rmtree(other.parent, ignore_errors=True)
 
 
 def fill(path: Path, size: World) -> None:
