@@ -78,13 +78,15 @@ def is_here() -> bool:
 @contextmanager
 def place() -> "Iterator[Service | Client]":
     """All that can be asked for, there or here: under the same names, with the same results."""
-    from trimtab.serve import LOCAL, Client, Desk, Service
-    from trimtab.store import open_store
-
     server = _ASKED.get()
     if server is not None:
+        from trimtab.serve import Client
+
         with Client(server.url, server.token) as client:
             yield client
         return
+    from trimtab.serve import LOCAL, Desk, Service
+    from trimtab.store import open_store
+
     with open_store() as store:
         yield Service(Desk(store), LOCAL)
