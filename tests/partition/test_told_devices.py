@@ -68,7 +68,7 @@ def test_machines_may_be_apart() -> None:
         ("t4:2x8", "only CPUs"),
         ("cpu:2x0", "at least one core"),
         ("t4:999999", "more than 4,096"),
-        ("nowhere.yaml", "no such file"),
+        ("nowhere.yaml", "there is no file"),
     ],
 )
 def test_nonsense_is_refused_in_one_sentence(text: str, sentence: str) -> None:
