@@ -30,6 +30,8 @@ MACHINE = (
     *("recommend/tuning/", "resize/", "store/"),
 )
 """Tests that make control groups, daemons and servers, and must not do so side by side."""
+LARGE = ("fabric/", "serve/")
+"""Rooms that take minutes, with nothing dear to share: their parts may be in either worker."""
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -40,7 +42,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class ByRoom(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             path = nodeid.split("::")[0].removeprefix("tests/")
-            return "machine" if path.startswith(MACHINE) else path.split("/")[0]
+            parts = path.split("/")[: 2 if path.startswith(LARGE) else 1]
+            return "machine" if path.startswith(MACHINE) else "/".join(parts)
 
     return ByRoom(config, log)
 
