@@ -8,6 +8,7 @@ from typing import Any
 from trimtab.bench.fabric import false_failovers, outage_figures, outages, reconcile, throughput, training
 from trimtab.bench.fabric.goals import goals
 from trimtab.bench.fabric.published import THORN
+from trimtab.bench.goals import goals_table
 from trimtab.bench.kept import Kept, Key, done
 from trimtab.bench.options import BenchOptions
 from trimtab.bench.result import BenchResult, Table
@@ -41,12 +42,8 @@ def put_together(found: Mapping[Key, Any]) -> dict[str, Any]:
 
 
 def _tables(found: Mapping[Key, Any], figures: Mapping[str, Any]) -> tuple[Table, ...]:
-    rows = tuple(
-        (name, f"{goal['value']:.3g}", goal["wanted"], "yes" if goal["met"] else "no")
-        for name, goal in figures["goals"].items()
-    )
-    aims = Table("What was aimed at", ("goal", "measured", "wanted", "met"), rows)
-    return (*(table for section in TOLD for table in section.tables(found)), aims)
+    measured = (table for section in TOLD for table in section.tables(found))
+    return (*measured, goals_table(figures["goals"]))
 
 
 def _made_from(options: BenchOptions) -> Iterator[bytes]:

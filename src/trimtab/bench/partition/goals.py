@@ -1,38 +1,26 @@
 """What was aimed at, beside what was reached."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from operator import ge, le
-from typing import Any, NamedTuple
+from typing import Any
 
-
-class _Goal(NamedTuple):
-    name: str
-    value: float
-    compare: Callable[[float, float], bool]
-    wanted: float
+from trimtab.bench.goals import Goal, judged
 
 
 def goals(figures: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Every goal: its value, what is wanted, and whether that was reached."""
-    return {
-        goal.name: {
-            "value": goal.value,
-            "wanted": f"{'at most' if goal.compare is le else 'at least'} {goal.wanted:g}",
-            "met": goal.compare(goal.value, goal.wanted),
-        }
-        for goal in _goals(figures)
-    }
+    return judged(_goals(figures))
 
 
-def _goals(figures: Mapping[str, Any]) -> Iterator[_Goal]:
+def _goals(figures: Mapping[str, Any]) -> Iterator[Goal]:
     small, checks = figures["small"], figures["checks"]
-    yield _Goal("small graphs within 1 % of the optimum", small["within_1pct"], ge, 0.95)
-    yield _Goal("small graphs, times as fast as the MILP", small["speedup_over_milp"], ge, 10.0)
-    yield _Goal("rivals with a higher throughput", float(len(checks["beaten_by"])), le, 0.0)
-    yield _Goal("rivals as fast with less idle memory", float(len(checks["idler_than"])), le, 0.0)
-    yield _Goal("times Accelerate's on unequal devices", figures["geomean_over_accelerate"], ge, 1.3)
-    yield _Goal("seconds for 10,000 nodes", figures["seconds_10k_nodes"], le, 10.0)
-    yield _Goal("seconds for GPT-3 from code to plan", figures["gpt3"]["seconds"], le, 60.0)
-    yield _Goal("GiB for GPT-3 from code to plan", figures["gpt3"]["peak_gib"], le, 4.0)
+    yield Goal("small graphs within 1 % of the optimum", small["within_1pct"], ge, 0.95)
+    yield Goal("small graphs, times as fast as the MILP", small["speedup_over_milp"], ge, 10.0)
+    yield Goal("rivals with a higher throughput", float(len(checks["beaten_by"])), le, 0.0)
+    yield Goal("rivals as fast with less idle memory", float(len(checks["idler_than"])), le, 0.0)
+    yield Goal("times Accelerate's on unequal devices", figures["geomean_over_accelerate"], ge, 1.3)
+    yield Goal("seconds for 10,000 nodes", figures["seconds_10k_nodes"], le, 10.0)
+    yield Goal("seconds for GPT-3 from code to plan", figures["gpt3"]["seconds"], le, 60.0)
+    yield Goal("GiB for GPT-3 from code to plan", figures["gpt3"]["peak_gib"], le, 4.0)
     if figures["prediction_error"] is not None:
-        yield _Goal("median error of predicted step times", figures["prediction_error"], le, 0.25)
+        yield Goal("median error of predicted step times", figures["prediction_error"], le, 0.25)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from trimtab.bench.goals import goals_table
 from trimtab.bench.partition.large import METHODS
 from trimtab.bench.result import Table
 
@@ -34,7 +35,7 @@ def tables(figures: Mapping[str, Any]) -> tuple[Table, ...]:
         _speed(figures),
         _prediction(figures["prediction"]),
         _gpu_stages(figures["gpu_stages"]),
-        _goals(figures["goals"]),
+        goals_table(figures["goals"], "Goals"),
     )
 
 
@@ -127,11 +128,3 @@ def _gpu_stages(found: Mapping[str, Any]) -> Table:
     over_all = tuple(f"{found[f'median_{what}']:.0%}" for what in ("seconds", "memory"))
     heads = ("model", "time, stage by stage", "memory")
     return Table("Predicted stages on an H200, off by", heads, (*rows, ("median", *over_all)))
-
-
-def _goals(found: Mapping[str, Any]) -> Table:
-    rows = tuple(
-        (name, f"{each['value']:.4g}", each["wanted"], "yes" if each["met"] else "no")
-        for name, each in found.items()
-    )
-    return Table("Goals", ("", "value", "wanted", "met"), rows)

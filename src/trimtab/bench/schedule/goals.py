@@ -1,9 +1,10 @@
 """What was aimed at, beside what was reached."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from operator import ge, le
-from typing import Any, NamedTuple
+from typing import Any
 
+from trimtab.bench.goals import Goal, judged
 from trimtab.bench.schedule import published
 
 
@@ -35,68 +36,54 @@ def compared(workloads: Mapping[str, Mapping[str, Any]], listed: bool) -> dict[s
 def goals(figures: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Every goal that this run can judge: its value, what is wanted, and whether that was reached."""
     found = [*_as_published(figures), *_traces(figures), *_promises(figures), *_speed(figures)]
-    return {
-        goal.name: {
-            "value": goal.value,
-            "wanted": f"{'at most' if goal.compare is le else 'at least'} {goal.wanted:g}",
-            "met": goal.compare(goal.value, goal.wanted),
-        }
-        for goal in found
-    }
+    return judged(found)
 
 
-class _Goal(NamedTuple):
-    name: str
-    value: float
-    compare: Callable[[float, float], bool]
-    wanted: float
-
-
-def _as_published(figures: Mapping[str, Any]) -> Iterator[_Goal]:
+def _as_published(figures: Mapping[str, Any]) -> Iterator[Goal]:
     """Others' policies, built from their description, against their own simulators: averages, the worst."""
     sia = [each["sia_to_published"] for each in figures["compared"].values() if "sia_to_published" in each]
     if sia:
-        yield _Goal("Sia: largest difference to published", max(abs(r - 1.0) for r in sia), le, 0.10)
+        yield Goal("Sia: largest difference to published", max(abs(r - 1.0) for r in sia), le, 0.10)
     there = figures["gavel_trace"]
     gavel = [
         there[name]["avg_jct_h"] / average
         for name, (average, _) in published.GAVEL_TRACE.items()
         if name in there
     ]
-    yield _Goal("Gavel: largest difference to published", max(abs(r - 1.0) for r in gavel), le, 0.10)
+    yield Goal("Gavel: largest difference to published", max(abs(r - 1.0) for r in gavel), le, 0.10)
 
 
-def _traces(figures: Mapping[str, Any]) -> Iterator[_Goal]:
+def _traces(figures: Mapping[str, Any]) -> Iterator[Goal]:
     """Completion times of ours over others', in the worst workload."""
     ratios = [each for each in figures["compared"].values() if "sia_to_published" in each]
     if ratios:
         average = max(each["trimtab_to_published_sia"] for each in ratios)
-        yield _Goal("average to Sia's published, worst workload", average, le, 0.90)
+        yield Goal("average to Sia's published, worst workload", average, le, 0.90)
         p99 = max(each["trimtab_to_published_sia_p99"] for each in ratios)
-        yield _Goal("p99 to Sia's published, worst workload", p99, le, 1.0)
+        yield Goal("p99 to Sia's published, worst workload", p99, le, 1.0)
     there = figures["gavel_trace"]
     ratio = there["trimtab"]["avg_jct_h"] / there["gavel"]["avg_jct_h"]
-    yield _Goal("average to gavel's on Gavel's trace", ratio, le, 0.75)
+    yield Goal("average to gavel's on Gavel's trace", ratio, le, 0.75)
 
 
-def _promises(figures: Mapping[str, Any]) -> Iterator[_Goal]:
-    yield _Goal("feasible deadlines met", figures["deadlines"]["trimtab"]["feasible_met"], ge, 0.97)
-    yield _Goal("Jain's index of equal tenants", figures["tenants"]["trimtab"]["jain"], ge, 0.92)
+def _promises(figures: Mapping[str, Any]) -> Iterator[Goal]:
+    yield Goal("feasible deadlines met", figures["deadlines"]["trimtab"]["feasible_met"], ge, 0.97)
+    yield Goal("Jain's index of equal tenants", figures["tenants"]["trimtab"]["jain"], ge, 0.92)
     for name, where in {"priorities": "", "priorities_busier": ", busier"}.items():
         shorter = figures[name]["trimtab"]["shorter"]
-        yield _Goal(f"high priority shorter than first come{where}", shorter, ge, 0.52)
+        yield Goal(f"high priority shorter than first come{where}", shorter, ge, 0.52)
     spot, demand = figures["spot"]["with spot"], figures["spot"]["on-demand"]
-    yield _Goal("spot cheaper than on demand", spot["cheaper"], ge, 0.60)
+    yield Goal("spot cheaper than on demand", spot["cheaper"], ge, 0.60)
     more = spot["deadlines_met"] - demand["deadlines_met"]
-    yield _Goal("deadlines met with spot, less on demand", more, ge, 0.0)
+    yield Goal("deadlines met with spot, less on demand", more, ge, 0.0)
 
 
-def _speed(figures: Mapping[str, Any]) -> Iterator[_Goal]:
+def _speed(figures: Mapping[str, Any]) -> Iterator[Goal]:
     """Rounds and job-rounds are judged where all sizes were measured."""
     rounds = figures["round_seconds"]
     if "4000" in rounds:
-        yield _Goal("seconds of a round with 1,000 jobs", rounds["1000"], le, 1.0)
-        yield _Goal("round of 4,000 jobs to one of 1,000", rounds["4000"] / rounds["1000"], le, 4.0)
+        yield Goal("seconds of a round with 1,000 jobs", rounds["1000"], le, 1.0)
+        yield Goal("round of 4,000 jobs to one of 1,000", rounds["4000"] / rounds["1000"], le, 4.0)
         slowest = min(figures["job_rounds_per_second"].values())
-        yield _Goal("simulated job-rounds per second", slowest, ge, 200_000.0)
-    yield _Goal("seconds of simulating saturn-1", figures["sim_seconds"], le, 10.0)
+        yield Goal("simulated job-rounds per second", slowest, ge, 200_000.0)
+    yield Goal("seconds of simulating saturn-1", figures["sim_seconds"], le, 10.0)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from trimtab.bench.goals import goals_table
 from trimtab.bench.result import Table
 from trimtab.bench.schedule import published
 
@@ -23,7 +24,7 @@ def tables(figures: Mapping[str, Any]) -> tuple[Table, ...]:
         _gavel_trace(figures["gavel_trace"]),
         *(_promise(name, figures[name]) for name in _PROMISES),
         _speed(figures),
-        _goals(figures["goals"]),
+        goals_table(figures["goals"], "Goals"),
     )
 
 
@@ -89,11 +90,3 @@ def _speed(figures: Mapping[str, Any]) -> Table:
         (f"{name}, job-rounds", f"{each:,.0f}/s") for name, each in figures["job_rounds_per_second"].items()
     ]
     return Table("Speed", ("what", "value"), (*rounds, *whole, *rates))
-
-
-def _goals(judged: Mapping[str, Any]) -> Table:
-    rows = tuple(
-        (name, f"{each['value']:,.3f}", each["wanted"], "yes" if each["met"] else "no")
-        for name, each in judged.items()
-    )
-    return Table("Goals", ("goal", "reached", "wanted", "met"), rows)

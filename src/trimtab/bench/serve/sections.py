@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from trimtab.bench.goals import goals_table
 from trimtab.bench.options import BenchOptions
 from trimtab.bench.result import BenchResult, Table
 from trimtab.bench.serve import ceiling, tables, world
@@ -96,5 +97,5 @@ def _tables(figures: Mapping[str, Any], rival: Mapping[str, Any]) -> tuple[Table
         tables.of_steps(figures, rival),
         tables.of_streams(figures),
         tables.of_failover(figures),
-        tables.of_goals(figures),
+        goals_table(figures["goals"]),
     )

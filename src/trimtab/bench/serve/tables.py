@@ -70,15 +70,6 @@ def of_failover(figures: Figures) -> Table:
     return Table("The leader is killed", columns, (row,))
 
 
-def of_goals(figures: Figures) -> Table:
-    """What was aimed at."""
-    rows = tuple(
-        (name, f"{goal['value']:.4g}", goal["wanted"], "yes" if goal["met"] else "no")
-        for name, goal in figures["goals"].items()
-    )
-    return Table("What was aimed at", ("goal", "measured", "wanted", "met"), rows)
-
-
 def _latency(told: Figures) -> tuple[str, ...]:
     return tuple(f"{told[name]:.1f}" for name in ("p50_ms", "p99_ms", "max_ms"))
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
+from trimtab.bench.goals import goals_table
 from trimtab.bench.kept import Key, Part
 from trimtab.bench.options import BenchOptions
 from trimtab.bench.result import Table
@@ -67,11 +68,7 @@ def tables(figures: Mapping[str, Any]) -> Iterator[Table]:
     yield from unseen.tables(figures["unseen"])
     yield from trials.tables({"methods": figures["unseen"]["after_trials"]})
     yield from _importance_tables(figures["importance"])
-    rows = tuple(
-        (name, f"{each['value']:.3f}", each["wanted"], "yes" if each["met"] else "no")
-        for name, each in figures["goals"].items()
-    )
-    yield Table("Goals on our own jobs", ("goal", "value", "wanted", "met"), rows)
+    yield goals_table(figures["goals"], "Goals on our own jobs")
 
 
 def _importance_tables(importance: Mapping[str, Any]) -> Iterator[Table]:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from trimtab.bench.goals import goals_table
 from trimtab.bench.result import Table
 
 _OURS, _GAUSSIAN = "trimtab", "cherrypick"
@@ -65,11 +66,7 @@ def search_tables(figures: Mapping[str, Any], budgets: Sequence[int]) -> tuple[T
             tables.append(_found(data, target, methods, budgets))
             spent, stopped = figures["spending"][data][target], figures["stopped"][data][target]
             tables.append(_spent(data, target, spent, stopped, budgets))
-    rows = tuple(
-        (name, f"{each['value']:.3f}", each["wanted"], "yes" if each["met"] else "no")
-        for name, each in figures["search_goals"].items()
-    )
-    return (*tables, Table("Goals of the searches", ("goal", "value", "wanted", "met"), rows))
+    return (*tables, goals_table(figures["search_goals"], "Goals of the searches"))
 
 
 def _found(data: str, target: str, methods: Mapping[str, Any], budgets: Sequence[int]) -> Table:
