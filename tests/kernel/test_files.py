@@ -1,4 +1,4 @@
-"""Files that one process holds alone: who is refused, who may look, and who lets go by dying."""
+"""Files that one process holds alone, by dying lets go of; and YAML that cannot be read, in a sentence."""
 
 import subprocess
 import sys
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from trimtab.core import StorageError
-from trimtab.kernel import held_alone, is_held
+from trimtab.core import BadInputError, StorageError
+from trimtab.kernel import held_alone, is_held, read_yaml
 
 HOLDER = """
 import sys
@@ -45,3 +45,29 @@ def test_who_dies_lets_go(tmp_path: Path) -> None:
     assert not is_held(file)
     with held_alone(file, "taken"):
         pass
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (None, r"there is no file .*told\.yaml"),
+        ("", r"told\.yaml is a folder; name a YAML file of hosts"),
+        ("a: [", r"told\.yaml cannot be read as YAML: "),
+        ("\0", r"told\.yaml cannot be read as YAML: "),
+        ("[" * 5000, r"told\.yaml cannot be read as YAML: "),
+    ],
+)
+def test_what_is_no_yaml_is_said_in_one_line(tmp_path: Path, content: str | None, sentence: str) -> None:
+    path = tmp_path / "told.yaml"
+    if content:
+        path.write_text(content)
+    elif content is not None:
+        path.mkdir()
+    with pytest.raises(BadInputError, match=f"^[^\n]*{sentence}[^\n]*$"):
+        read_yaml(path, "of hosts")
+
+
+def test_yaml_is_read_as_it_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "told.yaml"
+    path.write_text("hosts: [a, ä]\n", encoding="utf-8")
+    assert read_yaml(path, "of hosts") == {"hosts": ["a", "ä"]}

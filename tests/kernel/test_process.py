@@ -1,6 +1,7 @@
 """Processes as the kernel shows them."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -9,6 +10,7 @@ from pathlib import Path
 
 from trimtab.kernel import (
     Owner,
+    end_groups,
     environment,
     network_bytes,
     process_io,
@@ -58,6 +60,30 @@ def test_a_tree_holds_descendants_and_keeps_those_whose_parent_ended() -> None:
     finally:
         for member in tree(child.pid, also=before):
             os.kill(member.pid, 9)
+
+
+def test_those_of_a_name_are_found_and_no_others() -> None:
+    with subprocess.Popen(["sleep", "30"]) as child:
+        try:
+            wait_for(lambda: child.pid in {each.pid for each in processes({"sleep"})})
+            found = {each.pid for each in processes({"sleep", "nobody"})}
+            assert child.pid in found
+            assert os.getpid() not in found
+            assert list(processes({"nobody"})) == []
+        finally:
+            child.kill()
+
+
+def test_a_group_ends_with_what_its_leader_started() -> None:
+    words = ["sh", "-c", "sleep 60 & echo $!; wait"]
+    child = subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True)
+    assert child.stdout is not None
+    grandchild = int(child.stdout.readline())
+    end_groups([child])
+    assert (child.returncode, child.stdout.closed) == (-signal.SIGKILL, True)
+    wait_for(lambda: (left := read_process(grandchild)) is None or left.zombie)
+    left = read_process(grandchild)
+    assert left is None or left.zombie
 
 
 def test_disk_network_and_environment_of_a_process_are_read() -> None:
