@@ -7,6 +7,7 @@ import pytest
 
 from trimtab.core import StorageError
 from trimtab.fabric.failover import Failover, FailoverRecord, read_failovers
+from trimtab.fabric.failover.events import KEPT
 
 ONE = Failover(1000.5, "p1", "172.16.1.3", "bfd", 0.0002, 1)
 OTHER = Failover(1001.5, "p2", "172.16.2.3", "carrier", 0.0003, 1)
@@ -21,6 +22,14 @@ def test_each_is_kept_appended_and_told_and_a_later_record_knows_it(tmp_path: Pa
         record(OTHER)
     assert told == [ONE, OTHER]
     assert read_failovers(path) == [ONE, OTHER]
+
+
+def test_all_are_counted_however_many_are_kept(tmp_path: Path) -> None:
+    with FailoverRecord(tmp_path / "failovers.jsonl") as record:
+        for _ in range(KEPT + 5):
+            record(ONE)
+    assert (record.count, len(record.latest)) == (KEPT + 5, KEPT)
+    assert record.seconds == pytest.approx((KEPT + 5) * ONE.seconds)
 
 
 def test_lines_that_are_no_failovers_are_left_out(tmp_path: Path) -> None:

@@ -51,5 +51,5 @@ def _made_from(options: BenchOptions) -> Iterator[bytes]:
     yield repr(options.quick).encode()
     here = Path(__file__).resolve().parent
     for folder in (here, here.parents[1] / "fabric", here.parents[3] / "examples" / "fabric"):
-        for path in sorted(folder.rglob("*.py")):
+        for path in sorted([*folder.rglob("*.py"), *folder.rglob("*.c")]):
             yield path.read_bytes()

@@ -58,7 +58,12 @@ def slowdown(with_faults: Trained, without: Trained) -> float:
 
 
 def p90_ratio(with_faults: Trained, without: Trained) -> float:
-    """The 90th percentile of an iteration's time, each the mean of ten, to that without faults."""
+    """The 90th percentile of an iteration's time, each the mean of ten, to that without faults.
+
+    Without end where the job failed: it may have died before it felt a fault.
+    """
+    if with_faults.run.failure or without.run.failure:
+        return math.inf
     return _p90(_averages(with_faults.run.steps)) / _p90(_averages(without.run.steps))
 
 
