@@ -86,6 +86,7 @@ def file_of(host: Host) -> str:
         "echo": asdict(host.timers.echo) if host.timers.echo else False,
         "hold": host.timers.hold,
         "settle": host.timers.settle,
+        "rto_min": host.rto_min or False,
     }
     return yaml.safe_dump(told, sort_keys=False)
 
