@@ -7,9 +7,10 @@ SKYPILOT_VENV := .venv-skypilot
 OUT := out
 
 # What the tests run for real: a database server, a workload manager, a browser, a checker of metrics, containers,
-# routing daemons, what compiles and looks at programs of the kernel's packet filter, and what emulates a machine.
+# routing daemons, what compiles and looks at programs of the kernel's packet filter, what emulates a machine,
+# what checks units, and what the API's examples ask with.
 DEBIAN_PACKAGES := postgresql slurmctld slurmd slurm-client munge chromium prometheus runc frr iproute2 clang bpftool \
-  qemu-system-x86 busybox-static
+  qemu-system-x86 busybox-static systemd curl
 
 # A kernel with what this machine's may lack, for the machine that is emulated: unpacked there and never installed.
 KERNEL := $(VENV)/kernel

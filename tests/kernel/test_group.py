@@ -93,6 +93,14 @@ def test_a_sweep_takes_groups_of_dead_owners_and_no_others(group: Group) -> None
                 (parent / foreign).rmdir()
 
 
+def test_a_process_that_ends_takes_its_own_groups_too(group: Group) -> None:
+    child = start_in(group, "sleep", "60")
+    assert sweep_groups() == []
+    assert sweep_groups(own=True) == [next(iter(group.folders.values())).name]
+    assert child.wait() == -9
+    assert leftovers() == []
+
+
 def test_version_2_files_are_read(tmp_path: Path) -> None:
     (tmp_path / "cpu.stat").write_text("usage_usec 2500000\nuser_usec 2000000\n")
     (tmp_path / "memory.current").write_text("1000\n")

@@ -95,9 +95,9 @@ def test_an_empty_file_sets_nothing(tmp_path: Path) -> None:
 
 
 def test_durations_and_sizes_are_written_as_people_do(tmp_path: Path) -> None:
-    path = written(tmp_path, "round: 1m30s\nbody_limit: 4MiB\nretention: 90d\n")
+    path = written(tmp_path, "round: 1m30s\nbody_limit: 4MiB\n")
     told = read_file(path).settings
-    assert (told.round, told.body_limit, told.retention) == (90.0, 4 * 2**20, 90 * 86400.0)
+    assert (told.round, told.body_limit) == (90.0, 4 * 2**20)
 
 
 @pytest.mark.parametrize(

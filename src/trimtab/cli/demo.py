@@ -125,21 +125,15 @@ def _submit(store: "Store", script: Path, own: bool) -> "tuple[JobRecord, ...]":
 def _scheduling(store: "Store") -> Iterator[None]:
     """Somebody schedules meanwhile: who does already, or this process."""
     from trimtab.core import RealClock
-    from trimtab.engines import engine
-    from trimtab.schedule import LoopSettings, Scheduler, only_scheduler, policy, running_scheduler
+    from trimtab.schedule import only_scheduler, running_scheduler
+    from trimtab.serve import Settings, scheduler_of
 
     if running_scheduler(store, RealClock()).there:
         typer.echo("the scheduler that runs on this store runs them")
         yield
         return
     typer.echo("no scheduler runs on this store; they are scheduled here until they have ended")
-    where, asked, end = engine("local://"), policy("trimtab"), threading.Event()
-
-    def make(under: "Store") -> Scheduler:
-        return Scheduler(
-            under, where, asked, "trimtab", LoopSettings(round=1.0, look=0.3), address="local://"
-        )
-
+    make, end = scheduler_of(Settings(engine="local://", policy="trimtab", round=1.0)), threading.Event()
     with only_scheduler(store) as post:
         thread = threading.Thread(target=post.hold, args=(make, end), name="scheduler")
         thread.start()

@@ -14,6 +14,7 @@ from trimtab.core.errors import (
 )
 from trimtab.core.estimate import Estimate
 from trimtab.core.home import home
+from trimtab.core.json_grammar import within_grammar
 from trimtab.core.offer import Configuration, Offer
 from trimtab.core.plain import from_plain, to_plain
 from trimtab.core.policy import Policy
@@ -63,5 +64,6 @@ __all__ = [
     "refuse_unknown",
     "split_address",
     "to_plain",
+    "within_grammar",
     "young_interval",
 ]

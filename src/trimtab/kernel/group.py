@@ -154,8 +154,12 @@ class Group:
             _remove_folder(folder)
 
 
-def sweep_groups(hierarchy: Hierarchy | None = None) -> list[str]:
-    """Remove groups whose owner has died, with whatever still runs in them; their names."""
+def sweep_groups(hierarchy: Hierarchy | None = None, own: bool = False) -> list[str]:
+    """Remove groups whose owner has died, with whatever still runs in them; their names.
+
+    With `own`, this process's groups too: for one that was told to end while it made a group.
+    """
+    me = Owner.current() if own else None
     hierarchy = hierarchy or find_hierarchy()
     if hierarchy is None:
         return []
@@ -164,7 +168,7 @@ def sweep_groups(hierarchy: Hierarchy | None = None) -> list[str]:
         for controller, parent in place.folders.items():
             for folder in _subfolders(parent):
                 owner = Owner.of(folder.name)
-                if owner is not None and owner.is_gone():
+                if owner is not None and (owner == me or owner.is_gone()):
                     names.setdefault(folder.name, {})[controller] = folder
     for folders in names.values():
         Group(hierarchy.version, folders).remove()

@@ -6,9 +6,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 
-import orjson
-
-from trimtab.core import StorageError, to_plain
+from trimtab.core import StorageError
+from trimtab.serve.encoding import encoded
 from trimtab.serve.principal import Principal
 from trimtab.serve.service import visible
 from trimtab.store import Event, Role, Store
@@ -60,8 +59,7 @@ def wanted(event: Event, kinds: Kinds) -> bool:
 
 def event_text(event: Event) -> bytes:
     """An event as a server sends it."""
-    data = orjson.dumps(to_plain(event))
-    return b"id: %d\nevent: %s\ndata: %s\n\n" % (event.id, _name(event.kind), data)
+    return b"id: %d\nevent: %s\ndata: %s\n\n" % (event.id, _name(event.kind), encoded(event))
 
 
 def _name(kind: str) -> bytes:

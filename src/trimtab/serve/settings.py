@@ -98,9 +98,6 @@ class Settings:
     log_format: str = _setting(
         "text", values.choice("text", "json"), "text|json", "Lines for people, or objects for programs."
     )
-    retention: float = _setting(
-        0.0, values.duration(0.0), "DURATION", "How long files of ended jobs are kept; 0 for ever."
-    )
 
 
 _READ: tuple[Setting, ...] = tuple(

@@ -4,7 +4,6 @@ import contextlib
 import hashlib
 import threading
 import time
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from trimtab.core import StorageError, home
@@ -59,10 +58,5 @@ class FileLeader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.leave()

@@ -1,7 +1,6 @@
 """One of many who could do a work does it, and another takes over when that one is gone."""
 
 import threading
-from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from trimtab.core import StorageError
@@ -37,9 +36,4 @@ class Leader(Protocol):
 
     def __enter__(self) -> Self: ...
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None: ...
+    def __exit__(self, *raised: object) -> None: ...

@@ -12,7 +12,6 @@ import select
 import socket
 import threading
 import time
-from types import TracebackType
 from typing import Any, Self
 
 import psycopg
@@ -100,12 +99,7 @@ class ServerLeader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.leave()
 
     def _tried(self, deadline: float) -> bool:

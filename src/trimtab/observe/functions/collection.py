@@ -184,7 +184,7 @@ def _lane(
 ) -> None:
     """A lane's process: a job, its rows, the next job, until it is told to end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent tells us to end
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))
+    signal.signal(signal.SIGTERM, _end)
     die_with_parent(signal.SIGTERM)
     if os.getppid() != parent:
         return
@@ -200,6 +200,14 @@ def _lane(
         pipe.send(f"functions cannot be run here: {(error.strerror or str(error)).lower()}")
     except EOFError:
         pass
+    finally:
+        sweep_groups(own=True)
+
+
+def _end(number: int, frame: object) -> None:
+    """End by an exception, once: whoever cleans up then is not interrupted again."""
+    signal.signal(number, signal.SIG_IGN)
+    sys.exit(1)
 
 
 def _places(lanes: int | None) -> tuple[list[tuple[int, ...]], frozenset[int]]:

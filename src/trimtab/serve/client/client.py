@@ -1,6 +1,5 @@
 """A Trimtab somewhere else, asked as the one here is."""
 
-from types import TracebackType
 from typing import Any, Self
 
 from trimtab.serve.client.areas import (
@@ -46,10 +45,5 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()

@@ -6,7 +6,7 @@ from typing import Any
 from nicegui import ui
 
 from trimtab.core import TrimtabError
-from trimtab.serve.dashboard.parts import text
+from trimtab.serve.dashboard.parts import notice
 from trimtab.serve.dashboard.visit import FRESH, Visit
 from trimtab.serve.errors import UnknownCallerError
 from trimtab.serve.problems import problem_of
@@ -31,7 +31,7 @@ def follow(
     """Draw again when something happened in these areas, and after `age` seconds in any case."""
     clock = visit.desk.clock
     seen, drawn = visit.pulse.stamp(visit.principal, areas), clock.monotonic()
-    trouble = text("p", "", "notice", {"role": "status"})
+    trouble = notice()
 
     async def look() -> None:
         nonlocal seen, drawn

@@ -61,8 +61,8 @@ class Table:
             )
         self._shown.props("flat dense binary-state-sort wrap-cells table-class=cells")
         self._shown.props["aria-label"] = name
-        if not filtered or len(rows) <= PAGE:
-            self._shown.props("hide-pagination")
+        self._filtered = filtered
+        self._page_if_long(rows)
         self._shown.add_slot("header-cell", _HEAD)
         for column in columns:
             if column.shown in _CELLS:
@@ -74,4 +74,9 @@ class Table:
     def show(self, rows: Rows) -> None:
         """Other rows, where they are other."""
         if rows != self._shown.rows:
+            self._page_if_long(rows)
             self._shown.rows = rows
+
+    def _page_if_long(self, rows: Rows) -> None:
+        """Buttons to leaf through it are there once there is a second page."""
+        self._shown.props["hide-pagination"] = not self._filtered or len(rows) <= PAGE

@@ -15,7 +15,7 @@ PROGRAMS = (
     (
         "kubectl",
         "applying packaging/kubernetes (kubernetes:// needs none)",
-        "apt-get install kubernetes-client",
+        "kubectl 1.22 or later from the Kubernetes project; Debian 12 has an older one",
     ),
     ("runc", "trimtab bench resize", "apt-get install runc"),
     ("clang", "compiling the fabric's packet program anew, for developers", "apt-get install clang"),

@@ -1,10 +1,19 @@
 """A host's fabric as rows and as a picture."""
 
-from typing import Any
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
 
 import pytest
+from dashboard_house import faults
 
 from trimtab.fabric import Sessions, Status, plain_status
+from trimtab.fabric.failover import Failover, UplinkNow
+from trimtab.fabric.journal import RUN
+from trimtab.fabric.status import write_status
 from trimtab.serve.dashboard.pages.fabric import failover_rows, figures, session_rows, uplink_rows
 from trimtab.serve.dashboard.pages.fabric_picture import topology
 
@@ -50,3 +59,41 @@ def test_a_picture_joins_the_host_to_uplinks_and_uplinks_to_where_they_lead(host
 def test_a_host_without_anything_is_drawn_too() -> None:
     status = plain_status(Status("h1", 10.0, (), {}, {}, ()), Sessions())
     assert topology({**status, "running": False})["data"][-1]["text"] == ["h1"]
+
+
+@pytest.fixture
+def kept() -> Iterator[Path]:
+    """Where an agent of this machine keeps what it sees; gone afterwards."""
+    if os.geteuid() != 0:
+        pytest.skip(f"needs root, to write below {RUN}")
+    folder = RUN / f"page-{os.getpid()}"
+    folder.mkdir(parents=True)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def told(folder: Path, state: Literal["up", "dead"], failovers: int) -> None:
+    """As an agent writes it: two uplinks, one of them in some state, and so many failovers."""
+    now = time.time()
+    uplinks = (
+        UplinkNow("eth0", "leaf-a", "up", now, None, 0, True),
+        UplinkNow("eth1", "leaf-b", state, now, None, failovers, state == "up"),
+    )
+    seen = tuple(Failover(now - n, "eth1", "leaf-b", "bfd", 0.003, 1) for n in range(failovers))
+    write_status(Status(folder.name, now, uplinks, {"10.0.0.2": ("eth0",)}, {}, seen), folder)
+
+
+def test_a_host_is_drawn_and_followed_and_long_tables_get_pages(house: Any, kept: Path) -> None:
+    told(kept, "up", 1)
+    with house.visitor() as page:
+        page.goto(f"{house.url}/fabric")
+        page.get_by_role("heading", name=f"Host {kept.name}", exact=True).wait_for()
+        uplink = page.get_by_role("row", name="eth1 leaf-b").first
+        uplink.locator("[data-state=up]").wait_for()
+        assert page.get_by_role("button", name="Next page").count() == 0
+        told(kept, "dead", 30)
+        uplink.locator("[data-state=dead]").wait_for()
+        page.get_by_role("button", name="Next page").first.wait_for()
+        page.wait_for_function("document.querySelector('.js-plotly-plot .main-svg') !== null")
+        assert faults(page) == []
+    assert house.problems == []

@@ -13,4 +13,3 @@ from trimtab.serve.api.areas import (
 )
 
 AREAS = (jobs, decisions, profiles, recommendations, events, fleet, catalog, tenants, tokens)
-"""Those asked most come first: routes are tried in order."""

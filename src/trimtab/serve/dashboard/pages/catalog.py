@@ -13,6 +13,7 @@ from trimtab.serve.dashboard.table import Column, Rows, Table
 from trimtab.serve.dashboard.visit import Visit
 from trimtab.serve.problems import problem_of
 from trimtab.serve.service import WantedOffers
+from trimtab.serve.values import texts
 from trimtab.store import Page as Listed
 
 if TYPE_CHECKING:
@@ -61,8 +62,8 @@ async def draw(visit: Visit, asked: Asked) -> None:
     async def search() -> None:
         try:
             wanted = WantedOffers(
-                clouds=_words(clouds.value),
-                accelerators=_words(devices.value),
+                clouds=texts(clouds.value or ""),
+                accelerators=texts(devices.value or ""),
                 min_memory=parse_bytes(memory.value) if memory.value else None,
                 max_price=parse_price(price.value) if price.value else None,
                 spot=spot.value,
@@ -88,10 +89,6 @@ def _count(found: Listed[Offer]) -> str:
     if not found.items:
         return "Nothing is offered like that; ask for less."
     return f"The cheapest {len(found.items)} are shown." if found.next else f"{len(found.items)} offers."
-
-
-def _words(typed: str | None) -> tuple[str, ...]:
-    return tuple(word.strip() for word in (typed or "").split(",") if word.strip())
 
 
 def offer_rows(offers: tuple[Offer, ...]) -> Rows:

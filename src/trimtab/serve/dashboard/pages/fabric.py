@@ -3,6 +3,8 @@
 import contextlib
 from typing import Any
 
+from nicegui import ui
+
 from trimtab.core import NotFoundError
 from trimtab.core.units import format_duration
 from trimtab.serve.dashboard.chart import Chart
@@ -57,13 +59,15 @@ async def draw(visit: Visit, asked: Asked) -> None:
         )
         reload_when(visit, _AREAS, lambda: visit.ask("fabric", hosts, _AREAS, age=_AGE))
         return
-    shown = [(host["host"], _Shown(host)) for host in found]
+    shown = {host["host"]: _Shown(host) for host in found}
 
     async def again() -> None:
         now = {host["host"]: host for host in await visit.ask("fabric", hosts, _AREAS, age=_AGE)}
-        for name, parts in shown:
-            if name in now:
-                parts.show(now[name])
+        if now.keys() != shown.keys():
+            ui.navigate.reload()
+            return
+        for name, parts in shown.items():
+            parts.show(now[name])
 
     follow(visit, _AREAS, again, age=_AGE)
 

@@ -1,18 +1,16 @@
 """Partition: how to split a model over devices, its graph in stages, and the schedule of one step."""
 
 import base64
-import tempfile
 import threading
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nicegui import ui
 
 from trimtab.core import BadInputError, TrimtabError
 from trimtab.core.units import format_duration
-from trimtab.serve.dashboard.file_field import file_field
+from trimtab.serve.dashboard.file_field import file_field, read_upload
 from trimtab.serve.dashboard.parts import bullets, button, element, empty, facts, heading, link, notice
 from trimtab.serve.dashboard.registry import Asked, Page
 from trimtab.serve.dashboard.table import Column, Rows, Table
@@ -148,13 +146,7 @@ def graph_of(form: Form) -> "Graph":
 
     if not isinstance(form.graph, str):
         raise BadInputError("upload a graph file first, of at most 900 kB")
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "graph.json"
-        path.write_text(form.graph, encoding="utf-8", errors="replace")
-        try:
-            graph = read_graph(path)
-        except BadInputError as error:
-            raise BadInputError(str(error).replace(str(path), f'"{form.name:.80}"')) from None
+    graph = read_upload(form.graph, form.name, read_graph)
     if len(graph) > _MOST_OPERATIONS:
         raise BadInputError(
             f"{len(graph)} operations are too many for a page, which plans up to {_MOST_OPERATIONS}; "

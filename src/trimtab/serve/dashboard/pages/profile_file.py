@@ -1,9 +1,7 @@
 """A profile that somebody uploads, read as the command reads it."""
 
-import tempfile
-from pathlib import Path
-
 from trimtab.core import BadInputError, Profile
+from trimtab.serve.dashboard.file_field import read_upload
 
 
 def read_profile(content: object, name: str) -> Profile:
@@ -14,10 +12,4 @@ def read_profile(content: object, name: str) -> Profile:
         raise BadInputError(
             f'"{name:.80}" is larger than 900 kB, and no profile; it is kept by trimtab profile'
         )
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "profile.json"
-        path.write_text(content, encoding="utf-8", errors="replace")
-        try:
-            return load_profile(path)
-        except BadInputError as error:
-            raise BadInputError(str(error).replace(str(path), f'"{name:.80}"')) from None
+    return read_upload(content, name, load_profile)

@@ -18,6 +18,7 @@ from trimtab.serve.dashboard.visit import Visit
 from trimtab.serve.dashboard.words import moment
 from trimtab.serve.problems import problem_of
 from trimtab.serve.service import Wish
+from trimtab.serve.values import texts
 from trimtab.store import Role
 
 _AT_ONCE = 100
@@ -49,16 +50,12 @@ class Form:
             objective=self.objective,
             deadline=parse_duration(self.deadline) if self.deadline else None,
             budget=parse_money(self.budget) if self.budget else None,
-            clouds=_words(self.clouds),
-            accelerators=_words(self.accelerators),
+            clouds=texts(self.clouds),
+            accelerators=texts(self.accelerators),
             spot=self.spot,
             top=_RANKED,
         )
         return Wish(self.profile, request, self.epochs)
-
-
-def _words(typed: str) -> tuple[str, ...]:
-    return tuple(word.strip() for word in typed.split(",") if word.strip())
 
 
 async def draw(visit: Visit, asked: Asked) -> None:
