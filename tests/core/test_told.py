@@ -22,4 +22,5 @@ def test_nothing_is_suggested_where_nothing_is_near() -> None:
 def test_a_value_is_quoted_in_one_printable_line() -> None:
     assert one_line("two\nlines\x1b[31m") == "two lines [31m"
     assert len(one_line(list(range(10_000)))) <= 40
+    assert one_line(10**100) == "1" + 39 * "0" + "…"
     assert one_line(10**10_000) == "a number of thousands of digits"

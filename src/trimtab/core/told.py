@@ -6,6 +6,8 @@ from typing import Any
 
 from trimtab.core.errors import BadInputError
 
+_LONGEST = 40  # characters of a value that are quoted
+
 
 def refuse_unknown(where: str, told: Mapping[Any, Any], names: Sequence[str]) -> None:
     """What is misspelt must not be passed over: the answer would be another and nobody would know why."""
@@ -35,8 +37,9 @@ def one_line(value: Any) -> str:
 def quoted(value: Any) -> str:
     """A value as Python writes it, cut short: a few lines of YAML can stand for billions of items."""
     if isinstance(value, Collection):
-        return f"{reprlib.repr(value):.40}"
+        return reprlib.repr(value)[:_LONGEST]
     try:
-        return str(value)
+        written = str(value)
+        return written if len(written) <= _LONGEST else f"{written[:_LONGEST]}…"
     except ValueError:  # Python does not write out the longest integers
         return "a number of thousands of digits"

@@ -22,15 +22,20 @@ log = logging.getLogger("trimtab.serve")
 PATIENCE = 10.0
 """Seconds in which the head of a request must have arrived, and those for answers to end when it stops."""
 
+LONGEST_HEAD = 64 << 10
+"""Bytes of a request beside its body, after the piece it began in: more are refused, not gathered."""
+
+_TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 _SWITCH = 0.001  # s after which a thread that computes lets the one in that answers
 _BACKLOG = 2048
-_ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+_ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # nosec B104: it is compared with, not bound
 
 
 class _Impatient(HttpToolsProtocol):
-    """Hangs up on who connects and does not say what they want."""
+    """Hangs up on who connects and does not say what they want, or does not stop saying it."""
 
     _late: asyncio.TimerHandle | None = None
+    _beside = 0  # bytes of heads, of chunks' frames and of what follows them
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -40,7 +45,20 @@ class _Impatient(HttpToolsProtocol):
         self._expect(False)
         super().connection_lost(exc)
 
+    def data_received(self, data: bytes) -> None:
+        self._beside += len(data)
+        super().data_received(data)
+        if self._beside > LONGEST_HEAD and not self.transport.is_closing():
+            if self._late is not None:  # else an answer may be on its way
+                self.transport.write(_TOO_LONG)
+            self.transport.close()
+
+    def on_body(self, body: bytes) -> None:
+        self._beside -= len(body)
+        super().on_body(body)
+
     def on_message_begin(self) -> None:
+        self._beside = 0
         self._expect()
         super().on_message_begin()
 
