@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ LOOK = 0.25
 """Seconds between looks into the store."""
 
 HEARTBEAT = 15.0
-"""Seconds after which silence is broken."""
+"""Seconds between signs of life."""
 
 _AT_ONCE = 1000
 _MOST_WAITING = 64
@@ -142,18 +143,18 @@ class Hub:
     async def run(self) -> None:
         """Look, and tell; until cancelled."""
         self.last = await asyncio.to_thread(self._store.events.newest)
-        silent = 0.0
+        beat = time.monotonic()
         while True:
             try:
                 found = await self._ask(lambda: self._store.events.since(self.last, _AT_ONCE))
             except StorageError:
                 found = ()  # the store is away; it is asked again
-            silent = 0.0 if found else silent + LOOK
             if found:
                 self.last = found[-1].id
                 self._tell(Batch(found))
-            elif silent >= HEARTBEAT:
-                silent = 0.0
+            # Also where others are told something: who is not must not learn from silence that they are.
+            if time.monotonic() - beat >= HEARTBEAT:
+                beat = time.monotonic()
                 self._tell(Batch(()))
             if len(found) < _AT_ONCE:
                 await asyncio.sleep(LOOK)

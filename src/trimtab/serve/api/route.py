@@ -152,7 +152,8 @@ def _note_refusal(call: Call, why: str) -> None:
     who, desk = call.principal, call.parts.desk
     detail = {"who": who.id, "name": who.token.name, "role": who.role.value, "did": "refused", "what": why}
     tenant = who.tenant_for(None)
-    desk.store.events.append(AUDIT, call.scope["path"][:200], detail, desk.clock.now(), tenant)
+    path = call.scope["path"][:200].replace("\0", "?")  # what cannot be stored must not go unnoted
+    desk.store.events.append(AUDIT, path, detail, desk.clock.now(), tenant)
 
 
 def _model(parameter: inspect.Parameter | None) -> type[BaseModel] | None:

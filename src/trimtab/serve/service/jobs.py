@@ -1,8 +1,11 @@
 """Jobs: handed in, looked at, ended, and what they have written."""
 
+import os
+import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from trimtab.core import BadInputError, NotFoundError
 from trimtab.serve.errors import ForbiddenError
@@ -123,13 +126,15 @@ class Jobs(Area):
             raise BadInputError("which engine the job runs on is not known; say it with --engine local://")
         path = self.desk.engine(url).log(run)
         try:
-            with path.open("rb") as file:
+            with _plain_file(path) as file:
                 file.seek(offset)
                 data = file.read(min(most, LARGEST_PIECE))
                 end = file.tell()
                 size = file.seek(0, 2)
         except FileNotFoundError:
             raise NotFoundError(f"the log of job {record.id} is gone") from None
+        except OSError:
+            raise NotFoundError(f"the log of job {record.id} is no file that can be read") from None
         return LogPiece(run, offset, data, end, record.state.final and end >= size)
 
     def _owned(self, document: Mapping[str, Any], tenant: str | None) -> dict[str, Any]:
@@ -138,3 +143,16 @@ class Jobs(Area):
         if not isinstance(told, str | None):
             return dict(document)  # what is wrong with it is said where documents are read
         return {**document, "tenant": self.principal.tenant_for(told)}
+
+
+def _plain_file(path: Path) -> BinaryIO:
+    """A log to read.
+
+    A job can put a link in its place, which would show what is not its own, or a pipe, which would keep who
+    reads it waiting; neither is opened.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(f"{path} is no plain file")
+    return os.fdopen(descriptor, "rb")
