@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -42,14 +42,18 @@ def up(tmp_path: Path) -> Iterator[Callable[..., "subprocess.Popen[str]"]]:
         pytest.skip(f"needs the right to make control groups: {error}")
     with ExitStack() as stack:
 
-        def start(*options: str, command: Sequence[str] = (TRIMTAB,)) -> "subprocess.Popen[str]":
+        def start(*options: str, **variables: str) -> "subprocess.Popen[str]":
             child = subprocess.Popen(
-                [*command, "up", "--round", "0.3", "--no-api", *options], stderr=subprocess.PIPE, text=True
+                [TRIMTAB, "up", "--round", "0.3", "--no-api", *options],
+                stderr=subprocess.PIPE,
+                text=True,
+                env=os.environ | variables,
             )
             stack.callback(child.communicate)
             stack.callback(child.kill)
             assert child.stderr is not None
-            assert "scheduling" in child.stderr.readline()
+            while "scheduling" not in (said := child.stderr.readline()):
+                assert said, "it has ended"
             return child
 
         yield start
@@ -132,16 +136,14 @@ def test_ctrl_c_leaves_jobs_running_and_a_cancelled_one_stops_after_the_restart(
     assert f"job {id} (hello) is over already: cancelled" in over.error
 
 
-# `trimtab` with a policy in which there is a mistake, as long as a file is there.
+# Loaded by every Python that starts: a policy in which there is a mistake, as long as a file is there.
 _MISTAKEN = """
-import pathlib, sys
-from trimtab.cli import main
+import pathlib
 from trimtab.schedule.policies.fifo import Fifo
-right, mistake = Fifo.allocate, pathlib.Path(sys.argv.pop(1))
+right, mistake = Fifo.allocate, pathlib.Path(__file__).with_name("mistake")
 def allocate(self, *round):
     return right(self, *round) if not mistake.exists() else {}["nothing"]
 Fifo.allocate = allocate
-main()
 """
 
 
@@ -149,9 +151,9 @@ def test_a_policy_that_fails_does_not_end_it(
     trimtab: Trimtab, up: Callable[..., "subprocess.Popen[str]"], job_file: Path, tmp_path: Path
 ) -> None:
     mistake = tmp_path / "mistake"
-    command = (sys.executable, "-c", _MISTAKEN, str(mistake))
+    (tmp_path / "sitecustomize.py").write_text(_MISTAKEN)
     (first,) = submitted(trimtab, str(job_file), "--set", "command=sleep 60")
-    child = up("--policy", "fifo", command=command)
+    child = up("--policy", "fifo", PYTHONPATH=str(tmp_path))
     assert child.stderr is not None
     until(trimtab, first, "running")
     mistake.touch()

@@ -1,10 +1,6 @@
 """`trimtab up` runs the system; `trimtab token` lets one more node join its controller of pools."""
 
-import json
 import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,8 +14,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from trimtab.schedule import Post
-    from trimtab.serve import Settings, Told
+    from trimtab.serve import Beside, Settings, Told
     from trimtab.store import Store
 
 
@@ -52,105 +47,62 @@ def up(
 
     from rich.console import Console
 
-    from trimtab.schedule import only_scheduler
-    from trimtab.serve import scheduler_of
+    from trimtab.serve import scheduling_beside, shown_log
     from trimtab.store import open_store
 
     settings = told.settings
     console = Console(stderr=True, highlight=False)
-    end = threading.Event()
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(open_store(settings.store or None))
-        make = scheduler_of(settings)
-        stack.enter_context(_shown_log(console, settings))
-        post = stack.enter_context(only_scheduler(store))
+        stack.enter_context(shown_log(settings))
+        scheduler = stack.enter_context(scheduling_beside(settings))
         if not no_api:
-            _serve_api(stack, store, settings, post, console)
+            _serve_api(stack, store, settings, scheduler, console)
+        scheduler.wait()
         if not settings.pools:
-            _run_alone(lambda: post.hold(make, end), end, seconds, console)
-            console.print(
-                "the scheduler has ended; its jobs run on, and it goes on with them when it is started again"
-            )
-            return
-
-        def begin() -> None:
-            thread = threading.Thread(target=post.hold, args=(make, end), name="scheduler")
-            thread.start()
-            stack.callback(thread.join)
-            stack.callback(end.set)
-
-        _control(stack, store, settings, seconds, console, begin)
-    console.print("the controller has ended; every node goes back to safe limits, and jobs run on")
+            _wait(seconds, console)
+        else:
+            _control(stack, store, settings, seconds, console)
+    if settings.pools:
+        console.print("the controller has ended; every node goes back to safe limits, and jobs run on")
+    else:
+        console.print(
+            "the scheduler has ended; its jobs run on, and it goes on with them when it is started again"
+        )
 
 
 def _serve_api(
-    stack: "ExitStack", store: "Store", settings: "Settings", post: "Post", console: "Console"
+    stack: "ExitStack", store: "Store", settings: "Settings", scheduler: "Beside", console: "Console"
 ) -> None:
     """Serve it too; who has not installed what it needs has a scheduler alone."""
     from trimtab.core import MissingDependencyError
-    from trimtab.serve import api, require_installed
+    from trimtab.serve import require_installed, serving
 
     try:
         require_installed(settings)
     except MissingDependencyError as error:
         console.print(f"no API: {error}", markup=False, soft_wrap=True)
         return
-    address = stack.enter_context(api(store, settings, post.leads))
+    address = stack.enter_context(serving(store, settings, scheduler))
     pages = " and dashboard" if settings.dashboard else ""
     console.print(f"API{pages} at {address}", markup=False, soft_wrap=True)
 
 
-@contextmanager
-def _shown_log(console: "Console", settings: "Settings") -> Iterator[None]:
-    """What is said while it runs, line by line: for people, or as objects for programs."""
-    import logging
-
-    class Shown(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            said = record.getMessage()
-            if record.exc_info:
-                said += "\n" + logging.Formatter().formatException(record.exc_info)
-            if settings.log_format == "json":
-                told = {"time": record.created, "level": record.levelname.lower(), "logger": record.name}
-                print(json.dumps({**told, "message": said}), file=console.file, flush=True)
-            else:
-                # Not by Rich: every write has a line here, and takes thirty times as long to print with it.
-                print(f"{time.strftime('%H:%M:%S')} {said}", file=console.file, flush=True)
-
-    log, handler = logging.getLogger("trimtab"), Shown()
-    log.addHandler(handler)
-    log.setLevel(settings.log_level.upper())
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)
-
-
-def _run_alone(
-    run: Callable[[], None], end: threading.Event, seconds: float | None, console: "Console"
-) -> None:
+def _wait(seconds: float | None, console: "Console") -> None:
+    """Until it is told to end, or the time is over."""
     import signal
 
+    end = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, frame: end.set())
-    timer = threading.Timer(seconds or 0.0, end.set)
-    timer.daemon = True
-    if seconds is not None:
-        timer.start()
     console.print("scheduling; trimtab submit FILE hands a job in; Ctrl-C ends this and leaves jobs running")
-    run()
-    timer.cancel()
+    end.wait(seconds)
 
 
 def _control(
-    stack: "ExitStack",
-    store: "Store",
-    settings: "Settings",
-    seconds: float | None,
-    console: "Console",
-    begin: Callable[[], None],
+    stack: "ExitStack", store: "Store", settings: "Settings", seconds: float | None, console: "Console"
 ) -> None:
-    """The controller of pools, until it is told to end; `begin` is called once it listens."""
+    """The controller of pools, until it is told to end."""
     import signal
 
     from trimtab.resize import Journal, metrics_server, read_pools
@@ -168,7 +120,6 @@ def _control(
         console.print(f"sizing {', '.join(pool.name for pool in wanted)} for agents at port {serving.port}")
         console.print("on a node: trimtab agent join TOKEN, then trimtab agent; Ctrl-C to end. The token:")
         typer.echo(new_token())
-        begin()
 
     listen, join = settings.agents_listen, settings.agents_join or None
     serve(wanted, ready, listen=listen, join=join, seconds=seconds, notice=journal)

@@ -6,18 +6,21 @@ from typing import TYPE_CHECKING, Any
 from trimtab.serve.settings import Setting, Settings, masked, plain_value, settings_list
 
 if TYPE_CHECKING:
+    from trimtab.serve.beside import Beside, schedule_beside, scheduling_beside
     from trimtab.serve.client import Client
     from trimtab.serve.configuration import Told, check_names, near_misses, read_file, read_settings
     from trimtab.serve.doctor import GROUPS, Examined, Finding, State, examine, fit
     from trimtab.serve.health import HEALTH_PATH, NotServingError, check_serving
+    from trimtab.serve.log_lines import shown_log
     from trimtab.serve.principal import LOCAL, Principal
-    from trimtab.serve.run import api, require_installed, scheduler_of
+    from trimtab.serve.run import require_installed, scheduler_of, serving
     from trimtab.serve.service import Desk, ModelVersion, Service
 
 __all__ = [
     "GROUPS",
     "HEALTH_PATH",
     "LOCAL",
+    "Beside",
     "Client",
     "Desk",
     "Examined",
@@ -30,7 +33,6 @@ __all__ = [
     "Settings",
     "State",
     "Told",
-    "api",
     "check_names",
     "check_serving",
     "examine",
@@ -41,8 +43,12 @@ __all__ = [
     "read_file",
     "read_settings",
     "require_installed",
+    "schedule_beside",
     "scheduler_of",
+    "scheduling_beside",
+    "serving",
     "settings_list",
+    "shown_log",
 ]
 
 # The command line reads the settings' names at every start; the rest waits until it is asked for.
@@ -50,6 +56,7 @@ _LAZY = {
     "GROUPS": "doctor",
     "HEALTH_PATH": "health",
     "LOCAL": "principal",
+    "Beside": "beside",
     "Client": "client",
     "Desk": "service",
     "ModelVersion": "service",
@@ -60,7 +67,6 @@ _LAZY = {
     "NotServingError": "health",
     "State": "doctor",
     "Told": "configuration",
-    "api": "run",
     "check_names": "configuration",
     "check_serving": "health",
     "examine": "doctor",
@@ -69,7 +75,11 @@ _LAZY = {
     "read_file": "configuration",
     "read_settings": "configuration",
     "require_installed": "run",
+    "schedule_beside": "beside",
     "scheduler_of": "run",
+    "serving": "run",
+    "scheduling_beside": "beside",
+    "shown_log": "log_lines",
 }
 
 

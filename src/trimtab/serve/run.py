@@ -11,6 +11,7 @@ from trimtab.serve.settings import Settings
 
 if TYPE_CHECKING:
     from trimtab.schedule import Scheduler
+    from trimtab.serve.beside import Beside
     from trimtab.store import Store
 
 log = logging.getLogger("trimtab.serve")
@@ -52,12 +53,14 @@ def require_installed(settings: Settings) -> None:
 
 
 @contextmanager
-def api(store: "Store", settings: Settings, leads: Callable[[], bool]) -> Iterator[str]:
-    """Serve the API while the block runs; its address. `leads` says whether this process schedules."""
+def serving(store: "Store", settings: Settings, scheduler: "Beside") -> Iterator[str]:
+    """Serve the API while the block runs, once the scheduler is at its post; its address."""
     require_installed(settings)
     from trimtab.serve.api import build
     from trimtab.serve.listening import listening
 
-    with listening(build(store, settings, leads=leads), settings) as server:
+    served = build(store, settings, leads=scheduler.leads)
+    scheduler.wait()
+    with listening(served, settings) as server:
         host = settings.listen.rpartition(":")[0]
         yield f"{'https' if settings.tls_certificate else 'http'}://{host}:{server.port}"

@@ -53,13 +53,17 @@ class Server:
     port: int
 
     def cpu_seconds(self) -> float:
-        """CPU time that it has taken, all its threads together."""
-        times = psutil.Process(self.process.pid).cpu_times()
-        return float(times.user + times.system)
+        """CPU time that it has taken, with that of the scheduler beside it."""
+        times = [each.cpu_times() for each in self._processes()]
+        return float(sum(each.user + each.system for each in times))
 
     def memory(self) -> int:
-        """Bytes that it has in memory."""
-        return int(psutil.Process(self.process.pid).memory_info().rss)
+        """Bytes that they have in memory."""
+        return sum(int(each.memory_info().rss) for each in self._processes())
+
+    def _processes(self) -> list[psutil.Process]:
+        first = psutil.Process(self.process.pid)
+        return [first, *first.children()]
 
     def kill(self) -> None:
         """At once, without a chance to do anything about it."""

@@ -24,19 +24,22 @@ class Post:
         self._store = store
         self._leader = leader
 
-    def leads(self) -> bool:
-        """Whether it is this one's turn."""
-        return self._leader.holds()
-
-    def hold(self, make: Callable[[Store], Scheduler], end: threading.Event) -> None:
-        """Run a scheduler whenever this one leads, until told to end.
+    def hold(
+        self,
+        make: Callable[[Store], Scheduler],
+        end: threading.Event,
+        tell: Callable[[bool], None] = lambda leads: None,
+    ) -> None:
+        """Run a scheduler whenever this one leads, until told to end; `tell` hears when it does and not.
 
         `make` is given a store that keeps only what is decided while it leads; it is called again each time,
         as another has decided meanwhile.
         """
         while not end.is_set():
             if self._leads(end):
+                tell(True)
                 make(self._store.under(self._leader)).run(_Either(end, self._leader.lost))
+                tell(False)
 
     def _leads(self, end: threading.Event) -> bool:
         try:
