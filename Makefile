@@ -38,6 +38,7 @@ lint: $(VENV)/test.stamp
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/bandit -q -c pyproject.toml -r src
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -1,8 +1,11 @@
 """The house keeps its plan: layers, front doors, a light entrance, a clean desk."""
 
 import ast
+import re
 import subprocess
 import sys
+import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -34,6 +37,8 @@ def run(*command: str) -> subprocess.CompletedProcess[str]:
         ("ruff", "format", "--check"),
         ("mypy",),
         ("lint-imports",),
+        ("bandit", "-q", "-c", "pyproject.toml", "-r", "src"),
+        ("pip", "check"),
     ],
     ids=" ".join,
 )
@@ -41,6 +46,26 @@ def test_the_checkers_find_nothing(command: tuple[str, ...]) -> None:
     program = str(Path(sys.executable).parent / command[0])
     result = run(program, *command[1:])
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_an_exception_of_the_security_checker_names_its_rule_and_why() -> None:
+    bare = [
+        f"{file.relative_to(ROOT)}:{number}"
+        for file in SOURCE.rglob("*.py")
+        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1)
+        if "# nosec" in line and not re.search(r"# nosec B\d{3} # \w.{8,}", line)
+    ]
+    assert bare == []
+
+
+def test_what_the_tests_need_is_pinned_exactly() -> None:
+    told = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    itself, *needed = told["optional-dependencies"]["test"]
+    assert re.fullmatch(r"trimtab\[[a-z,]+\]", itself)
+    for requirement in needed:
+        name, _, version = requirement.partition("==")
+        assert re.fullmatch(r"\d[\w.]*", version), requirement
+        assert metadata.version(name.partition("[")[0]) == version, requirement
 
 
 def test_nobody_reaches_past_a_front_door() -> None:

@@ -150,7 +150,7 @@ class RayCluster:
             method=method,
         )
         try:
-            with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer:
+            with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer:  # nosec B310 # always http
                 content: bytes = answer.read()
                 return content
         except urllib.error.HTTPError as error:

@@ -9,7 +9,7 @@ from trimtab.serve.settings import Settings
 HEALTH_PATH = "/healthz"
 """Answers 200 to anybody while the service lives; says nothing else."""
 
-_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # nosec B104 # compared with, not bound
 _PATIENCE = 2.0  # s
 
 
@@ -24,7 +24,7 @@ def check_serving(settings: Settings) -> None:
     connection: http.client.HTTPConnection
     if settings.tls_certificate:
         # It asks itself: the certificate is for the name by which others know it.
-        context = ssl._create_unverified_context()
+        context = ssl._create_unverified_context()  # nosec B323 # it is told nothing, and asked for a status
         connection = http.client.HTTPSConnection(host, port, timeout=_PATIENCE, context=context)
     else:
         connection = http.client.HTTPConnection(host, port, timeout=_PATIENCE)

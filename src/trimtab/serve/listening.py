@@ -28,7 +28,7 @@ LONGEST_HEAD = 64 << 10
 _TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 _SWITCH = 0.001  # s after which a thread that computes lets the one in that answers
 _BACKLOG = 2048
-_ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # nosec B104: it is compared with, not bound
+_ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # nosec B104 # it is compared with, not bound
 
 
 class _Impatient(HttpToolsProtocol):

@@ -13,6 +13,7 @@ from safetensors.numpy import load_file
 
 from trimtab.core import BadInputError, MissingDependencyError, NotFoundError
 from trimtab.predict import pretrain
+from trimtab.predict.foundation import workers as workers_module
 from trimtab.predict.foundation.pretrain import Pretraining
 from trimtab.predict.foundation.workers import check_engine, workers
 
@@ -133,3 +134,17 @@ def test_a_cluster_gives_the_same_weights_as_this_machine(
     assert {name: each.tobytes() for name, each in one.items()} == {
         name: each.tobytes() for name, each in other.items()
     }
+
+
+def test_a_cluster_that_a_stranger_noted_is_not_given_our_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    note = tmp_path / "ray_current_cluster"
+    note.write_text("127.0.0.1:1\n")
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(workers_module, "_STARTED_HERE", note)
+    assert workers_module._started_here() == "127.0.0.1:1"
+    if os.geteuid() != 0:
+        pytest.skip("needs root: the note is given to somebody else")
+    os.chown(note, 65534, 65534)
+    assert workers_module._started_here() == ""

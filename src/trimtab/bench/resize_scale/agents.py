@@ -120,7 +120,7 @@ def controller(folder: str, pools: str) -> None:
 def agents(folder: str) -> None:
     """The agents' process: says when measuring begins, and at the end how long each answer took."""
     _pin(-1)
-    plan: Plan = pickle.loads(sys.stdin.buffer.read())
+    plan: Plan = pickle.loads(sys.stdin.buffer.read())  # nosec B301 # our own parent wrote it
     round_ = _Round()
     nodes = []
     for number in range(plan.agents):

@@ -29,7 +29,8 @@ _LONGEST_SOCKET = 107  # bytes of a path in sockaddr_un
 _KEPT = 30  # s that routes of a zebra that died stay in the kernel, for bgpd to tell them to the next one
 _MOST_LOG = 16 << 20  # bytes
 _START, _STOP, _ANSWER = 10.0, 5.0, 30.0  # s
-_CRASHES = Path("/var/tmp/frr")  # where each daemon makes a folder for what it leaves when it crashes
+# Where each daemon makes a folder for what it leaves when it crashes.
+_CRASHES = Path("/var/tmp/frr")  # nosec B108 # FRR's choice; we only remove there, and follow no link
 _CALLED = {*DAEMONS, "nsenter", "prlimit"}  # the last two until they become a daemon
 _PROMPT = "bfdd"  # the daemon whose timers are of milliseconds
 

@@ -22,7 +22,7 @@ from trimtab.partition.run.user_file import user_functions
 
 def run_rank(folder: Path, rank: int) -> None:
     """Run one rank of the job that lies in a folder."""
-    job: Job = pickle.loads((folder / "job.pickle").read_bytes())
+    job: Job = pickle.loads((folder / "job.pickle").read_bytes())  # nosec B301 # ours, in a folder of ours
     if job.cores:
         os.sched_setaffinity(0, job.cores[rank])
     torch.set_num_threads(job.threads)
@@ -50,9 +50,10 @@ def _train(job: Job, folder: Path, place: Place, device: torch.device) -> Result
     groups = make_groups(job.plan, places(job.plan), place, job.ties)
     peak = PeakMemory(device)
     share = job.plan.shares[place.replica]
-    stage: StageModule = pickle.loads(stage_file(folder, place.stage, share).read_bytes())
+    file = stage_file(folder, place.stage, share)
+    stage: StageModule = pickle.loads(file.read_bytes())  # nosec B301 # ours, in a folder of ours
     parts = TensorParts(groups.parts, device) if job.plan.tensor > 1 else None
-    stage.load(torch.load(folder / "state.pt", mmap=True), device, parts)
+    stage.load(torch.load(folder / "state.pt", mmap=True, weights_only=True), device, parts)
     trainer = Trainer(stage, job.plan, job.recipe, place, groups, device)
     samples = Samples(job.inputs, job.seed, functions.batch)
     result = Result(place, trainer.times, 0.0)

@@ -275,7 +275,7 @@ def _asked(where: str, resources: Mapping[str, Any]) -> Asked:
     cpu_limit, memory_limit = amount(limits, "limits", "cpu"), amount(limits, "limits", "memory")
     cpu, memory = amount(requests, "requests", "cpu"), amount(requests, "requests", "memory")
     device = next((name for name in (*limits, *requests) if is_device_resource(name)), "")
-    count = str(limits.get(device, requests.get(device, 0)))
+    count = str(limits.get(device, requests.get(device, 0)))  # nosec B113 # a mapping, no request
     return Asked(
         cpu=cpu_limit if cpu is None else cpu,
         memory=memory_limit if memory is None else memory,

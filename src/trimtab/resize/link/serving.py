@@ -25,7 +25,7 @@ from trimtab.resize.status import Status, controller_place, write_status
 
 LISTEN = "127.0.0.1:7433"
 _SHOWN = 200  # containers that `trimtab top` gets to see
-_ANYWHERE = ("0.0.0.0", "::")
+_ANYWHERE = ("0.0.0.0", "::")  # nosec B104 # it is compared with, not bound
 
 log = logging.getLogger(__name__)
 

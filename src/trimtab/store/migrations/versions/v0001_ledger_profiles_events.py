@@ -76,7 +76,7 @@ def _forbid_changes_in_sqlite() -> None:
         ("events", "id = NEW.id"),
     ):
         op.execute(
-            f"CREATE TRIGGER {table}_refuse_replace BEFORE INSERT ON {table} "
+            f"CREATE TRIGGER {table}_refuse_replace BEFORE INSERT ON {table} "  # nosec B608 # names from above
             f"WHEN EXISTS (SELECT 1 FROM {table} WHERE {same}) "
             f"BEGIN SELECT RAISE(ABORT, '{table} are append-only'); END"
         )
