@@ -76,7 +76,10 @@ def root(
     if token_file is not None and not server:
         raise BadInputError("--token-file is for a server; name it with --server URL")
     token = os.environ.get("TRIMTAB_TOKEN", "")
-    ask(server_of(server, token_file, token, context.invoked_subcommand) if server else None)
+    asked = server_of(server, token_file, token, context.invoked_subcommand) if server else None
+    if asked is None:
+        os.environ.pop("TRIMTAB_SERVER", None)  # what the command starts is for this machine too
+    ask(asked)
 
 
 app.command(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trimtab.cli.place import answering, is_here, place
+from trimtab.cli.place import is_here, place
 from trimtab.core import BadInputError, NotFoundError
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ catalog_app = typer.Typer(
     rich_markup_mode="markdown",
     help="What can be rented, what it is made of, what it costs.",
 )
-catalog_app.callback()(answering("ls", "show"))
 
 _MOST = 1_000_000  # offers of a server
 

@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trimtab.cli.place import place
+from trimtab.cli.place import is_here, place
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from trimtab.core import Answer, Decision, Outcome
-    from trimtab.store import Store
 
 
 def decisions(
@@ -86,30 +85,28 @@ def outcome(
 
             measured = {quantity_at(one, at): measured["time"]}
         happened = there.decisions.record_outcome(one.id, measured, note)
-        # What is learned from is the models' on the machine where they are.
-        learned = _noted(there.desk.store, one, happened) if isinstance(there, Service) else []
+        # A server notes it by itself, a moment later.
+        found = there.decisions.note_outcome(happened) if isinstance(there, Service) else ()
     console = Console(highlight=False)
     console.print(f"recorded for decision {one.id} ({one.subject})", markup=False)
     _print_outcome(console, one, happened)
-    for sentence in learned:
-        console.print(sentence, markup=False, soft_wrap=True)
+    for each in found:
+        console.print(f"{each.name}: {each.sentence}; see trimtab models drift", markup=False, soft_wrap=True)
+    _print_next(console, one, happened)
 
 
-def _noted(store: "Store", one: "Decision", happened: "Outcome") -> list[str]:
-    """Keep the outcome of a prediction to learn from; what it shows, and what can be done next."""
+def _print_next(console: "Console", one: "Decision", happened: "Outcome") -> None:
+    """Of a prediction: what can be learned from its outcome."""
     if one.kind != "predict":
-        return []
-    from trimtab.predict import Versions, believable, drift_after, measured_after, note_outcome
+        return
+    from trimtab.predict import believable, measured_after
 
-    event = note_outcome(store, one, happened)
-    if event is None:
-        return []
-    found = drift_after(store, event, Versions().since, happened.recorded)
-    if all(believable(each) for each in measured_after(one, happened)):
-        next_step = "trimtab models update learns from it"
-    else:
-        next_step = "that is so far off that nothing is learned from it; if it was a slip, record it again"
-    return [*(f"{each.name}: {each.sentence}; see trimtab models drift" for each in found), next_step]
+    measured = measured_after(one, happened)
+    if not all(believable(each) for each in measured):
+        slip = "that is so far off that nothing is learned from it; if it was a slip, record it again"
+        console.print(slip, soft_wrap=True)
+    elif measured and is_here():
+        console.print("trimtab models update learns from it")
 
 
 def _when(seconds: float) -> str:

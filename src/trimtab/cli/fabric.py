@@ -10,7 +10,7 @@ from trimtab.cli.fabric_agent import run_agent
 from trimtab.cli.fabric_lab import lab_command
 from trimtab.cli.fabric_status import status_command
 from trimtab.cli.options import seconds_option
-from trimtab.cli.place import answering
+from trimtab.cli.place import here_alone
 
 if TYPE_CHECKING:
     from trimtab.fabric import Host
@@ -21,7 +21,7 @@ fabric_app = typer.Typer(
     help="Training traffic that survives a dead link, network card or switch.",
 )
 
-fabric_app.callback()(answering("status"))
+fabric_app.callback()(here_alone("up", "down", "lab"))
 fabric_app.command("advise")(advise_command)
 fabric_app.command("lab")(lab_command)
 fabric_app.command("status")(status_command)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trimtab.cli.fabric_advise_output import print_advice
+from trimtab.cli.keeping import Keeping
 from trimtab.cli.options import json_option
 
 if TYPE_CHECKING:
@@ -80,7 +81,6 @@ def advise_command(
     from trimtab.core import to_plain
     from trimtab.core.units import parse_duration, parse_price
     from trimtab.fabric import Question, advice_decision, advise, catalog_price
-    from trimtab.store import open_store
 
     told = {
         "saving": _range(saving, "--saving", parse_duration),
@@ -98,14 +98,15 @@ def advise_command(
         **{name: value for name, value in told.items() if value is not None},
     )
     advice = advise(question)
-    made = advice_decision(advice)
-    with open_store() as store:
-        store.ledger.record(made)
+    made, ledger = advice_decision(advice), Keeping()
+    ledger.record(made)
+    decision = ledger.id_of(made.id)
     if as_json:
-        print(json.dumps({"decision": made.id, **to_plain(advice)}))
+        print(json.dumps({"decision": decision or None, **to_plain(advice)}))
     else:
         print_advice(advice)
-        print(f"decision {made.id}: {made.reason}")
+        print(f"decision {decision}: {made.reason}" if decision else made.reason)
+    ledger.require()
 
 
 def _range(text: str | None, option: str, parse: Callable[[str], float]) -> "Assumption | None":

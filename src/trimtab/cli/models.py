@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trimtab.cli.place import answering, is_here, place
+from trimtab.cli.place import here_alone, is_here, place
 from trimtab.core.units import format_duration
 
 if TYPE_CHECKING:
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from trimtab.predict import Comparison, Foundation, Plan, Versions
     from trimtab.serve import ModelVersion
 
-_RECOMMENDATIONS = 200  # the newest, whose prices are looked at
+_RECOMMENDATIONS = 200  # the newest of a tenant, whose prices are looked at
+_ALONE = "default"  # the tenant of who works alone
 _LEARN = "trimtab models update learns from these outcomes"
 _ADVICE = {
     "accuracy": _LEARN,
@@ -33,7 +34,7 @@ _ADVICE = {
 models_app = typer.Typer(
     no_args_is_help=True, help="The learned models: what they come from, how good they are."
 )
-models_app.callback()(answering("ls", "rollback"))
+models_app.callback()(here_alone("update", "drift"))
 
 
 @models_app.command("pretrain")
@@ -198,6 +199,7 @@ def drift() -> None:
     from trimtab.cli.warning import warn
     from trimtab.core import RealClock
     from trimtab.predict import (
+        Finding,
         Versions,
         all_drift,
         catch_up,
@@ -211,11 +213,15 @@ def drift() -> None:
     versions = Versions()
     foundation = current_foundation(warn, versions)
     since = versions.since
+    found, new = list[Finding](), list[Finding]()
     with open_store() as store:
         events = catch_up(store)
-        recommended = store.ledger.list(_RECOMMENDATIONS, kind="recommend")
-        found = all_drift(events, recommended, foundation, since, load_offers())
-        new = raise_events(store, events, found, RealClock().now())
+        for tenant in sorted({event.tenant for event in events} | {_ALONE}):  # for nobody else's eyes
+            theirs = [event for event in events if event.tenant == tenant]
+            recommended = store.ledger.list(_RECOMMENDATIONS, kind="recommend", tenants=(tenant,))
+            drifted = all_drift(theirs, recommended, foundation, since, load_offers())
+            found += drifted
+            new += raise_events(store, theirs, drifted, RealClock().now(), tenant)
     console = Console(highlight=False, soft_wrap=True)
     for each in found:
         mark = "new" if each in new else "known"

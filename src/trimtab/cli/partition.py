@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from trimtab.cli.keeping import Keeping
 from trimtab.cli.options import html_option, json_option
 from trimtab.cli.partition_output import plan_as_json, print_plan, print_run, working
+from trimtab.cli.place import check_place
 
 if TYPE_CHECKING:
     from trimtab.partition import Devices, Graph, Recipe, RunReport, SearchSettings, Sharding, Solution
@@ -198,12 +200,15 @@ def partition(
     for file in (html, output, device_map, torchrun / "plan.json" if torchrun else None):
         if file is not None:
             check_writable(file)
+    check_place()
     graph, notes = _graph(target, batch)
     found = _plan(graph, told.devices, recipe, settings, method)
     assumed = (*told.assumed, *notes)
     decided = replace(found, placement=None) if run or torchrun else found
-    decision_id, written = _keep(decided, found, target, assumed, html, output, device_map, torchrun)
-    ran, here = _train(found, target, steps, decision_id) if run else (None, None)
+    ledger = Keeping()
+    made, written = _keep(ledger, decided, found, target, assumed, html, output, device_map, torchrun)
+    ran, here = _train(ledger, found, target, steps, made) if run else (None, None)
+    decision_id = ledger.id_of(made)
     if as_json:
         print(json.dumps(plan_as_json(found, decision_id, assumed, ran, here)))
     else:
@@ -212,7 +217,9 @@ def partition(
             print_run(found, ran, here)
         for path in written:
             typer.echo(f"written: {path.resolve()}")
-        typer.echo(f"decision {decision_id}: trimtab decisions {decision_id}")
+        if decision_id:
+            typer.echo(f"decision {decision_id}: trimtab decisions {decision_id}")
+    ledger.require()
     if ran is not None and not ran.equal:
         raise typer.Exit(1)
 
@@ -315,6 +322,7 @@ def _plan(
 
 
 def _keep(
+    ledger: Keeping,
     decided: "Solution",
     found: "Solution",
     target: str,
@@ -327,7 +335,6 @@ def _keep(
     """Write down what is decided, and the files that are asked for; its id and their paths."""
     from trimtab import partition as room
     from trimtab.kernel import write_whole
-    from trimtab.store import open_store
 
     made = room.decision(decided)
     asked = found.plan, found.graph, found.devices, found.recipe
@@ -343,10 +350,9 @@ def _keep(
     if torchrun:
         script = room.torchrun_script(*asked, target, found.forecast)
         texts |= {torchrun / name: text for name, text in script.items()}
+    ledger.record(made)
     if html:
-        texts[html] = room.html_report(found, made.id, assumed)
-    with open_store() as store:
-        store.ledger.record(made)
+        texts[html] = room.html_report(found, ledger.id_of(made.id), assumed)
     for path, text in texts.items():
         write_whole(path, text)
         if path.suffix == ".sh":
@@ -354,14 +360,14 @@ def _keep(
     return made.id, list(texts)
 
 
-def _train(found: "Solution", target: str, steps: int, decision_id: str) -> tuple["RunReport", float | None]:
+def _train(
+    ledger: Keeping, found: "Solution", target: str, steps: int, decision_id: str
+) -> tuple["RunReport", float | None]:
     """Train as planned; where the plan was made for this machine, the step is the decision's outcome.
 
     Then it comes with the seconds that a step should take by what was measured here.
     """
-    from trimtab.core import Outcome, RealClock
     from trimtab.partition import RunSettings, measure_link, predicted_here, run_plan
-    from trimtab.store import open_store
 
     with working() as tell:
         tell(f"training {steps} steps, as planned and in one piece", 0, 0)
@@ -370,7 +376,5 @@ def _train(found: "Solution", target: str, steps: int, decision_id: str) -> tupl
             return ran, None
         tell("measuring what joins the processes", 0, 0)
         here = predicted_here(found.graph, found.plan, found.recipe, ran, measure_link())
-    happened = Outcome(decision_id, RealClock().now(), {"time": ran.seconds}, "measured by --run")
-    with open_store() as store:
-        store.ledger.record_outcome(happened)
+    ledger.record_outcome(decision_id, {"time": ran.seconds}, "measured by --run")
     return ran, here

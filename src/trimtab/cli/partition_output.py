@@ -109,7 +109,7 @@ def plan_as_json(
 
     words = explained(found)
     return {
-        "decision": decision_id,
+        "decision": decision_id or None,
         "model": found.graph.name,
         "nodes": len(found.graph),
         "parameters": found.graph.total_parameters,

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trimtab.cli.keeping import Keeping
 from trimtab.cli.options import html_option
 from trimtab.cli.pipeline_table import print_sized, sized_json
+from trimtab.cli.place import check_place, place
 from trimtab.cli.warning import warn
 
 if TYPE_CHECKING:
@@ -152,17 +154,20 @@ def pipeline(
     for file in (target, html, folder / "profiles" / "x"):
         if file is not None:
             check_writable(file)
+    check_place()
     profiles = _profiles(told, folder, given, settings)
     sized = size(told, profiles, wanted, rule)
     reserved = reserved_ways(sized)
     written = _write(told, sized, reserved, target, html)
-    decisions = _record(told, sized)
+    ledger = Keeping()
+    decisions = _record(ledger, told, sized)
     if as_json:
         print(json.dumps(sized_json(told, sized, decisions, reserved)))
         for line in written:
             typer.echo(line, err=True)
     else:
         print_sized(told, sized, decisions, reserved, written)
+    ledger.require()
 
 
 def _at_least(seconds: float, least: float, option: str) -> float:
@@ -232,14 +237,13 @@ def _profiles(
 def _store(profiles: "Sequence[Profile]") -> None:
     """Keep them in the store too, where `trimtab recommend` finds them; a store that fails costs a note."""
     from trimtab.core import TrimtabError
-    from trimtab.store import open_store
 
     if not profiles:
         return
     try:
-        with open_store() as store:
+        with place() as at:
             for each in profiles:
-                store.profiles.save(each)
+                at.profiles.save(each)
     except TrimtabError as error:
         warn(f"the profiles are not kept in the store: {error}")
 
@@ -298,13 +302,11 @@ def _write(
     return written
 
 
-def _record(told: "Pipeline", sized: "Sequence[Sized]") -> dict[str, str]:
-    """A decision for every stage; their ids."""
+def _record(ledger: Keeping, told: "Pipeline", sized: "Sequence[Sized]") -> dict[str, str]:
+    """A decision for every stage; their ids, of those that are kept."""
     from trimtab.partition.workflow import stage_decision
-    from trimtab.store import open_store
 
     made = {each.stage.name: stage_decision(told.name, each) for each in sized}
-    with open_store() as store:
-        for decision in made.values():
-            store.ledger.record(decision)
-    return {name: decision.id for name, decision in made.items()}
+    for decision in made.values():
+        ledger.record(decision)
+    return {name: id for name, decision in made.items() if (id := ledger.id_of(decision.id))}

@@ -15,7 +15,7 @@ def sized_json(
     decisions: Mapping[str, str],
     reserved: "Mapping[str, Reserved]",
 ) -> dict[str, Any]:
-    """Seconds, cores, bytes; decisions by stage."""
+    """Seconds, cores, bytes; decisions by stage, where they are kept."""
     from trimtab.core import to_plain
 
     return {
@@ -24,7 +24,7 @@ def sized_json(
         "stages": [
             {
                 "stage": each.stage.name,
-                "decision": decisions[each.stage.name],
+                "decision": decisions.get(each.stage.name),
                 "use": to_plain(each.use),
                 "asked": to_plain(each.stage.asked),
                 "request": to_plain(each.request),
@@ -71,9 +71,10 @@ def print_sized(
     console.print(f"{told.name}: {len(sized)} stages ({told.format})", markup=False)
     console.print(table)
     for each in sized:
-        decision = f"(decision {decisions[each.stage.name]})"
+        kept = decisions.get(each.stage.name)
+        decision = f" (decision {kept})" if kept else ""
         console.print(
-            f"{each.stage.name}: {each.reason} {decision}", markup=False, style="dim", soft_wrap=True
+            f"{each.stage.name}: {each.reason}{decision}", markup=False, style="dim", soft_wrap=True
         )
     _print_reserved(console, reserved)
     for line in written:

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from trimtab.core import TrimtabError
     from trimtab.serve import Client, Service
 
-ANSWERED = (
-    *("profile", "recommend", "decisions", "outcome", "submit", "jobs", "queue", "logs", "cancel"),
-    *("tenants", "access", "top", "catalog", "models", "fabric", "doctor", "config"),
-)
-"""Commands that a server answers, some of them in part, or that have nothing to do with one."""
+HERE_ALONE = ("up", "agent", "token", "store", "demo")
+"""Commands about this machine's own processes and files: they are refused where a server is named."""
+
+KEEP_NOTHING = ("simulate", "collect", "calibrate", "bench", "doctor", "config")
+"""Commands that no store has to do with: they run as if no server were named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +31,13 @@ class Server:
 _ASKED: ContextVar[Server | None] = ContextVar("server", default=None)
 
 
-def server_of(url: str, token_file: Path | None, token: str, command: str | None) -> Server:
-    """The server that the command line names; refuses commands that only know this machine."""
+def server_of(url: str, token_file: Path | None, token: str, command: str | None) -> Server | None:
+    """The server that a command is for; None where it is for none. Refuses those about this machine alone."""
     from trimtab.core import BadInputError
 
-    if command is not None and command not in ANSWERED:
+    if command in KEEP_NOTHING:
+        return None
+    if command is not None and command in HERE_ALONE:
         raise _here_alone(command)
     if token_file is None:
         return Server(url, token)
@@ -46,11 +48,11 @@ def server_of(url: str, token_file: Path | None, token: str, command: str | None
         raise BadInputError(f"the token in {token_file} cannot be read: {why}") from None
 
 
-def answering(*names: str) -> Callable[[typer.Context], None]:
-    """For a group of commands of which a server answers these alone."""
+def here_alone(*names: str) -> Callable[[typer.Context], None]:
+    """For a group of commands of which these are about this machine alone."""
 
     def check(context: typer.Context) -> None:
-        if not is_here() and context.invoked_subcommand not in names:
+        if not is_here() and context.invoked_subcommand in names:
             raise _here_alone(f"{context.info_name} {context.invoked_subcommand}")
 
     return check
@@ -89,4 +91,11 @@ def place() -> "Iterator[Service | Client]":
     from trimtab.store import open_store
 
     with open_store() as store:
-        yield Service(Desk(store), LOCAL)
+        yield Service(Desk(store, noting=None), LOCAL)
+
+
+def check_place() -> None:
+    """Before long work: whether the store opens, or the server answers and knows who asks."""
+    with place() as at:
+        if not is_here():
+            at.decisions.page(1)

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from trimtab.cli.keeping import Keeping
+from trimtab.cli.place import is_here
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -84,30 +87,44 @@ def predict(
     median, deviation of its times. A rule answers beside the model, and instead of it where the model has
     nothing to go by.
     """
-    from rich.console import Console
-
     from trimtab.cli.warning import warn
     from trimtab.kernel import check_writable, write_whole
-    from trimtab.predict import current_foundation, explained, load_foundation, prediction_report, remember
+    from trimtab.predict import current_foundation, load_foundation, prediction_report
     from trimtab.predict import predict as ask
 
     if html:
         check_writable(html)
     places = at.split(",") + ([explain] if explain else [])
     answer = ask(app, places, load_foundation(weights) if weights else current_foundation(warn))
+    ledger = Keeping()
+    decision = _keep(ledger, answer) if keep else ""
+    if html:
+        write_whole(html, prediction_report(answer, decision))
+    if as_json:
+        print(json.dumps(_plain(answer, decision or None)))
+    else:
+        _print(answer, explain, html, decision)
+    ledger.require()
+
+
+def _keep(ledger: Keeping, answer: "Prediction") -> str:
+    """Keep it as a decision, and here what it was made from too; the id, "" where a server took nothing."""
     made = answer.decision()
-    page = prediction_report(answer, made.id if keep else "") if html else ""
-    if keep:
+    ledger.record(made)
+    if is_here():
+        from trimtab.predict import remember
         from trimtab.store import open_store
 
         with open_store() as store:
-            store.ledger.record(made)
             remember(store, answer.request, answer.guarded, made)
-    if html:
-        write_whole(html, page)
-    if as_json:
-        print(json.dumps(_plain(answer, made.id if keep else None)))
-        return
+    return ledger.id_of(made.id)
+
+
+def _print(answer: "Prediction", explain: str | None, html: Path | None, decision: str) -> None:
+    from rich.console import Console
+
+    from trimtab.predict import explained
+
     console = Console(highlight=False)
     _show(console, answer)
     for line in explained(answer, explain or answer.best.configuration):
@@ -115,7 +132,7 @@ def predict(
     if html:
         print(f"report: {html.resolve()}")
     what = f"{answer.best.configuration} is the {answer.best_is}"
-    print(f"decision {made.id}: {what}" if keep else what)
+    print(f"decision {decision}: {what}" if decision else what)
 
 
 def _plain(answer: "Prediction", decision: str | None) -> dict[str, Any]:

@@ -1,14 +1,18 @@
 """`trimtab tune`: real trials of a training job, as few as are worth their price."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from trimtab.cli.interrupts import ending_in_order
+from trimtab.cli.keeping import Keeping
 from trimtab.cli.options import html_option, json_option, local_option, points_option
+from trimtab.cli.place import check_place
 from trimtab.cli.tune_output import print_tuned, telling, tuned_json
+from trimtab.cli.warning import warn
 
 if TYPE_CHECKING:
     from trimtab.recommend.tuning import Asked, Tuned
@@ -91,7 +95,8 @@ def tune(
     for file in (html, state):
         if file is not None:
             check_writable(file)
-    tuned = _tuned(asked, quiet=as_json)
+    ledger = Keeping(first=True)
+    tuned = _tuned(asked, ledger, quiet=as_json)
     if html is not None:
         from trimtab.kernel import write_whole
 
@@ -102,12 +107,19 @@ def tune(
         print_tuned(tuned)
         if html is not None:
             typer.echo(f"report: {html.resolve()}")
+    ledger.require()
 
 
-def _tuned(asked: "Asked", quiet: bool) -> "Tuned":
+def _tuned(asked: "Asked", ledger: Keeping, quiet: bool) -> "Tuned":
     from trimtab.recommend.tuning import tune as run
-    from trimtab.store import open_store
 
     kept = "finished trials are kept, and the same command goes on from there"
-    with ending_in_order(kept), open_store() as store, telling(quiet) as tell:
-        return run(asked, store.ledger, tell)
+    check_place()
+    with ending_in_order(kept), telling(quiet) as tell:
+        try:
+            tuned = run(asked, ledger, tell)
+        except BaseException:
+            if ledger.left:
+                warn(ledger.left)
+            raise
+    return replace(tuned, decision=ledger.id_of(tuned.decision))

@@ -56,7 +56,8 @@ def print_tuned(tuned: "Tuned") -> None:
     console.print(_opinions(tuned))
     best = tuned.best
     _say(console, f"rent {best.setup.name}: {_expectation(best)}, by {tuned.rests_on}")
-    _say(console, f"decision {tuned.decision}: trimtab decisions {tuned.decision}")
+    if tuned.decision:
+        _say(console, f"decision {tuned.decision}: trimtab decisions {tuned.decision}")
 
 
 def tuned_json(tuned: "Tuned", method: str) -> dict[str, Any]:
@@ -74,7 +75,7 @@ def tuned_json(tuned: "Tuned", method: str) -> dict[str, Any]:
         "recommended": _plain(tuned.best),
         "rests_on": tuned.rests_on,
         "others": [_plain(each) for each in tuned.opinions[1:]],
-        "decision": tuned.decision,
+        "decision": tuned.decision or None,
     }
 
 

@@ -65,11 +65,11 @@ def _named(figures: Sequence[tuple[str, str]]) -> str:
 
 
 def _summary(found: Solution, words: Explained, decision_id: str) -> str:
+    kept = f" Decision {escape(decision_id)}." if decision_id else ""
     return (
         f"<p><b>{escape(words.mix)}</b></p>{_named(words.figures)}"
         f"<p>{len(found.graph):,} operations, {found.graph.total_parameters:,.0f} parameters;"
-        f" found by {escape(found.method)} in {format_duration(found.seconds)}."
-        f" Decision {escape(decision_id)}.</p>"
+        f" found by {escape(found.method)} in {format_duration(found.seconds)}.{kept}</p>"
     )
 
 

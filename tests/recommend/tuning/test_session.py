@@ -1,7 +1,7 @@
 """Sessions: which trials are made, how long they look, when they end, and what is recommended."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,11 +30,12 @@ class Book:
         self.decisions: list[Decision] = []
         self.outcomes: list[Outcome] = []
 
-    def record(self, decision: Decision) -> None:
+    def record(self, decision: Decision) -> Decision:
         self.decisions.append(decision)
+        return decision
 
-    def record_outcome(self, outcome: Outcome) -> None:
-        self.outcomes.append(outcome)
+    def record_outcome(self, id: str, measured: Mapping[str, float], note: str) -> None:
+        self.outcomes.append(Outcome(id, 0.0, dict(measured), note))
 
 
 class Table:

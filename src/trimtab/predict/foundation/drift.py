@@ -8,20 +8,26 @@ import numpy as np
 from trimtab.core.units import format_duration
 from trimtab.predict.fewshot import Array
 from trimtab.predict.foundation.bets import alarms, rank_bets, rate_bets
-from trimtab.predict.foundation.examples import Measured, measured_in
-from trimtab.predict.foundation.finding import Finding, raise_events
-from trimtab.store import Event, Store
+from trimtab.predict.foundation.examples import OUTCOME, Measured, measured_in
+from trimtab.predict.foundation.finding import DRIFT, USUAL_TENANT, Finding, raise_events
+from trimtab.store import Event, Store, WantedEvents
 
 _TOLERANCE = 1.2  # a bias below this factor is not worth a message
 _SLOWER = 1.1  # nor is a load that slows things down by less
-_RECENT = 250  # events that are looked at after an outcome
+_RECENT = 100  # outcomes that are looked at after another
 _ALL = "all predictions"
 
 
-def drift_after(store: Store, event: int, since: float, now: float) -> list[Finding]:
-    """What the newest outcome, written as this event, shows that was not known before; takes milliseconds."""
-    recent = store.events.since(max(0, event - _RECENT), _RECENT)
-    return raise_events(store, recent, outcome_drift(recent, since), now)
+def drift_after(
+    store: Store, event: int, since: float, now: float, tenant: str = USUAL_TENANT
+) -> list[Finding]:
+    """What a tenant's newest outcome, written as this event, shows that was not known; takes milliseconds."""
+
+    def recent(kind: str) -> tuple[Event, ...]:
+        return store.events.page(_RECENT, WantedEvents(kind, tenants=(tenant,)), str(event + 1)).items
+
+    found = outcome_drift(recent(OUTCOME), since)
+    return raise_events(store, recent(DRIFT), found, now, tenant)
 
 
 def outcome_drift(events: Iterable[Event], since: float) -> list[Finding]:

@@ -5,6 +5,7 @@ one place and what had been predicted for it. The ledger stays the truth about o
 those that were recorded past the command line.
 """
 
+import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from trimtab.core import (
     to_plain,
 )
 from trimtab.predict.fewshot import METRICS, SETTINGS, Array, Case, Rows, metrics_table, settings_table
+from trimtab.predict.foundation.finding import USUAL_TENANT
 from trimtab.predict.foundation.guard import Guarded
 from trimtab.predict.foundation.model import Foundation
 from trimtab.predict.foundation.prices import LAMBDA_PER_GIB_SECOND, LAMBDA_PER_REQUEST
@@ -150,11 +152,13 @@ def estimates(decision: Decision) -> dict[str, Estimate]:
     return {str(where): guesses["time"] for where, guesses in answers if "time" in guesses}
 
 
-def note_outcome(store: Store, decision: Decision, outcome: Outcome) -> int | None:
-    """Keep the times that were measured after a prediction, as events; the last one's id, None of none."""
+def note_outcome(
+    store: Store, decision: Decision, outcome: Outcome, tenant: str = USUAL_TENANT
+) -> int | None:
+    """Keep the times measured after a tenant's prediction, as events; the last one's id, None of none."""
     last = None
     for each in measured_after(decision, outcome):
-        last = store.events.append(OUTCOME, each.application, to_plain(each), each.recorded)
+        last = store.events.append(OUTCOME, each.application, to_plain(each), each.recorded, tenant)
     return last
 
 
@@ -217,7 +221,8 @@ def catch_up(store: Store) -> tuple[Event, ...]:
             continue
         for outcome in store.ledger.outcomes(asked.decision):
             if any(one.key not in noted for one in measured_after(decision, outcome)):
-                note_outcome(store, decision, outcome)
+                tenant = json.loads(store.ledger.text(decision.id))["tenant"]
+                note_outcome(store, decision, outcome, tenant)
                 missing = True
     return all_events(store) if missing else events
 

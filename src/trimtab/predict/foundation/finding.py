@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from trimtab.store import Event, Store
 
 DRIFT = "drift"  # the kind of event
+USUAL_TENANT = "default"  # whose events are those of who works alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +21,13 @@ class Finding:
 
 
 def raise_events(
-    store: Store, events: Iterable[Event], findings: Iterable[Finding], now: float
+    store: Store,
+    events: Iterable[Event],
+    findings: Iterable[Finding],
+    now: float,
+    tenant: str = USUAL_TENANT,
 ) -> list[Finding]:
-    """Write down what is new; a finding whose evidence an earlier event has already used is not."""
+    """Write down what is new for a tenant; a finding whose evidence an earlier event has used is not."""
     used: dict[tuple[str, str], set[str]] = {}
     for event in events:
         if event.kind == DRIFT:
@@ -31,5 +36,5 @@ def raise_events(
     new = [each for each in findings if used.get((each.name, each.subject), set()).isdisjoint(each.evidence)]
     for each in new:
         detail = {"name": each.name, "sentence": each.sentence, "numbers": dict(each.numbers)}
-        store.events.append(DRIFT, each.subject, {**detail, "evidence": list(each.evidence)}, now)
+        store.events.append(DRIFT, each.subject, {**detail, "evidence": list(each.evidence)}, now, tenant)
     return new

@@ -14,11 +14,12 @@ _SHOWN = 20
 def report(tuned: Tuned) -> str:
     """The whole page."""
     name, best = tuned.space.job.name, tuned.best
+    kept = f" Decision {escape(tuned.decision)}." if tuned.decision else ""
     summary = (
         f"<p><b>Rent {escape(best.setup.name)}</b>: {escape(span(best.time))},"
         f" {escape(span(best.cost))}. It rests on {escape(tuned.rests_on)}.</p>"
         f"<p>{escape(tuned.stopped[:1].upper() + tuned.stopped[1:])}. Trials cost"
-        f" {escape(format_money(tuned.spent))}. Decision {escape(tuned.decision)}.</p>"
+        f" {escape(format_money(tuned.spent))}.{kept}</p>"
     )
     body = (
         f"{summary}<h2>Cost against time</h2>"

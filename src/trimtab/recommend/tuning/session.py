@@ -1,11 +1,11 @@
 """A tuning session: choose a trial, run it, believe something new, until another is not worth its price."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from trimtab.core import BadInputError, Clock, Decision, Outcome, RealClock
+from trimtab.core import BadInputError, Clock, Decision, RealClock
 from trimtab.core.units import format_money
 from trimtab.observe.shapes import Turn
 from trimtab.recommend.tuning.job_space import JobSpace, Setup
@@ -20,11 +20,11 @@ _START = 15.0  # s until workers step, where no trial has shown it yet
 
 
 class Ledger(Protocol):
-    """Where decisions are written down."""
+    """Where decisions are written down, here or elsewhere; each comes back as it is kept."""
 
-    def record(self, decision: Decision) -> None: ...
+    def record(self, decision: Decision) -> Decision: ...
 
-    def record_outcome(self, outcome: Outcome) -> None: ...
+    def record_outcome(self, id: str, measured: Mapping[str, float], note: str) -> object: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Tuned:
     stopped: str
     opinions: tuple[Opinion, ...]
     rests_on: str  # what the recommended configuration's numbers come from
-    decision: str
+    decision: str  # its id, "" where it could not be kept
 
     @property
     def best(self) -> Opinion:
@@ -112,8 +112,8 @@ class Session:
         refuse_hopeless(now, f"when that is seen to, begin anew with another --state than {self._state.path}")
         rests_on = now.rests_on(now.ranked[0])
         why = f"the best {self._objective} of {len(self._space.setups)} configurations, by {rests_on}"
-        decision = tuned_decision(self._space.job.name, self._prior, now.ranked, why, self._clock.now())
-        self._ledger.record(decision)
+        made = tuned_decision(self._space.job.name, self._prior, now.ranked, why, self._clock.now())
+        decision = self._ledger.record(made)
         return Tuned(
             self._space, self._objective, now.trials, choice.reason, now.ranked, rests_on, decision.id
         )
@@ -155,10 +155,10 @@ class Session:
         now, job, setup = self._now(), self._space.job, self._space.setups[choice.row]
         number = len(now.trials) + 1
         tell(Begun(number, setup, now.of(choice.row), self._price(choice.row), choice.reason))
-        decision = trial_decision(
+        made = trial_decision(
             job.name, self._prior, choice.row, setup, now.ranked, choice.reason, self._clock.now()
         )
-        self._ledger.record(decision)
+        decision = self._ledger.record(made)
         again = any(trial.setup == setup.name for trial in now.trials)  # then it was too short before
 
         def worth(turn: Turn) -> bool:
@@ -169,7 +169,7 @@ class Session:
         result = now.measured(trial)
         measured = {"time": result.time.value, "cost": result.cost.value} if result else {}
         note = f"a trial on {self._place.name}: {trial.reason or f'{trial.steps} steps'}"
-        self._ledger.record_outcome(Outcome(decision.id, self._clock.now(), measured, note))
+        self._ledger.record_outcome(decision.id, measured, note)
         tell(Done(number, trial, result, self._now().best))
 
     def _price(self, row: int) -> float:

@@ -2,11 +2,13 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from trimtab.core import Decision, NotFoundError, Offer, Outcome, Profile, from_plain, to_plain
 from trimtab.serve.client.connection import Connection
+from trimtab.serve.encoding import encoded
 from trimtab.serve.service import LARGEST_PIECE, LogPiece, ModelVersion, WantedOffers
 from trimtab.store import (
     Event,
@@ -89,9 +91,13 @@ class RemoteDecisions(RemoteArea):
         return tuple(from_plain(Outcome, each, "an outcome") for each in items)
 
     def record(self, decision: Decision, tenant: str | None = None) -> Decision:
-        """Keep one that was made here; as it is kept, which may be under another id."""
+        """Keep one that was made here; as it is kept, which may be under another id.
+
+        Recording the same one again within a day does nothing.
+        """
         body = {"decision": to_plain(decision), "tenant": tenant}
-        return _decision(self._connection.post("/v1/decisions", body))
+        key = sha256(encoded(body)).hexdigest()
+        return _decision(self._connection.post("/v1/decisions", body, key))
 
     def record_outcome(self, id: str, measured: Mapping[str, float], note: str = "") -> Outcome:
         """Keep what happened after it."""

@@ -14,7 +14,7 @@ from trimtab.serve.problems import MEDIA_TYPE, Problem, error_of
 _TRIES = 5
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 5.0  # s
 _AGAIN = (429, 502, 503, 504)
-_TIMEOUT = 60.0  # s
+_TIMEOUT, _CONNECT = 60.0, 10.0  # s
 _STREAM = "/v1/events/stream"
 
 
@@ -38,7 +38,8 @@ class Connection:
             )
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._errors = httpx.HTTPError
-        self._client = httpx.Client(base_url=url, headers=headers, timeout=_TIMEOUT, verify=verify)
+        patience = httpx.Timeout(_TIMEOUT, connect=_CONNECT)
+        self._client = httpx.Client(base_url=url, headers=headers, timeout=patience, verify=verify)
         self._url = url
 
     def get(self, path: str, **query: Any) -> Any:
@@ -60,9 +61,9 @@ class Connection:
         answer = self._asked("GET", path)
         return answer.json(), answer.headers["etag"]
 
-    def post(self, path: str, body: Any) -> Any:
-        """Make something, once."""
-        headers = {"Idempotency-Key": secrets.token_hex(16)}
+    def post(self, path: str, body: Any, key: str | None = None) -> Any:
+        """Make something, once; with a `key` of its own, once however often it is asked for within a day."""
+        headers = {"Idempotency-Key": key or secrets.token_hex(16)}
         return self._asked("POST", path, headers, body=body).json()
 
     def put(self, path: str, body: Any, headers: Mapping[str, str]) -> Any:

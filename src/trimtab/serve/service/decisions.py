@@ -4,10 +4,15 @@ import json
 import secrets
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from trimtab.core import Decision, Outcome
 from trimtab.serve.service.desk import Area
+from trimtab.serve.service.noting import PREDICTION, note
 from trimtab.store import Page, Role, WantedDecisions
+
+if TYPE_CHECKING:
+    from trimtab.predict import Finding
 
 AREA = "decisions"
 
@@ -75,6 +80,19 @@ class Decisions(Area):
             store.ledger.record_outcome(outcome, tenants)
             return outcome
 
-        return self.written(
+        kept = self.written(
             "decisions.outcome", made["tenant"], effect, lambda o: (o.decision_id, {"measured": o.measured})
         )
+        if made["kind"] == PREDICTION and self.desk.noting is not None:
+            self.desk.noting.add(store, made, kept)
+        return kept
+
+    def note_outcome(self, happened: Outcome) -> "tuple[Finding, ...]":
+        """Note one that is kept for the models to learn from, at once; what it shows that was not known."""
+        self.principal.require(AREA, "write", Role.USER)
+        store, tenants = self.desk.store, self.principal.tenants
+        made = store.ledger.get(happened.decision_id, tenants)
+        if made.kind != PREDICTION:
+            return ()
+        tenant = json.loads(store.ledger.text(made.id, tenants))["tenant"]
+        return note(store, made, happened, tenant)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from trimtab.core import Clock, Engine, RealClock
 from trimtab.serve.principal import Principal
+from trimtab.serve.service.noting import Noting
 from trimtab.store import Store, WantedDecisions, WantedEvents, WantedJobs, WantedProfiles
 
 if TYPE_CHECKING:
@@ -23,11 +24,15 @@ Wanted = TypeVar("Wanted", WantedDecisions, WantedEvents, WantedJobs, WantedProf
 
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """The store, the time, and engines by their addresses, each opened once."""
+    """The store, the time, engines by their addresses, each opened once, and who notes outcomes for models.
+
+    Without one, whoever records an outcome notes it, and waits for what it shows.
+    """
 
     store: Store
     clock: Clock = field(default_factory=RealClock)
     engines: dict[str, Engine] = field(default_factory=dict)
+    noting: Noting | None = field(default_factory=Noting)
     _opening: threading.Lock = field(default_factory=threading.Lock)
     _scheduler: list[tuple[float, "Running"]] = field(default_factory=list)
 
