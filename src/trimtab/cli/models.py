@@ -213,13 +213,13 @@ def drift() -> None:
     versions = Versions()
     foundation = current_foundation(warn, versions)
     since = versions.since
-    found, new = list[Finding](), list[Finding]()
+    offers, found, new = load_offers(), list[Finding](), list[Finding]()
     with open_store() as store:
         events = catch_up(store)
         for tenant in sorted({event.tenant for event in events} | {_ALONE}):  # for nobody else's eyes
             theirs = [event for event in events if event.tenant == tenant]
             recommended = store.ledger.list(_RECOMMENDATIONS, kind="recommend", tenants=(tenant,))
-            drifted = all_drift(theirs, recommended, foundation, since, load_offers())
+            drifted = all_drift(theirs, recommended, foundation, since, offers)
             found += drifted
             new += raise_events(store, theirs, drifted, RealClock().now(), tenant)
     console = Console(highlight=False, soft_wrap=True)

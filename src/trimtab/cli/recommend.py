@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trimtab.cli.keeping import Keeping
 from trimtab.cli.options import html_option, json_option, local_option, points_option
 from trimtab.cli.place import place
 from trimtab.cli.recommend_job import check_subject, recommend_job
@@ -223,14 +224,16 @@ def recommend(
     _row(result, row)
     explained = _row(result, explain) if explain is not None else None
     job_text = _job_file(result, row, emit, image) if emit else ""
-    with place() as at:
-        made = at.decisions.record(decision(result, chosen=row))
-    page = html_report(result, made.id) if html else ""
+    made, ledger = decision(result, chosen=row), Keeping()
+    ledger.record(made)
+    id = ledger.id_of(made.id)
+    page = html_report(result, id) if html else ""
     written = _write(html, page, output, job_text, emit, profile.workload.name)
     if as_json:
-        print(json.dumps(plain_recommendation(result, made.id, top)))
-        return
-    print_recommendation(result, made.id, top, explained, written)
+        print(json.dumps(plain_recommendation(result, id, top)))
+    else:
+        print_recommendation(result, id, top, explained, written)
+    ledger.require()
 
 
 def _listed(given: list[str] | None) -> tuple[str, ...]:

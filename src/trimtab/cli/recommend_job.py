@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from trimtab.cli.interrupts import ending_in_order
-from trimtab.cli.place import place
+from trimtab.cli.keeping import Keeping
+from trimtab.cli.place import check_place
 from trimtab.cli.tune_output import telling
 
 if TYPE_CHECKING:
@@ -30,20 +31,24 @@ def recommend_job(
 
     if html is not None:
         check_writable(html)
+    ledger = Keeping()
+    check_place()
     with ending_in_order("a local run that ended is kept"), telling(as_json) as tell:
         ranking = rank(source, request, tell)
         _check_row(ranking, explain)
-        with place() as at:
-            ranking = replace(ranking, decision=at.decisions.record(ranking.decision))
+        ledger.record(ranking.decision)
+        kept = replace(ranking.decision, id=ledger.id_of(ranking.decision.id))
+        ranking = replace(ranking, decision=kept)
         page = ranking_report(ranking, tell) if html is not None else ""
     if html is not None:
         write_whole(html, page)
     if as_json:
         print(json.dumps(ranking_json(ranking)))
-        return
-    _print(ranking, explain)
-    if html is not None:
-        typer.echo(f"report: {html.resolve()}")
+    else:
+        _print(ranking, explain)
+        if html is not None:
+            typer.echo(f"report: {html.resolve()}")
+    ledger.require()
 
 
 def check_subject(context: typer.Context, subject: str | None, job: str | None) -> None:
@@ -80,7 +85,7 @@ def ranking_json(ranking: "Ranking") -> dict[str, Any]:
 
     now = ranking.opinions
     return {
-        "decision": ranking.decision.id,
+        "decision": ranking.decision.id or None,
         "job": ranking.job,
         "objective": ranking.request.objective,
         "samples": now.space.job.length,
@@ -136,8 +141,8 @@ def _print(ranking: "Ranking", explain: int | None) -> None:
         console.print()
         for line in explain_opinion(ranking, explain):
             console.print(line, markup=False)
-    made = ranking.decision.id
-    console.print(f"decision {made}: trimtab decisions {made}", markup=False, soft_wrap=True)
+    if made := ranking.decision.id:
+        console.print(f"decision {made}: trimtab decisions {made}", markup=False, soft_wrap=True)
 
 
 def _table(ranking: "Ranking") -> "Table":

@@ -42,7 +42,10 @@ def print_recommendation(
             console.print(line, markup=False)
     for line in written:
         console.print(line, markup=False, soft_wrap=True)
-    console.print(f"decision {decision_id}: trimtab decisions {decision_id}", markup=False, soft_wrap=True)
+    if decision_id:
+        console.print(
+            f"decision {decision_id}: trimtab decisions {decision_id}", markup=False, soft_wrap=True
+        )
 
 
 def _cells(result: "Recommendation", r: "Row") -> tuple[str, ...]:

@@ -8,9 +8,12 @@ from trimtab.recommend.search import Recommendation
 
 
 def plain_recommendation(result: Recommendation, decision_id: str, top: int) -> dict[str, Any]:
-    """The first `top` rows with what limits each and why it is where it is, and what was left out."""
+    """The first `top` rows with what limits each and why it is where it is, and what was left out.
+
+    What is not kept has "" for its decision's id.
+    """
     return {
-        "decision": decision_id,
+        "decision": decision_id or None,
         "workload": result.profile.workload.name,
         "objective": result.request.objective,
         "samples": result.work.samples,

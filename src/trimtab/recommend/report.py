@@ -17,11 +17,12 @@ def report(result: Recommendation, decision_id: str) -> str:
     """The whole page."""
     best = result.rows[0]
     name = result.profile.workload.name
+    kept = f" Decision {escape(decision_id)}." if decision_id else ""
     summary = (
         f"<p><b>Rent {escape(best.configuration.key)}</b>: {escape(_span(best))}. "
         f"{escape(reason(best, best).capitalize())}.</p>"
         f"<p>For {escape(result.work.source)}. {result.considered:,} configurations were considered;"
-        f" the objective is {escape(result.request.objective)}. Decision {escape(decision_id)}.</p>"
+        f" the objective is {escape(result.request.objective)}.{kept}</p>"
     )
     body = (
         f"{summary}<h2>Cost against time</h2>{chart(_pareto(result), 'Cost against time', True)}"

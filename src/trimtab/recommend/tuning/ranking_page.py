@@ -17,11 +17,12 @@ _SHOWN = 30
 def report(ranking: Ranking, tell: Callable[[str], None]) -> str:
     """The whole page."""
     best, now = ranking.best, ranking.opinions
+    kept = f" Decision {escape(ranking.decision.id)}." if ranking.decision.id else ""
     summary = (
         f"<p><b>Rent {escape(best.setup.name)}</b>: {escape(span(best.time))}, {escape(span(best.cost))}."
         f" It rests on {escape(now.rests_on(best))}.</p>"
         f"<p>{len(now.space.setups)} configurations were considered; the objective is"
-        f" {escape(ranking.request.objective)}. Decision {escape(ranking.decision.id)}.</p>"
+        f" {escape(ranking.request.objective)}.{kept}</p>"
     )
     body = (
         f"{summary}<h2>Cost against time</h2>"
