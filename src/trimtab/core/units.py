@@ -117,6 +117,8 @@ def parse_memory_size(text: str) -> int:
 
 def format_bytes(count: float) -> str:
     """Binary prefixes: "16 GiB", "1.5 MiB"."""
+    if not math.isfinite(count):
+        return "∞"
     if count < 0:
         return "-" + format_bytes(-count)
     units = (("B", 1.0), *((f"{prefix[0].upper()}iB", scale) for prefix, scale in _BINARY.items()))
@@ -221,6 +223,8 @@ def _prefix(text: str) -> float | None:
 
 
 def _decimal(value: float) -> str:
+    if not math.isfinite(value):
+        return "∞ "
     sign = "-" if value < 0 else ""
     units = (("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9), ("T", 1e12), ("P", 1e15), ("E", 1e18))
     shown, letter = _in_unit(abs(value), units, 1000)

@@ -10,7 +10,10 @@ def moment(seconds: float | None) -> str:
     """Seconds since the epoch as a date and time."""
     if seconds is None:
         return ""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    try:
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (ValueError, OverflowError, OSError):
+        return f"{seconds:g} s since 1970"  # decisions and profiles bring times of their own, and any
 
 
 def quantity(name: str, value: float, unit: str = "") -> str:
@@ -32,7 +35,7 @@ def action_words(answer: Answer | Decision) -> str:
     a = answer.action
     if "instance" not in a:
         return ", ".join(f"{name} {_scalar(value)}" for name, value in a.items() if value not in (None, ""))
-    nodes = f" ×{a['nodes']}" if a.get("nodes") != 1 else ""
+    nodes = f" ×{a['nodes']}" if a.get("nodes", 1) != 1 else ""
     return f"{a.get('cloud')} {a.get('region')} {a['instance']}{nodes}{' spot' if a.get('spot') else ''}"
 
 

@@ -40,8 +40,8 @@ async def draw(visit: Visit, asked: Asked) -> None:
     """The page."""
     versions = await visit.ask("models", lambda s: s.models.list(), _AREAS, age=_AGE)
     heading("Versions")
-    Table("Versions", _VERSIONS, version_rows(versions), filtered=False)
-    _going_back(visit, versions)
+    table = Table("Versions", _VERSIONS, version_rows(versions), filtered=False)
+    _going_back(visit, versions, table)
     current = next((each for each in versions if each.current), None)
     if current is not None and current.errors:
         heading(f"Backtests of {current.name}")
@@ -64,9 +64,9 @@ async def draw(visit: Visit, asked: Asked) -> None:
         )
 
 
-def _going_back(visit: Visit, versions: Sequence[ModelVersion]) -> None:
-    """For who may: let an earlier version answer again."""
-    earlier = [each.name for each in versions if not each.current and not each.problem]
+def _going_back(visit: Visit, versions: Sequence[ModelVersion], table: Table) -> None:
+    """For who may: let an earlier version answer again; the table then says so."""
+    earlier = others(versions)
     if not earlier or not visit.principal.may("models", "write", Role.OPERATOR, fleet=True):
         return
     with element("div", "row-of-buttons"):
@@ -77,12 +77,21 @@ def _going_back(visit: Visit, versions: Sequence[ModelVersion]) -> None:
     async def change() -> None:
         try:
             now = await visit.do(lambda s: s.models.rollback(chosen.value))
+            after = await visit.do(lambda s: s.models.list())
         except TrimtabError as error:
             said.set_text(problem_of(error).detail)
             return
         said.set_text(f"{now.name} answers now.")
+        table.show(version_rows(after))
+        left = others(after)
+        chosen.set_options(left, value=left[-1] if left else None)
 
     use.on("click", change)
+
+
+def others(versions: Sequence[ModelVersion]) -> list[str]:
+    """Names of those that could answer and do not, oldest first."""
+    return [each.name for each in versions if not each.current and not each.problem]
 
 
 def version_rows(versions: Sequence[ModelVersion]) -> Rows:
