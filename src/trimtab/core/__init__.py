@@ -19,6 +19,7 @@ from trimtab.core.offer import Configuration, Offer
 from trimtab.core.plain import from_plain, to_plain
 from trimtab.core.policy import Policy
 from trimtab.core.profile import PROFILE_VERSION, Host, Layer, Model, Operators, Profile, Series, Steps
+from trimtab.core.secret_names import names_a_secret, without_secrets
 from trimtab.core.told import did_you_mean, one_line, quoted, refuse_unknown
 from trimtab.core.workload import Kind, Workload
 
@@ -59,11 +60,13 @@ __all__ = [
     "from_plain",
     "home",
     "is_loopback",
+    "names_a_secret",
     "one_line",
     "quoted",
     "refuse_unknown",
     "split_address",
     "to_plain",
     "within_grammar",
+    "without_secrets",
     "young_interval",
 ]

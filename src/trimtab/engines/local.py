@@ -26,6 +26,7 @@ from trimtab.core import (
     RealClock,
     TrimtabError,
     home,
+    without_secrets,
 )
 from trimtab.engines.capacity import amount
 from trimtab.engines.kept_run import Intent, KeptRun, KeptRuns, within
@@ -217,6 +218,7 @@ def _start_keeper(run: KeptRun, lock: int) -> "subprocess.Popen[bytes]":
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
+            env=without_secrets(os.environ),
             pass_fds=(lock,),
             start_new_session=True,
         )

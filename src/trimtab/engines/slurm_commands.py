@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from trimtab.core import BadInputError, MissingDependencyError, Node, TrimtabError
+from trimtab.core import BadInputError, MissingDependencyError, Node, TrimtabError, without_secrets
 from trimtab.core.units import MIB
 
 _ANSWERS_WITHIN = 120.0  # s; Slurm's commands give up by themselves long before
@@ -119,7 +119,8 @@ def run(
     *command: str, told: str = "", more: Mapping[str, str] | None = None, holding: Sequence[int] = ()
 ) -> str:
     """What a command prints; raises with its own words where it fails."""
-    environment = {name: value for name, value in os.environ.items() if not _NOT_OURS.match(name)}
+    around = without_secrets(os.environ)  # a job inherits what sbatch has
+    environment = {name: value for name, value in around.items() if not _NOT_OURS.match(name)}
     try:
         done = subprocess.run(
             command,

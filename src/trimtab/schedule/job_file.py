@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from trimtab.core import BadInputError, Kind, Workload, one_line, quoted
+from trimtab.core import BadInputError, Kind, Workload, names_a_secret, one_line, quoted
 from trimtab.schedule.fields import VARIABLE, Fields, positive, text
 from trimtab.schedule.job import Checkpoint, DataSet, Job, Priority, Worker
 from trimtab.schedule.kinds import kind_of
@@ -19,7 +19,6 @@ _NAMES = (
 _RESOURCES = ("gpus", "accelerators", "share", "cpus", "memory")
 _CHECKPOINT = ("signal", "command", "interval", "seconds", "restart")
 _SIGNALS = ("USR1", "USR2", "TERM", "INT", "HUP")
-_SECRETS = {"KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIALS"}
 _EXAMPLE = "name: resnet50, command: python train.py"
 
 
@@ -271,7 +270,7 @@ def _environment(fields: Fields) -> dict[str, str]:
                 f"{fields.at('environment')} has {quoted(one_line(name)):.40}, which is not the name of a "
                 f"variable; use letters, digits and underscores"
             )
-        if _SECRETS & set(name.upper().split("_")):
+        if names_a_secret(name):
             raise BadInputError(
                 f"{fields.at('environment')}.{name} looks like a secret, and what stands here is kept in "
                 f"the store; write pass: [{name}], and the scheduler's own environment is asked for it"

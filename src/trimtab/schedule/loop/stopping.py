@@ -6,7 +6,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-from trimtab.core import BadInputError, Engine, NotFoundError
+from trimtab.core import BadInputError, Engine, NotFoundError, without_secrets
 from trimtab.core.units import format_duration
 from trimtab.schedule.job import Checkpoint
 from trimtab.schedule.loop.places import JobFiles
@@ -111,7 +111,7 @@ def _touched(files: JobFiles) -> int:
 def _run(command: tuple[str, ...], submission: Submission, record: JobRecord, bound: float) -> str:
     """A command that saves: here, in the job's folder, with its variables and the names of its nodes."""
     variables = {
-        **os.environ,
+        **without_secrets(os.environ),
         **submission.environment,
         **JobFiles.of(record.id).variables(),
         "TRIMTAB_JOB": record.id,
