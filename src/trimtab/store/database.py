@@ -6,7 +6,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, TypeVar
 
 from sqlalchemy import (
@@ -239,6 +239,9 @@ def _sqlite(address: Address) -> Engine:
         address.path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise told_of_folder(error, address) from None
+    with suppress(OSError):  # what is wrong, SQLite will say
+        # All tenants' things are in it; SQLite itself would make it readable for everybody.
+        address.path.touch(mode=0o600, exist_ok=False)
     engine = create_engine(
         address.url,
         connect_args={"timeout": BUSY_TIMEOUT},
