@@ -43,7 +43,6 @@ RUN = "0123456789ab"
 PAGES = {
     "/": "Nodes in use",
     "/jobs": "Queue and history",
-    "/jobs/done": "Log",
     "/recommend": "What you want",
     "/partition": "Earlier plans",
     "/resize": "Limits and use",
@@ -192,7 +191,13 @@ def test_whatever_is_written_is_shown_as_it_is_written_and_nothing_runs(server: 
         page.goto(f"{server.url}/jobs/done")
         page.get_by_text("written").last.wait_for()
         assert HOSTILE in page.locator("pre.log").inner_text()
-    assert server.problems == []
+        assert server.problems == []
+        page.evaluate(
+            "document.body.append(Object.assign(document.createElement('script'), {textContent: 'ran = 1'}))"
+        )
+        assert page.evaluate("typeof ran") == "undefined"
+        assert any("Content Security Policy" in each for each in server.problems)
+        server.problems.clear()
 
 
 def test_the_rollback_button_lets_an_earlier_version_answer_again(server: House) -> None:
