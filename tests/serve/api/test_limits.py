@@ -14,7 +14,8 @@ from cryptography.x509.oid import NameOID
 from httpx import Client
 
 from trimtab.serve import listening as listening_module
-from trimtab.serve.api import bounds, gate
+from trimtab.serve.api import bounds, build, gate
+from trimtab.serve.settings import Settings
 from trimtab.store import Role, Store
 
 AS_JSON = {"Content-Type": "application/json"}
@@ -125,7 +126,11 @@ def certificate(folder: Path) -> tuple[Path, Path]:
 
 def test_it_is_served_by_tls_and_then_by_tls_alone(serve, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     public, private = certificate(tmp_path)
-    url, _ = serve(tls_certificate=str(public), tls_key=str(private))
+    told = {"tls_certificate": str(public), "tls_key": str(private)}
+    url, served = serve(**told)
+    offered = listening_module._configuration(served, Settings(dashboard=False, **told)).ssl
+    assert offered is not None
+    assert offered.minimum_version >= ssl.TLSVersion.TLSv1_2
     trust = ssl.create_default_context(cafile=str(public))
     with Client(base_url=url, verify=trust) as client:
         answer = client.get("/v1/jobs")
@@ -137,9 +142,6 @@ def test_it_is_served_by_tls_and_then_by_tls_alone(serve, tmp_path: Path) -> Non
 
 
 def test_others_are_listened_to_once_there_is_a_token(store: Store) -> None:
-    from trimtab.serve.api import build
-    from trimtab.serve.settings import Settings
-
     told = Settings(listen="0.0.0.0:0", insecure=True, dashboard=False)
     with listening_module.listening(build(store, told), told) as server:
         elsewhere = f"http://127.0.0.2:{server.port}/v1/jobs"  # this machine, but not where it listens
