@@ -33,7 +33,7 @@ def until(true: Callable[[], object], seconds: float = 30.0) -> None:
 
 def schedulers(of: int) -> list[psutil.Process]:
     """Living processes that schedule for a process."""
-    found = [each for each in psutil.Process(of).children() if "schedule_beside" in " ".join(each.cmdline())]
+    found = [each for each in psutil.Process(of).children() if "serve.beside" in " ".join(each.cmdline())]
     return [each for each in found if each.status() != psutil.STATUS_ZOMBIE]
 
 

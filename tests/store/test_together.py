@@ -164,3 +164,44 @@ def test_what_an_effect_returns_comes_back_and_what_it_raises_is_raised(
     with pytest.raises(ValueError, match="not so"):
         store.write(fails)
     assert ids(store) == ["d1"]
+
+
+def test_many_are_written_with_one_commit_and_one_that_fails_fails_alone(
+    store: Store, make_decision: Callable[..., Decision]
+) -> None:
+    def fail() -> None:
+        store.ledger.record(make_decision("half"))
+        raise BadInputError("changed my mind")
+
+    first, failed, third = store.write_all(
+        [
+            lambda: store.ledger.record(make_decision("d1")),
+            fail,
+            lambda: [each.id for each in store.ledger.list()],
+        ]
+    )
+    assert first is None
+    assert isinstance(failed, BadInputError)
+    assert third == ["d1"]
+    assert ids(store) == ["d1"]
+
+
+def test_of_many_writes_none_is_kept_when_the_commit_fails(
+    tmp_path: Path, make_decision: Callable[..., Decision]
+) -> None:
+    with open_store(f"sqlite:///{tmp_path}/s.sqlite") as store:
+
+        def sabotage() -> None:
+            store._database._here.connection.connection.execute("ROLLBACK")  # type: ignore[union-attr]
+
+        done = store.write_all(
+            [
+                lambda: store.ledger.record(make_decision("d1")),
+                sabotage,
+                lambda: store.ledger.record(make_decision("d2")),
+            ]
+        )
+        assert all(isinstance(each, Exception) for each in done)
+        assert ids(store) == []
+        store.ledger.record(make_decision("d3"))
+        assert ids(store) == ["d3"]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from trimtab.serve.settings import Setting, Settings, masked, plain_value, settings_list
 
 if TYPE_CHECKING:
-    from trimtab.serve.beside import Beside, schedule_beside, scheduling_beside
+    from trimtab.serve.beside import Beside, scheduling_beside
     from trimtab.serve.client import Client
     from trimtab.serve.configuration import Told, check_names, near_misses, read_file, read_settings
     from trimtab.serve.doctor import GROUPS, Examined, Finding, State, examine, fit
@@ -43,7 +43,6 @@ __all__ = [
     "read_file",
     "read_settings",
     "require_installed",
-    "schedule_beside",
     "scheduler_of",
     "scheduling_beside",
     "serving",
@@ -75,7 +74,6 @@ _LAZY = {
     "read_file": "configuration",
     "read_settings": "configuration",
     "require_installed": "run",
-    "schedule_beside": "beside",
     "scheduler_of": "run",
     "serving": "run",
     "scheduling_beside": "beside",

@@ -14,7 +14,9 @@ from trimtab.serve.service import visible
 from trimtab.store import Event, Role, Store
 
 LOOK = 0.25
-"""Seconds between looks into the store."""
+"""Seconds between looks into the store, and as much again for every `MANY` who listen."""
+
+MANY = 500
 
 HEARTBEAT = 15.0
 """Seconds between signs of life."""
@@ -157,7 +159,7 @@ class Hub:
                 beat = time.monotonic()
                 self._tell(Batch(()))
             if len(found) < _AT_ONCE:
-                await asyncio.sleep(LOOK)
+                await asyncio.sleep(LOOK * (1.0 + len(self._listeners) / MANY))
 
     def _tell(self, batch: Batch) -> None:
         for listener in tuple(self._listeners):

@@ -8,13 +8,15 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from trimtab.core import BadInputError, TrimtabError, is_loopback, split_address
 from trimtab.serve.api import Served
+from trimtab.serve.garbage import settled
+from trimtab.serve.gathering import Gathering
 from trimtab.serve.settings import Settings
 
 log = logging.getLogger("trimtab.serve")
@@ -38,7 +40,7 @@ class _Impatient(HttpToolsProtocol):
     _beside = 0  # bytes of heads, of chunks' frames and of what follows them
 
     def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
+        super().connection_made(cast(asyncio.Transport, Gathering(transport, self.loop)))
         self._expect()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -113,6 +115,7 @@ class Listening:
     def start(self) -> None:
         """Returns when it answers."""
         sys.setswitchinterval(_SWITCH)
+        settled()
         self._thread.start()
         self._ready.wait()
         if not self._server.started:

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -56,11 +56,14 @@ def require_installed(settings: Settings) -> None:
 def serving(store: "Store", settings: Settings, scheduler: "Beside") -> Iterator[str]:
     """Serve the API while the block runs, once the scheduler is at its post; its address."""
     require_installed(settings)
-    from trimtab.serve.api import build
+    from trimtab.serve.api import build, writing_beside
     from trimtab.serve.listening import listening
 
-    served = build(store, settings, leads=scheduler.leads)
-    scheduler.wait()
-    with listening(served, settings) as server:
+    with ExitStack() as stack:
+        # PostgreSQL's writes wait for a network and not for a turn, which threads can do as well.
+        writer = stack.enter_context(writing_beside(settings)) if store.is_file else None
+        served = build(store, settings, leads=scheduler.leads, writer=writer)
+        scheduler.wait()
+        server = stack.enter_context(listening(served, settings))
         host = settings.listen.rpartition(":")[0]
         yield f"{'https' if settings.tls_certificate else 'http'}://{host}:{server.port}"

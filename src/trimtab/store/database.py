@@ -5,7 +5,7 @@ import hashlib
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, TypeVar
 
@@ -24,6 +24,7 @@ from sqlalchemy import (
     text,
     update,
 )
+from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DBAPIError, StatementError
 from sqlalchemy.pool import PoolProxiedConnection
 
@@ -57,6 +58,7 @@ class Database:
         self._here = _Here()
         self._prepared: dict[Hashable, Prepared] = {}
         self._require: Callable[[Connection], object] | None = None
+        self._kept: list[PoolProxiedConnection] = []
 
     def under(self, require: Callable[[Connection], object]) -> "Database":
         """The same database, whose transactions begin by what may refuse them."""
@@ -117,6 +119,34 @@ class Database:
         if self._here.connection is not None or self._commits is None:
             with self.writing() as connection:
                 return effect(connection)
+        with self._told():
+            return self._commits.run(self._kept_here(effect))
+
+    def write_all(self, effects: Sequence[Callable[[Connection], T]]) -> list[T | Exception]:
+        """What each returns or raised, on the disk by then: by one commit where the database allows that."""
+        if self._commits is not None and self._here.connection is None:
+            with self._told():
+                done = self._commits.run_all([self._kept_here(effect) for effect in effects])
+            return [self._told_as(each) for each in done]
+        done = []
+        for effect in effects:
+            try:
+                done.append(self.write(effect))
+            except Exception as error:
+                done.append(error)
+        return done
+
+    def _told_as(self, result: T | Exception) -> T | Exception:
+        if not isinstance(result, Exception):
+            return result
+        try:
+            with self._told():
+                raise result
+        except Exception as error:
+            return error
+
+    def _kept_here(self, effect: Callable[[Connection], T]) -> Callable[[Connection], T]:
+        """The effect, with the connection for whatever it writes."""
 
         def here(connection: Connection) -> T:
             if self._require is not None:
@@ -127,8 +157,7 @@ class Database:
             finally:
                 self._here.connection = None
 
-        with self._told():
-            return self._commits.run(here)
+        return here
 
     def fetch(
         self, shape: Hashable, build: Callable[[], Select[Any] | Insert | Update], values: Mapping[str, Any]
@@ -146,6 +175,8 @@ class Database:
             with self._told():
                 return prepared.rows(self._here.connection.connection, values)
         with self._told():
+            if self._address.path is not None:
+                return prepared.rows(self._reads_here(), values)
             connection = self._raw()
             try:
                 return prepared.rows(connection, values)
@@ -179,11 +210,27 @@ class Database:
         return bool(self.fetch(("change", table.name, *row, *where), build, values))
 
     def close(self) -> None:
-        """Close every idle connection."""
+        """Close every connection that nobody uses."""
+        while self._kept:
+            self._kept.pop().close()
+        self._here = _Here()
         self._reader.dispose()
 
     def _transaction(self) -> AbstractContextManager[Connection]:
         return self._commits.turn() if self._commits else self._writer.begin()
+
+    def _reads_here(self) -> DBAPIConnection:
+        """A connection to SQLite that this thread keeps: to borrow one takes longer than to read a row.
+
+        It never is within a transaction, so there is nothing to put back.
+        """
+        if self._here.reads is None:
+            proxied = self._raw()
+            proxied.detach()
+            assert proxied.dbapi_connection is not None
+            self._here.reads = proxied.dbapi_connection
+            self._kept.append(proxied)
+        return self._here.reads
 
     def _raw(self) -> PoolProxiedConnection:
         try:
@@ -215,9 +262,10 @@ def _encoded(table: Table, row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _Here(threading.local):
-    """The transaction that a thread is in."""
+    """The transaction that a thread is in, and the connection it reads with outside of one."""
 
     connection: Connection | None = None
+    reads: DBAPIConnection | None = None
 
 
 def lock(connection: Connection, name: str) -> None:

@@ -8,7 +8,7 @@ own, and commits for all of them; only then do their writes return. Meanwhile, t
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -79,6 +79,22 @@ class SharedCommits:
             raise me.error
         result: T = me.result
         return result
+
+    def run_all(self, effects: Sequence[Callable[[Connection], T]]) -> list[T | Exception]:
+        """What each of them returns or raised, all on the disk; one that fails fails alone."""
+        writers = [_Writer(effect) for effect in effects]
+        self._line_up(_Writer(None))
+        group = self._group()
+        try:
+            for writer in writers:
+                if self._open is group:
+                    self._do(group, writer)
+                else:
+                    writer.error = StorageError("a write of the same moment failed, and this with it")
+        finally:
+            self._go_on(group)
+        group.over.wait()
+        return [writer.result if writer.error is None else writer.error for writer in writers]
 
     @contextmanager
     def turn(self) -> Iterator[Connection]:

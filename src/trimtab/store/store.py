@@ -1,11 +1,13 @@
 """The store as a whole, and how it is opened."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
     from trimtab.store.database import Database
     from trimtab.store.facts import Facts
     from trimtab.store.leader import Leader
@@ -41,6 +43,11 @@ class Store:
         self.replies = Replies(database)
 
     @property
+    def is_file(self) -> bool:
+        """Whether it is a file of this machine."""
+        return self._database.address.path is not None
+
+    @property
     def name(self) -> str:
         """Where the store is: the file's path, or the URL without its password."""
         return self._database.name
@@ -60,11 +67,19 @@ class Store:
         """
         return self._database.write(lambda connection: effect())
 
+    def write_all(self, effects: Sequence[Callable[[], T]]) -> list[T | Exception]:
+        """The same for many: what each returns or raised, all on the disk. One that fails fails alone."""
+
+        def asked(effect: Callable[[], T]) -> "Callable[[Connection], T]":
+            return lambda connection: effect()
+
+        return self._database.write_all([asked(effect) for effect in effects])
+
     def leader(self, name: str) -> "Leader":
         """Somebody who leads as `name`, once asked to: on this machine, or among all who share PostgreSQL."""
         from trimtab.store.file_leader import FileLeader
 
-        if self._database.address.path is not None:
+        if self.is_file:
             return FileLeader(name, self.name)
         from trimtab.store.server_leader import ServerLeader
 

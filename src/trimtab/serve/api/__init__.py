@@ -1,5 +1,6 @@
 """What Trimtab can be asked over HTTP: routes, their limits, and the application that serves them."""
 
 from trimtab.serve.api.app import Served, build
+from trimtab.serve.api.writer import writing_beside
 
-__all__ = ["Served", "build"]
+__all__ = ["Served", "build", "writing_beside"]

@@ -10,7 +10,7 @@ import orjson
 
 from trimtab.core import TrimtabError, to_plain
 from trimtab.serve.encoding import encoded
-from trimtab.serve.problems import MEDIA_TYPE, HttpError, Problem, problem_of
+from trimtab.serve.problems import MEDIA_TYPE, HttpError, Problem, plain_problem, problem_of
 from trimtab.store import Page
 
 Headers = tuple[tuple[bytes, bytes], ...]
@@ -68,6 +68,11 @@ def failed(error: TrimtabError, scope: Any) -> Answer:
     if answer.status >= 500:
         scope["trimtab.why"] = str(error)
     return answer
+
+
+def crashed(id: str) -> Answer:
+    """The answer to a request that met an error of ours, which the log has under the request's id."""
+    return problem_answer(plain_problem(500, f"this is an error of ours; the log has it as {id}", id))
 
 
 async def reply(send: Any, answer: Answer) -> None:

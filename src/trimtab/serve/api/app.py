@@ -17,6 +17,7 @@ from trimtab.serve.api.envelope import Envelope, Figures
 from trimtab.serve.api.gate import Gate
 from trimtab.serve.api.open_routes import open_routes
 from trimtab.serve.api.switch import Switch
+from trimtab.serve.api.writer import Writer
 from trimtab.serve.hub import Hub, running
 from trimtab.serve.service import Desk
 from trimtab.serve.settings import Settings
@@ -38,6 +39,8 @@ class Served:
         """Events are followed, and pages are ready."""
         async with contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(running(self.parts.hub))
+            if self.parts.writer is not None:
+                stack.enter_context(self.parts.writer.answering())
             if self.pages is not None:
                 await stack.enter_async_context(self.pages.running())
             try:
@@ -51,22 +54,34 @@ def build(
     settings: Settings | None = None,
     desk: Desk | None = None,
     leads: Callable[[], bool] = bool,
+    writer: Writer | None = None,
 ) -> Served:
-    """The API over a store, and the dashboard where it is wanted; `leads`: whether this process schedules."""
+    """The API over a store, and the dashboard where it is wanted.
+
+    `leads`: whether this system schedules; `writer` does short writes in a process of its own.
+    """
     settings = settings or Settings(dashboard=False)
-    parts = _parts(store, settings, desk or Desk(store, RealClock()))
+    parts = parts_of(store, settings, desk, writer)
     figures = Figures()
-    routes = [route for area in AREAS for route in area.router.routes]
     pages = _pages(parts, settings) if settings.dashboard else None
     own = open_routes(figures if settings.metrics else None, leads)
-    switch = Switch([Stream(), *routes, *own], parts, pages)
+    switch = Switch([Stream(), *routes(), *own], parts, pages)
     bounded = Bounds(switch, settings.body_limit)
     return Served(Envelope(bounded, figures, bool(settings.tls_certificate)), parts, pages)
 
 
-def _parts(store: Store, settings: Settings, desk: Desk) -> Parts:
+def routes() -> list[Any]:
+    """Every operation's route."""
+    return [route for area in AREAS for route in area.router.routes]
+
+
+def parts_of(
+    store: Store, settings: Settings, desk: Desk | None = None, writer: Writer | None = None
+) -> Parts:
+    """What requests share."""
+    desk = desk or Desk(store, RealClock())
     threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="api")
-    quick = not store.name.startswith("postgresql:")
+    quick = store.is_file
 
     async def ask(question: Callable[[], Any]) -> Any:
         if quick:
@@ -75,7 +90,7 @@ def _parts(store: Store, settings: Settings, desk: Desk) -> Parts:
 
     access = Access(store, always=settings.tokens == "always")
     gate = Gate(access, settings.rate_limit, _hosts(settings))
-    return Parts(desk, gate, Hub(store, ask), threads, quick)
+    return Parts(desk, gate, Hub(store, ask), threads, quick, writer)
 
 
 def _pages(parts: Parts, settings: Settings) -> Any:

@@ -5,25 +5,32 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from trimtab.serve.api.gate import Gate
 from trimtab.serve.hub import Hub
 from trimtab.serve.principal import Principal
 from trimtab.serve.service import Desk, Service
 
+if TYPE_CHECKING:
+    from trimtab.serve.api.writer import Writer
+
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What all requests share. `quick`: the store answers short questions without waiting for a network."""
+    """What all requests share.
+
+    `quick`: the store answers short questions without waiting for a network; `writer` does short writes.
+    """
 
     desk: Desk
     gate: Gate
     hub: Hub
     threads: ThreadPoolExecutor
     quick: bool
+    writer: "Writer | None" = None
 
     async def ask(self, question: Callable[[], T]) -> T:
         """The answer to a short question to the store, from a thread where that may have to wait."""

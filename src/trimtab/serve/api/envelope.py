@@ -1,14 +1,15 @@
 """Around every request: an id, headers that keep browsers careful, a line in the log, and no error unsaid."""
 
+import itertools
 import logging
 import secrets
 import time
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Any
 
 from trimtab.core import TrimtabError
-from trimtab.serve.api.answer import failed, problem_answer, reply
-from trimtab.serve.problems import plain_problem
+from trimtab.serve.api.answer import crashed, failed, reply
 
 log = logging.getLogger("trimtab.serve")
 
@@ -52,13 +53,13 @@ class Envelope:
         self._figures = figures
         self._careful = (*_CAREFUL, _ONLY_ENCRYPTED) if encrypted else _CAREFUL
         self._of_data = (*self._careful, *_OF_DATA)
+        self._key, self._count = secrets.token_bytes(16), itertools.count()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        # At random: numbers in a row would tell each caller how much the others ask.
-        id = scope["trimtab.id"] = secrets.token_hex(8)
+        id = scope["trimtab.id"] = self._next_id()
         began, status = time.perf_counter(), 0
         more = self._of_data if scope["path"].startswith(_OURS) else self._careful
 
@@ -80,12 +81,16 @@ class Envelope:
         except Exception:
             log.exception("request %s failed", id)
             if status == 0:
-                detail = f"this is an error of ours; the log has it as {id}"
-                await reply(sending, problem_answer(plain_problem(500, detail, id)))
+                await reply(sending, crashed(id))
         finally:
             took = time.perf_counter() - began
             self._figures.add(scope["method"], status, took)
             self._note(scope, id, status, took)
+
+    def _next_id(self) -> str:
+        """As good as random: numbers in a row would tell each caller how much the others ask."""
+        number = next(self._count).to_bytes(8, "big")
+        return blake2b(number, key=self._key, digest_size=8).hexdigest()
 
     @staticmethod
     def _note(scope: Any, id: str, status: int, took: float) -> None:

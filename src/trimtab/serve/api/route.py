@@ -10,7 +10,9 @@ import asyncio
 import hashlib
 import inspect
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, get_args, get_origin
 
 from fastapi.routing import APIRoute
@@ -32,7 +34,10 @@ _UNSTORABLE = "the request holds a NUL character, which cannot be stored; use pl
 
 
 class Route(APIRoute):
-    """Calls its endpoint on the loop where it only reads what the store has at hand, else in a thread."""
+    """Calls its endpoint on the loop where it only reads what the store has at hand, else elsewhere.
+
+    That is a thread, or for short writes the process that does them together, where there is one.
+    """
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **told: Any) -> None:
         super().__init__(path, endpoint, **told)
@@ -54,50 +59,47 @@ class Route(APIRoute):
         await reply(send, answer)
 
     async def _answer(self, call: Call, receive: Any) -> Answer:
+        raw = await read_json(call, receive) if self._body is not None else b""
+        parts = call.parts
+        if not self._slow and parts.quick:
+            return self.read(call, raw)
+        if self._writes and not self._costly and parts.writer is not None and parts.writer.there:
+            return await parts.writer.ask(self.path, call, raw)
+        loop = asyncio.get_running_loop()
+        work = self.written if self._writes else self.read
+        return await loop.run_in_executor(parts.threads, work, call, raw)
+
+    def read(self, call: Call, raw: bytes) -> Answer:
+        """Answer a request that writes nothing."""
+        return not_modified(call, self.endpoint(call=call, **self._arguments(call, raw)))
+
+    def written(self, call: Call, raw: bytes) -> Answer:
+        """Answer a request that writes."""
+        with noting_refusals(call):
+            return self.prepared(call, raw)()
+
+    def prepared(self, call: Call, raw: bytes) -> Effect:
+        """What is left to do for a request once all is worked out that needs no transaction."""
+        arguments = self._arguments(call, raw)
+        key = call.header(KEY) if call.scope["method"] == "POST" else None
+        if key is None:
+            effect: Effect = self.endpoint(call=call, **arguments)
+            return effect
+        asked = b"\n".join((call.scope["path"].encode(), call.scope["query_string"], raw))
+        fingerprint = hashlib.sha256(asked).hexdigest()
+        if self._costly:
+            kept = call.parts.desk.store.replies.find(key, call.principal.id, fingerprint)
+            if kept is not None:
+                return partial(_repeated, kept)
+        return partial(_once, call, key, fingerprint, self.endpoint(call=call, **arguments))
+
+    def _arguments(self, call: Call, raw: bytes) -> dict[str, Any]:
         arguments = dict(call.scope["path_params"])
         if self._query is not None:
             arguments["query"] = query_of(self._query, call.scope["query_string"])
-        raw = b""
         if self._body is not None:
-            raw = await read_json(call, receive)
             arguments["body"] = self._body_of(raw)
-        if not self._slow and call.parts.quick:
-            return not_modified(call, self.endpoint(call=call, **arguments))
-        loop = asyncio.get_running_loop()
-        work = self._written if self._writes else self._read
-        return await loop.run_in_executor(call.parts.threads, work, call, raw, arguments)
-
-    def _read(self, call: Call, raw: bytes, arguments: dict[str, Any]) -> Answer:
-        return not_modified(call, self.endpoint(call=call, **arguments))
-
-    def _written(self, call: Call, raw: bytes, arguments: dict[str, Any]) -> Answer:
-        key = call.header(KEY) if call.scope["method"] == "POST" else None
-        try:
-            if key is None:
-                effect: Effect = self.endpoint(call=call, **arguments)
-                return effect()
-            return self._once(call, key, raw, arguments)
-        except ForbiddenError as error:
-            _note_refusal(call, str(error))
-            raise
-
-    def _once(self, call: Call, key: str, raw: bytes, arguments: dict[str, Any]) -> Answer:
-        """The answer that was given to the key before, or a new one that is kept for it."""
-        replies, owner = call.parts.desk.store.replies, call.principal.id
-        asked = b"\n".join((call.scope["path"].encode(), call.scope["query_string"], raw))
-        fingerprint = hashlib.sha256(asked).hexdigest()
-        if self._costly and (kept := replies.find(key, owner, fingerprint)) is not None:
-            return _repeated(kept)
-        effect = self.endpoint(call=call, **arguments)
-        made: list[Answer] = []
-
-        def once() -> Reply:
-            answer: Answer = effect()
-            made.append(answer)
-            return Reply(answer.status, (answer.kept or answer.body).decode())
-
-        reply = replies.once(key, owner, fingerprint, once)
-        return _repeated(reply) if reply.repeated else made[-1]
+        return arguments
 
     def _body_of(self, raw: bytes) -> Any:
         assert self._body is not None
@@ -140,6 +142,29 @@ def not_modified(call: Call, answer: Answer) -> Answer:
     if condition is None or current is None or not matches(condition, current):
         return answer
     return Answer(304, b"", ((b"etag", current),))
+
+
+@contextmanager
+def noting_refusals(call: Call) -> Iterator[None]:
+    """Who tries to write what they may not is noted."""
+    try:
+        yield
+    except ForbiddenError as error:
+        _note_refusal(call, str(error))
+        raise
+
+
+def _once(call: Call, key: str, fingerprint: str, effect: Effect) -> Answer:
+    """The answer that was given to the key before, or a new one that is kept for it."""
+    made: list[Answer] = []
+
+    def once() -> Reply:
+        answer = effect()
+        made.append(answer)
+        return Reply(answer.status, (answer.kept or answer.body).decode())
+
+    reply = call.parts.desk.store.replies.once(key, call.principal.id, fingerprint, once)
+    return _repeated(reply) if reply.repeated else made[-1]
 
 
 def _repeated(reply: Reply) -> Answer:

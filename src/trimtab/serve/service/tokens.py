@@ -43,7 +43,7 @@ class Tokens(Area):
             require_name(owner, "a tenant")
         if not name.isprintable() or len(name) > 100:
             raise BadInputError("a token's name is at most 100 printable characters")
-        by = None if self.principal is LOCAL else self.principal.token
+        by = None if self.principal == LOCAL else self.principal.token
         tokens = self.desk.store.tokens
 
         def effect() -> tuple[Token, str]:
