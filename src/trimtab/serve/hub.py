@@ -14,14 +14,14 @@ from trimtab.serve.service import visible
 from trimtab.store import Event, Role, Store
 
 LOOK = 0.25
-"""Seconds between looks into the store, and as much again for every `MANY` who listen."""
-
-MANY = 500
+"""Seconds between looks into the store, beside those that it takes to tell what was seen."""
 
 HEARTBEAT = 15.0
 """Seconds between signs of life."""
 
 _AT_ONCE = 1000
+_AT_A_TIME = 20  # listeners
+_BREATH = 0.010  # s
 _MOST_WAITING = 64
 _STILL_HERE = b": still here\n\n"
 
@@ -153,19 +153,22 @@ class Hub:
                 found = ()  # the store is away; it is asked again
             if found:
                 self.last = found[-1].id
-                self._tell(Batch(found))
+                await self._tell(Batch(found))
             # Also where others are told something: who is not must not learn from silence that they are.
             if time.monotonic() - beat >= HEARTBEAT:
                 beat = time.monotonic()
-                self._tell(Batch(()))
+                await self._tell(Batch(()))
             if len(found) < _AT_ONCE:
-                await asyncio.sleep(LOOK * (1.0 + len(self._listeners) / MANY))
+                await asyncio.sleep(LOOK)
 
-    def _tell(self, batch: Batch) -> None:
-        for listener in tuple(self._listeners):
+    async def _tell(self, batch: Batch) -> None:
+        """A few at a time: while hundreds are told at once, nobody else is answered."""
+        for number, listener in enumerate(tuple(self._listeners), 1):
             listener.put(batch)
             if listener.lost:
                 self._listeners.discard(listener)
+            if number % _AT_A_TIME == 0:
+                await asyncio.sleep(_BREATH)
 
 
 @contextlib.asynccontextmanager

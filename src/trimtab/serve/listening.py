@@ -14,7 +14,8 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from trimtab.core import BadInputError, TrimtabError, is_loopback, split_address
-from trimtab.serve.api import Served
+from trimtab.serve.api import STREAM, Served
+from trimtab.serve.eager import begin
 from trimtab.serve.garbage import settled
 from trimtab.serve.gathering import Gathering
 from trimtab.serve.settings import Settings
@@ -30,6 +31,7 @@ LONGEST_HEAD = 64 << 10
 _TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 _SWITCH = 0.001  # s after which a thread that computes lets the one in that answers
 _BACKLOG = 2048
+_OURS = "/v1/"
 _ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # nosec B104 # it is compared with, not bound
 
 
@@ -37,6 +39,7 @@ class _Impatient(HttpToolsProtocol):
     """Hangs up on who connects and does not say what they want, or does not stop saying it."""
 
     _late: asyncio.TimerHandle | None = None
+    _deadline: float | None = None
     _beside = 0  # bytes of heads, of chunks' frames and of what follows them
 
     def connection_made(self, transport: Any) -> None:
@@ -44,14 +47,15 @@ class _Impatient(HttpToolsProtocol):
         self._expect()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._expect(False)
+        if self._late is not None:
+            self._late.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         self._beside += len(data)
         super().data_received(data)
         if self._beside > LONGEST_HEAD and not self.transport.is_closing():
-            if self._late is not None:  # else an answer may be on its way
+            if self._deadline is not None:  # else an answer may be on its way
                 self.transport.write(_TOO_LONG)
             self.transport.close()
 
@@ -68,10 +72,34 @@ class _Impatient(HttpToolsProtocol):
         self._expect(False)
         super().on_headers_complete()
 
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        """Most reads are answered without waiting for anything, and then need no task."""
+        scope = cycle.scope
+        if scope["method"] != "GET" or not scope["path"].startswith(_OURS) or scope["path"] == STREAM:
+            super()._start_asgi_task(cycle, app)
+            return
+        task = begin(self.loop, cycle.run_asgi(app))
+        if task is not None:
+            task.add_done_callback(self.tasks.discard)
+            self.tasks.add(task)
+
     def _expect(self, more: bool = True) -> None:
-        if self._late is not None:
-            self._late.cancel()
-        self._late = self.loop.call_later(PATIENCE, self.transport.close) if more else None
+        """One timer serves many requests: it looks whether a later deadline was set meanwhile."""
+        if not more:
+            self._deadline = None
+            return
+        self._deadline = deadline = self.loop.time() + PATIENCE
+        if self._late is None:
+            self._late = self.loop.call_at(deadline, self._look)
+
+    def _look(self) -> None:
+        self._late = None
+        if self._deadline is None or self.transport.is_closing():
+            return
+        if self.loop.time() < self._deadline:
+            self._late = self.loop.call_at(self._deadline, self._look)
+        else:
+            self.transport.close()
 
 
 class _Server(uvicorn.Server):

@@ -171,10 +171,9 @@ class Database:
             if len(self._prepared) >= _MOST_SHAPES:
                 self._prepared.clear()
             prepared = self._prepared[shape] = Prepared(build(), self._reader.dialect)
-        if self._here.connection is not None:
-            with self._told():
-                return prepared.rows(self._here.connection.connection, values)
-        with self._told():
+        try:
+            if self._here.connection is not None:
+                return prepared.rows(_driver(self._here.connection), values)
             if self._address.path is not None:
                 return prepared.rows(self._reads_here(), values)
             connection = self._raw()
@@ -182,6 +181,8 @@ class Database:
                 return prepared.rows(connection, values)
             finally:
                 connection.close()
+        except DBAPIError as error:
+            raise told(error, self._address) from None
 
     def add(self, table: Table, row: Mapping[str, Any], returning: str | None = None) -> Any:
         """Insert a row within a block of `writing` or `write`; the value of a column that it got."""
@@ -259,6 +260,13 @@ def _encoded(table: Table, row: Mapping[str, Any]) -> dict[str, Any]:
         name: json_text.dumps(value) if isinstance(columns[name].type, JSON) else value
         for name, value in row.items()
     }
+
+
+def _driver(connection: Connection) -> DBAPIConnection:
+    """The driver's own connection, which SQLAlchemy's takes a while to pass things on to."""
+    found = connection.connection.dbapi_connection
+    assert found is not None
+    return found
 
 
 class _Here(threading.local):

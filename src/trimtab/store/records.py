@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from sqlalchemy import ColumnElement, Table, Text, cast
+from sqlalchemy import ColumnElement, Select, Table, Text, bindparam, cast, select
 
 from trimtab.core import BadInputError, NotFoundError, StorageError, from_plain, to_plain
 from trimtab.store import json_text
@@ -101,8 +101,12 @@ class Records(Generic[T]):
         raise self.missing(id, tenants)
 
     def _exactly(self, id: str, tenants: Sequence[str] | None) -> tuple[Any, ...] | None:
-        found = self._by_id.rows(Asked({"id": (id,)}), 1)
+        found = self._database.fetch((self, "exactly"), self._select_exactly, {"id": id})
         return found[0] if found and (tenants is None or found[0][1] in tenants) else None
+
+    def _select_exactly(self) -> Select[Any]:
+        column = self._table.c.id
+        return select(*self._shown(self._table)).where(column == bindparam("id", type_=column.type))
 
     def _page(self, asked: Asked, limit: int, after: str | None) -> tuple[list[tuple[Any, ...]], str | None]:
         limit = row_limit(limit)

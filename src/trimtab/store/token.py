@@ -30,8 +30,10 @@ class Role(StrEnum):
 
     def at_least(self, other: "Role") -> bool:
         """Whether it may do all that `other` may."""
-        order = tuple(Role)
-        return order.index(self) >= order.index(other)
+        return _RANK[self] >= _RANK[other]
+
+
+_RANK = {role: rank for rank, role in enumerate(Role)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,7 +115,7 @@ def test_who_cannot_keep_up_is_lost_and_told_so(store: Store) -> None:
         hub = Hub(store, ask)
         slow, quick = hub.listen(LOCAL), hub.listen(LOCAL)
         for _ in range(1000):
-            hub._tell(Batch(()))
+            await hub._tell(Batch(()))
             assert await quick.heard() is not None
         assert slow.lost
         assert await slow.heard() is None

@@ -75,12 +75,14 @@ class Scheduler:
 
     def run(self, end: threading.Event) -> None:
         """Rounds until told to end; what runs then goes on running."""
-        deadline = 0.0
+        deadline = rested = 0.0
         while not end.is_set():
-            due = self._clock.monotonic() >= deadline
-            if due or (not self._silent and self._guarded(self._stirred)):
+            began = self._clock.monotonic()
+            stirs = began >= rested and not self._silent
+            if began >= deadline or (stirs and self._guarded(self._stirred)):
                 self._guarded(self.step)
-                deadline = self._clock.monotonic() + self._settings.round
+                now = self._clock.monotonic()
+                deadline, rested = now + self._settings.round, now + self._settings.rest * (now - began)
             end.wait(self._settings.look)
 
     def step(self) -> None:

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from trimtab.serve.api.gate import Gate
@@ -47,7 +46,7 @@ class Call:
         self.principal = principal
         self.scope = scope
 
-    @cached_property
+    @property
     def service(self) -> Service:
         """What the caller can ask for."""
         return Service(self.parts.desk, self.principal)

@@ -4,6 +4,7 @@ import itertools
 import logging
 import secrets
 import time
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
@@ -42,7 +43,7 @@ class Figures:
         key = (method, status)
         self.requests[key] = self.requests.get(key, 0) + 1
         self.seconds += seconds
-        self.within[next((i for i, edge in enumerate(EDGES) if seconds <= edge), len(EDGES))] += 1
+        self.within[bisect_left(EDGES, seconds)] += 1
 
 
 class Envelope:

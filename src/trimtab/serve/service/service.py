@@ -1,7 +1,5 @@
 """Everything that can be asked of Trimtab, for one who asks. Adding an area is a file and a line here."""
 
-from functools import cached_property
-
 from trimtab.serve.principal import Principal
 from trimtab.serve.service.calibration import Calibrations
 from trimtab.serve.service.catalog import Catalog
@@ -26,82 +24,82 @@ class Service:
         self.desk = desk
         self.principal = principal
 
-    @cached_property
+    @property
     def alerts(self) -> Alerts:
         """What somebody should look at."""
         return Alerts(self.desk, self.principal)
 
-    @cached_property
+    @property
     def calibration(self) -> Calibrations:
         """How good decisions were."""
         return Calibrations(self.desk, self.principal)
 
-    @cached_property
+    @property
     def catalog(self) -> Catalog:
         """What can be rented."""
         return Catalog(self.desk, self.principal)
 
-    @cached_property
+    @property
     def decisions(self) -> Decisions:
         """What was decided, and what became of it."""
         return Decisions(self.desk, self.principal)
 
-    @cached_property
+    @property
     def events(self) -> Events:
         """What happened."""
         return Events(self.desk, self.principal)
 
-    @cached_property
+    @property
     def fabric(self) -> Fabric:
         """Hosts' networks."""
         return Fabric(self.desk, self.principal)
 
-    @cached_property
+    @property
     def fleet(self) -> Fleet:
         """The scheduler and its nodes."""
         return Fleet(self.desk, self.principal)
 
-    @cached_property
+    @property
     def jobs(self) -> Jobs:
         """What runs, waits and has ended."""
         return Jobs(self.desk, self.principal)
 
-    @cached_property
+    @property
     def models(self) -> Models:
         """Versions of learned weights."""
         return Models(self.desk, self.principal)
 
-    @cached_property
+    @property
     def pools(self) -> Pools:
         """Containers that share CPUs and memory."""
         return Pools(self.desk, self.principal)
 
-    @cached_property
+    @property
     def profiles(self) -> Profiles:
         """What short local runs showed."""
         return Profiles(self.desk, self.principal)
 
-    @cached_property
+    @property
     def recommendations(self) -> Recommendations:
         """What to rent."""
         return Recommendations(self.desk, self.principal)
 
-    @cached_property
+    @property
     def services(self) -> Services:
         """What is scaled."""
         return Services(self.desk, self.principal)
 
-    @cached_property
+    @property
     def tenants(self) -> Tenants:
         """Who shares the fleet."""
         return Tenants(self.desk, self.principal)
 
-    @cached_property
+    @property
     def tokens(self) -> Tokens:
         """Who may ask for what."""
         return Tokens(self.desk, self.principal)
 
-    @cached_property
+    @property
     def workloads(self) -> Workloads:
         """What people want to run."""
         return Workloads(self.desk, self.principal)

@@ -22,7 +22,10 @@ _MOST = 5000  # listeners
 _PATIENCE = 30.0  # s for which a listener may take nothing
 _DROPPED = b'event: dropped\ndata: "you were too slow; ask again from the last id you have seen"\n\n'
 _REVOKED = b'event: dropped\ndata: "your token opens nothing any more"\n\n'
-_STREAM = ((b"content-type", b"text/event-stream"), (b"cache-control", b"no-store"))
+STREAM = "/v1/events/stream"
+"""Where events are sent as they happen."""
+
+_HEADERS = ((b"content-type", b"text/event-stream"), (b"cache-control", b"no-store"))
 
 
 class EventsAsked(PageAsked):
@@ -51,7 +54,7 @@ def list_events(call: Caller, query: Annotated[EventsAsked, Query()]) -> Answer:
 class Stream:
     """Server-sent events, from now on or from the last id the caller has seen."""
 
-    path = "/v1/events/stream"
+    path = STREAM
     methods = ("GET",)
 
     async def serve(self, scope: Any, receive: Any, send: Any) -> None:
@@ -70,7 +73,7 @@ class Stream:
         listener = parts.hub.listen(principal, tuple(sorted(set(asked.kind))))
         gone = asyncio.create_task(_until_gone(receive, listener))
         try:
-            await send({"type": "http.response.start", "status": 200, "headers": list(_STREAM)})
+            await send({"type": "http.response.start", "status": 200, "headers": list(_HEADERS)})
             await _catch_up(parts, listener, since, send)
             await self._follow(parts, listener, since or 0, scope, send)
         except TimeoutError:
