@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from trimtab.core import Decision, StorageError
-from trimtab.store import open_store
+from trimtab.store import Store, open_store
 
 WRITES = 1000
 KILL_AFTER = 300
@@ -128,3 +128,13 @@ def test_what_shares_a_commit_survives_kill_9(url: str) -> None:
         kept = [event.subject for event in store.events.since(0, 1_000_000)]
     assert set(acknowledged) <= set(kept)
     assert len(kept) == len(set(kept)) <= len(acknowledged) + 8
+
+
+def test_moving_the_log_keeps_everything_and_waits_for_nobody(
+    store: Store, make_decision: Callable[..., Decision]
+) -> None:
+    with store.together():
+        store.ledger.record(make_decision("d1"))
+        store.move_log()
+    store.move_log()
+    assert store.ledger.get("d1").id == "d1"

@@ -6,7 +6,6 @@ It says one JSON object a line: `{"ready": true}` at its post, `{"leads": …}` 
 
 import json
 import logging
-import os
 import signal
 import socket
 import sys
@@ -83,8 +82,6 @@ def schedule() -> None:
     end = threading.Event()
     signal.signal(signal.SIGTERM, lambda number, frame: end.set())
     theirs, told = begun()
-    # Answers go first where there are too few CPUs; what it starts is as important as ever.
-    os.sched_setscheduler(0, os.SCHED_BATCH | os.SCHED_RESET_ON_FORK, os.sched_param(0))
     settings = from_plain(Settings, told)
 
     def say(**what: Any) -> None:

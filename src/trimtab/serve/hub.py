@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from trimtab.core import StorageError
 from trimtab.serve.encoding import encoded
@@ -20,6 +21,7 @@ HEARTBEAT = 15.0
 """Seconds between signs of life."""
 
 _AT_ONCE = 1000
+_PIECE = 40  # events
 _AT_A_TIME = 20  # listeners
 _BREATH = 0.010  # s
 _MOST_WAITING = 64
@@ -32,11 +34,12 @@ Filter = tuple[tuple[str, ...] | None, bool, Kinds]
 class Batch:
     """Events of one look, and their text for each kind of listener, made once for all alike."""
 
-    __slots__ = ("_texts", "events")
+    __slots__ = ("_each", "_texts", "events")
 
     def __init__(self, events: tuple[Event, ...]) -> None:
         self.events = events
         self._texts: dict[Filter, bytes] = {}
+        self._each: dict[int, bytes] = {}
 
     def text(self, principal: Principal, kinds: Kinds, after: int = 0) -> bytes:
         """What of it somebody may see and wants, as server-sent events; a heartbeat where it is empty.
@@ -51,8 +54,14 @@ class Batch:
         key = (principal.tenants, principal.role is Role.ADMIN, kinds)
         if key not in self._texts:
             shown = (e for e in self.events if wanted(e, kinds) and visible(principal, e))
-            self._texts[key] = b"".join(map(event_text, shown))
+            self._texts[key] = b"".join(map(self._text, shown))
         return self._texts[key]
+
+    def _text(self, event: Event) -> bytes:
+        text = self._each.get(event.id)
+        if text is None:
+            text = self._each[event.id] = event_text(event)
+        return text
 
 
 def wanted(event: Event, kinds: Kinds) -> bool:
@@ -147,12 +156,8 @@ class Hub:
         self.last = await asyncio.to_thread(self._store.events.newest)
         beat = time.monotonic()
         while True:
-            try:
-                found = await self._ask(lambda: self._store.events.since(self.last, _AT_ONCE))
-            except StorageError:
-                found = ()  # the store is away; it is asked again
+            found = await self._look()
             if found:
-                self.last = found[-1].id
                 await self._tell(Batch(found))
             # Also where others are told something: who is not must not learn from silence that they are.
             if time.monotonic() - beat >= HEARTBEAT:
@@ -160,6 +165,23 @@ class Hub:
                 await self._tell(Batch(()))
             if len(found) < _AT_ONCE:
                 await asyncio.sleep(LOOK)
+
+    async def _look(self) -> tuple[Event, ...]:
+        """What is new, read a piece at a time: others are answered in between."""
+        found: list[Event] = []
+        while len(found) < _AT_ONCE:
+            last = found[-1].id if found else self.last
+            try:
+                piece = await self._ask(partial(self._store.events.since, last, _PIECE))
+            except StorageError:
+                break  # the store is away; it is asked again
+            found += piece
+            if len(piece) < _PIECE:
+                break
+            await asyncio.sleep(0)
+        if found:
+            self.last = found[-1].id
+        return tuple(found)
 
     async def _tell(self, batch: Batch) -> None:
         """A few at a time: while hundreds are told at once, nobody else is answered."""

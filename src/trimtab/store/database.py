@@ -32,7 +32,7 @@ from trimtab.core import MissingDependencyError, TrimtabError
 from trimtab.store import json_text
 from trimtab.store.address import Address
 from trimtab.store.faults import BUSY_TIMEOUT, told, told_of_folder
-from trimtab.store.prepared import Prepared
+from trimtab.store.prepared import Prepared, said
 from trimtab.store.savepoint import savepoint
 from trimtab.store.shared_commits import SharedCommits
 
@@ -44,6 +44,7 @@ CONNECT_TIMEOUT = 10
 # Each thread holds one connection at most, so callers bound the pool by bounding their threads.
 _UNBOUNDED = -1
 _MOST_SHAPES = 500
+_LOGGED = 4000  # pages of SQLite's log, 16 MiB
 _LOCK = text("SELECT pg_advisory_xact_lock(:key)")
 
 
@@ -210,6 +211,12 @@ class Database:
         values = {**_encoded(table, row), **{f"was_{name}": value for name, value in where.items()}}
         return bool(self.fetch(("change", table.name, *row, *where), build, values))
 
+    def move_log(self) -> None:
+        """Move SQLite's log into its file, as far as nobody has to wait for it."""
+        if self._address.path is not None:
+            with self._told():
+                said(self._reads_here(), self._reader.dialect, "PRAGMA wal_checkpoint(PASSIVE)")
+
     def close(self) -> None:
         """Close every connection that nobody uses."""
         while self._kept:
@@ -316,6 +323,8 @@ def _set_up_sqlite(connection: sqlite3.Connection, _record: Any) -> None:
     # In WAL mode, only FULL syncs the log at each commit; NORMAL may lose the last ones with the power.
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA foreign_keys = ON")
+    # Whoever fills the log writes it into the file, and others wait for that: seldom, then.
+    connection.execute(f"PRAGMA wal_autocheckpoint = {_LOGGED}")
 
 
 def _use_write_ahead_log(connection: sqlite3.Connection) -> None:

@@ -19,6 +19,7 @@ from trimtab.store.tables import jobs
 from trimtab.store.wanted import WantedJobs
 
 _ALL = 2**31 - 1
+_NOTED_AT_ONCE = 25
 
 
 class Jobs(Records[JobRecord]):
@@ -101,15 +102,17 @@ class Jobs(Records[JobRecord]):
         return after
 
     def note(self, done: Mapping[str, float], outlooks: Mapping[str, Outlook]) -> None:
-        """How far jobs have come and what is in store for them, by id; leaves their versions alone."""
-        this = jobs.c.id == bindparam("this")
-        with self._database.writing() as connection:
-            if done:
-                rows: list[dict[str, Any]] = [{"this": id, "done": value} for id, value in done.items()]
-                connection.execute(update(jobs).where(this), rows)
-            if outlooks:
-                rows = [{"this": id, "outlook": to_plain(value)} for id, value in outlooks.items()]
-                connection.execute(update(jobs).where(this), rows)
+        """How far jobs have come and what is in store for them, by id; leaves their versions alone.
+
+        A few at a time: nothing else is written meanwhile.
+        """
+        this = update(jobs).where(jobs.c.id == bindparam("this"))
+        rows: list[dict[str, Any]] = [{"this": id, "done": value} for id, value in done.items()]
+        told = [{"this": id, "outlook": to_plain(value)} for id, value in outlooks.items()]
+        for all_of_them in (rows, told):
+            for start in range(0, len(all_of_them), _NOTED_AT_ONCE):
+                with self._database.writing() as connection:
+                    connection.execute(this, all_of_them[start : start + _NOTED_AT_ONCE])
 
     @staticmethod
     def _shown(table: Table) -> Sequence[ColumnElement[Any]]:

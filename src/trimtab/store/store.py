@@ -75,6 +75,13 @@ class Store:
 
         return self._database.write_all([asked(effect) for effect in effects])
 
+    def move_log(self) -> None:
+        """Where it is a file: move what its log holds into it, while others go on reading and writing.
+
+        Else whoever fills the log does that, and everybody who writes then waits for it.
+        """
+        self._database.move_log()
+
     def leader(self, name: str) -> "Leader":
         """Somebody who leads as `name`, once asked to: on this machine, or among all who share PostgreSQL."""
         from trimtab.store.file_leader import FileLeader

@@ -4,11 +4,12 @@ import logging
 import select
 import signal
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from trimtab.core import TrimtabError, from_plain
+from trimtab.core import StorageError, TrimtabError, from_plain
 from trimtab.serve.api.answer import Answer, crashed, failed
 from trimtab.serve.api.app import parts_of, routes
 from trimtab.serve.api.call import Call, Parts
@@ -18,13 +19,15 @@ from trimtab.serve.companion import begun
 from trimtab.serve.garbage import settled
 from trimtab.serve.log_lines import shown_log
 from trimtab.serve.settings import Settings
-from trimtab.store import open_store
+from trimtab.store import Store, open_store
 
 log = logging.getLogger("trimtab.serve")
 
 _PIECE = 1 << 18
 _MOST = 64
 """Requests that share a commit at most."""
+
+_MOVED_EVERY = 1.0  # s
 
 _APART = 0.010
 """Seconds between commits' beginnings, at least, where requests come that often."""
@@ -93,9 +96,20 @@ def write() -> None:
     with shown_log(settings), open_store(settings.store or None) as store:
         hands = Hands(parts_of(store, settings))
         settled()
+        threading.Thread(target=_move_log, args=(store,), name="log", daemon=True).start()
         theirs.sendall(framed(Done(0, Answer(200, b""), None)))
         for several in _taken_together(theirs):
             theirs.sendall(b"".join(framed(done) for done in hands.answers(several)))
+
+
+def _move_log(store: Store) -> None:
+    """Now and then, so that no request has to."""
+    while True:
+        time.sleep(_MOVED_EVERY)
+        try:
+            store.move_log()
+        except StorageError as error:
+            log.warning("the store's log stays where it is: %s", error)
 
 
 def _taken_together(theirs: socket.socket) -> Iterator[list[Asked]]:
