@@ -35,6 +35,7 @@ def found(**other: Any) -> dict[str, Any]:
             "survivor_errors": 0,
         },
         "memory_mib": 100.0,
+        "ready_s": 2.0,
     }
     return measured | other
 
@@ -60,6 +61,7 @@ def test_what_falls_short_is_said() -> None:
     short["load"]["errors"] = 1
     short["load"]["reads"]["p99_ms"] = 51.0
     short["streams"]["complete"] = 499
+    short["ready_s"] = 3.5
     goals = put_together(short)["goals"]
     assert [name for name, goal in goals.items() if goal["met"]] == [
         "reads per second",

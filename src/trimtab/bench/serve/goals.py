@@ -19,6 +19,7 @@ def _goals(figures: Mapping[str, Any]) -> Iterator[Goal]:
     yield Goal("failed requests", float(figures["errors"]), lt, 1.0)
     yield Goal("event streams that got every event", float(figures["streams"]), ge, 500.0)
     yield Goal("worst p99 of a list's page, ms", figures["list_ms"], lt, 50.0)
+    yield Goal("from the command until it answers, s", figures["ready_s"], lt, 3.0)
     if figures["failover_s"] is not None:
         yield Goal("from the leader's death to the next decision, s", figures["failover_s"], lt, 5.0)
         yield Goal("acknowledged writes that were lost", float(figures["failover"]["lost"]), lt, 1.0)

@@ -47,10 +47,11 @@ class Child:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server that answers at a port of this machine."""
+    """A server that answers at a port of this machine, and did so after `ready` seconds."""
 
     process: "subprocess.Popen[bytes]"
     port: int
+    ready: float = 0.0
 
     def cpu_seconds(self) -> float:
         """CPU time that it has taken, with that of the scheduler beside it."""
@@ -114,6 +115,7 @@ def _served(command: list[str], port: int, path: str, home: Path) -> Iterator[Se
     said = home / f"said-{port}.log"
     unset = ("TRIMTAB_STORE", "TRIMTAB_TOKEN", "TRIMTAB_SERVER", "TRIMTAB_CONFIG")
     environment = {name: value for name, value in os.environ.items() if name not in unset}
+    began = time.monotonic()
     with said.open("wb") as output:
         process = subprocess.Popen(
             command,
@@ -124,7 +126,7 @@ def _served(command: list[str], port: int, path: str, home: Path) -> Iterator[Se
         )
     try:
         _wait_until_ready(process, f"http://127.0.0.1:{port}{path}", said)
-        yield Server(process, port)
+        yield Server(process, port, time.monotonic() - began)
     finally:
         _end(process)
 

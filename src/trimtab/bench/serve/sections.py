@@ -66,6 +66,7 @@ def put_together(found: Mapping[str, Any]) -> dict[str, Any]:
         "event_streams_at_ceiling": found["streams_at_ceiling"],
         "failover": failover,
         "memory_mib": found["memory_mib"],
+        "ready_s": found["ready_s"],
     }
     return figures | {"goals": goals(figures)}
 

@@ -101,6 +101,7 @@ def serving_figures(folder: Path, effort: Effort, seed: int) -> dict[str, Any]:
             "operations": seen.by_operation((*READS, *WRITES)),
             "streams": listening.figures,
             "memory_mib": at.server.memory() / 2**20,
+            "ready_s": at.server.ready,
         }
         with streams.listening(at.server, at.file, at.tokens, effort.streams) as listening:
             told["steps"] = _steps(at, READS_PER_S + WRITES_PER_S, share)
