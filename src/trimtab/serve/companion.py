@@ -93,7 +93,8 @@ def begun() -> tuple[socket.socket, Any]:
         sys.exit(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who started it
     # Answers go first where there are too few CPUs; what this starts is as important as ever.
-    os.sched_setscheduler(0, os.SCHED_BATCH | os.SCHED_RESET_ON_FORK, os.sched_param(0))
+    with contextlib.suppress(OSError):  # a sandbox may not let anybody say that
+        os.sched_setscheduler(0, os.SCHED_BATCH | os.SCHED_RESET_ON_FORK, os.sched_param(0))
     theirs = socket.socket(fileno=os.dup(0))
     line = bytearray()
     while not line.endswith(b"\n"):
