@@ -22,6 +22,7 @@ import trimtab.engines, trimtab.fabric.frr, trimtab.fabric.reconcile, trimtab.sc
 import psutil, sqlalchemy.dialects.sqlite, trimtab.serve.configuration
 from trimtab.store import look_at_store
 look_at_store()
+trimtab.schedule.policy("trimtab")
 for group in GROUPS:
     import_module(f"trimtab.serve.doctor.{group}")
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
@@ -93,6 +94,6 @@ def test_who_is_not_root_is_told_what_that_disables() -> None:
     assert "local://" in limits["disables"]
     user = told["found"]["permissions"][0]
     assert (user["what"], user["state"]) == ("user", "warning")
-    assert {each["state"] for each in told["found"]["store"]} == {"ok"}
+    assert {each["state"] for each in told["found"]["store"] if each["what"] != "writing"} == {"ok"}
     assert told["found"]["network"][0]["state"] == "missing"
     assert not [each for group in told["found"].values() for each in group if "cannot be" in each["seen"]]
