@@ -4,6 +4,7 @@ import logging
 import select
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -93,7 +94,16 @@ def write() -> None:
     theirs, told = begun()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # who asks is told too, and hangs up when it is done
     settings = from_plain(Settings, told)
-    with shown_log(settings), open_store(settings.store or None) as store:
+    with shown_log(settings):
+        try:
+            _serve(theirs, settings)
+        except TrimtabError as error:
+            log.error("nothing is written beside the API: %s", error)
+            sys.exit(2)
+
+
+def _serve(theirs: socket.socket, settings: Settings) -> None:
+    with open_store(settings.store or None) as store:
         hands = Hands(parts_of(store, settings))
         settled()
         threading.Thread(target=_move_log, args=(store,), name="log", daemon=True).start()
