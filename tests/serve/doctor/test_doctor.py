@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import trimtab
 from trimtab.core import BadInputError
 from trimtab.serve import GROUPS, Examined, Finding, Settings, State, examine, fit
 
@@ -79,6 +80,9 @@ def test_only_what_is_needed_and_missing_makes_a_machine_unfit() -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become somebody who is not")
 def test_who_is_not_root_is_told_what_that_disables() -> None:
+    closed = [each for each in Path(trimtab.__file__).parents if not each.stat().st_mode & 0o001]
+    if closed:
+        pytest.skip(f"needs a checkout that others may read, and {closed[0]} is closed to them")
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o777)
         environment = {**os.environ, "TRIMTAB_HOME": f"{folder}/home", "HOME": folder, "TMPDIR": folder}
