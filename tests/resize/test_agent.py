@@ -143,7 +143,8 @@ def test_an_empty_pool_takes_from_those_with_room_before_anyone_dies(place: Plac
 
 
 def test_where_nothing_can_be_given_the_kernel_kills_as_usual(place: Place) -> None:
-    child = place.start("greedy", GROW.format(most=200, then=0))
+    wait = ONCE_LIMITED.format(root=place.hierarchy.folders["memory"])
+    child = place.start("greedy", wait + GROW.format(most=200, then=0))
     grants = list[Grant]()
     agent = _agent(place, _pool(memory=48.0 * MIB), notice=grants.append)
     thread = threading.Thread(target=agent.run)
@@ -157,7 +158,8 @@ def test_where_nothing_can_be_given_the_kernel_kills_as_usual(place: Place) -> N
 
 
 def test_when_memory_can_no_longer_be_granted_the_agent_ends_and_gives_the_killer_back(place: Place) -> None:
-    place.start("grows", GROW.format(most=120, then=0))
+    wait = ONCE_LIMITED.format(root=place.hierarchy.folders["memory"])
+    place.start("grows", wait + GROW.format(most=120, then=0))
 
     def broken(grant: Grant) -> None:
         raise RuntimeError("nobody expected that")

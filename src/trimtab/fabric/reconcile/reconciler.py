@@ -58,6 +58,7 @@ class Reconciler:
         self._view = view
         self.period = period
         self._believed: Table | None = None  # what the plane has, as far as we know
+        self._begun = False
         self._due = time.monotonic()
         self._dumped, self._last_dump = 0.0, 0.0  # when, and how long it took
         self._stopping = False
@@ -70,9 +71,11 @@ class Reconciler:
         """Compare everything: the plane's parts, and what it does, read back, with what it should do."""
         repaired = self.plane.prepare()
         actual = self.plane.entries()
+        if self._begun:
+            self.counts.repairs += repaired
         if self._believed is not None:
-            self.counts.repairs += repaired + len(difference(self._believed, actual))
-        self._believed = actual
+            self.counts.repairs += len(difference(self._believed, actual))
+        self._believed, self._begun = actual, True
         self.follow()
 
     def follow(self) -> None:
