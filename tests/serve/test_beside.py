@@ -4,12 +4,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
+from companions import companions
+from driven_loop import until
 
 from trimtab.core import TrimtabError
 from trimtab.serve import Settings, scheduling_beside
@@ -24,17 +24,8 @@ with scheduling_beside(Settings(store={store!r})) as beside:
 """
 
 
-def until(true: Callable[[], object], seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def schedulers(of: int) -> list[psutil.Process]:
-    """Living processes that schedule for a process."""
-    found = [each for each in psutil.Process(of).children() if "serve.beside" in " ".join(each.cmdline())]
-    return [each for each in found if each.status() != psutil.STATUS_ZOMBIE]
+    return companions(of, "serve.beside")
 
 
 @pytest.fixture

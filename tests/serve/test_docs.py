@@ -13,16 +13,9 @@ from trimtab.serve.api import build
 from trimtab.serve.api.openapi import document
 from trimtab.serve.listening import listening
 from trimtab.serve.settings import Settings
-from trimtab.store import Store, open_store
+from trimtab.store import Store
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
-
-
-@pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    monkeypatch.setenv("TRIMTAB_HOME", str(tmp_path))
-    with open_store(f"sqlite:///{tmp_path}/trimtab.sqlite") as made:
-        yield made
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 from httpx import Client
@@ -10,17 +9,10 @@ from httpx import Client
 from trimtab.serve.api import Served, build
 from trimtab.serve.listening import listening
 from trimtab.serve.settings import Settings
-from trimtab.store import Role, Store, open_store
+from trimtab.store import Role, Store
 
 Serve = Callable[..., tuple[str, Served]]
 As = Callable[..., Client]
-
-
-@pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    monkeypatch.setenv("TRIMTAB_HOME", str(tmp_path))
-    with open_store(f"sqlite:///{tmp_path}/trimtab.sqlite") as made:
-        yield made
 
 
 @pytest.fixture

@@ -2,8 +2,7 @@
 
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,7 +10,10 @@ from typing import Any
 
 import psutil
 import pytest
+from companions import companions
+from driven_loop import until
 from httpx import Client, Response
+from small_disk import fill, needs_root, small_disk
 
 from trimtab.serve.api import build, writing_beside
 from trimtab.serve.listening import listening
@@ -20,13 +22,6 @@ from trimtab.store import Role, Store, WantedEvents, open_store
 
 JOB = {"jobs": [{"name": "train", "command": ["python", "train.py"]}]}
 OUTCOME = {"decision_id": "none", "recorded": 1.0, "measured": {"time": 1.0}}
-
-
-def until(true: Callable[[], object], seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 @pytest.fixture(scope="module")
@@ -72,8 +67,7 @@ def callers(store: Store, urls: tuple[str, str]) -> Iterator[dict[str, tuple[Cli
 
 
 def writers() -> list[psutil.Process]:
-    children = psutil.Process(os.getpid()).children()
-    return [each for each in children if "writer_process" in " ".join(each.cmdline())]
+    return companions(os.getpid(), "writer_process")
 
 
 def said(answer: Response) -> tuple[int, Any, list[str]]:
@@ -151,3 +145,32 @@ def test_when_it_is_killed_no_acknowledged_write_is_lost_and_writing_goes_on(
     assert all(store.jobs.get(id).id == id for id in kept)
     assert len(kept) >= 180
     until(writers)
+
+
+@needs_root
+def test_a_full_disk_refuses_keeps_what_was_acknowledged_and_goes_on_when_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRIMTAB_HOME", str(tmp_path))
+    with ExitStack() as stack:
+        disk = stack.enter_context(small_disk(tmp_path / "disk", "4m"))
+        told = Settings(store=f"sqlite:///{disk}/s.sqlite", listen="127.0.0.1:0", dashboard=False)
+        store = stack.enter_context(open_store(told.store))
+        writer = stack.enter_context(writing_beside(told))
+        server = stack.enter_context(listening(build(store, told, writer=writer), told))
+        client = stack.enter_context(Client(base_url=f"http://127.0.0.1:{server.port}", timeout=30))
+        until(lambda: writer.there)
+        assert client.post("/v1/jobs", json=JOB).status_code == 201
+        fill(disk / "filler")
+        answers = []
+        until(lambda: answers and answers[-1].status_code != 201, lambda: answers.append(submit(client)))
+        assert answers[-1].status_code == 503
+        assert writer.there
+        (disk / "filler").unlink()
+        assert client.post("/v1/jobs", json=JOB).status_code == 201
+        acknowledged = sum(answer.status_code == 201 for answer in answers)
+        assert len(store.jobs.list()) == acknowledged + 2
+
+
+def submit(client: Client) -> Response:
+    return client.post("/v1/jobs", json=JOB)

@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -24,16 +23,9 @@ from trimtab.serve.client import connection as connection_module
 from trimtab.serve.errors import ForbiddenError, UnknownCallerError
 from trimtab.serve.listening import listening
 from trimtab.serve.settings import Settings
-from trimtab.store import JobState, Role, Store, Tenant, WantedDecisions, WantedJobs, open_store
+from trimtab.store import JobState, Role, Store, Tenant, WantedDecisions, WantedJobs
 
 JOB = {"name": "train", "command": ["python", "train.py"]}
-
-
-@pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    monkeypatch.setenv("TRIMTAB_HOME", str(tmp_path))
-    with open_store(f"sqlite:///{tmp_path}/trimtab.sqlite") as made:
-        yield made
 
 
 @pytest.fixture

@@ -1,22 +1,14 @@
 """Outcomes of predictions reach the models a moment after they are recorded, in the tenant they belong to."""
 
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
 from trimtab.core import Answer, Decision, Estimate, Outcome
 from trimtab.serve.principal import LOCAL, Principal
 from trimtab.serve.service import Desk, Service
-from trimtab.store import Event, Role, Store, Token, WantedEvents, open_store
-
-
-@pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    monkeypatch.setenv("TRIMTAB_HOME", str(tmp_path))
-    with open_store(f"sqlite:///{tmp_path}/trimtab.sqlite") as made:
-        yield made
+from trimtab.store import Event, Role, Store, Token, WantedEvents
 
 
 @pytest.fixture

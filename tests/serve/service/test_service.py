@@ -1,7 +1,6 @@
 """Operations ask who asks, and write down who did what."""
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -9,16 +8,9 @@ from trimtab.core import NotFoundError, TrimtabError
 from trimtab.serve.errors import ForbiddenError
 from trimtab.serve.principal import LOCAL, Principal
 from trimtab.serve.service import AUDIT, Desk, Service
-from trimtab.store import Role, Store, Tenant, Token, open_store
+from trimtab.store import Role, Store, Tenant, Token
 
 JOB = {"name": "train", "command": "python train.py"}
-
-
-@pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    monkeypatch.setenv("TRIMTAB_HOME", str(tmp_path))
-    with open_store(f"sqlite:///{tmp_path}/trimtab.sqlite") as made:
-        yield made
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import contextlib
 import copy
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping
 
 from trimtab.core import Clock, Engine, RealClock, TrimtabError
@@ -77,12 +78,13 @@ class Scheduler:
         """Rounds until told to end; what runs then goes on running."""
         deadline = rested = 0.0
         while not end.is_set():
-            began = self._clock.monotonic()
-            stirs = began >= rested and not self._silent
-            if began >= deadline or (stirs and self._guarded(self._stirred)):
+            now = self._clock.monotonic()
+            stirs = now >= rested and not self._silent
+            if now >= deadline or (stirs and self._guarded(self._stirred)):
+                computed = time.thread_time()
                 self._guarded(self.step)
-                now = self._clock.monotonic()
-                deadline, rested = now + self._settings.round, now + self._settings.rest * (now - began)
+                now, computed = self._clock.monotonic(), time.thread_time() - computed
+                deadline, rested = now + self._settings.round, now + self._settings.rest * computed
             end.wait(self._settings.look)
 
     def step(self) -> None:

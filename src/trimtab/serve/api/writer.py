@@ -6,7 +6,6 @@ would wait for them longer than it works.
 
 import asyncio
 import itertools
-import logging
 import socket
 import threading
 from collections.abc import Iterator
@@ -20,8 +19,6 @@ from trimtab.serve.api.call import Call
 from trimtab.serve.api.frames import Asked, Done, Frames, framed
 from trimtab.serve.companion import Companion
 from trimtab.serve.settings import Settings
-
-log = logging.getLogger("trimtab.serve")
 
 _ENTRY = "trimtab.serve.api.writer_process:write"
 _NEEDED = ("method", "path", "path_params", "query_string", "headers", "trimtab.id")
@@ -43,7 +40,7 @@ class Writer:
     @property
     def there(self) -> bool:
         """Whether it can be asked now."""
-        return self._talk is not None
+        return self._talk is not None and self._talk.open
 
     async def ask(self, route: str, call: Call, raw: bytes) -> Answer:
         """Its answer to a request for the route of that path."""
@@ -99,6 +96,11 @@ class _Talk(asyncio.Protocol):
         self._numbers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Done]] = {}
         self._transport: Any = None
+
+    @property
+    def open(self) -> bool:
+        """Whether it has not begun to end."""
+        return not self.over.is_set() and not self._transport.is_closing()
 
     async def ask(self, route: str, call: Call, scope: dict[str, Any], raw: bytes) -> Done:
         number = next(self._numbers)
