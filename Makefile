@@ -38,17 +38,17 @@ lint: $(VENV)/test.stamp
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/bandit -q -c pyproject.toml -r src
+	$(BIN)/bandit -q -c pyproject.toml -r src benchmarks/src
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/run.stamp: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/pip install --quiet --editable '.[learn]'
+$(VENV)/run.stamp: pyproject.toml benchmarks/pyproject.toml | $(VENV)/bin/python
+	$(BIN)/pip install --quiet --editable '.[learn,serve]' --editable benchmarks
 	@touch $@
 
-$(VENV)/test.stamp: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/pip install --quiet --editable '.[test]'
+$(VENV)/test.stamp: pyproject.toml benchmarks/pyproject.toml | $(VENV)/bin/python
+	$(BIN)/pip install --quiet --editable '.[test]' --editable benchmarks
 	@touch $@
 
 # SkyPilot pins versions of its own, so its parser gets an environment of its own.

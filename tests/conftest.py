@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 from browser import Browser, open_browser
 
-from trimtab.bench import BUNDLED_STEPS
 from trimtab.core import Host, MissingDependencyError, Offer, Profile, Series, Steps, Workload
 from trimtab.fabric.frr import find_programs
 from trimtab.kernel import Hierarchy, LimitedGroup, NetworkNamespace, NoGroupError, NoNamespaceError
-from trimtab.predict import MeasuredStep, read_measurements
+from trimtab.predict import BUNDLED_STEPS, MeasuredStep, read_measurements
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 MACHINE = (
@@ -27,7 +26,7 @@ MACHINE = (
         "bench/test_resize",
     ),
     *("cli/", "engines/", "fabric/frr", "fabric/lab", "fabric/test_agent", "kernel/", "observe/"),
-    *("recommend/tuning/", "resize/", "store/"),
+    *("collect/", "tune/", "resize/", "store/"),
 )
 """Tests that make control groups, daemons and servers, and must not do so side by side."""
 LARGE = ("fabric/", "serve/")

@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 
 import pytest
+from trimtab_bench import BenchOptions, run_bench
 
-from trimtab.bench import BenchOptions, run_bench
 from trimtab.core import BadInputError
 
 DATA = Path(os.environ.get("TRIMTAB_DATA") or Path(__file__).parents[3] / "shared" / "data")

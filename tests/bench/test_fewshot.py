@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from trimtab_bench import BenchOptions, fewshot, run_bench
+from trimtab_bench.one_thread import one_thread_each
 
-from trimtab.bench import BenchOptions, fewshot, run_bench
-from trimtab.bench.one_thread import one_thread_each
 from trimtab.predict.fewshot import (
     BUNDLED_FUNCTIONS,
     Case,

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from trimtab_bench import BenchOptions
+from trimtab_bench.finished import Finished
 
-from trimtab.bench import BenchOptions
-from trimtab.bench.finished import Finished
 from trimtab.predict import fewshot
 from trimtab.predict.fewshot import Predictions
 

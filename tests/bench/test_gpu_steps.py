@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from trimtab_bench import BenchOptions, run_bench
 
-from trimtab.bench import BUNDLED_STEPS, BenchOptions, run_bench
 from trimtab.core import BadInputError, NotFoundError
+from trimtab.predict import BUNDLED_STEPS
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ from typing import Any
 
 import grpc
 import pytest
+from trimtab_bench.resize_scale.light_stream import LightStream
 
-from trimtab.bench.resize_scale.light_stream import LightStream
 from trimtab.core import TrimtabError
 from trimtab.resize.link import Authority, issue
 

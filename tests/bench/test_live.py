@@ -1,8 +1,7 @@
 """The bench that goes the whole way does go it: profile, estimate, run, compare."""
 
 import pytest
-
-from trimtab.bench import BenchOptions, run_bench, zoo
+from trimtab_bench import BenchOptions, run_bench, zoo
 
 pytest.importorskip("torch", reason="the bench trains with PyTorch")
 

@@ -4,8 +4,8 @@ import gzip
 from pathlib import Path
 
 import pytest
+from trimtab_bench.outcome_transfer import transfer_figures
 
-from trimtab.bench.outcome_transfer import transfer_figures
 from trimtab.core import BadInputError
 
 

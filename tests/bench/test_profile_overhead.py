@@ -1,8 +1,7 @@
 """The overhead bench measures the listener, and would notice an expensive one."""
 
 import pytest
-
-from trimtab.bench import BenchOptions, profile_overhead, run_bench
+from trimtab_bench import BenchOptions, profile_overhead, run_bench
 
 pytest.importorskip("torch", reason="the bench trains with PyTorch")
 

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from trimtab_bench import BenchOptions, run_bench
+from trimtab_bench.resize import SETTING
+from trimtab_bench.resize.bundle import Limit, sweep
+from trimtab_bench.resize.contestants import CONTESTANTS, contestant
+from trimtab_bench.resize.generator import Target, send
+from trimtab_bench.resize.load import ServiceLoad, arrivals
+from trimtab_bench.resize.trial import Observed, observe
 
-from trimtab.bench import BenchOptions, run_bench
-from trimtab.bench.resize import SETTING
-from trimtab.bench.resize.bundle import Limit, sweep
-from trimtab.bench.resize.contestants import CONTESTANTS, contestant
-from trimtab.bench.resize.generator import Target, send
-from trimtab.bench.resize.load import ServiceLoad, arrivals
-from trimtab.bench.resize.trial import Observed, observe
 from trimtab.core import BadInputError
 from trimtab.kernel import Owner, mounted
 
@@ -123,7 +123,7 @@ def test_latency_counts_from_when_a_request_was_due(slow: int) -> None:
 
 
 def test_whoever_cannot_be_reached_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trimtab.bench.resize.generator.DEADLINE", 0.5)
+    monkeypatch.setattr("trimtab_bench.resize.generator.DEADLINE", 0.5)
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         (latency,) = send([Target(nobody.getsockname()[1], (0.0,), ("/",))], time.monotonic())

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from trimtab_bench import BenchOptions, resize_scale, run_bench
+from trimtab_bench.resize_scale.node import felt
 
-from trimtab.bench import BenchOptions, resize_scale, run_bench
-from trimtab.bench.resize_scale.node import felt
 from trimtab.kernel import LimitedGroup, NoGroupError, Owner, find_hierarchy
 
 
@@ -66,7 +66,7 @@ def _refuse() -> None:
 
 _CROWDED = """
 import sys, time
-from trimtab.bench.resize_scale.node import Place
+from trimtab_bench.resize_scale.node import Place
 with Place() as place:
     place.crowd(20)
     print("there", flush=True)

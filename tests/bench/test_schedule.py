@@ -4,21 +4,21 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from trimtab_bench import BenchOptions, run_bench
+from trimtab_bench.kept import Kept, Part, done
+from trimtab_bench.schedule.beliefs import belief_figures
+from trimtab_bench.schedule.deadlines import deadline_figures
+from trimtab_bench.schedule.gavel_trace import gavel_trace_figures
+from trimtab_bench.schedule.goals import compared
+from trimtab_bench.schedule.parts import parts_of
+from trimtab_bench.schedule.priorities import priority_figures
+from trimtab_bench.schedule.published import GAVEL_TRACE, SIA
+from trimtab_bench.schedule.speed import job_rounds_per_second, round_seconds
+from trimtab_bench.schedule.spot import spot_figures
+from trimtab_bench.schedule.stage import QUICK_JOBS, QUICK_LOAD, Stage, busiest, duration
+from trimtab_bench.schedule.tenants import had_of_entitled, tenant_figures
+from trimtab_bench.schedule.workloads import CONTESTANTS, workload_figures
 
-from trimtab.bench import BenchOptions, run_bench
-from trimtab.bench.kept import Kept, Part, done
-from trimtab.bench.schedule.beliefs import belief_figures
-from trimtab.bench.schedule.deadlines import deadline_figures
-from trimtab.bench.schedule.gavel_trace import gavel_trace_figures
-from trimtab.bench.schedule.goals import compared
-from trimtab.bench.schedule.parts import parts_of
-from trimtab.bench.schedule.priorities import priority_figures
-from trimtab.bench.schedule.published import GAVEL_TRACE, SIA
-from trimtab.bench.schedule.speed import job_rounds_per_second, round_seconds
-from trimtab.bench.schedule.spot import spot_figures
-from trimtab.bench.schedule.stage import QUICK_JOBS, QUICK_LOAD, Stage, busiest, duration
-from trimtab.bench.schedule.tenants import had_of_entitled, tenant_figures
-from trimtab.bench.schedule.workloads import CONTESTANTS, workload_figures
 from trimtab.core import BadInputError, Workload
 from trimtab.schedule import Group, Job, read_trace
 

@@ -1,6 +1,6 @@
 """The search bench measures what it says it does."""
 
-from trimtab.bench import BenchOptions, run_bench
+from trimtab_bench import BenchOptions, run_bench
 
 
 def test_it_covers_the_sizes_it_claims() -> None:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from trimtab_bench.kept import Kept, Part
+from trimtab_bench.options import BenchOptions
+from trimtab_bench.training_config import jobs, seen, trials, unseen
+from trimtab_bench.training_config.goals import goals
+from trimtab_bench.training_config.parallel import done_side_by_side
 
-from trimtab.bench.kept import Kept, Part
-from trimtab.bench.options import BenchOptions
-from trimtab.bench.training_config import jobs, seen, trials, unseen
-from trimtab.bench.training_config.goals import goals
-from trimtab.bench.training_config.parallel import done_side_by_side
-from trimtab.predict.training import DataSet, read_data
+from trimtab.predict.jobs.training import DataSet, read_data
 
 pytest.importorskip("torch", reason="the thesis' networks need PyTorch")
 pytest.importorskip("sklearn", reason="the baselines need scikit-learn")

@@ -1,8 +1,7 @@
 """What price lists do not say: network bandwidth."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from trimtab.catalog.instances import GBIT, corrected, network_bandwidth
 

@@ -12,7 +12,7 @@ from trimtab.cli import keeping
 from trimtab.cli.keeping import Keeping
 from trimtab.cli.place import Server, ask
 from trimtab.core import Answer, Decision, Estimate, StorageError, TrimtabError
-from trimtab.serve.api import build
+from trimtab.serve.http import build
 from trimtab.serve.listening import listening
 from trimtab.serve.settings import Settings
 from trimtab.store import Role, Store, open_store

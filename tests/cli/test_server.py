@@ -17,7 +17,7 @@ pytest.importorskip("fastapi", reason="needs the serve extra")
 
 from trimtab.core import Answer, Decision, Estimate
 from trimtab.kernel import LimitedGroup
-from trimtab.serve.api import build
+from trimtab.serve.http import build
 from trimtab.serve.listening import listening
 from trimtab.serve.settings import Settings
 from trimtab.store import Role, Store, WantedEvents, open_store

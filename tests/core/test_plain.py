@@ -8,8 +8,7 @@ from datetime import date
 from typing import Any, TypeVar, get_type_hints
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 import trimtab.core
 from trimtab.core import (

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trimtab.bench import BUNDLED_STEPS
 from trimtab.core import Host, Profile, Series, Steps, Workload
-from trimtab.predict import read_measurements
+from trimtab.predict import BUNDLED_STEPS, read_measurements
 from trimtab.store import Store, open_store
 
 ATTACK = "<img src=x onerror=alert(1)><script>alert(2)</script>"
@@ -144,8 +143,8 @@ def _stop_jobs(store: Store) -> None:
 def furnish(store: Store, hostile: str = ATTACK) -> None:
     """Real operations, with texts that would like to be markup."""
     from trimtab.recommend import Request
+    from trimtab.serve.operations import Desk, Service, Wish
     from trimtab.serve.principal import LOCAL
-    from trimtab.serve.service import Desk, Service, Wish
 
     service = Service(Desk(store), LOCAL)
     service.profiles.save(profile_of(hostile, "profile-attack"))

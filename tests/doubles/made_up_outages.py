@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from trimtab.bench.fabric.outages import FAULTS
-from trimtab.bench.fabric.variants import VARIANTS
-from trimtab.bench.kept import Key
+from trimtab_bench.fabric.outages import FAULTS
+from trimtab_bench.fabric.variants import VARIANTS
+from trimtab_bench.kept import Key
 
 
 def repeat(ms: float, place: str = "sender", pause_ms: float = 1.0) -> dict[str, Any]:

@@ -4,9 +4,9 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 
-from trimtab.observe.shapes import Shape, StepLines, TrainingJob, WorkerEndedError
-from trimtab.recommend.tuning.job_space import Setup
-from trimtab.recommend.tuning.trials import Effort
+from trimtab.collect.shapes import Shape, StepLines, TrainingJob, WorkerEndedError
+from trimtab.tune.job_space import Setup
+from trimtab.tune.trials import Effort
 
 Pace = Callable[[Setup], float | str]
 """Seconds of a step, or how it fails: dies, oom, nan, silent."""

@@ -3,7 +3,7 @@
 import numpy as np
 
 from trimtab.predict.fewshot import Case, metrics_table, settings_table
-from trimtab.recommend.tuning import Observation, Search, Space, Stop
+from trimtab.tune import Observation, Search, Space, Stop
 
 _MACHINES = {"small": (2.0, 4e9, 0.1), "large": (8.0, 16e9, 0.4), "roomy": (8.0, 64e9, 0.5)}
 _NODES = (1.0, 2.0, 4.0, 8.0)

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from trimtab.collect.shapes import Shape, Spec, TrainingJob
 from trimtab.core import BadInputError, NotFoundError
 from trimtab.engines import collection_files
-from trimtab.observe.shapes import Shape, Spec, TrainingJob
 
 JOB = TrainingJob("news", "python news.py --batch-size {batch}", Path(), 1000, 2.0, (16, 64))
 MACHINE = Shape("standard", 4.0, 15e9, 0.19, ("gcp", "us-central1", "n1-standard-4"))

@@ -4,8 +4,7 @@ import re
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from trimtab.core import BadInputError, Configuration, Workload
 from trimtab.engines.jobfiles.job import Job

@@ -3,8 +3,7 @@
 import contextlib
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from trimtab.core import BadInputError, Launch, Node, NotFoundError, Workload
 from trimtab.engines.local_devices import environments, give

@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from trimtab.core import Configuration, NotFoundError, Workload
 from trimtab.engines import job_file, targets

@@ -5,8 +5,7 @@ import math
 from dataclasses import fields, replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from trimtab.core import BadInputError, Estimate, NotFoundError, to_plain
 from trimtab.core.units import HOUR

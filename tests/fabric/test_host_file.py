@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import yaml
 from host_network import described
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from trimtab.core import BadInputError
 from trimtab.fabric import Echo, Timers, VirtualFunction, host_of, read_host

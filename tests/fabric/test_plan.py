@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 from host_network import Network, described, ip, network, some_host
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from trimtab.core import BadInputError
 from trimtab.fabric import host_of, plan_here

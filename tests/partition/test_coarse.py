@@ -4,10 +4,9 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
+from trimtab_bench.partition.random_graphs import FAMILIES, random_graph
 
-from trimtab.bench.partition.random_graphs import FAMILIES, random_graph
 from trimtab.partition import Devices, Graph, Layout, Recipe, SearchSettings, devices_of, solve
 from trimtab.partition.coarse import coarsened
 from trimtab.partition.cost.node_times import NodeTimes

@@ -4,10 +4,9 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
+from trimtab_bench.partition.random_graphs import FAMILIES, random_graph
 
-from trimtab.bench.partition.random_graphs import FAMILIES, random_graph
 from trimtab.core import BadInputError
 from trimtab.partition import Graph, in_order
 

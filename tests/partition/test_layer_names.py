@@ -2,8 +2,7 @@
 
 from collections.abc import Callable
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from trimtab.partition import Graph
 from trimtab.partition.layer_names import layers_by_stage, ranges

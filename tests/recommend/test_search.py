@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from trimtab.catalog import OfferTable, load_offers
 from trimtab.core import BadInputError, NotFoundError, Offer, Profile

@@ -1,8 +1,7 @@
 """Memory: grants fit the cap, and nobody is left with less than it uses."""
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from hypothesis.extra import numpy as arrays
 
 from trimtab.resize import MemorySettings, granted, reclaimed, urgently_reclaimed

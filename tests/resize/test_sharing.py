@@ -1,8 +1,7 @@
 """Sharing a pool's cap: never more than the cap, never less than the floor, and fair in between."""
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from hypothesis.extra import numpy as arrays
 
 from trimtab.resize import fair_limits, floors_within, grown

@@ -5,8 +5,7 @@ from time import monotonic, process_time
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from trimtab.schedule import WAITING, Cluster, Group, Shape
 from trimtab.schedule.assignment import Problem, assign, fill

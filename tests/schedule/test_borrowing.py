@@ -4,8 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from trimtab.core import SimulatedClock
 from trimtab.schedule import WAITING, Allocation, Cluster, Group, Jobs, usual_shapes

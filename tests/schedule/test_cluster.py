@@ -1,8 +1,7 @@
 """Shapes that pack without holes, and what groups have."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from trimtab.schedule import Cluster, Group, Shape, usual_shapes
 

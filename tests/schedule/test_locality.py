@@ -1,8 +1,7 @@
 """Jobs and their data: nearer is never slower or dearer."""
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from trimtab.schedule import DISTANCES, DataSet, Distance, Group, Tier, fetch, tier_between
 

@@ -1,8 +1,7 @@
 """How fast a job is: as told, else as measured, else by peak rates."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from trimtab.schedule import parse_jobs
 from trimtab.schedule.job import Job

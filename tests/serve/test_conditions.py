@@ -1,12 +1,11 @@
 """Changes that name the state they are of."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from trimtab.serve.api.answer import tag
 from trimtab.serve.conditions import matches, require_condition, require_match
 from trimtab.serve.errors import ChangedError, ConditionMissingError
+from trimtab.serve.http.answer import tag
 
 
 @given(st.binary(), st.binary())

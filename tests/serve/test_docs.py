@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from trimtab.serve.api import build
-from trimtab.serve.api.openapi import document
+from trimtab.serve.http import build
+from trimtab.serve.http.openapi import document
 from trimtab.serve.listening import listening
 from trimtab.serve.settings import Settings
 from trimtab.store import Store

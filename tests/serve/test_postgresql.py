@@ -14,7 +14,7 @@ import pytest
 from httpx import Client, HTTPError
 from postgres_server import private_postgres
 
-from trimtab.serve.api import build
+from trimtab.serve.http import build
 from trimtab.serve.listening import listening
 from trimtab.serve.settings import Settings
 from trimtab.store import open_store

@@ -2,8 +2,7 @@ import math
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from trimtab.core import BadInputError, Decision, Estimate, Outcome
 from trimtab.store import Comparison, compare

@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import Any, TypeVar, get_type_hints
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from trimtab.core import (
     Answer,

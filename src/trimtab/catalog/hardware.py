@@ -9,8 +9,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from trimtab.core import NotFoundError
-from trimtab.core.units import parse_bandwidth, parse_bytes, parse_flop_rate
+from trimtab.core import NotFoundError, parse_bandwidth, parse_bytes, parse_flop_rate
 
 FORMATS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8")
 """Number formats a peak rate may be given for, widest first."""

@@ -14,8 +14,7 @@ from trimtab.catalog.offers import imported_path
 from trimtab.catalog.pairing import priced_with_hosts
 from trimtab.catalog.pricelist import PriceRow, read_price_list
 from trimtab.catalog.table import OfferTable
-from trimtab.core import BadInputError, NotFoundError, Offer
-from trimtab.core.units import GIB, HOUR
+from trimtab.core import GIB, HOUR, BadInputError, NotFoundError, Offer
 
 PROVIDERS = (
     "aws",

@@ -10,8 +10,7 @@ from pathlib import Path
 from trimtab.catalog.archive import load_table
 from trimtab.catalog.instances import GBIT
 from trimtab.catalog.table import OfferTable
-from trimtab.core import Offer, home
-from trimtab.core.units import GIB, HOUR
+from trimtab.core import GIB, HOUR, Offer, home
 
 
 def load_offers() -> OfferTable:

@@ -43,8 +43,7 @@ def make(
 
     Send it as `Authorization: Bearer TOKEN`. Who has it can do what it is for, until it ends or is revoked.
     """
-    from trimtab.core import BadInputError, did_you_mean
-    from trimtab.core.units import parse_duration
+    from trimtab.core import BadInputError, did_you_mean, parse_duration
     from trimtab.store import Role
 
     known = [each.value for each in Role]

@@ -78,8 +78,7 @@ def join(
     import socket
 
     from trimtab.core import home
-    from trimtab.resize.link import Token
-    from trimtab.resize.link import join as join_controller
+    from trimtab.resize import Token, join as join_controller
 
     member = join_controller(Token.parse(token), name or socket.gethostname().lower())
     member.write(home() / "agent")
@@ -90,7 +89,7 @@ def _alone(pools: Path, kubernetes: bool, stack: Any, console: Any) -> Any:
     """An agent that decides for itself."""
     import os
 
-    from trimtab.core.units import format_bytes
+    from trimtab.core import format_bytes
     from trimtab.kernel import mounted
     from trimtab.resize import Agent, Journal, kubernetes_find, read_pools
     from trimtab.store import open_store
@@ -115,8 +114,7 @@ def _alone(pools: Path, kubernetes: bool, stack: Any, console: Any) -> Any:
 def _under_controller(kubernetes: bool, console: Any) -> Any:
     """An agent that does as the controller says which this node has joined."""
     from trimtab.core import home
-    from trimtab.resize import kubernetes_find
-    from trimtab.resize.link import Membership, RemoteAgent
+    from trimtab.resize import Membership, RemoteAgent, kubernetes_find
 
     member = Membership.read(home() / "agent")
     console.print(f"sizing as the controller at {member.address} says; Ctrl-C to end")
@@ -191,7 +189,7 @@ def _table(status: Any) -> Any:
     from rich.markup import escape
     from rich.table import Table
 
-    from trimtab.core.units import format_bytes
+    from trimtab.core import format_bytes
 
     caps = []
     for name, (cpu, memory) in status.caps.items():
@@ -221,6 +219,6 @@ def _table(status: Any) -> Any:
 
 
 def _of(part: float, whole: float) -> str:
-    from trimtab.core.units import format_bytes
+    from trimtab.core import format_bytes
 
     return f"{format_bytes(part)} of {format_bytes(whole)}"

@@ -1,8 +1,9 @@
 """`trimtab bench`: measure what the documentation claims."""
 
 import json
+from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -34,14 +35,15 @@ def bench(
     from rich.console import Console
     from rich.table import Table
 
-    from trimtab.bench import BENCHES, BenchOptions, run_bench
-
+    benchmarks = _benchmarks()
     console = Console()
     if name is None:
-        for bench_name, (_, summary) in BENCHES.items():
+        for bench_name, (_, summary) in benchmarks.BENCHES.items():
             console.print(f"[bold]{bench_name:20}[/bold] {summary}")
         return
-    result = run_bench(name, BenchOptions(quick, data, shipped, seed, workloads=workloads))
+    result = benchmarks.run_bench(
+        name, benchmarks.BenchOptions(quick, data, shipped, seed, workloads=workloads)
+    )
     if as_json:
         print(json.dumps(result.as_json()))
         return
@@ -56,3 +58,15 @@ def bench(
     for source, figures in result.published.items():
         told = ", ".join(f"{k} = {v}" for k, v in figures.items())
         console.print(f"[dim]published, {source}: {told}[/dim]")
+
+
+def _benchmarks() -> Any:
+    """The package of benchmarks, which is a distribution of its own."""
+    from trimtab.core import MissingDependencyError
+
+    for found in entry_points(group="trimtab.bench"):
+        return found.load()
+    raise MissingDependencyError(
+        "trimtab bench needs the benchmarks, which are a distribution of their own;"
+        " in a checkout, install them with: pip install --editable benchmarks"
+    )

@@ -1,6 +1,8 @@
 """`trimtab calibrate`: fit a device's constants to steps measured on it."""
 
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from math import comb
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,10 +26,10 @@ def calibrate(
     The stated error comes from leaving each model out in turn; `trimtab bench gpu-steps` shows it in full.
     With three models or more, what corrects the rule beside it is learned too: two to three minutes for 28.
     """
-    from trimtab.bench import BUNDLED_STEPS, BenchOptions
     from trimtab.catalog import accelerator as find
     from trimtab.kernel import write_whole
     from trimtab.predict import (
+        BUNDLED_STEPS,
         calibration_data,
         calibration_from,
         corrections_data,
@@ -40,11 +42,11 @@ def calibrate(
     target = find(accelerator)
     rows = [r for r in read_measurements(data or BUNDLED_STEPS) if r.device != "cpu"]
     names = {r.name for r in rows}
-    with BenchOptions().progress(len(names), "leaving one model out") as announce:
+    with _progress(len(names), "leaving one model out") as announce:
         left_out = leave_one_model_out(rows, target, announce)
     entry = calibration_data(calibration_from(rows, target, left_out))
     if len(names) > 2:
-        with BenchOptions().progress(comb(len(names), 2), "leaving two models out") as announce:
+        with _progress(comb(len(names), 2), "leaving two models out") as announce:
             without = estimates_without_pairs(rows, target, announce)
         entry["corrections"] = corrections_data(learn_corrections(rows, target, left_out, without))
     if output is None:
@@ -67,3 +69,14 @@ def _read(path: Path) -> dict[str, Any]:
     if not isinstance(known, dict):
         raise BadInputError(f"{path} is not a file of constants; name another one with -o")
     return known
+
+
+@contextmanager
+def _progress(total: int, description: str) -> Iterator[Callable[[object], None]]:
+    """Progress bar on standard error, advanced by calling what is yielded."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bars:
+        bar = bars.add_task(description, total=total)
+        yield lambda part: bars.advance(bar)

@@ -63,7 +63,7 @@ def list_offers(
     Example: `trimtab catalog ls --accelerator H100 --region "us-*" --spot --max-price '$25/h'`
     """
     from trimtab.catalog import accelerators
-    from trimtab.core.units import parse_bytes, parse_price
+    from trimtab.core import parse_bytes, parse_price
 
     if facts:
         _print_accelerators(accelerators(), as_json)
@@ -221,7 +221,7 @@ def _print(table: "Table") -> None:
 def _print_offers(table: "OfferTable", hidden: int = 0) -> None:
     from rich.table import Table
 
-    from trimtab.core.units import format_bandwidth, format_bytes, format_price
+    from trimtab.core import format_bandwidth, format_bytes, format_price
 
     dates = sorted({offer.price_date.isoformat() for offer in table})
     grid = Table(box=None, pad_edge=False)
@@ -271,7 +271,7 @@ def _print_accelerators(facts: "tuple[Accelerator, ...]", as_json: bool) -> None
 def _print_accelerator(a: "Accelerator") -> None:
     from rich.table import Table
 
-    from trimtab.core.units import format_bandwidth, format_flop_rate
+    from trimtab.core import format_bandwidth, format_flop_rate
 
     grid = Table(title=f"{a.vendor} {a.name} ({a.year})", show_header=False, title_justify="left")
     grid.add_row("also called", ", ".join(a.aliases))

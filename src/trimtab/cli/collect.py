@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 if TYPE_CHECKING:
-    from trimtab.observe.shapes import Collected, Spec
+    from trimtab.collect import Collected, Spec
 
 
 class _SpecOrName(TyperGroup):
@@ -61,7 +61,7 @@ def training(
 
     from rich.console import Console
 
-    from trimtab.observe.shapes import collect_shapes, read_spec
+    from trimtab.collect import collect_shapes, read_spec
 
     wanted = read_spec(spec)
     if jobs:
@@ -90,8 +90,8 @@ def _emit(spec: "Spec", target: str, folder: Path, image: str | None) -> int:
 
 
 def _say_plan(spec: "Spec", console: Any) -> None:
-    from trimtab.core.units import format_duration
-    from trimtab.observe.shapes import usual_seconds
+    from trimtab.collect import usual_seconds
+    from trimtab.core import format_duration
 
     spec.check_host()
     points = sum(len(spec.shapes_of(lane.workers)) for lane in spec.lanes())
@@ -169,8 +169,8 @@ def functions(
     """
     from rich.console import Console
 
-    from trimtab.core.units import parse_memory_size
-    from trimtab.observe import Collection, Effort, collect_functions
+    from trimtab.collect import Collection, Effort, collect_functions
+    from trimtab.core import parse_memory_size
 
     collection = Collection(
         {"lambda": applications, "openwhisk": openwhisk},

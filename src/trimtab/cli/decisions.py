@@ -63,8 +63,7 @@ def outcome(
     """
     from rich.console import Console
 
-    from trimtab.core import BadInputError
-    from trimtab.core.units import parse_duration, parse_money
+    from trimtab.core import BadInputError, parse_duration, parse_money
     from trimtab.serve import Service
 
     measured: dict[str, float] = {}
@@ -114,7 +113,7 @@ def _when(seconds: float) -> str:
 
 
 def _quantity(name: str, value: float) -> str:
-    from trimtab.core.units import format_bytes, format_duration, format_money
+    from trimtab.core import format_bytes, format_duration, format_money
 
     show = {"time": format_duration, "cost": format_money, "memory": format_bytes}.get(name)
     return show(value) if show else f"{value:.4g}"

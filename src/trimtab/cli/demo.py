@@ -71,8 +71,7 @@ def _command(script: Path, own: bool, options: tuple[str, ...]) -> list[str]:
 
 def _profile(store: "Store", command: list[str], seconds: float) -> "Profile":
     from trimtab.core import BadInputError
-    from trimtab.observe import Interrupts, Settings
-    from trimtab.observe import profile as observe
+    from trimtab.observe import Interrupts, Settings, profile as observe
 
     typer.echo(f"profiling {Path(command[1]).name} for {seconds:g} s at most")
     caught = Interrupts()
@@ -160,7 +159,7 @@ def _ended(store: "Store", records: "tuple[JobRecord, ...]", patience: float) ->
 
 
 def _tell(store: "Store", records: "tuple[JobRecord, ...]") -> None:
-    from trimtab.core.units import format_duration
+    from trimtab.core import format_duration
 
     for record in records:
         outcomes = store.ledger.outcomes(record.run.decision) if record.run.decision else ()

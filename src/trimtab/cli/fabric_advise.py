@@ -78,8 +78,7 @@ def advise_command(
     days on 16,000 GPUs, 8.4 % of them by switches and cables, 1.7 % by network cards. The advice is written
     down as a decision; `trimtab decisions` shows it, beside what Young's rule without the fabric would lose.
     """
-    from trimtab.core import to_plain
-    from trimtab.core.units import parse_duration, parse_price
+    from trimtab.core import parse_duration, parse_price, to_plain
     from trimtab.fabric import Question, advice_decision, advise, catalog_price
 
     told = {
@@ -145,8 +144,7 @@ def _failures(
     card_share: float | None,
 ) -> "Failures":
     """Counts belong together; shares may be one's own beside the report's counts."""
-    from trimtab.core import BadInputError
-    from trimtab.core.units import parse_duration
+    from trimtab.core import BadInputError, parse_duration
     from trimtab.fabric import Failures
 
     report = Failures()

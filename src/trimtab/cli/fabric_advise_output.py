@@ -15,7 +15,7 @@ def print_advice(advice: "Advice") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from trimtab.core.units import format_duration
+    from trimtab.core import format_duration
 
     console = Console(highlight=False, soft_wrap=True)
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -76,7 +76,7 @@ def _print_reasons(console: "Console", advice: "Advice") -> None:
 
 
 def _taken(name: str, assumption: "Assumption") -> str:
-    from trimtab.core.units import format_duration, format_price
+    from trimtab.core import format_duration, format_price
 
     show = {"price": format_price, "survived": _percent, "slowdown": _percent}.get(name, format_duration)
     if assumption.low == assumption.high:
@@ -94,7 +94,7 @@ def _counts(estimate: "Estimate") -> str:
 
 def _money(dollars: float) -> str:
     """Three digits are more than these figures hold."""
-    from trimtab.core.units import format_money
+    from trimtab.core import format_money
 
     return format_money(float(f"{dollars:.3g}")).removesuffix(".00")
 
@@ -108,19 +108,19 @@ def _percent(share: float) -> str:
 
 
 def _durations(estimate: "Estimate") -> str:
-    from trimtab.core.units import format_duration
+    from trimtab.core import format_duration
 
     return _with_range(estimate, format_duration)
 
 
 def _rules(losses: "Losses") -> str:
-    from trimtab.core.units import format_duration
+    from trimtab.core import format_duration
 
     return f"{format_duration(losses.interval.young)}, {format_duration(losses.interval.daly)}"
 
 
 def _used(losses: "Losses") -> str:
-    from trimtab.core.units import format_duration
+    from trimtab.core import format_duration
 
     interval = losses.interval
     return (

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from trimtab.fabric.lab import Cycle, Lab, UplinkState
+    from trimtab.fabric import Cycle, Lab, UplinkState
 
 _EVERY = 1.0  # s between looks
 _READY = 60.0  # s until it must work
@@ -36,7 +36,7 @@ def lab_command(
     """
     from rich.console import Console
 
-    from trimtab.fabric.lab import Lab, instructions
+    from trimtab.fabric import Lab, instructions
 
     console = Console(highlight=False, soft_wrap=True)
     with ending_in_order("the lab is removed"), Lab(hosts=hosts) as lab:
@@ -55,7 +55,7 @@ def _watch(lab: "Lab", breaking: "Cycle | None", console: "Console", end: float 
     """Show states until the end: as a table that changes, or line by line where that cannot be."""
     from rich.live import Live
 
-    from trimtab.fabric.lab import uplink_states
+    from trimtab.fabric import uplink_states
 
     shown: dict[tuple[str, str], UplinkState] = {}
     with Live(console=console, auto_refresh=False) if console.is_terminal else nullcontext() as live:

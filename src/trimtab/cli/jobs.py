@@ -153,7 +153,7 @@ def _print_jobs(console: "Console", found: "tuple[JobRecord, ...]", now: float) 
     from rich.markup import escape
     from rich.table import Table
 
-    from trimtab.core.units import format_duration, format_money
+    from trimtab.core import format_duration, format_money
 
     if not found:
         console.print("no jobs; trimtab submit FILE hands one in", markup=False)
@@ -185,7 +185,7 @@ def _print_queue(console: "Console", waiting: "list[JobRecord]", now: float) -> 
     from rich.markup import escape
     from rich.table import Table
 
-    from trimtab.core.units import format_duration
+    from trimtab.core import format_duration
 
     table = Table(box=None, pad_edge=False)
     for name in ("id", "name", "tenant", "waits for", "starts in", "why"):
@@ -204,7 +204,7 @@ def _print_queue(console: "Console", waiting: "list[JobRecord]", now: float) -> 
 
 def _when(record: "JobRecord", now: float) -> str:
     """In how long it starts, with the range."""
-    from trimtab.core.units import format_duration
+    from trimtab.core import format_duration
 
     outlook = record.outlook
     if outlook.start is None:

@@ -57,7 +57,7 @@ def print_run(found: "Solution", ran: "RunReport", here: float | None) -> None:
     """What training with the plan showed, `here` what was to expect of it by this machine's own speed."""
     from rich.console import Console
 
-    from trimtab.core.units import format_duration
+    from trimtab.core import format_duration
 
     console = Console(highlight=False)
     verdict = "equal" if ran.equal else "NOT equal"
@@ -78,7 +78,7 @@ def print_run(found: "Solution", ran: "RunReport", here: float | None) -> None:
 
 
 def _beside(predicted: float, measured: float) -> str:
-    from trimtab.core.units import format_duration
+    from trimtab.core import format_duration
 
     return f"{format_duration(predicted)}, {predicted / measured - 1.0:+.0%}"
 
@@ -179,7 +179,7 @@ def _stages(words: "Explained", explain: bool) -> "Table":
     from rich.markup import escape
     from rich.table import Table
 
-    from trimtab.core.units import format_duration
+    from trimtab.core import format_duration
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("stage", justify="right")
@@ -204,7 +204,7 @@ def _devices(words: "Explained") -> "Table":
     from rich.markup import escape
     from rich.table import Table
 
-    from trimtab.core.units import format_bytes
+    from trimtab.core import format_bytes
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("memory of", overflow="fold")
@@ -220,7 +220,7 @@ def _placed_devices(words: "ExplainedPlacement", explain: bool) -> "Table":
     from rich.markup import escape
     from rich.table import Table
 
-    from trimtab.core.units import format_bytes
+    from trimtab.core import format_bytes
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("device")

@@ -16,7 +16,7 @@ from trimtab.cli.warning import warn
 
 if TYPE_CHECKING:
     from trimtab.core import Profile
-    from trimtab.partition.workflow import Pipeline, Reserved, RunSettings, Sized, StageProgress
+    from trimtab.pipelines import Pipeline, Reserved, RunSettings, Sized, StageProgress
 
 _RUN, _SIZE, _OUTPUT = "Running the stages", "How they are sized", "What to print and write"
 
@@ -129,9 +129,9 @@ def pipeline(
     or a compiled Kubeflow pipeline: version 2 (`root`, `deploymentSpec`) or 1 (an Argo Workflow). Stages
     whose image holds programs that are not here need `--profile`. Only resources change in what is written.
     """
-    from trimtab.core.units import parse_duration
+    from trimtab.core import parse_duration
     from trimtab.kernel import check_writable
-    from trimtab.partition.workflow import (
+    from trimtab.pipelines import (
         Rule,
         RunSettings,
         read_pipeline,
@@ -171,8 +171,7 @@ def pipeline(
 
 
 def _at_least(seconds: float, least: float, option: str) -> float:
-    from trimtab.core import BadInputError
-    from trimtab.core.units import format_duration
+    from trimtab.core import BadInputError, format_duration
 
     if seconds < least:
         raise BadInputError(f"{option} is too short; {format_duration(least)} is the least")
@@ -203,7 +202,7 @@ def _pairs(told: list[str] | None, option: str, form: str) -> dict[str, str]:
 
 def _wanted(told: "Pipeline", accelerators: list[str] | None) -> dict[str, tuple[str, int]]:
     from trimtab.catalog import accelerator
-    from trimtab.partition.workflow import parse_accelerators
+    from trimtab.pipelines import parse_accelerators
 
     wanted = {}
     for name, text in _pairs(accelerators, "--accelerator", "train=T4:1").items():
@@ -217,7 +216,7 @@ def _profiles(
     told: "Pipeline", folder: Path, given: list[str] | None, settings: "RunSettings"
 ) -> "dict[str, Profile]":
     from trimtab.observe import load_profile
-    from trimtab.partition.workflow import InterruptedRunError, profile_stages
+    from trimtab.pipelines import InterruptedRunError, profile_stages
 
     files = _pairs(given, "--profile", "train=profile.json")
     for name in files:
@@ -254,7 +253,7 @@ def _bar() -> "Iterator[Callable[[StageProgress], None]]":
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-    from trimtab.core.units import format_bytes, format_duration
+    from trimtab.core import format_bytes, format_duration
 
     console = Console(stderr=True)
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}", markup=False))
@@ -287,7 +286,7 @@ def _write(
 ) -> list[str]:
     """Write what was asked for; what to tell the user about it."""
     from trimtab.kernel import write_whole
-    from trimtab.partition.workflow import pipeline_report, write_requests
+    from trimtab.pipelines import pipeline_report, write_requests
 
     written = []
     if target is not None:
@@ -304,7 +303,7 @@ def _write(
 
 def _record(ledger: Keeping, told: "Pipeline", sized: "Sequence[Sized]") -> dict[str, str]:
     """A decision for every stage; their ids, of those that are kept."""
-    from trimtab.partition.workflow import stage_decision
+    from trimtab.pipelines import stage_decision
 
     made = {each.stage.name: stage_decision(told.name, each) for each in sized}
     for decision in made.values():

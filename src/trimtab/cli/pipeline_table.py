@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from trimtab.partition.workflow import Pipeline, Reserved, Sized
+    from trimtab.pipelines import Pipeline, Reserved, Sized
 
 
 def sized_json(
@@ -50,7 +50,7 @@ def print_sized(
     from rich.console import Console
     from rich.table import Table
 
-    from trimtab.core.units import format_bytes, format_duration
+    from trimtab.core import format_bytes, format_duration
 
     console = Console(highlight=False)
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -84,7 +84,7 @@ def print_sized(
 
 
 def _before_and_after(each: "Sized") -> tuple[str, str]:
-    from trimtab.partition.workflow import format_cpu, format_memory
+    from trimtab.pipelines import format_cpu, format_memory
 
     asked, request = each.stage.asked, each.request
     cpu = "none" if asked.cpu is None else format_cpu(asked.cpu)
@@ -93,7 +93,7 @@ def _before_and_after(each: "Sized") -> tuple[str, str]:
 
 
 def _print_reserved(console: "Console", reserved: "Mapping[str, Reserved]") -> None:
-    from trimtab.core.units import GIB
+    from trimtab.core import GIB
 
     own = reserved["each its own"]
     for name, each in reserved.items():

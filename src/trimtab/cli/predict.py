@@ -89,8 +89,7 @@ def predict(
     """
     from trimtab.cli.warning import warn
     from trimtab.kernel import check_writable, write_whole
-    from trimtab.predict import current_foundation, load_foundation, prediction_report
-    from trimtab.predict import predict as ask
+    from trimtab.predict import current_foundation, load_foundation, predict as ask, prediction_report
 
     if html:
         check_writable(html)
@@ -198,7 +197,7 @@ def _heads(answer: "Prediction") -> tuple[str, str, str, str, str, str]:
 
 
 def _cells(answer: "Prediction", line: "Line") -> tuple[str, str, str, str, str, str]:
-    from trimtab.core.units import format_duration, format_money
+    from trimtab.core import format_duration, format_money
     from trimtab.predict import cost_scale
 
     runs, _ = cost_scale(answer)

@@ -11,12 +11,18 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from trimtab.cli.place import place
-from trimtab.core import BadInputError, Profile, TrimtabError, home
-from trimtab.core.units import format_bytes, format_duration, format_flop, parse_duration
+from trimtab.core import (
+    BadInputError,
+    Profile,
+    TrimtabError,
+    format_bytes,
+    format_duration,
+    format_flop,
+    home,
+    parse_duration,
+)
 from trimtab.kernel import check_writable
-from trimtab.observe import Interrupts, Settings, name_of, save_profile
-from trimtab.observe import Progress as Seen
-from trimtab.observe import profile as observe
+from trimtab.observe import Interrupts, Progress as Seen, Settings, name_of, profile as observe, save_profile
 
 SHORTEST_EVERY = 0.05
 

@@ -175,7 +175,7 @@ def recommend(
     which is made if there is none. It makes no trial itself.
     """
     from trimtab.catalog import load_offers
-    from trimtab.core.units import parse_duration, parse_money
+    from trimtab.core import Goal, parse_duration, parse_money
     from trimtab.recommend import (
         LOOK_BACK,
         Assumptions,
@@ -183,16 +183,16 @@ def recommend(
         decision,
         html_report,
         plain_recommendation,
+        recommend as search,
         runs_after,
         work,
     )
-    from trimtab.recommend import recommend as search
-    from trimtab.recommend.tuning import JobSource
     from trimtab.store import WantedDecisions
+    from trimtab.tune import JobSource
 
     check_subject(context, subject, job)
     if job is not None:
-        limits = Request(
+        limits = Goal(
             objective=objective,
             deadline=parse_duration(deadline) if deadline else None,
             budget=parse_money(budget) if budget else None,

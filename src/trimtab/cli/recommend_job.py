@@ -15,26 +15,26 @@ from trimtab.cli.tune_output import telling
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from trimtab.recommend import Request
-    from trimtab.recommend.tuning import JobSource, Opinion, Ranking
+    from trimtab.core import Goal
+    from trimtab.tune import JobSource, Opinion, Ranking
 
 _OF_JOBS = ("job", "data", "local", "state", "engine")
 _OF_BOTH = ("subject", "objective", "deadline", "budget", "top", "explain", "as_json", "html")
 
 
 def recommend_job(
-    source: "JobSource", request: "Request", explain: int | None, as_json: bool, html: Path | None
+    source: "JobSource", goal: "Goal", explain: int | None, as_json: bool, html: Path | None
 ) -> None:
     """Rank, decide, and print or write what was asked for."""
     from trimtab.kernel import check_writable, write_whole
-    from trimtab.recommend.tuning import rank, ranking_report
+    from trimtab.tune import rank, ranking_report
 
     if html is not None:
         check_writable(html)
     ledger = Keeping()
     check_place()
     with ending_in_order("a local run that ended is kept"), telling(as_json) as tell:
-        ranking = rank(source, request, tell)
+        ranking = rank(source, goal, tell)
         _check_row(ranking, explain)
         ledger.record(ranking.decision)
         kept = replace(ranking.decision, id=ledger.id_of(ranking.decision.id))
@@ -53,8 +53,8 @@ def recommend_job(
 
 def check_subject(context: typer.Context, subject: str | None, job: str | None) -> None:
     """A SPEC goes with --job and a profile without; each has options that say nothing of the other."""
+    from trimtab.collect import read_spec
     from trimtab.core import BadInputError
-    from trimtab.observe.shapes import read_spec
 
     is_spec = subject is not None and subject.endswith((".yaml", ".yml"))
     if subject is not None and is_spec and job is None:
@@ -87,13 +87,12 @@ def ranking_json(ranking: "Ranking") -> dict[str, Any]:
     return {
         "decision": ranking.decision.id or None,
         "job": ranking.job,
-        "objective": ranking.request.objective,
+        "objective": ranking.goal.objective,
         "samples": now.space.job.length,
         "considered": len(now.space.setups),
         "price_date": ranking.price_date,
         "rows": [
-            _plain(ranking, rank, row)
-            for rank, row in enumerate(ranking.rows[: ranking.request.top], start=1)
+            _plain(ranking, rank, row) for rank, row in enumerate(ranking.rows[: ranking.goal.top], start=1)
         ],
         "dropped": to_plain(ranking.dropped),
         "trials": to_plain(now.trials),
@@ -126,12 +125,12 @@ def _print(ranking: "Ranking", explain: int | None) -> None:
     from rich.console import Console
     from rich.markup import escape
 
-    from trimtab.recommend.tuning import explain_opinion
+    from trimtab.tune import explain_opinion
 
     console, now = Console(highlight=False), ranking.opinions
     console.print(
         f"[bold]{escape(ranking.job)}[/bold]: {now.space.job.length:,.0f} samples;"
-        f" {len(now.space.setups)} configurations by {ranking.request.objective},"
+        f" {len(now.space.setups)} configurations by {ranking.goal.objective},"
         f" prices of {ranking.price_date}"
     )
     console.print(_table(ranking))
@@ -148,8 +147,8 @@ def _print(ranking: "Ranking", explain: int | None) -> None:
 def _table(ranking: "Ranking") -> "Table":
     from rich.table import Table
 
-    from trimtab.core.units import format_bytes, format_duration, format_money, format_price
-    from trimtab.recommend.tuning import evidence_detail, fits_words
+    from trimtab.core import format_bytes, format_duration, format_money, format_price
+    from trimtab.tune import evidence_detail, fits_words
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("#", justify="right")
@@ -157,7 +156,7 @@ def _table(ranking: "Ranking") -> "Table":
     for name in ("time", "cost", "memory"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("evidence", no_wrap=True)
-    for rank, row in enumerate(ranking.rows[: ranking.request.top], start=1):
+    for rank, row in enumerate(ranking.rows[: ranking.goal.top], start=1):
         time, cost, setup = row.time, row.cost, row.setup
         table.add_row(
             str(rank),

@@ -49,7 +49,7 @@ def print_recommendation(
 
 
 def _cells(result: "Recommendation", r: "Row") -> tuple[str, ...]:
-    from trimtab.core.units import format_duration, format_money, format_price
+    from trimtab.core import format_duration, format_money, format_price
     from trimtab.recommend import bound, evidence
 
     c, time, cost, by = r.configuration, r.time, r.cost, evidence(r)

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from trimtab.schedule import SchedulingPolicy
-    from trimtab.schedule.simulate import Replay, Scene, ToldFaults
+    from trimtab.schedule import Replay, Scene, SchedulingPolicy, ToldFaults
 
 _INTERRUPTED = 130
 _CLUSTER, _OUTPUT = "What it runs on, and what goes wrong", "What to print and write"
@@ -101,8 +100,7 @@ def simulate(
     from rich.console import Console
 
     from trimtab.kernel import check_writable, write_whole
-    from trimtab.schedule import policy
-    from trimtab.schedule.simulate import html_report
+    from trimtab.schedule import html_report, policy
 
     if report is not None:
         check_writable(report)
@@ -130,8 +128,7 @@ def simulate(
 def _within_quotas(
     policies: Mapping[str, "SchedulingPolicy"], path: Path, scene: "Scene"
 ) -> dict[str, "SchedulingPolicy"]:
-    from trimtab.schedule import WithQuotas
-    from trimtab.schedule.simulate import read_quotas, refuse_beyond_quotas
+    from trimtab.schedule import WithQuotas, read_quotas, refuse_beyond_quotas
 
     quotas = read_quotas(path)
     refuse_beyond_quotas(scene, quotas)
@@ -141,7 +138,7 @@ def _within_quotas(
 def _scene(
     path: Path, part: str | None, cluster: Path | None, data: Path | None, rigid: bool, faults: str | None
 ) -> tuple["Scene", "ToldFaults"]:
-    from trimtab.schedule.simulate import ToldFaults, find_trace, parse_faults, read_cluster, scene_of
+    from trimtab.schedule import ToldFaults, find_trace, parse_faults, read_cluster, scene_of
 
     told = ToldFaults() if faults is None else parse_faults(faults)
     trace, file = find_trace(path, part)
@@ -157,8 +154,7 @@ def _run(
     seed: int,
 ) -> dict[str, "Replay"]:
     """The policies one after the other; those that were finished when Ctrl-C came."""
-    from trimtab.schedule.simulate import SimulationSettings
-    from trimtab.schedule.simulate import simulate as replay
+    from trimtab.schedule import SimulationSettings, simulate as replay
 
     settings = SimulationSettings(round=round_seconds)
     done: dict[str, Replay] = {}
@@ -201,8 +197,8 @@ def _bar(name: str, jobs: int) -> "Iterator[Callable[[int], None]]":
 def _print_figures(console: "Console", replays: Mapping[str, "Replay"]) -> None:
     from rich.table import Table
 
-    from trimtab.core.units import format_money
-    from trimtab.schedule.simulate import summary
+    from trimtab.core import format_money
+    from trimtab.schedule import summary
 
     table = Table(box=None, pad_edge=False)
     table.add_column("policy", overflow="fold")
@@ -229,8 +225,8 @@ def _print_tenants(console: "Console", replays: Mapping[str, "Replay"]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from trimtab.core.units import HOUR, format_money
-    from trimtab.schedule.simulate import tenant_summaries
+    from trimtab.core import HOUR, format_money
+    from trimtab.schedule import tenant_summaries
 
     table = Table(box=None, pad_edge=False)
     for head in ("policy", "tenant", "jobs", "mean h", "served", "GPU-h", "cost"):
@@ -255,7 +251,7 @@ def _hours(hours: float) -> str:
 
 def _as_json(scene: "Scene", replays: Mapping[str, "Replay"], round_seconds: float, seed: int) -> Any:
     from trimtab.core import to_plain
-    from trimtab.schedule.simulate import summary, tenant_summaries
+    from trimtab.schedule import summary, tenant_summaries
 
     return {
         "trace": scene.name,

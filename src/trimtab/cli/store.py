@@ -21,8 +21,7 @@ def store() -> None:
 @store_app.command()
 def info(as_json: Json = False) -> None:
     """Where the store is, its schema, its size and how many rows it has."""
-    from trimtab.core import to_plain
-    from trimtab.core.units import format_bytes
+    from trimtab.core import format_bytes, to_plain
     from trimtab.store import open_store
 
     with open_store() as opened:

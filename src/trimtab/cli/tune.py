@@ -15,7 +15,7 @@ from trimtab.cli.tune_output import print_tuned, telling, tuned_json
 from trimtab.cli.warning import warn
 
 if TYPE_CHECKING:
-    from trimtab.recommend.tuning import Asked, Tuned
+    from trimtab.tune import Asked, Tuned
 
 _TRIALS, _KNOWN, _OUTPUT = "Trials", "What is known before", "What to print and write"
 
@@ -86,9 +86,9 @@ def tune(
     trial costs more than it can be expected to save. Trials are kept: after Ctrl-C or a kill the same command
     goes on.
     """
-    from trimtab.core.units import parse_money
+    from trimtab.core import parse_money
     from trimtab.kernel import check_writable
-    from trimtab.recommend.tuning import Asked, JobSource, Limits, tuning_report
+    from trimtab.tune import Asked, JobSource, Limits, tuning_report
 
     limits = Limits(trials) if budget is None else Limits(trials, parse_money(budget))
     asked = Asked(JobSource(spec, job, engine, data, local, state), objective, limits, method)
@@ -111,7 +111,7 @@ def tune(
 
 
 def _tuned(asked: "Asked", ledger: Keeping, quiet: bool) -> "Tuned":
-    from trimtab.recommend.tuning import tune as run
+    from trimtab.tune import tune as run
 
     kept = "finished trials are kept, and the same command goes on from there"
     check_place()

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from trimtab.recommend.tuning import Begun, Done, News, Opinion, Trial, Tuned
+    from trimtab.tune import Begun, Done, News, Opinion, Trial, Tuned
 
 _SHOWN = 5  # configurations below the recommended one
 
@@ -18,7 +18,7 @@ def telling(quiet: bool) -> "Iterator[Callable[[News], None]]":
     """Tells of trials as they go: on standard error beside JSON, else on standard output."""
     from rich.console import Console
 
-    from trimtab.recommend.tuning import Begun, Done
+    from trimtab.tune import Begun, Done
 
     console = Console(stderr=quiet, highlight=False)
     with console.status("reading what is known") as line:
@@ -41,7 +41,7 @@ def print_tuned(tuned: "Tuned") -> None:
     """Everything a person wants to know at the end."""
     from rich.console import Console
 
-    from trimtab.core.units import format_duration, format_money
+    from trimtab.core import format_duration, format_money
 
     console = Console(highlight=False)
     if tuned.trials:
@@ -98,7 +98,7 @@ def _say(console: "Console", line: str) -> None:
 
 
 def _begun(news: "Begun") -> str:
-    from trimtab.core.units import format_money
+    from trimtab.core import format_money
 
     expected = f"; expected {_expectation(news.expected)}" if news.expected else ""
     price = f"for about {format_money(news.price)}"
@@ -106,7 +106,7 @@ def _begun(news: "Begun") -> str:
 
 
 def _done(news: "Done") -> str:
-    from trimtab.core.units import format_duration, format_money
+    from trimtab.core import format_duration, format_money
 
     trial = news.trial
     if news.result is None:
@@ -128,7 +128,7 @@ def _best(news: "Done") -> str:
 
 
 def _expectation(opinion: "Opinion") -> str:
-    from trimtab.recommend.tuning import span
+    from trimtab.tune import span
 
     return f"{span(opinion.time)}, {span(opinion.cost)}"
 
@@ -136,7 +136,7 @@ def _expectation(opinion: "Opinion") -> str:
 def _trials(tuned: "Tuned") -> "Table":
     from rich.table import Table
 
-    from trimtab.core.units import format_duration, format_money
+    from trimtab.core import format_duration, format_money
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("trial", justify="right")
@@ -164,7 +164,7 @@ def _looked(trial: "Trial") -> str:
 def _opinions(tuned: "Tuned") -> "Table":
     from rich.table import Table
 
-    from trimtab.recommend.tuning import span
+    from trimtab.tune import span
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("#", justify="right")

@@ -105,8 +105,7 @@ def _control(
     """The controller of pools, until it is told to end."""
     import signal
 
-    from trimtab.resize import Journal, metrics_server, read_pools
-    from trimtab.resize.link import Serving, new_token, serve
+    from trimtab.resize import Journal, Serving, metrics_server, new_token, read_pools, serve
 
     wanted = read_pools(Path(settings.pools))
     journal = stack.enter_context(Journal(store.ledger.record))
@@ -133,6 +132,6 @@ def token(
     It is one word for `trimtab agent join`. It can be used once, and holds the address, the fingerprint by
     which the node knows the controller, and a secret: give it only to who may add a node.
     """
-    from trimtab.resize.link import new_token
+    from trimtab.resize import new_token
 
     typer.echo(new_token(lifetime=60.0 * minutes))

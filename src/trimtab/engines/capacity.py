@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping
 
-from trimtab.core import BadInputError, Launch, Node
-from trimtab.core.units import format_bytes
+from trimtab.core import BadInputError, Launch, Node, format_bytes
 
 
 def check_capacity(launch: Launch, nodes: Mapping[str, Node]) -> None:

@@ -5,8 +5,7 @@ import os
 from collections.abc import Callable, Mapping
 from urllib.parse import parse_qsl
 
-from trimtab.core import BadInputError, Node, refuse_unknown
-from trimtab.core.units import parse_bytes
+from trimtab.core import BadInputError, Node, parse_bytes, refuse_unknown
 from trimtab.kernel import cpu_limit, memory_limit
 
 _MOST_NODES = 10_000

@@ -7,8 +7,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from trimtab.core import BadInputError, MissingDependencyError, Node, TrimtabError, without_secrets
-from trimtab.core.units import MIB
+from trimtab.core import MIB, BadInputError, MissingDependencyError, Node, TrimtabError, without_secrets
 
 _ANSWERS_WITHIN = 120.0  # s; Slurm's commands give up by themselves long before
 # What commands say when the fault is not in what was asked.

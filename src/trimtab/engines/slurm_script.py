@@ -3,8 +3,7 @@
 import math
 from pathlib import Path
 
-from trimtab.core import BadInputError, Launch, one_line
-from trimtab.core.units import MIB
+from trimtab.core import MIB, BadInputError, Launch, one_line
 from trimtab.engines.jobfiles.quoting import quote
 from trimtab.engines.kept_run import STOPPING
 

@@ -3,8 +3,7 @@
 import math
 from dataclasses import dataclass, field
 
-from trimtab.core import BadInputError, Estimate
-from trimtab.core.units import format_duration
+from trimtab.core import BadInputError, Estimate, format_duration
 from trimtab.fabric.renewal import TimeSplit
 
 DAY = 86_400.0

@@ -11,8 +11,7 @@ has a range of its own, and thousands of draws from all of them make the ranges 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from trimtab.core import Estimate, NotFoundError, daly_interval, young_interval
-from trimtab.core.units import HOUR
+from trimtab.core import HOUR, Estimate, NotFoundError, daly_interval, young_interval
 from trimtab.fabric.advice import (
     ASSUMED,
     MONTH,

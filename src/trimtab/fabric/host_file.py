@@ -6,8 +6,7 @@ from ipaddress import AddressValueError, IPv4Address, IPv4Interface, IPv4Network
 from pathlib import Path
 from typing import Any
 
-from trimtab.core import BadInputError, one_line, quoted, refuse_unknown
-from trimtab.core.units import parse_duration
+from trimtab.core import BadInputError, one_line, parse_duration, quoted, refuse_unknown
 from trimtab.fabric.topology import (
     TUNNEL_OVERHEAD,
     Echo,

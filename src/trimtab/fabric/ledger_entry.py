@@ -2,8 +2,17 @@
 
 import uuid
 
-from trimtab.core import Answer, Clock, Contribution, Decision, Estimate, RealClock, Scalar
-from trimtab.core.units import HOUR, format_duration
+from trimtab.core import (
+    HOUR,
+    Answer,
+    Clock,
+    Contribution,
+    Decision,
+    Estimate,
+    RealClock,
+    Scalar,
+    format_duration,
+)
 from trimtab.fabric.advice import MONTH, Advice, Losses
 
 RULE = "no fabric, Young's interval"

@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from trimtab.core import Clock, Profile, RealClock, Workload
-from trimtab.core.units import format_duration
+from trimtab.core import Clock, Profile, RealClock, Workload, format_duration
 from trimtab.observe.facts import read_facts
 from trimtab.observe.gpu import Gpus
 from trimtab.observe.host import describe_host

@@ -1,5 +1,5 @@
 """How does it look? One HTML page that needs nothing else: offline, in the dark, without JavaScript."""
 
-from trimtab.page.html import COLORS, Cell, bullets, chart, page, table
+import lazy_loader
 
-__all__ = ["COLORS", "Cell", "bullets", "chart", "page", "table"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -9,8 +9,17 @@ from typing import Any
 import numpy as np
 
 from trimtab.catalog import FORMATS, find_accelerator
-from trimtab.core import BadInputError, did_you_mean, one_line, refuse_unknown
-from trimtab.core.units import parse_bandwidth, parse_bytes, parse_duration, parse_flop_rate, parse_price
+from trimtab.core import (
+    BadInputError,
+    did_you_mean,
+    one_line,
+    parse_bandwidth,
+    parse_bytes,
+    parse_duration,
+    parse_flop_rate,
+    parse_price,
+    refuse_unknown,
+)
 from trimtab.kernel import read_yaml
 from trimtab.partition.devices import Device, Devices
 from trimtab.partition.machines import CPU, NETWORK, NETWORK_LATENCY, PCIE_LATENCY, Link, Machine, connected

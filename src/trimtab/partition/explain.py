@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trimtab.core.units import format_bytes, format_duration, format_money
+from trimtab.core import format_bytes, format_duration, format_money
 from trimtab.partition.devices import Devices
 from trimtab.partition.graph import Graph
 from trimtab.partition.layer_names import layers_by_stage, ranges, row_length

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from trimtab.core.units import format_bytes, format_duration
+from trimtab.core import format_bytes, format_duration
 from trimtab.partition.explain import count, mix
 from trimtab.partition.layer_names import layers_by_stage
 from trimtab.partition.placement import Placement

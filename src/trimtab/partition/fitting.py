@@ -8,8 +8,7 @@ from math import ceil
 
 import numpy as np
 
-from trimtab.core import TrimtabError
-from trimtab.core.units import format_bytes, parse_bandwidth
+from trimtab.core import TrimtabError, format_bytes, parse_bandwidth
 from trimtab.partition.devices import Devices
 from trimtab.partition.explain import device_names
 from trimtab.partition.graph import Graph

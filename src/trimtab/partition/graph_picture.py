@@ -6,7 +6,7 @@ from itertools import takewhile
 
 import numpy as np
 
-from trimtab.core.units import format_bytes, format_flop
+from trimtab.core import format_bytes, format_flop
 from trimtab.page import COLORS
 from trimtab.partition import svg
 from trimtab.partition.graph import Graph, Ints

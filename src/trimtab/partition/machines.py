@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 
 from trimtab.catalog import Accelerator, find_accelerator
-from trimtab.core.units import parse_bandwidth
+from trimtab.core import parse_bandwidth
 from trimtab.partition.devices import Device, Devices
 
 NETWORK = "10Gbit"

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from trimtab.core.units import format_bytes
+from trimtab.core import format_bytes
 from trimtab.partition import svg
 from trimtab.partition.devices import Devices
 from trimtab.partition.explain import alike, device_names

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from trimtab.core.units import format_bytes
+from trimtab.core import format_bytes
 from trimtab.page import COLORS
 from trimtab.partition import svg
 from trimtab.partition.graph_picture import (

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from html import escape
 
-from trimtab.core.units import format_bytes, format_duration, format_money
+from trimtab.core import format_bytes, format_duration, format_money
 from trimtab.page import bullets, page, table
 from trimtab.partition.explain import Explained, explained, stage_labels
 from trimtab.partition.explain_placement import HOW_PLACED, explained_placement

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from trimtab.core.units import format_duration
+from trimtab.core import format_duration
 from trimtab.partition import svg
 from trimtab.partition.cost.timeline import Slot, StageTimes, timeline
 from trimtab.partition.plan import Forecast, Plan

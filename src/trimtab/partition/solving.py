@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from time import perf_counter
 
-from trimtab.core.units import format_duration
+from trimtab.core import format_duration
 from trimtab.partition.devices import Devices
 from trimtab.partition.explain import mix
 from trimtab.partition.graph import Graph

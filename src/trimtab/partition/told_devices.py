@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from trimtab.catalog import accelerator
-from trimtab.core import BadInputError, one_line
-from trimtab.core.units import format_bandwidth, format_duration, parse_bandwidth
+from trimtab.core import BadInputError, format_bandwidth, format_duration, one_line, parse_bandwidth
 from trimtab.partition.devices import Device, Devices
 from trimtab.partition.machines import (
     CPU,

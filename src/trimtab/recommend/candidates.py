@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trimtab.catalog import OfferTable, find_accelerator
-from trimtab.core import BadInputError, Configuration, Estimate, NotFoundError
+from trimtab.core import BadInputError, Configuration, Dropped, Estimate, NotFoundError
 from trimtab.predict import GuardedEstimates, GuardedEstimator, Placements, StepEstimates, restart_factor
 from trimtab.recommend.request import Request, Work
 
@@ -15,14 +15,6 @@ Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
 COVERAGE = 0.9
-
-
-@dataclass(frozen=True, slots=True)
-class Dropped:
-    """Offers or configurations left out, and why."""
-
-    count: int
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)

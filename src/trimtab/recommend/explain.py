@@ -4,8 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from trimtab.catalog import find_accelerator
-from trimtab.core import Contribution, Estimate
-from trimtab.core.units import (
+from trimtab.core import (
+    Contribution,
+    Estimate,
     format_bandwidth,
     format_bytes,
     format_duration,

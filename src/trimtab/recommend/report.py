@@ -5,7 +5,7 @@ from html import escape
 import numpy as np
 import plotly.graph_objects as go
 
-from trimtab.core.units import format_bytes, format_duration, format_money, format_price
+from trimtab.core import format_bytes, format_duration, format_money, format_price
 from trimtab.page import COLORS, Cell, bullets, chart, page, table
 from trimtab.recommend.explain import PART_NAMES, both_answers, bound, evidence, reason
 from trimtab.recommend.search import PARTS, Recommendation, Row
@@ -13,7 +13,7 @@ from trimtab.recommend.search import PARTS, Recommendation, Row
 _MOST_POINTS = 1500
 
 
-def report(result: Recommendation, decision_id: str) -> str:
+def html_report(result: Recommendation, decision_id: str) -> str:
     """The whole page."""
     best = result.rows[0]
     name = result.profile.workload.name

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from trimtab.core import BadInputError, Profile
+from trimtab.core import BadInputError, Goal, Profile
 
 # Where the script shows no length, every configuration is ranked for the same round amount of work.
 _FALLBACK_SAMPLES = 1_000_000.0
@@ -22,12 +22,9 @@ class Assumptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class Request(Goal):
     """Which configurations are eligible, and what makes one better. Seconds and dollars."""
 
-    objective: str = "balanced"
-    deadline: float | None = None
-    budget: float | None = None
     clouds: tuple[str, ...] = ()
     regions: tuple[str, ...] = ()
     accelerators: tuple[str, ...] = ()
@@ -37,20 +34,14 @@ class Request:
     """Unset, both follow the run: several only for a script that ran as several workers."""
     batch_sizes: tuple[int, ...] = ()
     precision: str | None = None
-    top: int = 10
     assume: Assumptions = Assumptions()
 
     def __post_init__(self) -> None:
-        for name, least in (("max_nodes", 1), ("top", 1), ("max_devices", 1)):
+        Goal.__post_init__(self)
+        for name, least in (("max_nodes", 1), ("max_devices", 1)):
             value = getattr(self, name)
             if value is not None and value < least:
                 raise BadInputError(f"--{name.replace('_', '-')} is {value}; it should be at least {least}")
-        for name in ("deadline", "budget"):
-            value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise BadInputError(
-                    f"a {name} of {value:g} leaves nothing to do; it should be more than zero"
-                )
         if any(b < 1 for b in self.batch_sizes):
             raise BadInputError("a batch has at least one sample")
 

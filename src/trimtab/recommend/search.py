@@ -7,12 +7,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trimtab.catalog import OfferTable, accelerator
-from trimtab.core import BadInputError, Configuration, Estimate, Profile
-from trimtab.core.units import format_bytes
+from trimtab.core import (
+    BadInputError,
+    Configuration,
+    Dropped,
+    Estimate,
+    Profile,
+    format_bytes,
+    score,
+    within_limits,
+)
 from trimtab.predict import Choice, EarlierRun, GuardedEstimator, StepEstimates
-from trimtab.recommend.candidates import Candidates, Dropped, candidates, eligible
-from trimtab.recommend.limits import within_limits
-from trimtab.recommend.objective import score
+from trimtab.recommend.candidates import Candidates, candidates, eligible
 from trimtab.recommend.request import Request, Work
 
 # How many machines to consider for a distributed script where the user names no limit.

@@ -9,8 +9,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from trimtab.core import TrimtabError
-from trimtab.core.units import format_bytes
+from trimtab.core import TrimtabError, format_bytes
 from trimtab.kernel import ContainerGroup, Hierarchy, SafeLimits
 from trimtab.resize.kubelet import kubelet_group
 from trimtab.resize.pool import Pool

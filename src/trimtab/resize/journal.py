@@ -4,8 +4,7 @@ import uuid
 from collections.abc import Callable
 from typing import Self
 
-from trimtab.core import Answer, Clock, Decision, RealClock
-from trimtab.core.units import format_bytes, format_duration
+from trimtab.core import Answer, Clock, Decision, RealClock, format_bytes, format_duration
 from trimtab.kernel import WrittenAside
 from trimtab.resize.agent import Grant
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trimtab.core import BadInputError, refuse_unknown
-from trimtab.core.units import parse_bytes
+from trimtab.core import BadInputError, parse_bytes, refuse_unknown
 from trimtab.kernel import read_yaml
 
 MIB = 2**20

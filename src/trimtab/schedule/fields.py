@@ -6,8 +6,16 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from trimtab.core import BadInputError, did_you_mean, one_line, quoted, refuse_unknown
-from trimtab.core.units import parse_bytes, parse_duration, parse_money
+from trimtab.core import (
+    BadInputError,
+    did_you_mean,
+    one_line,
+    parse_bytes,
+    parse_duration,
+    parse_money,
+    quoted,
+    refuse_unknown,
+)
 
 _NAME = re.compile(r"[\w.-]{1,63}")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

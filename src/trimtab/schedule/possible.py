@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from trimtab.core import BadInputError
-from trimtab.core.units import format_bytes
+from trimtab.core import BadInputError, format_bytes
 from trimtab.schedule.cluster import Group
 from trimtab.schedule.job import Job, Worker
 

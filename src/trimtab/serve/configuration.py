@@ -63,7 +63,7 @@ def read_file(path: Path) -> Told:
 
 def check_names(settings: Settings) -> None:
     """Refuse an engine, a policy or a price that nobody knows; loads those who know."""
-    from trimtab.core.units import parse_price
+    from trimtab.core import parse_price
     from trimtab.engines import ENGINES
     from trimtab.schedule import kind_of, policy
 

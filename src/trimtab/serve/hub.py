@@ -10,8 +10,8 @@ from functools import partial
 
 from trimtab.core import StorageError
 from trimtab.serve.encoding import encoded
+from trimtab.serve.operations import visible
 from trimtab.serve.principal import Principal
-from trimtab.serve.service import visible
 from trimtab.store import Event, Role, Store
 
 LOOK = 0.25

@@ -14,10 +14,10 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from trimtab.core import BadInputError, TrimtabError, is_loopback, split_address
-from trimtab.serve.api import STREAM, Served
 from trimtab.serve.eager import begin
 from trimtab.serve.garbage import settled
 from trimtab.serve.gathering import Gathering
+from trimtab.serve.http import STREAM, Served
 from trimtab.serve.settings import Settings
 
 log = logging.getLogger("trimtab.serve")

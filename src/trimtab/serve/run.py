@@ -22,8 +22,7 @@ _ITS_PAGES = ("nicegui",)
 
 def scheduler_of(settings: Settings) -> "Callable[[Store], Scheduler]":
     """How to make the scheduler that was asked for, once it is its turn; wrong names are refused now."""
-    from trimtab.core import BadInputError
-    from trimtab.core.units import parse_price
+    from trimtab.core import BadInputError, parse_price
     from trimtab.engines import engine
     from trimtab.schedule import LoopSettings, Scheduler, kind_of, policy
 
@@ -56,7 +55,7 @@ def require_installed(settings: Settings) -> None:
 def serving(store: "Store", settings: Settings, scheduler: "Beside") -> Iterator[str]:
     """Serve the API while the block runs, once the scheduler is at its post; its address."""
     require_installed(settings)
-    from trimtab.serve.api import build, writing_beside
+    from trimtab.serve.http import build, writing_beside
     from trimtab.serve.listening import listening
 
     with ExitStack() as stack:

@@ -4,8 +4,16 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from trimtab.core import BadInputError, did_you_mean, quoted, split_address
-from trimtab.core.units import format_bytes, format_duration, parse_bytes, parse_duration
+from trimtab.core import (
+    BadInputError,
+    did_you_mean,
+    format_bytes,
+    format_duration,
+    parse_bytes,
+    parse_duration,
+    quoted,
+    split_address,
+)
 
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 _STORE = re.compile(r"sqlite:///.+|postgres(ql)?(\+psycopg)?://.+")

@@ -2,8 +2,9 @@
 
 import time
 
-from trimtab.bench.fabric.false_failovers import failovers_so_far, sessions_down_so_far
-from trimtab.bench.fabric.paths import whole
+from trimtab_bench.fabric.false_failovers import failovers_so_far, sessions_down_so_far
+from trimtab_bench.fabric.paths import whole
+
 from trimtab.fabric.lab import Lab
 
 

@@ -4,10 +4,10 @@ import os
 from typing import Any, Self
 
 import pytest
+from trimtab_bench.fabric import outages
+from trimtab_bench.fabric.outages import measure_outages
+from trimtab_bench.fabric.variants import VARIANTS, Variant
 
-from trimtab.bench.fabric import outages
-from trimtab.bench.fabric.outages import measure_outages
-from trimtab.bench.fabric.variants import VARIANTS, Variant
 from trimtab.core import TrimtabError
 from trimtab.fabric import Timers
 from trimtab.fabric.journal import RUN

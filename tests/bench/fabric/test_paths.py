@@ -2,7 +2,8 @@
 
 import time
 
-from trimtab.bench.fabric.paths import whole
+from trimtab_bench.fabric.paths import whole
+
 from trimtab.fabric.lab import Lab
 
 

@@ -5,12 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 from made_up_outages import outages, repeat, rest
+from trimtab_bench import BENCHES, BenchOptions, run_bench
+from trimtab_bench.fabric import sections, training
+from trimtab_bench.fabric.outages import FAULTS
+from trimtab_bench.fabric.sections import MEASURED, TOLD, put_together
+from trimtab_bench.fabric.variants import VARIANTS
 
-from trimtab.bench import BENCHES, BenchOptions, run_bench
-from trimtab.bench.fabric import sections, training
-from trimtab.bench.fabric.outages import FAULTS
-from trimtab.bench.fabric.sections import MEASURED, TOLD, put_together
-from trimtab.bench.fabric.variants import VARIANTS
 from trimtab.core import BadInputError
 
 TRAINED = {"training_slowdown": 1.008, "training_crashes": 0, "training_loss_difference": 0.0}

@@ -4,8 +4,7 @@ import subprocess
 import sys
 
 import pytest
-
-from trimtab.bench.fabric import stream_process
+from trimtab_bench.fabric import stream_process
 
 
 @pytest.mark.parametrize("flows", [1, 4])

@@ -4,9 +4,8 @@ import math
 from typing import Any
 
 import pytest
-
-from trimtab.bench.fabric import training
-from trimtab.bench.kept import Key
+from trimtab_bench.fabric import training
+from trimtab_bench.kept import Key
 
 
 def answer(*ratios: float, **more: Any) -> dict[str, Any]:

@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
+from trimtab_bench.partition.gpu_stages import BUNDLED, StagedModel, plan_of, stage_errors
 
-from trimtab.bench.partition.gpu_stages import BUNDLED, StagedModel, plan_of, stage_errors
 from trimtab.partition import load_graph
 
-CHAIN = StagedModel("trimtab.bench.partition.local_models:chain", 2, 8, "fp32")
+CHAIN = StagedModel("trimtab_bench.partition.local_models:chain", 2, 8, "fp32")
 
 
 def test_stages_have_equal_work() -> None:
@@ -40,4 +40,4 @@ def test_errors_are_relative_to_what_was_measured(tmp_path: Path) -> None:
 def test_what_is_bundled_names_models_that_are_here() -> None:
     told = json.loads(BUNDLED.read_text(encoding="utf-8"))
     assert len(told) == 10
-    assert all(each["times"] and each["target"].startswith("trimtab.bench.partition.") for each in told)
+    assert all(each["times"] and each["target"].startswith("trimtab_bench.partition.") for each in told)

@@ -3,9 +3,8 @@
 from typing import Any
 
 import pytest
-
-from trimtab.bench.partition.cases import EQUAL, TWO_TIER, UNEQUAL, Case, DeviceSet, cases
-from trimtab.bench.partition.large import (
+from trimtab_bench.partition.cases import EQUAL, TWO_TIER, UNEQUAL, Case, DeviceSet, cases
+from trimtab_bench.partition.large import (
     HYBRID,
     METHODS,
     PIPELINE,
@@ -15,7 +14,8 @@ from trimtab.bench.partition.large import (
     large_figures,
     over_accelerate,
 )
-from trimtab.bench.partition.models import MODELS
+from trimtab_bench.partition.models import MODELS
+
 from trimtab.partition import RIVALS, Recipe
 
 

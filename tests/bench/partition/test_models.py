@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the bench's models are PyTorch modules")
 
-from trimtab.bench.partition.models import MODELS  # noqa: E402
+from trimtab_bench.partition.models import MODELS  # noqa: E402
 
 PUBLISHED = {
     "vgg16": (138.36e6, 0.0001),
@@ -26,7 +26,7 @@ PUBLISHED = {
 
 GPT3 = """
 import resource, torch
-from trimtab.bench.partition.models import MODELS
+from trimtab_bench.partition.models import MODELS
 from trimtab.partition import capture_model
 with torch.device("meta"):
     model, inputs = MODELS["gpt3_175b"]()

@@ -1,8 +1,7 @@
 """Real steps beside predicted ones."""
 
 import pytest
-
-from trimtab.bench.partition.prediction import LocalRun, run_figures, summary
+from trimtab_bench.partition.prediction import LocalRun, run_figures, summary
 
 
 def test_a_run_is_predicted_and_measured() -> None:

@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-
-from trimtab.bench.partition.random_graphs import FAMILIES, random_graph
+from trimtab_bench.partition.random_graphs import FAMILIES, random_graph
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -4,8 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from trimtab.bench.partition.small import case, small_figures, summary
+from trimtab_bench.partition.small import case, small_figures, summary
 
 
 def test_cases_are_the_same_again_and_of_all_sorts() -> None:

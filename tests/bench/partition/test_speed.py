@@ -1,8 +1,8 @@
 """How long it takes is measured for real: a graph here, a model in a process of its own."""
 
 import pytest
+from trimtab_bench.partition.speed import command_figures, solving_seconds
 
-from trimtab.bench.partition.speed import command_figures, solving_seconds
 from trimtab.core import TrimtabError
 
 

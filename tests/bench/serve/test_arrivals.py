@@ -3,10 +3,8 @@
 from collections import Counter
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
-
-from trimtab.bench.serve.arrivals import arrivals, mixed
+from hypothesis import given, strategies as st
+from trimtab_bench.serve.arrivals import arrivals, mixed
 
 SHARES = st.dictionaries(st.text(min_size=1, max_size=5), st.floats(0.1, 10.0), min_size=1, max_size=6)
 

@@ -1,6 +1,6 @@
 """The search for the highest rate goes up or down until the answer changes, and no further."""
 
-from trimtab.bench.serve.ceiling import Step, ceiling, steps_to_ceiling
+from trimtab_bench.serve.ceiling import Step, ceiling, steps_to_ceiling
 
 
 def server(stands: float) -> "list[Step]":

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
+from trimtab_bench.serve import world
+from trimtab_bench.serve.filled import kept_store
+from trimtab_bench.serve.world import World
 
-from trimtab.bench.serve import world
-from trimtab.bench.serve.filled import kept_store
-from trimtab.bench.serve.world import World
 from trimtab.core import home
 from trimtab.store import JobState, WantedDecisions, open_store
 

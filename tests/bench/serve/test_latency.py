@@ -2,10 +2,8 @@
 
 import math
 
-from hypothesis import given
-from hypothesis import strategies as st
-
-from trimtab.bench.serve.latency import Measured, latency
+from hypothesis import given, strategies as st
+from trimtab_bench.serve.latency import Measured, latency
 
 
 @given(st.lists(st.floats(0.0, 100.0), min_size=1))

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from trimtab.bench.serve.sections import put_together, tables
+from trimtab_bench.serve.sections import put_together, tables
 
 
 def lasting(p99: float) -> dict[str, float]:

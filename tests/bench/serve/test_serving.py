@@ -6,11 +6,11 @@ from pathlib import Path
 
 import psutil
 import pytest
+from trimtab_bench.serve import ceiling, pages, streams
+from trimtab_bench.serve.scratch import scratch
+from trimtab_bench.serve.serving import READS, WRITES, Effort, bench
+from trimtab_bench.serve.world import World
 
-from trimtab.bench.serve import ceiling, pages, streams
-from trimtab.bench.serve.scratch import scratch
-from trimtab.bench.serve.serving import READS, WRITES, Effort, bench
-from trimtab.bench.serve.world import World
 from trimtab.core import TrimtabError
 
 SMALL = Effort(World(200, 1000, 200, 20), 0.2, 1.0, 0.1, 0.5, steps=1, streams=5, pages=2)

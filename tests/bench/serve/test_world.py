@@ -1,9 +1,7 @@
 """Ids of what is in the store can be told from their numbers, and no two are alike."""
 
-from hypothesis import given
-from hypothesis import strategies as st
-
-from trimtab.bench.serve import world
+from hypothesis import given, strategies as st
+from trimtab_bench.serve import world
 
 
 def test_ids_differ_and_are_as_long_as_real_ones() -> None:

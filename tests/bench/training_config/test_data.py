@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from trimtab_bench.training_config.data import noise
 
-from trimtab.bench.training_config.data import noise
-from trimtab.predict.training import Points, read_data
+from trimtab.predict.jobs.training import Points, read_data
 
 
 @pytest.fixture(scope="module")

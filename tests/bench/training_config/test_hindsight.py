@@ -4,8 +4,7 @@ import csv
 from pathlib import Path
 
 import pytest
-
-from trimtab.bench.training_config import hindsight, search
+from trimtab_bench.training_config import hindsight, search
 
 HEADER = ("provider", "A_family", "A_vcpu", "B_family", "B_vcpu", "C_family", "C_type", "C_vcpu", "nodes")
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from searched_spaces import grid, tried, workload
+from trimtab_bench.kept import Kept
+from trimtab_bench.options import BenchOptions
+from trimtab_bench.training_config import search
 
-from trimtab.bench.kept import Kept
-from trimtab.bench.options import BenchOptions
-from trimtab.bench.training_config import search
-from trimtab.recommend.tuning import METHODS, RandomSearch
+from trimtab.tune import METHODS, RandomSearch
 
 pytest.importorskip("sklearn", reason="two of the methods need scikit-learn")
 
@@ -119,7 +119,7 @@ def test_words_leave_the_searched_application_out() -> None:
 
 
 def test_goals_are_held_against_rivals_of_the_same_run() -> None:
-    from trimtab.bench.training_config.search_tables import search_goals
+    from trimtab_bench.training_config.search_tables import search_goals
 
     found = {"trimtab": [1.4, 1.1, 1.0, 1.0, 1.0], "cherrypick": [3.0, 2.0, 1.5, 1.2, 1.0]}
     goals = search_goals({"made": {"cost": found}}, search.BUDGETS)

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from trimtab.fabric.failover import Echoes
 

@@ -1,7 +1,6 @@
 """Where traffic should go: laws that hold whatever fails, is written, lost or said, in simulated time."""
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from trimtab.core import SimulatedClock
 from trimtab.fabric.failover import Hop, Route, Traffic, Uplinks, chosen

@@ -1,8 +1,7 @@
 """Whether an uplink can be used: who says so, how long it is held, how flapping is held off."""
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from trimtab.core import SimulatedClock
 from trimtab.fabric.failover import Uplinks

@@ -1,7 +1,6 @@
 """The outage of a flow is its longest gap with packets missing, however unevenly they were sent."""
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from trimtab.fabric.lab.probes import Arrival, outage_of
 

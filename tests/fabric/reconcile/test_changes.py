@@ -1,7 +1,6 @@
 """What must change, and that doing it is enough."""
 
-from hypothesis import given, settings
-from hypothesis import strategies as some
+from hypothesis import given, settings, strategies as some
 
 from trimtab.fabric.reconcile import Changes, difference, host_text, mac_bytes, mac_text
 

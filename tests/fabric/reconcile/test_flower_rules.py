@@ -5,8 +5,7 @@ from ipaddress import IPv4Address, IPv4Interface
 from itertools import pairwise
 from typing import Any
 
-from hypothesis import given, settings
-from hypothesis import strategies as some
+from hypothesis import given, settings, strategies as some
 
 from trimtab.fabric import Host, Tenant, VirtualFunction, WorkerDevice
 from trimtab.fabric.reconcile import Changes, difference, mac_bytes

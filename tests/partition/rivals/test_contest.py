@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
+from trimtab_bench.partition.random_graphs import FAMILIES, random_graph
 
-from trimtab.bench.partition.random_graphs import FAMILIES, random_graph
 from trimtab.partition import RIVALS, Recipe, devices_of
 from trimtab.partition.cost.evaluate import evaluate
 from trimtab.partition.rivals import reached_by

@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from trimtab.bench.partition.random_graphs import random_graph
+from trimtab_bench.partition.random_graphs import random_graph
+
 from trimtab.partition.rivals.layers import layers, repeated_block
 
 

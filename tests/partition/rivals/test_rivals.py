@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from trimtab_bench.partition.random_graphs import random_graph
 
-from trimtab.bench.partition.random_graphs import random_graph
 from trimtab.core import MissingDependencyError
 from trimtab.partition import RIVALS, Devices, Graph, Recipe, Tie, devices_of
 from trimtab.partition.rivals.stages import stages_of

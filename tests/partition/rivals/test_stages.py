@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
+from trimtab_bench.partition.random_graphs import FAMILIES, random_graph
 
-from trimtab.bench.partition.random_graphs import FAMILIES, random_graph
 from trimtab.partition import Recipe
 from trimtab.partition.rivals.stages import microbatch_counts, plans_of, stages_of
 

@@ -1,8 +1,7 @@
 """The link between two local processes."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from trimtab.partition import measure_link
 from trimtab.partition.run.links import SIZES, fitted

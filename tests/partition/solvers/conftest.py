@@ -5,8 +5,8 @@ from itertools import permutations, product
 
 import numpy as np
 import pytest
+from trimtab_bench.partition.random_graphs import random_graph
 
-from trimtab.bench.partition.random_graphs import random_graph
 from trimtab.partition import Device, Devices, Graph, Recipe
 from trimtab.partition.layout import Layout
 from trimtab.partition.problem import Problem, problem_of

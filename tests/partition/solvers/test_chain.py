@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from trimtab_bench.partition.random_graphs import FAMILIES, random_graph
 
-from trimtab.bench.partition.random_graphs import FAMILIES, random_graph
 from trimtab.partition import Layout, Recipe, devices_of
 from trimtab.partition.problem import Problem, problem_of
 from trimtab.partition.solvers.chain import ChainSolver, states_of_classes, states_of_order

@@ -6,10 +6,9 @@ from time import monotonic
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
+from trimtab_bench.partition.random_graphs import FAMILIES
 
-from trimtab.bench.partition.random_graphs import FAMILIES
 from trimtab.partition.graph import Ints
 from trimtab.partition.problem import Problem
 from trimtab.partition.solvers.anneal import annealed

@@ -5,8 +5,8 @@ from itertools import product
 
 import numpy as np
 import pytest
+from trimtab_bench.partition.random_graphs import random_graph
 
-from trimtab.bench.partition.random_graphs import random_graph
 from trimtab.partition import Devices, Graph, Layout, Recipe, place, problem_of
 from trimtab.partition.cost.latency import PassTimes
 from trimtab.partition.solvers.placing import _Placing

@@ -1,8 +1,7 @@
 from collections.abc import Callable
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from trimtab.predict.fewshot import Case
 from trimtab.predict.fewshot.batches import Stack, batch_of, input_width

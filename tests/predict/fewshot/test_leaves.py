@@ -3,8 +3,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from trimtab.core import BadInputError, TrimtabError
 from trimtab.predict.fewshot import Case, ForestSettings, Leaves, Stretch

@@ -3,8 +3,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from trimtab.bench import BUNDLED_STEPS
 from trimtab.core import BadInputError, NotFoundError
+from trimtab.predict import BUNDLED_STEPS
 from trimtab.predict.fewshot import steps
 
 

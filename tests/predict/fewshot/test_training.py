@@ -5,8 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from trimtab.core import BadInputError, MissingDependencyError
 from trimtab.predict.fewshot import Case, Fitted, Predictor

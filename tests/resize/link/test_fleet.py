@@ -4,8 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from trimtab.resize import Grant, MemorySettings, Pool, Selector
 from trimtab.resize.link import (
@@ -21,8 +20,8 @@ from trimtab.resize.link import (
     Report,
     Seat,
     WireError,
+    limits as limit_rows,
 )
-from trimtab.resize.link import limits as limit_rows
 
 MIB = 2.0**20
 POOL = Pool("shop", 4.0, 400 * MIB, (Selector("/*"),))

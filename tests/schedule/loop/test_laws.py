@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from trimtab.core import Node, RealClock
 from trimtab.schedule import LoopSettings, Scheduler, cancel_job, hand_in, parse_jobs, policy

@@ -21,7 +21,7 @@ from trimtab.schedule import (
     usual_shapes,
 )
 from trimtab.schedule.policies import policy
-from trimtab.schedule.simulate import TabularWorld, simulate
+from trimtab.schedule.simulation import TabularWorld, simulate
 
 RoundOf = Callable[..., Jobs]
 HOUR = 3600.0

@@ -4,8 +4,7 @@ import gzip
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from trimtab.core import BadInputError, NotFoundError
 from trimtab.schedule import Checkpoint, DataSet, Priority, Worker

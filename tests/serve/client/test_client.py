@@ -17,10 +17,9 @@ from trimtab.core import (
     Series,
     Workload,
 )
-from trimtab.serve.api import build
-from trimtab.serve.client import Client, UnreachableError
-from trimtab.serve.client import connection as connection_module
+from trimtab.serve.client import Client, UnreachableError, connection as connection_module
 from trimtab.serve.errors import ForbiddenError, UnknownCallerError
+from trimtab.serve.http import build
 from trimtab.serve.listening import listening
 from trimtab.serve.settings import Settings
 from trimtab.store import JobState, Role, Store, Tenant, WantedDecisions, WantedJobs

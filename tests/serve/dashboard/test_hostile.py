@@ -14,11 +14,10 @@ from trimtab.core import Answer, Contribution, Decision, Estimate, Outcome
 from trimtab.engines.kept_run import Intent, KeptRun
 from trimtab.fabric.failover import Failover, UplinkNow
 from trimtab.predict import Foundation, Versions
-from trimtab.predict.foundation.model import shipped_foundation
-from trimtab.resize.status import Row
-from trimtab.resize.status import Status as PoolStatus
+from trimtab.predict.fewshot.foundation.model import shipped_foundation
+from trimtab.resize.status import Row, Status as PoolStatus
 from trimtab.schedule import Group
-from trimtab.serve.api import build
+from trimtab.serve.http import build
 from trimtab.serve.listening import listening
 from trimtab.serve.settings import Settings
 from trimtab.store import (

@@ -9,8 +9,8 @@ from dashboard_house import faults, until
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
+from trimtab.serve.operations import Desk, Service
 from trimtab.serve.principal import LOCAL
-from trimtab.serve.service import Desk, Service
 from trimtab.store import Role
 
 

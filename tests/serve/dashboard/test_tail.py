@@ -4,7 +4,7 @@ import pytest
 
 from trimtab.core import NotFoundError
 from trimtab.serve.dashboard.tail import KEPT, Tail, Tails
-from trimtab.serve.service import LARGEST_PIECE, LogPiece
+from trimtab.serve.operations import LARGEST_PIECE, LogPiece
 
 
 class Run:

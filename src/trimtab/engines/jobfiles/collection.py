@@ -4,9 +4,9 @@ import math
 from collections.abc import Iterator
 from datetime import date
 
+from trimtab.collect import Shape, Spec
 from trimtab.core import BadInputError, Configuration, Offer, Workload
 from trimtab.engines.jobfiles.registry import job_file
-from trimtab.observe.shapes import Shape, Spec
 
 _ENDINGS = {"skypilot": "yaml", "vertex": "json", "kubernetes": "yaml", "slurm": "sh"}
 

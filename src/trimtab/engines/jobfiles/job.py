@@ -5,8 +5,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from trimtab.core import BadInputError, Configuration, Workload
-from trimtab.core.units import format_duration, format_money, format_price
+from trimtab.core import BadInputError, Configuration, Workload, format_duration, format_money, format_price
 
 LIMIT_MARGIN = 2.0
 """How many times the expected run time a job may take before its target stops it."""

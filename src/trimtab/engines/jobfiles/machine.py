@@ -3,8 +3,7 @@
 import math
 
 from trimtab.catalog import accelerator
-from trimtab.core import BadInputError, Offer
-from trimtab.core.units import GIB
+from trimtab.core import GIB, BadInputError, Offer
 
 CPU_SHARE, CPU_RESERVE = 0.9, 0.3
 """A request is this share of the instance's CPUs less these cores: the rest is the node agents'."""

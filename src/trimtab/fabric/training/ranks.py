@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Any, Self
 
+from trimtab.collect import StepLines
 from trimtab.core import TrimtabError
 from trimtab.fabric.training.job import Job
 from trimtab.fabric.training.marks import Marks
 from trimtab.kernel import die_with_parent, end_groups
-from trimtab.observe.shapes import StepLines
 
 _LAST_WORDS = 4096  # bytes
 

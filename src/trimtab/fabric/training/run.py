@@ -5,12 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
-from trimtab.core import BadInputError
-from trimtab.core.units import format_duration
+from trimtab.collect import Step
+from trimtab.core import BadInputError, format_duration
 from trimtab.fabric.training.job import Job
 from trimtab.fabric.training.marks import Collective
 from trimtab.fabric.training.ranks import Ranks, Start, on_loopback, started
-from trimtab.observe.shapes import Step
 
 _LOOK = 0.02  # s
 

@@ -1,7 +1,6 @@
 """Whether this machine has room for a run."""
 
-from trimtab.core import BadInputError
-from trimtab.core.units import format_bytes
+from trimtab.core import BadInputError, format_bytes
 from trimtab.partition.graph import Graph
 from trimtab.partition.plan import STATE_NUMBERS, Plan, Recipe
 

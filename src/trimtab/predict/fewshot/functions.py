@@ -4,6 +4,7 @@ One row per environment, application and size, with means per invocation. An env
 a memory size comes with CPU time: `lambda` or `openwhisk`.
 """
 
+from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,9 @@ _COLUMNS = (
     "environment", "application", "memory_mb", "cpus", "status", "mean_s", "median_s", "std_s", "min_s",
     *_PER_INVOCATION.values(), "memory_peak_bytes", "probe_s",
 )  # fmt: skip
+
+BUNDLED_FUNCTIONS = Path(str(files("trimtab.predict") / "data" / "functions" / "functions.csv"))
+"""Measurements of functions that were made with `trimtab collect functions`."""
 
 _MIB = 2.0**20
 

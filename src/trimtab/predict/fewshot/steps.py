@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from trimtab.catalog import accelerator
+from trimtab.predict.cost.measurements import MeasuredStep, read_measurements
 from trimtab.predict.fewshot.case import Corpus
 from trimtab.predict.fewshot.rows import Rows
 from trimtab.predict.fewshot.schema import metrics_table, settings_table
-from trimtab.predict.measurements import MeasuredStep, read_measurements
 
 _GPU = "H200"
 _CPU_THREADS = 2.0

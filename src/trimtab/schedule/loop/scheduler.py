@@ -11,8 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-from trimtab.core import Clock, Engine, RealClock, TrimtabError
-from trimtab.core.units import format_money
+from trimtab.core import Clock, Engine, RealClock, TrimtabError, format_money
 from trimtab.schedule.allocation import SchedulingPolicy
 from trimtab.schedule.borrowing import WithQuotas
 from trimtab.schedule.loop.accounting import spent, told_progress

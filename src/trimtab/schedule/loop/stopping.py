@@ -6,8 +6,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-from trimtab.core import BadInputError, Engine, NotFoundError, without_secrets
-from trimtab.core.units import format_duration
+from trimtab.core import BadInputError, Engine, NotFoundError, format_duration, without_secrets
 from trimtab.schedule.job import Checkpoint
 from trimtab.schedule.loop.places import JobFiles
 from trimtab.schedule.loop.sentences import sentence_of

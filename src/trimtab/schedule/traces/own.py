@@ -6,8 +6,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from trimtab.core import BadInputError, Workload, did_you_mean, one_line
-from trimtab.core.units import parse_bytes, parse_money
+from trimtab.core import BadInputError, Workload, did_you_mean, one_line, parse_bytes, parse_money
 from trimtab.schedule.cluster import Floats
 from trimtab.schedule.job import Checkpoint, DataSet, Job, Priority, Worker
 from trimtab.schedule.kinds import kind_of

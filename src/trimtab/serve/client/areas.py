@@ -9,7 +9,7 @@ from urllib.parse import quote
 from trimtab.core import Decision, NotFoundError, Offer, Outcome, Profile, from_plain, to_plain
 from trimtab.serve.client.connection import Connection
 from trimtab.serve.encoding import encoded
-from trimtab.serve.service import LARGEST_PIECE, LogPiece, ModelVersion, WantedOffers
+from trimtab.serve.operations import LARGEST_PIECE, LogPiece, ModelVersion, WantedOffers
 from trimtab.store import (
     Event,
     JobRecord,

@@ -17,7 +17,7 @@ from trimtab.serve.dashboard.sessions import Sessions
 from trimtab.serve.dashboard.tail import Tails
 from trimtab.serve.dashboard.visit import Visit
 from trimtab.serve.hub import Hub
-from trimtab.serve.service import Desk
+from trimtab.serve.operations import Desk
 
 STATIC = "/static"
 
@@ -54,8 +54,7 @@ class Dashboard:
 @cache
 def _pages() -> FastAPI:
     """NiceGUI with all pages; it is one for the whole process, and each request brings its own visit."""
-    from nicegui import app as nicegui
-    from nicegui import ui
+    from nicegui import app as nicegui, ui
 
     from trimtab.serve.dashboard.frame import register
     from trimtab.serve.dashboard.pages import PAGES

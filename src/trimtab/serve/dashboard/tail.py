@@ -5,7 +5,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from trimtab.serve.service import LARGEST_PIECE, LogPiece
+from trimtab.serve.operations import LARGEST_PIECE, LogPiece
 
 KEPT = 64 << 10
 """Characters of a log that are shown; the beginning of a longer one goes."""

@@ -10,8 +10,8 @@ from starlette.requests import Request
 from trimtab.serve.dashboard.pulse import Pulse, Remembered
 from trimtab.serve.dashboard.sessions import AT_THE_MACHINE, Sessions
 from trimtab.serve.dashboard.tail import Tails
+from trimtab.serve.operations import Desk, Service
 from trimtab.serve.principal import Principal
-from trimtab.serve.service import Desk, Service
 
 T = TypeVar("T")
 KEY = "trimtab.visit"

@@ -2,8 +2,7 @@
 
 from datetime import UTC, datetime
 
-from trimtab.core import Answer, Decision, Estimate, Scalar
-from trimtab.core.units import format_bytes, format_duration, format_money
+from trimtab.core import Answer, Decision, Estimate, Scalar, format_bytes, format_duration, format_money
 
 
 def moment(seconds: float | None) -> str:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from trimtab.core.units import format_duration
+from trimtab.core import format_duration
 from trimtab.serve.doctor.finding import Finding, missing, ok, warning
 from trimtab.serve.settings import Settings
 

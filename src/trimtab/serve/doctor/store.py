@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
-from trimtab.core import TrimtabError, home
-from trimtab.core.units import format_bytes, format_duration
+from trimtab.core import TrimtabError, format_bytes, format_duration, home
 from trimtab.serve.doctor.finding import Finding, missing, ok, warning, why
 from trimtab.serve.settings import Settings
 

@@ -5,7 +5,7 @@ import pytest
 from trimtab.core import Answer, BadInputError, Decision, Estimate, Outcome
 from trimtab.serve.dashboard.pages.decision import answer_rows, measured_of, outcome_words
 from trimtab.serve.dashboard.pages.decisions import figures, rows
-from trimtab.serve.service import calibrations
+from trimtab.serve.operations import calibrations
 
 
 def guess(value: float) -> dict[str, Estimate]:

@@ -13,8 +13,8 @@ from dashboard_house import faults
 from trimtab.core import BadInputError, TrimtabError
 from trimtab.serve.dashboard.pages.partition import Form, graph_of, plan_rows, planned, stage_rows
 from trimtab.serve.errors import ForbiddenError
+from trimtab.serve.operations import Desk, Service
 from trimtab.serve.principal import LOCAL, Principal
-from trimtab.serve.service import Desk, Service
 from trimtab.store import Role, Token, open_store
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from trimtab.kernel import LimitedGroup, mounted
 from trimtab.serve.dashboard.pages.resize import container_rows, limits_chart, pool_rows, share
-from trimtab.serve.service import PoolNow
+from trimtab.serve.operations import PoolNow
 
 BUSY = "while True: sum(range(2000)); __import__('time').sleep(0.01)"
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from trimtab.serve.dashboard.chart import Trace, axis, chart_text, figure
-from trimtab.serve.service import Calibration
+from trimtab.serve.operations import Calibration
 
 
 def calibration_chart(judged: Sequence[Calibration]) -> Trace:

@@ -5,14 +5,13 @@ from typing import TYPE_CHECKING
 
 from nicegui import ui
 
-from trimtab.core import Offer, TrimtabError
-from trimtab.core.units import HOUR, format_bytes, format_money, parse_bytes, parse_price
+from trimtab.core import HOUR, Offer, TrimtabError, format_bytes, format_money, parse_bytes, parse_price
 from trimtab.serve.dashboard.parts import button, element, heading, notice
 from trimtab.serve.dashboard.registry import Asked, Page
 from trimtab.serve.dashboard.table import Column, Rows, Table
 from trimtab.serve.dashboard.visit import Visit
+from trimtab.serve.operations import WantedOffers
 from trimtab.serve.problems import problem_of
-from trimtab.serve.service import WantedOffers
 from trimtab.serve.values import texts
 from trimtab.store import Page as Listed
 

@@ -2,16 +2,15 @@
 
 from nicegui import ui
 
-from trimtab.core import BadInputError, Decision, Outcome, TrimtabError
-from trimtab.core.units import parse_duration, parse_money
+from trimtab.core import BadInputError, Decision, Outcome, TrimtabError, parse_duration, parse_money
 from trimtab.serve.dashboard.live import follow
 from trimtab.serve.dashboard.parts import bullets, button, element, facts, heading, link, notice, text
 from trimtab.serve.dashboard.registry import Asked
 from trimtab.serve.dashboard.table import Column, Rows, Table
 from trimtab.serve.dashboard.visit import Visit
 from trimtab.serve.dashboard.words import action_words, estimate_words, moment, quantity
+from trimtab.serve.operations import Service
 from trimtab.serve.problems import problem_of
-from trimtab.serve.service import Service
 from trimtab.store import Role, compare
 
 _AREAS = ("audit", "job")  # whoever writes outcomes does so with one of these

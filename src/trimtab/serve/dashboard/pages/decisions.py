@@ -20,7 +20,7 @@ from trimtab.serve.dashboard.registry import Asked, Page
 from trimtab.serve.dashboard.table import Column, Rows, Table
 from trimtab.serve.dashboard.visit import Visit
 from trimtab.serve.dashboard.words import action_words, moment, quantity
-from trimtab.serve.service import Calibration, Service
+from trimtab.serve.operations import Calibration, Service
 from trimtab.store import WantedDecisions
 
 _AREAS = ("audit", "job")  # whoever writes decisions does so with one of these

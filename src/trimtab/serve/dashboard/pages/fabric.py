@@ -5,8 +5,7 @@ from typing import Any
 
 from nicegui import ui
 
-from trimtab.core import NotFoundError
-from trimtab.core.units import format_duration
+from trimtab.core import NotFoundError, format_duration
 from trimtab.serve.dashboard.chart import Chart
 from trimtab.serve.dashboard.live import follow, reload_when
 from trimtab.serve.dashboard.pages.fabric_picture import topology
@@ -15,7 +14,7 @@ from trimtab.serve.dashboard.registry import Asked, Page
 from trimtab.serve.dashboard.table import Column, Rows, Table
 from trimtab.serve.dashboard.visit import Visit
 from trimtab.serve.dashboard.words import moment
-from trimtab.serve.service import Service
+from trimtab.serve.operations import Service
 
 _AREAS = ("failover",)
 _AGE = 5.0  # s; each look asks the routing daemons

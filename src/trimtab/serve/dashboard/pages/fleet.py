@@ -4,13 +4,13 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trimtab.core.units import HOUR, format_bytes, format_money
+from trimtab.core import HOUR, format_bytes, format_money
 from trimtab.serve.dashboard.live import follow, reload_when
 from trimtab.serve.dashboard.parts import element, empty, heading, text, tiles
 from trimtab.serve.dashboard.registry import Asked, Page
 from trimtab.serve.dashboard.table import Column, Rows, Table
 from trimtab.serve.dashboard.visit import Visit
-from trimtab.serve.service import Service
+from trimtab.serve.operations import Service
 from trimtab.store import ACTIVE, JobRecord, JobState, WantedJobs
 
 if TYPE_CHECKING:

@@ -4,8 +4,7 @@ from urllib.parse import urlencode
 
 from nicegui.element import Element
 
-from trimtab.core import TrimtabError
-from trimtab.core.units import format_duration, format_money
+from trimtab.core import TrimtabError, format_duration, format_money
 from trimtab.serve.dashboard.chart import Chart
 from trimtab.serve.dashboard.live import EVERY, follow, reload_when
 from trimtab.serve.dashboard.pages.job_chart import timeline
@@ -16,8 +15,7 @@ from trimtab.serve.dashboard.table import Column, Rows, Table
 from trimtab.serve.dashboard.visit import Visit
 from trimtab.serve.dashboard.words import moment
 from trimtab.serve.problems import problem_of
-from trimtab.store import JobRecord, JobState, Role
-from trimtab.store import Page as Listed
+from trimtab.store import JobRecord, JobState, Page as Listed, Role
 
 _AREAS = ("job",)
 _AT_ONCE = 200

@@ -11,8 +11,8 @@ from trimtab.serve.dashboard.registry import Asked, Page
 from trimtab.serve.dashboard.table import Column, Rows, Table
 from trimtab.serve.dashboard.visit import Visit
 from trimtab.serve.dashboard.words import moment
+from trimtab.serve.operations import ModelVersion
 from trimtab.serve.problems import problem_of
-from trimtab.serve.service import ModelVersion
 from trimtab.store import Event, Role, WantedEvents
 
 _AREAS = ("model", "drift")

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from trimtab.core.units import format_bytes, format_duration, format_money
+from trimtab.core import format_bytes, format_duration, format_money
 from trimtab.page import COLORS
 from trimtab.serve.dashboard.chart import Chart, Trace, axis, chart_text, figure
 from trimtab.serve.dashboard.parts import bullets, heading, link, text

@@ -6,8 +6,7 @@ from typing import Any
 from nicegui import ui
 from nicegui.elements.mixins.text_element import TextElement
 
-from trimtab.core import BadInputError, Profile, TrimtabError
-from trimtab.core.units import parse_duration, parse_money
+from trimtab.core import BadInputError, Profile, TrimtabError, parse_duration, parse_money
 from trimtab.serve.dashboard.file_field import file_field
 from trimtab.serve.dashboard.pages.launch import launch_form
 from trimtab.serve.dashboard.pages.profile_file import read_profile
@@ -16,8 +15,8 @@ from trimtab.serve.dashboard.parts import button, element, empty, heading, notic
 from trimtab.serve.dashboard.registry import Asked, Page
 from trimtab.serve.dashboard.visit import Visit
 from trimtab.serve.dashboard.words import moment
+from trimtab.serve.operations import Wish
 from trimtab.serve.problems import problem_of
-from trimtab.serve.service import Wish
 from trimtab.serve.values import texts
 from trimtab.store import Role
 

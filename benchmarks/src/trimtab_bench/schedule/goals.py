@@ -1,0 +1,89 @@
+"""What was aimed at, beside what was reached."""
+
+from collections.abc import Iterator, Mapping
+from operator import ge, le
+from typing import Any
+
+from trimtab_bench.goals import Goal, judged
+from trimtab_bench.schedule import published
+
+
+def compared(workloads: Mapping[str, Mapping[str, Any]], listed: bool) -> dict[str, dict[str, float]]:
+    """By workload, ratios of completion times: ours to Sia's here, and each to what is published of it.
+
+    Only the `listed` workloads have published figures.
+    """
+    ratios = {}
+    for name, by_policy in workloads.items():
+        ours, sia = by_policy["trimtab"], by_policy["sia"]
+        ratios[name] = {
+            "trimtab_to_sia": ours["avg_jct_h"] / sia["avg_jct_h"],
+            "trimtab_to_sia_p99": ours["p99_jct_h"] / sia["p99_jct_h"],
+        }
+        if listed:
+            there = published.SIA[name]
+            ratios[name] |= {
+                "sia_to_published": sia["avg_jct_h"] / there.average,
+                "trimtab_to_published_sia": ours["avg_jct_h"] / there.average,
+                "trimtab_to_published_sia_p99": ours["p99_jct_h"] / there.p99,
+            }
+        if listed and "gavel" in by_policy:
+            ratio = by_policy["gavel"]["avg_jct_h"] / published.GAVEL[name].average
+            ratios[name]["gavel_to_published"] = ratio
+    return ratios
+
+
+def goals(figures: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Every goal that this run can judge: its value, what is wanted, and whether that was reached."""
+    found = [*_as_published(figures), *_traces(figures), *_promises(figures), *_speed(figures)]
+    return judged(found)
+
+
+def _as_published(figures: Mapping[str, Any]) -> Iterator[Goal]:
+    """Others' policies, built from their description, against their own simulators: averages, the worst."""
+    sia = [each["sia_to_published"] for each in figures["compared"].values() if "sia_to_published" in each]
+    if sia:
+        yield Goal("Sia: largest difference to published", max(abs(r - 1.0) for r in sia), le, 0.10)
+    there = figures["gavel_trace"]
+    gavel = [
+        there[name]["avg_jct_h"] / average
+        for name, (average, _) in published.GAVEL_TRACE.items()
+        if name in there
+    ]
+    yield Goal("Gavel: largest difference to published", max(abs(r - 1.0) for r in gavel), le, 0.10)
+
+
+def _traces(figures: Mapping[str, Any]) -> Iterator[Goal]:
+    """Completion times of ours over others', in the worst workload."""
+    ratios = [each for each in figures["compared"].values() if "sia_to_published" in each]
+    if ratios:
+        average = max(each["trimtab_to_published_sia"] for each in ratios)
+        yield Goal("average to Sia's published, worst workload", average, le, 0.90)
+        p99 = max(each["trimtab_to_published_sia_p99"] for each in ratios)
+        yield Goal("p99 to Sia's published, worst workload", p99, le, 1.0)
+    there = figures["gavel_trace"]
+    ratio = there["trimtab"]["avg_jct_h"] / there["gavel"]["avg_jct_h"]
+    yield Goal("average to gavel's on Gavel's trace", ratio, le, 0.75)
+
+
+def _promises(figures: Mapping[str, Any]) -> Iterator[Goal]:
+    yield Goal("feasible deadlines met", figures["deadlines"]["trimtab"]["feasible_met"], ge, 0.97)
+    yield Goal("Jain's index of equal tenants", figures["tenants"]["trimtab"]["jain"], ge, 0.92)
+    for name, where in {"priorities": "", "priorities_busier": ", busier"}.items():
+        shorter = figures[name]["trimtab"]["shorter"]
+        yield Goal(f"high priority shorter than first come{where}", shorter, ge, 0.52)
+    spot, demand = figures["spot"]["with spot"], figures["spot"]["on-demand"]
+    yield Goal("spot cheaper than on demand", spot["cheaper"], ge, 0.60)
+    more = spot["deadlines_met"] - demand["deadlines_met"]
+    yield Goal("deadlines met with spot, less on demand", more, ge, 0.0)
+
+
+def _speed(figures: Mapping[str, Any]) -> Iterator[Goal]:
+    """Rounds and job-rounds are judged where all sizes were measured."""
+    rounds = figures["round_seconds"]
+    if "4000" in rounds:
+        yield Goal("seconds of a round with 1,000 jobs", rounds["1000"], le, 1.0)
+        yield Goal("round of 4,000 jobs to one of 1,000", rounds["4000"] / rounds["1000"], le, 4.0)
+        slowest = min(figures["job_rounds_per_second"].values())
+        yield Goal("simulated job-rounds per second", slowest, ge, 200_000.0)
+    yield Goal("seconds of simulating saturn-1", figures["sim_seconds"], le, 10.0)

@@ -1,0 +1,87 @@
+"""How long a recommendation takes over 20,000 configurations, and a catalog query over 60,000 offers.
+
+The offers are the bundled ones repeated under invented regions; the model is one of the measured ones.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from statistics import median
+
+from trimtab.catalog import OfferTable, load_offers
+from trimtab.core import Host, Profile, Series, Steps, Workload
+from trimtab.predict import BUNDLED_STEPS, read_measurements
+from trimtab.recommend import Request, recommend, work
+from trimtab_bench.options import BenchOptions
+from trimtab_bench.result import BenchResult, Table
+
+CONFIGURATIONS = 20_000
+OFFERS = 60_000
+
+
+def run(options: BenchOptions) -> BenchResult:
+    """Time both; the median of several rounds, the first one apart because it fills caches."""
+    rounds = 3 if options.quick else 15
+    offers = _repeated(load_offers(), OFFERS)
+    few = offers.select(range(CONFIGURATIONS * 5 // 4 // 8))
+    profile = resnet50_profile()
+    job = work(profile)
+    considered = recommend(profile, few, Request(max_nodes=8), job).considered
+    first, search = _timed(lambda: recommend(profile, few, Request(max_nodes=8), job), rounds)
+    _, query = _timed(
+        lambda: offers.where(cloud="aws", region="us-*", accelerator="A10G", min_memory=32e9).offers(), rounds
+    )
+    figures = {
+        "search_seconds": search,
+        "search_first_seconds": first,
+        "configurations": considered,
+        "query_ms": query * 1e3,
+        "offers": len(offers),
+    }
+    table = Table(
+        "Median time",
+        ("what", "size", "time"),
+        (
+            ("recommend", f"{considered:,} configurations", f"{search * 1e3:.0f} ms"),
+            ("catalog query", f"{len(offers):,} offers", f"{query * 1e3:.1f} ms"),
+        ),
+    )
+    return BenchResult("search", figures, {}, {}, options.seed, (table,))
+
+
+def _timed(work: Callable[[], object], rounds: int) -> tuple[float, float]:
+    seconds = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - start)
+    return seconds[0], median(seconds)
+
+
+def _repeated(offers: OfferTable, count: int) -> OfferTable:
+    rows = offers.offers()
+    return OfferTable.from_offers(
+        replace(rows[i % len(rows)], region=f"{rows[i % len(rows)].region}-{i // len(rows)}")
+        for i in range(count)
+    )
+
+
+def resnet50_profile() -> Profile:
+    """ResNet-50 as a run on two CPU cores shows it."""
+    row = next(r for r in read_measurements(BUNDLED_STEPS) if r.name == "resnet50" and r.device == "cpu")
+    return Profile(
+        id="bench",
+        created=0.0,
+        workload=Workload("resnet50", command=("python", "train.py")),
+        host=Host("bench", 2.0, 16e9),
+        window=1.0,
+        every=1.0,
+        method="process-tree",
+        ended="exited",
+        status=0,
+        series=Series(time=(0.0,), cpu=(2.0,), memory=(4e9,)),
+        model=row.model,
+        steps=Steps(
+            (row.seconds or 1.0,), row.batch, workers=1, device="cpu", dataset_length=1_281_167, epochs=90.0
+        ),
+    )

@@ -1,0 +1,168 @@
+"""A store as large as one gets, made once for each size and copied for every run."""
+
+import hashlib
+import json
+import os
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from trimtab import store as store_package
+from trimtab.core import Answer, Decision, Estimate, Host, Outcome, Profile, Series, Workload, to_plain
+from trimtab.schedule import submissions
+from trimtab.store import JobRecord, JobRun, JobState, Store, Tenant, open_store
+from trimtab_bench.kept import Kept
+from trimtab_bench.serve import world
+from trimtab_bench.serve.world import TENANTS, World
+
+BEGAN = 1_750_000_000.0
+"""When the oldest thing happened, in seconds since 1970."""
+
+_APART = 2.5  # s between decisions
+_OUTCOMES = 10  # decisions for each that has an outcome
+_WAITING = 200  # jobs in the queue
+_ENDS = (JobState.ENDED, JobState.ENDED, JobState.ENDED, JobState.FAILED, JobState.CANCELLED)
+
+JOB = {
+    "name": "train-resnet",
+    "command": "python train.py --epochs 90",
+    "resources": {"gpus": 1, "cpus": 1, "memory": "4GiB"},
+    "work": 90_000,
+    "speeds": {"t4": 12.5},
+    "environment": {"EPOCHS": "90"},
+}
+"""A job as people hand it in."""
+
+
+def kept_store(size: World) -> Path:
+    """The file of a filled store; made where it is not there yet."""
+    file = Kept.of("serve", _made_from(size)).folder / f"{size.decisions}-decisions.sqlite"
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = file.with_name(f"unfinished-{os.getpid()}.sqlite")
+        try:
+            fill(unfinished, size)
+            unfinished.rename(file)
+            _forget_others(file)
+        finally:
+            for left in file.parent.glob(f"{unfinished.name}*"):
+                left.unlink()
+    return file
+
+
+def _forget_others(file: Path) -> None:
+    """Remove stores of this size that were made by other code or for another schema: they are large."""
+    for other in file.parent.parent.glob(f"*/{file.name}"):
+        if other != file:
+            shutil.rmtree(other.parent, ignore_errors=True)
+
+
+def fill(path: Path, size: World) -> None:
+    """Make a store at `path` with all that `size` says in it."""
+    with open_store(f"sqlite:///{path}") as store:
+        furnish(store, size)
+    raw = sqlite3.connect(path)
+    try:
+        raw.execute("PRAGMA synchronous = OFF")  # whoever is interrupted here begins anew
+        raw.executemany(_DECISION, _decision_rows(size.decisions))
+        raw.executemany(_OUTCOME, _outcome_rows(size.decisions))
+        raw.executemany(_EVENT, _event_rows(size.events, size.jobs))
+        raw.commit()
+        raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    finally:
+        raw.close()
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def furnish(store: Store, size: World) -> None:
+    """Tenants, jobs and profiles. No tenant may have an accelerator, so jobs wait and nothing is started."""
+    for number in range(TENANTS):
+        store.tenants.put(Tenant(world.tenant(number), limit=0.0))
+    store.jobs.submit(tuple(_job(number, size) for number in range(size.jobs)))
+    for number in range(size.profiles):
+        profile = replace(a_profile(samples=300), id=world.profile_id(number), created=BEGAN + number)
+        store.profiles.save(profile, world.tenant(number))
+
+
+def copy_to(path: Path, file: Path) -> None:
+    """A copy of a filled store, on the disk before anything is measured."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(file, path)
+    with path.open("rb") as copied:
+        os.fsync(copied.fileno())
+
+
+def a_decision() -> Decision:
+    """A decision like those the scheduler makes."""
+    estimates = {
+        "time": Estimate(7200.0, 6500.0, 8100.0, 0.9, "s"),
+        "cost": Estimate(1.9, 1.7, 2.2, 0.9, "$"),
+    }
+    rule = Answer("rule:trimtab", {"act": "start", "group": "t4", "workers": 1}, estimates)
+    return Decision(
+        "id", BEGAN, "schedule", "job-0", rule.action, estimates, rule.who, rule, None, (), "it was next"
+    )
+
+
+def a_profile(samples: int) -> Profile:
+    """A profile with so many samples of a run."""
+    times = tuple(0.1 * number for number in range(samples))
+    series = Series(time=times, cpu=(1.5,) * samples, memory=(2e9,) * samples)
+    host = Host("a processor", 2.0, 16e9)
+    work = Workload("resnet", command=("python", "train.py"))
+    return Profile("id", BEGAN, work, host, 0.1 * samples, 0.1, "cgroup-v2", "exited", 0, series)
+
+
+_DECISION = "INSERT INTO decisions (id, created, kind, subject, tenant, body) VALUES (?, ?, ?, ?, ?, ?)"
+_OUTCOME = "INSERT INTO outcomes (decision_id, recorded, body) VALUES (?, ?, ?)"
+_EVENT = "INSERT INTO events (time, kind, subject, detail, tenant) VALUES (?, ?, ?, ?, ?)"
+
+
+def _decision_rows(count: int) -> Iterator[tuple[object, ...]]:
+    plain = to_plain(a_decision())
+    for number in range(count):
+        id, created = world.decision_id(number), BEGAN + _APART * number
+        kind, subject = world.decision_kind(number), world.subject(number)
+        body = json.dumps({**plain, "id": id, "created": created, "kind": kind, "subject": subject})
+        yield id, created, kind, subject, world.tenant(number), body
+
+
+def _outcome_rows(count: int) -> Iterator[tuple[object, ...]]:
+    for number in range(0, count, _OUTCOMES):
+        id, recorded = world.decision_id(number), BEGAN + _APART * number + 7000.0
+        yield (
+            id,
+            recorded,
+            json.dumps(to_plain(Outcome(id, recorded, {"time": 7000.0, "cost": 1.85}, "ended"))),
+        )
+
+
+def _event_rows(count: int, jobs: int) -> Iterator[tuple[object, ...]]:
+    states = ("waiting", "starting", "running", "ended")
+    for number in range(count):
+        whose, state = number // len(states) % jobs, states[number % len(states)]
+        detail = json.dumps({"name": JOB["name"], "state": state, "why": ""})
+        yield BEGAN + number, f"job.{state}", world.job_id(whose), detail, world.tenant(whose)
+
+
+def _job(number: int, size: World) -> JobRecord:
+    created = BEGAN + _APART * size.decisions / size.jobs * number
+    (wanted,) = submissions([{**JOB, "tenant": world.tenant(number)}], "the bench")
+    record = wanted.named(world.job_id(number), created).record()
+    if number >= size.jobs - min(_WAITING, size.jobs // 10):
+        return record
+    state = _ENDS[number % len(_ENDS)]
+    run = JobRun(attempt=1, group="t4", engine="local://", since=created + 60.0, ended=created + 7260.0)
+    return replace(record, state=state, version=4, run=run, done=90_000.0)
+
+
+def _made_from(size: World) -> Iterator[bytes]:
+    yield repr(size).encode()
+    yield Path(__file__).read_bytes()
+    yield Path(world.__file__).read_bytes()
+    schema = Path(store_package.__path__[0])
+    for path in (schema / "tables.py", *sorted((schema / "migrations").rglob("*.py"))):
+        yield hashlib.sha256(path.read_bytes()).digest()

@@ -1,0 +1,13 @@
+from .archive import load_table as load_table, save_table as save_table
+from .hardware import (
+    FORMATS as FORMATS,
+    Accelerator as Accelerator,
+    Interconnect as Interconnect,
+    accelerator as accelerator,
+    accelerators as accelerators,
+    find_accelerator as find_accelerator,
+)
+from .importing import ImportReport as ImportReport, import_offers as import_offers
+from .offers import load_offers as load_offers
+from .strings import Strings as Strings
+from .table import OfferTable as OfferTable

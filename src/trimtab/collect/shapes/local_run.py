@@ -1,0 +1,149 @@
+"""What a job shows of itself in a few short runs on this machine, without limits and without a bill."""
+
+import math
+import time
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import Any
+
+from trimtab.collect.shapes.spec import Lane, Spec, TrainingJob
+from trimtab.collect.shapes.watched import steps_within
+from trimtab.collect.shapes.workers import WorkerEndedError, Workers, started
+from trimtab.observe import Facts, Listening, read_facts, usable_cpus
+
+_WARM_UP = 6  # steps, among them the one that the listener looks at closely
+_EVERY = 0.25  # s between two samples
+_MOST_WORKERS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSeries:
+    """Samples every so many seconds, of one worker: cores, bytes, bytes per second in and out."""
+
+    every: float
+    cpu: tuple[float, ...]
+    memory: tuple[float, ...]
+    received: tuple[float, ...]
+    sent: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LocalRun:
+    """One short run: a batch per worker, and how a step went. CPU seconds and bytes are per worker."""
+
+    batch: int
+    workers: int
+    step_seconds: float
+    cpu_seconds_step: float
+    memory_peak_bytes: float
+    bytes_step: float
+    steps: int
+    series: LocalSeries
+
+
+@dataclass(frozen=True, slots=True)
+class LocalRuns:
+    """All short runs of a job, and the facts of its model."""
+
+    facts: dict[str, Any]
+    runs: tuple[LocalRun, ...]
+
+    def plain(self) -> dict[str, Any]:
+        """As it is written down."""
+        return {"facts": self.facts, "runs": [asdict(run) for run in self.runs]}
+
+
+def run_locally(job: TrainingJob, spec: Spec) -> LocalRuns:
+    """Every batch size with one worker, and with two where there are two CPUs."""
+    runs = list[LocalRun]()
+    most = min(_MOST_WORKERS, int(usable_cpus()))
+    with Listening() as listening:
+        for workers in range(1, most + 1):
+            for batch in job.batches:
+                looked_at = workers == 1 and batch == job.batches[len(job.batches) // 2]
+                variables = listening.variables() if looked_at else None
+                with started(Lane(job, batch, workers), variables=variables) as running:
+                    runs.append(_run(running, batch, spec))
+        listening.update()
+        facts = read_facts(listening.records)
+    return LocalRuns(_facts(job, facts), tuple(runs))
+
+
+def _run(workers: Workers, batch: int, spec: Spec) -> LocalRun:
+    if not steps_within(workers, _WARM_UP, spec.patience):
+        raise WorkerEndedError(
+            f"no step was printed within {spec.patience:g} s; a script prints "
+            '"step 1 loss 0.5 time 1731712345.123" after each'
+        )
+    first = len(workers.lines.steps) - 1
+    samples = [_sample(workers)]
+    begun = time.monotonic()
+    while time.monotonic() - begun < spec.window or len(workers.lines.steps) - 1 <= first:
+        due = begun + len(samples) * _EVERY
+        while (left := due - time.monotonic()) > 0:
+            workers.listen(left)
+        workers.listen(0.0)
+        samples.append(_sample(workers))
+        if time.monotonic() - begun > spec.window + spec.patience:
+            raise WorkerEndedError(f"it printed no step within {spec.patience:g} s")
+    steps = workers.lines.steps[first:]
+    count = len(steps) - 1
+    seconds = steps[-1].time - steps[0].time
+    looked = samples[-1].time - samples[0].time
+    per_step = seconds / looked / count / len(workers)
+    return LocalRun(
+        batch,
+        len(workers),
+        seconds / count,
+        (samples[-1].cpu - samples[0].cpu) * per_step,
+        max(sample.memory for sample in samples),
+        (samples[-1].sent - samples[0].sent) * per_step,
+        count,
+        _series(samples, len(workers)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """Totals so far of all workers (CPU seconds, bytes), and what the largest has in memory."""
+
+    time: float
+    cpu: float
+    memory: float
+    sent: float
+
+
+def _sample(workers: Workers) -> _Sample:
+    return _Sample(time.monotonic(), workers.cpu_seconds(), workers.memory(), workers.bytes_sent())
+
+
+def _series(samples: list[_Sample], workers: int) -> LocalSeries:
+    """Rates between samples. Workers only talk to each other: all that is sent is received."""
+    pairs = list(pairwise(samples))
+    sent = tuple(round((b.sent - a.sent) / (b.time - a.time) / workers) for a, b in pairs)
+    return LocalSeries(
+        _EVERY,
+        tuple(round((b.cpu - a.cpu) / (b.time - a.time) / workers, 4) for a, b in pairs),
+        tuple(round(after.memory) for _, after in pairs),
+        sent,
+        sent,
+    )
+
+
+def _facts(job: TrainingJob, facts: Facts) -> dict[str, Any]:
+    model = facts.model
+    about = {"epochs": job.epochs, "dataset_samples": job.samples, "learning_rate": facts.learning_rate}
+    if model is None:
+        return about
+    kinds: dict[str, int] = {}
+    for layer in model.layers:
+        kinds[layer.type] = kinds.get(layer.type, 0) + 1
+    return about | {
+        "parameters": model.parameters,
+        "layers": len(model.layers),
+        "layer_kinds": kinds,
+        "optimizer": model.optimizer,
+        "input_size": math.prod(model.input_shape),
+        "output_size": math.prod(model.output_shape),
+        "flop_per_sample": model.step_flop_per_sample,
+    }

@@ -1,0 +1,86 @@
+"""The points as a file, appended lane by lane, and beside it what the jobs showed of themselves."""
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from trimtab.collect.row_file import append_rows, whole_lines
+from trimtab.collect.shapes.local_run import LocalRuns
+from trimtab.collect.shapes.point import COLUMNS, Key, Point
+from trimtab.collect.shapes.spec import Spec
+from trimtab.core import BadInputError
+from trimtab.kernel import held_alone, write_whole
+
+_KIND = "measured configurations"
+_ADVICE = "name another file, or go back to what it was measured with"
+
+
+class PointFile:
+    """A CSV file that knows which points it has; `NAME.local.json` has the local runs."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.local_path = path.with_suffix(".local.json")
+
+    def finished(self, spec: Spec) -> set[Key]:
+        """Which points it has. Shapes, lengths or prices other than the spec's are refused, never mixed."""
+        shapes = {shape.name: shape for shape in spec.shapes}
+        jobs = {job.name: job for job in spec.jobs}
+        found = set[Key]()
+        for number, _, row in whole_lines(self.path, COLUMNS, _KIND):
+            where = f"{self.path}, line {number}"
+            try:
+                shape, job = shapes.get(row["shape"]), jobs.get(row["job"])
+                key = (row["job"], row["shape"], int(row["batch"]), int(row["workers"]))
+                now = None if shape is None else (shape.cpus, shape.memory)
+                then = (float(row["cpus"]), float(row["memory_bytes"]))
+                length = float(row["samples"]) if row["samples"] else None
+            except ValueError:
+                raise BadInputError(f"{where} is not a row of {_KIND}; name another file") from None
+            if now is not None and any(abs(a - b) > 1e-5 * b for a, b in zip(then, now, strict=True)):
+                raise BadInputError(f"{where} has another shape {row['shape']}; {_ADVICE}")
+            if job is not None and length is not None and abs(length - job.length) > 1e-5 * length:
+                raise BadInputError(f"{where} has another length of {row['job']}; {_ADVICE}")
+            if row["price_date"] and row["price_date"] != spec.price_date:
+                raise BadInputError(
+                    f"{where} has prices of {row['price_date']}, the spec those of {spec.price_date}; "
+                    f"{_ADVICE}"
+                )
+            found.add(key)
+        return found
+
+    def begin(self) -> None:
+        """Make it ready to be appended to: a line that a kill cut off is dropped, and measured again."""
+        lines = [line for _, line, _ in whole_lines(self.path, COLUMNS, _KIND)]
+        text = "".join([",".join(COLUMNS) + "\n", *lines])
+        if not self.path.exists() or self.path.read_text() != text:
+            write_whole(self.path, text)
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Hold the file, which nobody else may be writing."""
+        busy = f"another trimtab collect is writing {self.path}; wait for it, or name another file"
+        return held_alone(self.path.with_name(f".{self.path.name}.lock"), busy)
+
+    def append(self, points: Sequence[Point]) -> None:
+        """Add a lane's points."""
+        append_rows(self.path, COLUMNS, [asdict(point) for point in points])
+
+    def local(self) -> Mapping[str, Any]:
+        """The local runs by job, as they are written down."""
+        try:
+            told = json.loads(self.local_path.read_text())
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError):
+            told = None
+        if not isinstance(told, dict) or not isinstance(told.get("jobs"), dict):
+            raise BadInputError(f"{self.local_path} has no local runs; move it away")
+        return dict(told["jobs"])
+
+    def keep_local(self, job: str, runs: LocalRuns) -> None:
+        """Add a job's local runs."""
+        jobs = {**self.local(), job: runs.plain()}
+        write_whole(self.local_path, json.dumps({"jobs": jobs}, indent=1) + "\n")

@@ -1,0 +1,170 @@
+"""The workers of one training job on this machine: each in a control group of its own, all in one network."""
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from typing import IO
+
+from trimtab.collect.shapes.spec import Lane, Shape
+from trimtab.collect.shapes.step_lines import StepLines
+from trimtab.core import TrimtabError
+from trimtab.kernel import LimitedGroup, NetworkNamespace, die_with_parent, end_groups, network_bytes
+
+_PORT = 29400  # of the first worker; the network is theirs alone
+_WEIGHT = 262_144.0  # shares of a busy CPU: what else runs on the machine should not be measured
+_LAST_WORDS = 4096  # bytes
+
+
+class WorkerEndedError(TrimtabError):
+    """A worker has ended, which none should; the sentence says how."""
+
+
+class Workers:
+    """Running workers; made by `started`."""
+
+    def __init__(
+        self, groups: Sequence[LimitedGroup], children: Sequence["subprocess.Popen[bytes]"], errors: IO[bytes]
+    ) -> None:
+        self.lines = StepLines()
+        self._groups, self._children, self._errors = groups, children, errors
+        self._selector = selectors.DefaultSelector()
+        output = children[0].stdout
+        assert output is not None
+        os.set_blocking(output.fileno(), False)
+        self._output = output
+        self._selector.register(output, selectors.EVENT_READ)
+
+    def __len__(self) -> int:
+        return len(self._children)
+
+    def shape(self, shape: Shape) -> None:
+        """Limit every worker to a machine of that shape, which it then has whatever else runs here."""
+        for group in self._groups:
+            group.limit_memory(shape.memory)
+            group.limit_cpus(shape.cpus)
+            group.weigh_cpu(_WEIGHT)
+
+    def listen(self, seconds: float) -> None:
+        """Take in what the first worker prints, for so long at most; raises when a worker has ended."""
+        if self._selector.select(seconds):
+            with contextlib.suppress(BlockingIOError):
+                while chunk := os.read(self._output.fileno(), 65536):
+                    self.lines.feed(chunk)
+        for rank, each in enumerate(self._children):
+            if (code := each.poll()) is not None:
+                raise WorkerEndedError(self._how_it_ended(rank, code))
+
+    def cpu_seconds(self) -> float:
+        """CPU time of all of them so far."""
+        return sum(group.cpu_seconds() or 0.0 for group in self._groups)
+
+    def throttled_seconds(self) -> float:
+        """How long quotas have held them up so far, all added."""
+        return sum(group.throttled()[1] for group in self._groups)
+
+    def memory(self) -> float:
+        """Bytes the largest of them has in use."""
+        return max(group.memory() or 0.0 for group in self._groups)
+
+    def bytes_sent(self) -> float:
+        """What they have sent one another so far."""
+        return (network_bytes(self._children[0].pid, loopback=True) or (0.0, 0.0))[1]
+
+    def out_of_memory(self) -> bool:
+        """Whether the kernel has killed one for want of memory."""
+        return any(group.out_of_memory_kills() for group in self._groups)
+
+    def _how_it_ended(self, rank: int, code: int) -> str:
+        if code < 0:
+            return f"worker {rank} was killed by {signal.Signals(-code).name}"
+        if code == 0:
+            return f"worker {rank} ended by itself after {len(self.lines.steps)} steps; give it more epochs"
+        self._errors.seek(0, os.SEEK_END)
+        self._errors.seek(max(0, self._errors.tell() - _LAST_WORDS))
+        said = self._errors.read().decode(errors="replace").strip().splitlines() or [self.lines.last_words]
+        return f"worker {rank} ended with status {code}" + (f": {said[-1]:.200}" if said[-1] else "")
+
+
+@contextlib.contextmanager
+def started(
+    lane: Lane, memory: float | None = None, variables: Mapping[str, str] | None = None
+) -> Iterator[Workers]:
+    """The lane's workers, with so much memory each; the first one gets `variables` too.
+
+    Leaving the context leaves no process and no group behind; so does the death of this process, but for
+    empty groups, which the next `sweep_groups` removes.
+    """
+    with contextlib.ExitStack() as stack:
+        network = stack.enter_context(NetworkNamespace())
+        errors = stack.enter_context(tempfile.TemporaryFile())
+        groups = list[LimitedGroup]()
+        children = list["subprocess.Popen[bytes]"]()
+        stack.callback(end_groups, children)
+        for rank in range(lane.workers):
+            group = stack.enter_context(LimitedGroup.create())
+            if memory is not None:
+                group.limit_memory(memory)
+            groups.append(group)
+            more = variables if rank == 0 and variables else {}
+            children.append(_start(lane, rank, group, network, more, errors))
+        yield Workers(groups, children, errors)
+
+
+def _start(
+    lane: Lane,
+    rank: int,
+    group: LimitedGroup,
+    network: NetworkNamespace,
+    variables: Mapping[str, str],
+    errors: IO[bytes],
+) -> "subprocess.Popen[bytes]":
+    parent = os.getpid()
+
+    def prepare() -> None:
+        """In the child, before the command."""
+        die_with_parent(signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        group.add(os.getpid())
+        network.enter()
+
+    words = lane.job.words(lane.batch)
+    # Python runs callbacks at a fork and ignores what is raised in them: not the moment for an interrupt.
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        return subprocess.Popen(
+            words,
+            cwd=lane.job.folder,
+            env={**os.environ, **_distributed(rank, lane.workers), **variables},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL,
+            stderr=errors,
+            process_group=0,
+            preexec_fn=prepare,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        why = (getattr(error, "strerror", None) or str(error)).lower()
+        raise WorkerEndedError(f'"{words[0]}" cannot be started: {why}') from None
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
+def _distributed(rank: int, workers: int) -> dict[str, str]:
+    """As torchrun tells its workers who they are."""
+    return {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(workers),
+        "LOCAL_WORLD_SIZE": str(workers),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(_PORT),
+        "GLOO_SOCKET_IFNAME": "lo",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONUNBUFFERED": "1",
+    }

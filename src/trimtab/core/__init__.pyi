@@ -1,0 +1,69 @@
+from .address import is_loopback as is_loopback, split_address as split_address
+from .checkpoint_rules import daly_interval as daly_interval, young_interval as young_interval
+from .clock import Clock as Clock, RealClock as RealClock, SimulatedClock as SimulatedClock
+from .decision import (
+    Answer as Answer,
+    Contribution as Contribution,
+    Decision as Decision,
+    Outcome as Outcome,
+    Scalar as Scalar,
+)
+from .engine import Engine as Engine, EngineEvent as EngineEvent, Launch as Launch, Node as Node
+from .errors import (
+    BadInputError as BadInputError,
+    MissingDependencyError as MissingDependencyError,
+    NotFoundError as NotFoundError,
+    StorageError as StorageError,
+    TrimtabError as TrimtabError,
+)
+from .estimate import Estimate as Estimate
+from .goal import (
+    OBJECTIVES as OBJECTIVES,
+    Dropped as Dropped,
+    Goal as Goal,
+    score as score,
+    within_limits as within_limits,
+)
+from .home_folder import home as home
+from .json_grammar import within_grammar as within_grammar
+from .offer import Configuration as Configuration, Offer as Offer
+from .plain import from_plain as from_plain, to_plain as to_plain
+from .policy import Policy as Policy
+from .profile import (
+    PROFILE_VERSION as PROFILE_VERSION,
+    Host as Host,
+    Layer as Layer,
+    Model as Model,
+    Operators as Operators,
+    Profile as Profile,
+    Series as Series,
+    Steps as Steps,
+)
+from .secret_names import names_a_secret as names_a_secret, without_secrets as without_secrets
+from .told import (
+    did_you_mean as did_you_mean,
+    one_line as one_line,
+    quoted as quoted,
+    refuse_unknown as refuse_unknown,
+)
+from .units import (
+    GIB as GIB,
+    HOUR as HOUR,
+    MIB as MIB,
+    format_bandwidth as format_bandwidth,
+    format_bytes as format_bytes,
+    format_duration as format_duration,
+    format_flop as format_flop,
+    format_flop_rate as format_flop_rate,
+    format_money as format_money,
+    format_price as format_price,
+    parse_bandwidth as parse_bandwidth,
+    parse_bytes as parse_bytes,
+    parse_duration as parse_duration,
+    parse_flop_rate as parse_flop_rate,
+    parse_memory_size as parse_memory_size,
+    parse_money as parse_money,
+    parse_price as parse_price,
+    parse_rate as parse_rate,
+)
+from .workload import Kind as Kind, Workload as Workload

@@ -1,0 +1,146 @@
+from .cost.analytic import (
+    USABLE_DEVICE_MEMORY as USABLE_DEVICE_MEMORY,
+    USABLE_HOST_MEMORY as USABLE_HOST_MEMORY,
+    AnalyticEstimator as AnalyticEstimator,
+    Placements as Placements,
+    StepEstimates as StepEstimates,
+)
+from .cost.calibrated import calibration as calibration
+from .cost.constants import Calibration as Calibration
+from .cost.correction.guard import (
+    Choice as Choice,
+    EarlierRun as EarlierRun,
+    GuardedEstimates as GuardedEstimates,
+    GuardedEstimator as GuardedEstimator,
+)
+from .cost.correction.learn import (
+    OUTCOMES_TRIED as OUTCOMES_TRIED,
+    OutcomeTrial as OutcomeTrial,
+    by_model_quantile as by_model_quantile,
+    corrected_memory as corrected_memory,
+    guarded_memory as guarded_memory,
+    try_outcomes as try_outcomes,
+)
+from .cost.correction.shipped import (
+    corrections_data as corrections_data,
+    learn_corrections as learn_corrections,
+    shipped_corrections as shipped_corrections,
+    trial_without_the_model as trial_without_the_model,
+)
+from .cost.cpu import cpu_step_time as cpu_step_time
+from .cost.demand import demand_of as demand_of, is_half as is_half
+from .cost.fit import (
+    OthersWithout as OthersWithout,
+    calibrate as calibrate,
+    calibration_data as calibration_data,
+    calibration_from as calibration_from,
+    cases as cases,
+    estimates_without_pairs as estimates_without_pairs,
+    fit_constants as fit_constants,
+    fit_cpu_constants as fit_cpu_constants,
+    leave_one_model_out as leave_one_model_out,
+    predict_memory as predict_memory,
+    predict_seconds as predict_seconds,
+    ranges_without_the_model as ranges_without_the_model,
+)
+from .cost.measurements import (
+    BUNDLED_STEPS as BUNDLED_STEPS,
+    MeasuredStep as MeasuredStep,
+    read_measurements as read_measurements,
+)
+from .cost.operation_fit import (
+    BUNDLED_STAGES as BUNDLED_STAGES,
+    MeasuredStage as MeasuredStage,
+    fit_operations as fit_operations,
+    predict_stages as predict_stages,
+    read_stages as read_stages,
+)
+from .cost.operations import (
+    Hardware as Hardware,
+    OperationConstants as OperationConstants,
+    Operations as Operations,
+    OperationTimes as OperationTimes,
+    operation_times as operation_times,
+)
+from .cost.scale_out import (
+    ScaleOutAssumptions as ScaleOutAssumptions,
+    exposed_seconds as exposed_seconds,
+    restart_factor as restart_factor,
+)
+from .fewshot.case import Case as Case
+from .fewshot.foundation.decision import (
+    Line as Line,
+    prediction_decision as prediction_decision,
+    prediction_lines as prediction_lines,
+)
+from .fewshot.foundation.drift import drift_after as drift_after
+from .fewshot.foundation.examples import (
+    asked_in as asked_in,
+    believable as believable,
+    catch_up as catch_up,
+    compared as compared,
+    measured_after as measured_after,
+    measured_in as measured_in,
+    note_outcome as note_outcome,
+    quantity_at as quantity_at,
+    remember as remember,
+)
+from .fewshot.foundation.finding import Finding as Finding, raise_events as raise_events
+from .fewshot.foundation.guard import Guarded as Guarded, guarded as guarded
+from .fewshot.foundation.model import (
+    Foundation as Foundation,
+    load_foundation as load_foundation,
+    shipped_foundation as shipped_foundation,
+)
+from .fewshot.foundation.prediction import Prediction as Prediction, predict as predict
+from .fewshot.foundation.pretraining import pretrain as pretrain
+from .fewshot.foundation.report import prediction_report as prediction_report
+from .fewshot.foundation.request import Request as Request, read_request as read_request
+from .fewshot.foundation.surroundings import all_drift as all_drift
+from .fewshot.foundation.update import (
+    Comparison as Comparison,
+    Plan as Plan,
+    plan_update as plan_update,
+    update_weights as update_weights,
+)
+from .fewshot.foundation.versions import (
+    SHIPPED_VERSION as SHIPPED_VERSION,
+    Current as Current,
+    Versions as Versions,
+    current_foundation as current_foundation,
+    version_name as version_name,
+)
+from .fewshot.foundation.words import cost_scale as cost_scale, explained as explained
+from .fewshot.schema import (
+    METRICS as METRICS,
+    SCALES as SCALES,
+    SETTINGS as SETTINGS,
+    Array as Array,
+    metrics_table as metrics_table,
+)
+from .jobs.durations.learned import (
+    Durations as Durations,
+    GuardedLeft as GuardedLeft,
+    JobFeatures as JobFeatures,
+    WorkLeft as WorkLeft,
+)
+from .jobs.training.guard import MODEL as MODEL, RULE as RULE, TRIAL as TRIAL, forecast as forecast
+from .jobs.training.importance import (
+    Importance as Importance,
+    forest_importance as forest_importance,
+    our_importance as our_importance,
+)
+from .jobs.training.local_runs import (
+    DataSet as DataSet,
+    LocalJob as LocalJob,
+    local_job as local_job,
+    read_data as read_data,
+    read_local as read_local,
+)
+from .jobs.training.ours import Ours as Ours, Trial as Trial
+from .jobs.training.rule import Rule as Rule
+from .jobs.training.table import (
+    Configurations as Configurations,
+    Points as Points,
+    read_points as read_points,
+)

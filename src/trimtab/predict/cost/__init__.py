@@ -1,0 +1,1 @@
+"""Cost model: seconds and bytes of an operation, a step or a job on any device."""

@@ -1,0 +1,171 @@
+"""Constants of a device, and what the rest of the formulas need to know of it.
+
+The constants are fitted once on a measured device and stated relative to its peak rates, so that they carry
+over to devices that were not measured: launches cost what the host's CPU makes of them, arithmetic and memory
+traffic reach the same share of the peak.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
+
+import numpy as np
+
+from trimtab.catalog import Accelerator
+from trimtab.core import BadInputError
+from trimtab.predict.cost.demand import Quantity, is_half
+
+
+def fitted(start: float, low: float, high: float, value: float | None = None) -> Any:
+    """A constant that is fitted: where the search starts, the range physics allows, and what came of it."""
+    return field(
+        default=start if value is None else value, metadata={"start": start, "low": low, "high": high}
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class StepConstants:
+    """Constants of the step-time formula. Times in seconds; rates as a share of the device's peak."""
+
+    step_launch: Quantity = fitted(1e-4, 1e-5, 1e-3)
+    """Host time of a step beside its operators."""
+    conv_launch: Quantity = fitted(90e-6, 20e-6, 250e-6)
+    """Host time of one convolution call and what comes along with it, forward or backward."""
+    matmul_launch: Quantity = fitted(50e-6, 10e-6, 200e-6)
+    attention_launch: Quantity = fitted(90e-6, 20e-6, 300e-6)
+    recurrent_launch: Quantity = fitted(400e-6, 50e-6, 2000e-6)
+    """Host time of one recurrent layer: it launches kernels for every time step by itself."""
+    other_launch: Quantity = fitted(50e-6, 10e-6, 200e-6)
+    """Norms, pools, softmaxes, embeddings."""
+    small_launch: Quantity = fitted(10e-6, 0.5e-6, 40e-6)
+    """Per view or copy, standing for the small kernels between the large ones."""
+    inference_launch: Quantity = fitted(0.55, 0.2, 1.2)
+    """Host time of a call without autograd, relative to with it."""
+    inference_step_launch: Quantity = fitted(1.0, 0.1, 10.0)
+    """Host time of a step beside its operators without autograd, relative to with it."""
+    half_launch: Quantity = fitted(1.25, 1.0, 2.0)
+    """Host time under 16-bit autocast, relative to without it: casts are launched too."""
+    inference_half_launch: Quantity = fitted(1.0, 0.6, 2.0)
+    """The same without autograd, relative to with it: casts are a larger part of fewer launches."""
+    conv_utilization: Quantity = fitted(0.40, 0.08, 1.0)
+    """Share of the tensor cores' peak that convolutions reach in tf32."""
+    half_conv_utilization: Quantity = fitted(0.40, 0.08, 1.0)
+    conv_width_gain: Quantity = fitted(1.0, 0.7, 2.0)
+    """Factor on the convolutions' rate per doubling of their weights: few channels leave the cores idle."""
+    matmul_utilization: Quantity = fitted(0.46, 0.08, 1.0)
+    half_matmul_utilization: Quantity = fitted(0.50, 0.08, 1.0)
+    grouped_utilization: Quantity = fitted(0.30, 0.04, 4.0)
+    """Rate at which the marker of grouped convolutions is charged, relative to the tf32 or fp32 peak."""
+    conv_bandwidth: Quantity = fitted(0.42, 0.1, 4.0)
+    """Unfused fp32 traffic of convolutions (and the norms beside them) relative to the memory's bandwidth."""
+    matmul_bandwidth: Quantity = fitted(0.63, 0.2, 6.0)
+    light_bandwidth: Quantity = fitted(1.04, 0.2, 6.0)
+    """Above one where caches and in-place operators save traffic that the trace counts."""
+    recurrent_bandwidth: Quantity = fitted(0.10, 0.02, 0.8)
+    update_bandwidth: Quantity = fitted(0.125, 0.02, 0.8)
+    """Parameter bytes per second through gradients, momentum and update, relative to the bandwidth."""
+    backward_traffic: Quantity = fitted(1.5, 0.7, 4.0)
+    """How much slower a byte is in the backward pass."""
+    half_traffic: Quantity = fitted(0.8, 0.4, 1.2)
+    """Traffic under 16-bit autocast relative to fp32."""
+    half_backward_traffic: Quantity = fitted(1.0, 0.4, 2.5)
+    """`backward_traffic` under 16-bit autocast, relative to without it."""
+    kernel_floor: Quantity = fitted(4e-6, 0.3e-6, 20e-6)
+    """The least time a kernel occupies the device."""
+    sharpness: Quantity = fitted(3.0, 1.5, 8.0)
+    """How sharply the slower of host and device wins: exponent of the norm that joins them."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryConstants:
+    """Constants of the peak-memory formula. Bytes; the rest are ratios."""
+
+    base: Quantity = fitted(70e6, 10e6, 300e6)
+    """Workspaces of the libraries."""
+    gradients: Quantity = fitted(1.05, 0.8, 1.5)
+    """Gradients and the last bucket's copies, relative to the parameters."""
+    saved: Quantity = fitted(1.0, 0.5, 1.6)
+    """Activations kept, relative to the traced ones, where matrix products dominate."""
+    conv_saved: Quantity = fitted(1.0, 0.5, 1.6)
+    half_saved: Quantity = fitted(0.75, 0.3, 1.4)
+    half_conv_saved: Quantity = fitted(0.52, 0.3, 1.2)
+    alive: Quantity = fitted(15.0, 3.0, 40.0)
+    """Results alive at once during a forward pass, in units of the mean product's result."""
+    half_alive: Quantity = fitted(0.55, 0.3, 1.0)
+    cast: Quantity = fitted(0.3, 0.01, 1.0)
+    """16-bit copies of the weights under autocast, relative to the parameters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """The fitted constants and how far off they were on models they had not seen.
+
+    `time_error` and `memory_error` are (5 %, 95 %) quantiles of truth over estimate.
+    """
+
+    step: StepConstants
+    memory: MemoryConstants
+    time_error: tuple[float, float]
+    memory_error: tuple[float, float]
+    measured: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """What the formulas need to know of a device: peaks in FLOP/s at the precision used, bytes/s, bytes."""
+
+    conv_peak: Quantity
+    matmul_peak: Quantity
+    full_peak: Quantity
+    bandwidth: Quantity
+
+
+# Without tensor cores, cuBLAS and cuDNN sustain about this share of the fp32 peak, relative to what the
+# fitted utilization would say: the constants were fitted on tensor cores, which are harder to feed.
+_PLAIN_OVER_TENSOR_UTILIZATION = 1.6
+
+
+def device(accelerator: Accelerator, precision: str) -> Device:
+    """Peaks of an accelerator at a precision, falling back to the next wider format it has.
+
+    PyTorch lets convolutions use tf32 by default and matrix products only when asked (`precision="tf32"`).
+    A device with 16-bit products only (TPUs, Gaudi) rounds what it multiplies in any precision.
+    """
+    return rates(accelerator.peak, accelerator.memory_bandwidth, precision)
+
+
+def rates(peak: Mapping[str, float], memory_bandwidth: float, precision: str) -> Device:
+    """The same from peak rates by number format and the memory's bandwidth."""
+    plain = peak.get("fp32", 0.0) * _PLAIN_OVER_TENSOR_UTILIZATION
+    half = (peak.get(precision) if is_half(precision) else None) or peak.get("fp16") or peak.get("bf16")
+    tensor = max(peak.get("tf32", 0.0), plain) or half or 0.0
+    if is_half(precision):
+        conv = matmul = half or tensor
+    else:
+        conv, matmul = tensor, tensor if precision == "tf32" else plain or tensor
+    return Device(conv_peak=conv, matmul_peak=matmul, full_peak=tensor, bandwidth=memory_bandwidth)
+
+
+T = TypeVar("T", StepConstants, MemoryConstants, Device)
+
+
+def gather(items: Sequence[T], index: "np.ndarray[Any, np.dtype[np.intp]]") -> T:
+    """One item of arrays: for each entry of `index`, that item's values."""
+    kind = type(items[0])
+    return kind(**{f.name: np.array([getattr(i, f.name) for i in items])[index] for f in fields(kind)})
+
+
+def parse_calibration(data: Mapping[str, Any], where: str) -> Calibration:
+    """A calibration from the catalog's entry of a device; a constant it does not name stays at its start.
+
+    Constants that joined later start at one, which leaves the formula as it was for entries made before.
+    """
+    try:
+        return Calibration(
+            step=StepConstants(**data["step"]),
+            memory=MemoryConstants(**data["memory"]),
+            time_error=tuple(data["time_error"]),
+            memory_error=tuple(data["memory_error"]),
+        )
+    except (KeyError, TypeError) as error:
+        raise BadInputError(f"the constants of {where} are not this version's: {error}") from None

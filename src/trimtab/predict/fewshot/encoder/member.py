@@ -1,0 +1,42 @@
+"""The encoder beside other predictors of a data set, tested like them on applications it has not seen."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from trimtab.predict.fewshot import Case, Corpus
+from trimtab.predict.fewshot.encoder.network import Encoder
+
+ENCODER = "encoder"
+
+
+def application_folds(corpus: Corpus, count: int, seed: int) -> tuple[frozenset[str], ...]:
+    """The applications of a data set in groups, drawn as `Ours` draws those it leaves out together."""
+    order = np.random.default_rng(seed).permutation(sorted(corpus.applications))
+    return tuple(frozenset(group.tolist()) for group in np.array_split(order, count))
+
+
+@dataclass(frozen=True, slots=True)
+class CrossFitted:
+    """One encoder trained on all applications of a data set, and one without each group of them.
+
+    Asked to learn from all but some, it answers with the one that has not seen those.
+    """
+
+    whole: Encoder
+    parts: tuple[tuple[frozenset[str], Encoder], ...]
+    name: str = ENCODER
+
+    def suits(self, cases: Sequence[Case]) -> bool:
+        return True
+
+    def fit(self, cases: Sequence[Case]) -> Encoder:
+        there = {case.application for case in cases}
+        left_out = frozenset().union(*(group for group, _ in self.parts)) - there
+        if not left_out:
+            return self.whole
+        for group, encoder in self.parts:
+            if left_out <= group:
+                return encoder
+        raise ValueError("no encoder was trained without just these applications; the groups do not agree")

@@ -1,0 +1,1 @@
+"""Training jobs: run time by configuration, and remaining durations."""

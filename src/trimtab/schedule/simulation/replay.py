@@ -1,0 +1,137 @@
+"""What came of a simulation: when jobs began and ended, what they held and cost, figures to compare."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from trimtab.schedule.cluster import Cluster, Floats, Ints, Market
+from trimtab.schedule.job import Job
+from trimtab.schedule.jobs import Bools
+from trimtab.schedule.simulation.state import State
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A job had so many workers in a group from one moment to another."""
+
+    job: int
+    group: int
+    workers: int
+    start: float
+    end: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Replay:
+    """Columns by job of the trace; what never happened is infinite.
+
+    `ran` is for how many seconds each job held nodes. `why` says of those who waited longest why they did,
+    the last time they were asked, and of those who were refused why.
+    """
+
+    jobs: Sequence[Job]
+    cluster: Cluster
+    tenants: tuple[str, ...]
+    tenant: Ints
+    submitted: Floats
+    started: Floats
+    ended: Floats
+    deadline: Floats
+    refused: Bools
+    restarts: Ints
+    ran: Floats
+    attained: Floats
+    held: Floats
+    spent: Floats
+    segments: Sequence[Segment]
+    why: Mapping[int, str]
+    rounds: int
+    job_rounds: int
+    end: float
+
+    @staticmethod
+    def of(
+        state: State,
+        cluster: Cluster,
+        segments: Sequence[Segment],
+        why: Mapping[int, str],
+        rounds: int,
+        job_rounds: int,
+        end: float,
+    ) -> "Replay":
+        """What is left of the state in the end."""
+        return Replay(
+            jobs=state.jobs,
+            cluster=cluster,
+            tenants=state.tenants,
+            tenant=state.tenant,
+            submitted=state.submitted,
+            started=state.started,
+            ended=state.ended,
+            deadline=state.deadline,
+            refused=state.refused,
+            restarts=np.maximum(state.restarts, 0),
+            ran=state.ran,
+            attained=state.attained,
+            held=state.held,
+            spent=state.spent,
+            segments=segments,
+            why=why,
+            rounds=rounds,
+            job_rounds=job_rounds,
+            end=end,
+        )
+
+    @property
+    def completion(self) -> Floats:
+        """Seconds from submission to the end, of jobs that ended."""
+        ended = np.isfinite(self.ended)
+        return (self.ended - self.submitted)[ended]
+
+    @property
+    def waited(self) -> Floats:
+        """Seconds each job had nothing, from its submission to its end; 0 of those that were refused."""
+        waited = np.minimum(self.ended, self.end) - self.submitted - self.ran
+        return np.where(self.refused, 0.0, np.maximum(waited, 0.0))
+
+    @property
+    def makespan(self) -> float:
+        """Seconds from the first submission until the last job ended."""
+        ended = self.ended[np.isfinite(self.ended)]
+        return float(ended.max() - self.submitted[0]) if len(ended) else 0.0
+
+    @property
+    def deadlines_met(self) -> float:
+        """The share of jobs with a deadline that ended in time; 1 where none has one."""
+        asked = np.isfinite(self.deadline)
+        return float(np.mean(self.ended[asked] <= self.deadline[asked])) if asked.any() else 1.0
+
+    @property
+    def utilization(self) -> float:
+        """The share of all accelerators that jobs held until the last one ended."""
+        total = self.cluster.capacity[:, 0].sum() * self.makespan
+        return float(self.attained.sum() / total) if total else 0.0
+
+    @property
+    def cost(self) -> float:
+        """Dollars: what jobs spent, and reserved nodes whether used or not."""
+        groups = self.cluster.groups
+        reserved = np.array([group.market is Market.RESERVED for group in groups], dtype=bool)
+        always = sum(g.nodes * g.price * self.makespan for g in groups if g.market is Market.RESERVED)
+        counted_twice = (self.held.sum(axis=0) * self.cluster.gpu_price)[reserved].sum()
+        return float(always + self.spent.sum() - counted_twice)
+
+    def figures(self) -> dict[str, float]:
+        """The figures of a bench: hours, shares, dollars; times to completion are NaN where no job ended."""
+        hours = self.completion / 3600.0
+        return {
+            "avg_jct_h": float(hours.mean()) if len(hours) else np.nan,
+            "p99_jct_h": float(np.percentile(hours, 99)) if len(hours) else np.nan,
+            "makespan_h": self.makespan / 3600.0,
+            "restarts": float(self.restarts.sum() / max(1, len(self.jobs))),
+            "utilization": self.utilization,
+            "deadlines_met": self.deadlines_met,
+            "cost": self.cost,
+            "gpu_h_per_job": float(self.attained.sum() / max(1, len(self.jobs)) / 3600.0),
+        }

@@ -1,0 +1,224 @@
+"""Simulations of one trace as one HTML page that needs nothing else: figures, charts, who waited and why."""
+
+from collections.abc import Mapping
+from html import escape
+
+import numpy as np
+import plotly.graph_objects as go
+
+from trimtab.core import format_duration, format_money
+from trimtab.page import COLORS, bullets, chart, page, table
+from trimtab.schedule.cluster import Floats, Group
+from trimtab.schedule.simulation.gantt import busy, drawn
+from trimtab.schedule.simulation.replay import Replay, Segment
+from trimtab.schedule.simulation.simulator import NOTED
+from trimtab.schedule.simulation.summaries import summary
+from trimtab.schedule.simulation.worlds import Scene
+
+_HOUR = 3600.0
+_POINTS = 500  # of one line in a chart
+
+
+def html_report(scene: Scene, replays: Mapping[str, Replay]) -> str:
+    """The whole page; `replays` are by policy."""
+    groups = scene.cluster.groups
+    gpus = int(scene.cluster.capacity[:, 0].sum())
+    body = (
+        f"<p>{len(scene.jobs):,} jobs on {gpus:,} accelerators in {len(groups)} groups:"
+        f" {escape(', '.join(_named(group) for group in groups))}.</p>"
+        f"<h2>Figures</h2>{_figures(replays)}"
+        f"<h2>Time to completion</h2>{chart(_distribution(replays), 'Time to completion', True)}"
+        f"{''.join(_policy(name, replay) for name, replay in replays.items())}"
+        f"{bullets('Notes', scene.notes)}"
+        f"{bullets('How to read it', _READING)}"
+    )
+    return page(f"Trimtab: {scene.name}", f"Simulation of {scene.name}", body)
+
+
+_READING = (
+    "a job ends when its work is done, and its nodes are given away at the next decision",
+    "Jain's index is over tenants: of their jobs' lives, the part in which they held nodes (1: all alike)",
+    "dollars: accelerators while jobs held them, data moved, and reserved nodes whether used or not",
+)
+
+
+def _policy(name: str, replay: Replay) -> str:
+    """One policy's own part: the Gantt chart, what groups were busy with, who waited longest."""
+    shown = drawn(replay)
+    ran, held = f"{name}: who ran when", f"{name}: how busy groups were"
+    return (
+        f"<h2>{escape(ran)}</h2><p><small>{escape(shown.note)}</small></p>"
+        f"{chart(_gantt(replay, shown.segments), ran, False)}"
+        f"<h2>{escape(held)}</h2>{chart(_busy(replay), held, False)}"
+        f"<h2>{escape(name)}: who waited longest, and why</h2>{_waiters(replay)}"
+        f"{bullets(f'{name}: refused', _refused(replay))}"
+    )
+
+
+def _refused(replay: Replay) -> list[str]:
+    jobs = np.flatnonzero(replay.refused).tolist()
+    more = [f"and {len(jobs) - NOTED} more"] if len(jobs) > NOTED else []
+    return [f"{replay.jobs[job].id}: {replay.why[job]}" for job in jobs[:NOTED]] + more
+
+
+def _figures(replays: Mapping[str, Replay]) -> str:
+    heads = (
+        "Policy",
+        "Mean completion",
+        "99th percentile",
+        "Makespan",
+        "Deadlines",
+        "Jain",
+        "Restarts",
+        "Utilization",
+        "Cost",
+        "Refused",
+    )
+    rows = [(name, *_cells(summary(replay))) for name, replay in replays.items()]
+    return table(heads, rows, numbers=range(1, len(heads)))
+
+
+def _cells(figures: Mapping[str, float]) -> tuple[str, ...]:
+    met = f"{figures['deadlines_met']:.1%}" if figures["deadlines"] else "none set"
+    return (
+        *(_hours(figures[key]) for key in ("avg_jct_h", "p99_jct_h", "makespan_h")),
+        met,
+        f"{figures['jain']:.3f}",
+        f"{figures['restarts']:.2f}",
+        f"{figures['utilization']:.1%}",
+        format_money(figures["cost"]),
+        f"{figures['refused']:.0f}",
+    )
+
+
+def _hours(hours: float) -> str:
+    return "" if np.isnan(hours) else f"{hours:.3f} h"
+
+
+def _waiters(replay: Replay) -> str:
+    heads = ("Job", "Tenant", "Submitted", "Waited", "Ran", "Why, when last asked")
+    waited = replay.waited
+    asked = [job for job in np.argsort(-waited, kind="stable")[:NOTED].tolist() if job in replay.why]
+    rows = [
+        (
+            replay.jobs[job].id,
+            replay.tenants[replay.tenant[job]],
+            format_duration(float(replay.submitted[job])),
+            format_duration(float(waited[job])),
+            format_duration(float(replay.ran[job])),
+            replay.why[job],
+        )
+        for job in asked
+        if not replay.refused[job]
+    ]
+    if not rows:
+        return "<p>Nobody waited longer than until the next decision.</p>"
+    return table(heads, rows, numbers=(2, 3, 4))
+
+
+def _distribution(replays: Mapping[str, Replay]) -> go.Figure:
+    figure = go.Figure()
+    for index, (name, replay) in enumerate(replays.items()):
+        hours = np.sort(replay.completion) / _HOUR
+        share = np.arange(1, len(hours) + 1) / max(1, len(replay.jobs))
+        chosen = _thinned(len(hours))
+        figure.add_trace(
+            go.Scatter(
+                x=_rounded(hours[chosen]),
+                y=_rounded(share[chosen]),
+                mode="lines",
+                name=escape(name),
+                line={"shape": "hv", "color": COLORS[index % len(COLORS)]},
+                hovertemplate="%{y:.1%} of jobs within %{x:.3g} h<extra>" + escape(name) + "</extra>",
+            )
+        )
+    figure.update_xaxes(type="log", title="hours from submission to the end")
+    figure.update_yaxes(title="share of jobs", tickformat=".0%", range=[0, 1])
+    figure.update_layout(template="plotly_white", height=420, margin={"t": 20, "r": 10}, showlegend=True)
+    return figure
+
+
+def _gantt(replay: Replay, shown: tuple[Segment, ...]) -> go.Figure:
+    """One row per job in order of submission, one colour per group; more workers make a thicker bar."""
+    figure = go.Figure()
+    rows = {job: row for row, job in enumerate(sorted({each.job for each in shown}))}
+    most = max((each.workers for each in shown), default=1)
+    for index, group in enumerate(replay.cluster.groups):
+        here = [each for each in shown if each.group == index]
+        figure.add_trace(
+            go.Bar(
+                orientation="h",
+                name=escape(group.name),
+                y=[rows[each.job] for each in here],
+                base=[round(each.start / _HOUR, 5) for each in here],
+                x=[round((each.end - each.start) / _HOUR, 5) for each in here],
+                width=[_thickness(each.workers, most) for each in here],
+                marker={"color": COLORS[index % len(COLORS)], "line": {"width": 0}},
+                customdata=[
+                    (escape(replay.jobs[each.job].id), each.workers, _span(each.start, each.end))
+                    for each in here
+                ],
+                hovertemplate="%{customdata[0]}: %{customdata[1]} workers, %{customdata[2]}<extra>"
+                + escape(group.name)
+                + "</extra>",
+            )
+        )
+    figure.update_xaxes(title="hours since the trace began")
+    names = [escape(replay.jobs[job].id) for job in rows]
+    every = max(1, len(names) // 40)
+    figure.update_yaxes(
+        autorange="reversed", tickvals=list(range(0, len(names), every)), ticktext=names[::every]
+    )
+    height = 160 + min(1600, 14 * len(rows))
+    figure.update_layout(
+        template="plotly_white",
+        barmode="overlay",
+        height=height,
+        margin={"t": 20, "r": 10},
+        showlegend=True,
+    )
+    return figure
+
+
+def _busy(replay: Replay) -> go.Figure:
+    figure = go.Figure()
+    edges, shares = busy(replay)
+    for index, group in enumerate(replay.cluster.groups):
+        figure.add_trace(
+            go.Scatter(
+                x=_rounded(edges[:-1] / _HOUR),
+                y=_rounded(shares[index]),
+                mode="lines",
+                name=escape(group.name),
+                line={"shape": "hv", "width": 1.5, "color": COLORS[index % len(COLORS)]},
+                hovertemplate="%{x:.3g} h: %{y:.0%} held<extra>" + escape(group.name) + "</extra>",
+            )
+        )
+    figure.update_xaxes(title="hours since the trace began")
+    figure.update_yaxes(title="share held", tickformat=".0%", rangemode="tozero")
+    figure.update_layout(template="plotly_white", height=320, margin={"t": 20, "r": 10}, showlegend=True)
+    return figure
+
+
+def _thickness(workers: int, most: int) -> float:
+    """From a third of a row for one worker to almost all of it for the largest gang, by doublings."""
+    return 0.3 + 0.6 * (float(np.log2(workers) / np.log2(most)) if most > 1 else 1.0)
+
+
+def _span(start: float, end: float) -> str:
+    return f"{format_duration(start)} to {format_duration(end)}"
+
+
+def _thinned(count: int) -> "np.ndarray[tuple[int], np.dtype[np.intp]]":
+    """Which of so many points are drawn, the first and last among them."""
+    return np.unique(np.linspace(0, count - 1, min(count, _POINTS)).astype(np.intp))
+
+
+def _rounded(values: Floats) -> list[float]:
+    """Five digits after the point are more than a screen shows, and make the page smaller."""
+    return [float(value) for value in np.round(values, 5)]
+
+
+def _named(group: Group) -> str:
+    nodes = f"{group.nodes} × {group.gpus} {group.accelerator}" if group.gpus else f"{group.nodes} CPU nodes"
+    return f"{group.name} ({nodes})"

@@ -1,0 +1,186 @@
+"""The world of jobs whose users fixed the number of workers and the batch, from measured step times.
+
+The physics is that of adaptive jobs (`goodput`). What a scheduler sees is steps: how many per second in each
+shape, how many done, and how many are left by what ended jobs of the same application have shown.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from trimtab.core import BadInputError
+from trimtab.schedule.cluster import Cluster, Floats, Group, Ints
+from trimtab.schedule.job import Job
+from trimtab.schedule.placing import Placement
+from trimtab.schedule.simulation.goodput.profiles import Application, KindTable
+from trimtab.schedule.simulation.goodput.totals import Totals
+from trimtab.schedule.simulation.world import Look
+
+_ROUNDING = 1e-8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pace:
+    """Steps per second, and the progress of one step in each epoch."""
+
+    steps: float
+    gains: Floats
+
+
+@dataclass(eq=False)
+class Gang:
+    """Jobs of one application that asked for the same workers and batch: how fast they are, wherever."""
+
+    application: Application
+    workers: int
+    batch: int
+    _paces: dict[tuple[str, tuple[int, ...]], Pace] = field(default_factory=dict)
+
+    def pace(self, kind: str, form: tuple[int, ...]) -> Pace:
+        """With so many workers on each node."""
+        key = (kind, form)
+        if key not in self._paces:
+            self._paces[key] = self._pace(self.application.kinds[kind], form)
+        return self._paces[key]
+
+    def speeds(self, cluster: Cluster) -> Floats:
+        """Steps per second in every shape; 0 in those of another size, and where it was not measured."""
+        row = np.zeros(len(cluster.shapes))
+        for index, shape in enumerate(cluster.shapes):
+            group = cluster.groups[shape.group]
+            fits = shape.workers == self.workers <= group.nodes * group.gpus
+            if fits and group.accelerator in self.application.kinds:
+                row[index] = self.pace(group.accelerator, _packed(self.workers, group)).steps
+        return row
+
+    def _pace(self, table: KindTable, form: tuple[int, ...]) -> Pace:
+        application = self.application
+        local, accumulated = self._split(table, form)
+        step, sync = table.step(form, local)
+        batch = self.workers * local * (accumulated + 1)
+        scale = batch / application.smallest
+        epochs = range(len(application.milestones))
+        square, variance = np.array([application.gradient(batch, epoch) for epoch in epochs]).T
+        seconds = (step + accumulated * (step - sync)) * application.nature.slowdown
+        return Pace(1.0 / seconds, (variance + square) / (variance / scale + square))
+
+    def _split(self, table: KindTable, form: tuple[int, ...]) -> tuple[int, int]:
+        """The batch of each worker, and how often it accumulates because more does not fit."""
+        share = math.ceil(self.batch / self.workers - _ROUNDING)
+        accumulated = math.ceil(share / table.largest_batch(form) - _ROUNDING) - 1
+        if self.workers == 1 and self.batch > self.application.smallest:
+            accumulated = max(1, accumulated)
+        local = math.ceil(share / (accumulated + 1) - _ROUNDING)
+        most = self.application.largest // (self.workers * (accumulated + 1))
+        return max(1, min(local, most)), accumulated
+
+
+@dataclass(eq=False)
+class _Run:
+    """One job: its gang, how far it is, and its present pace."""
+
+    gang: Gang
+    speeds: Floats
+    progress: float = 0.0
+    steps: float = 0.0
+    epoch: int = 0
+    pace: Pace | None = None
+
+    @property
+    def gain(self) -> float:
+        """The progress of one of its steps now; 1 before it has run."""
+        last = len(self.gang.application.milestones) - 1
+        return float(self.pace.gains[min(self.epoch, last)]) if self.pace else 1.0
+
+    def advance(self, seconds: float) -> float:
+        """Work so long; after how many seconds it was done, infinite where it goes on."""
+        assert self.pace is not None
+        milestones, spent = self.gang.application.milestones, 0.0
+        while True:
+            rate = self.pace.steps * float(self.pace.gains[self.epoch])
+            needed = max(0.0, float(milestones[self.epoch]) - self.progress) / rate
+            worked = min(needed, seconds - spent)
+            self.steps += worked * self.pace.steps
+            spent += worked
+            if needed > worked:
+                self.progress += rate * worked
+                return math.inf
+            self.progress = float(milestones[self.epoch])
+            self.epoch += 1
+            if self.epoch == len(milestones):
+                return spent
+
+    def lose(self, seconds: float) -> None:
+        """Go back to what was saved so long ago."""
+        assert self.pace is not None
+        self.progress = max(0.0, self.progress - seconds * self.pace.steps * self.gain)
+        self.steps = max(0.0, self.steps - seconds * self.pace.steps)
+        self.epoch = int(np.searchsorted(self.gang.application.milestones, self.progress, "right"))
+
+
+class RigidWorld:
+    """Jobs of measured applications, each with the workers it asks for and the batch that goes with them."""
+
+    def __init__(
+        self,
+        profiles: Mapping[str, Application],
+        jobs: Sequence[Job],
+        batches: Sequence[int],
+        cluster: Cluster,
+    ) -> None:
+        asked = [(job.application, job.least, batch) for job, batch in zip(jobs, batches, strict=True)]
+        gangs = {key: Gang(profiles[key[0]], *key[1:]) for key in dict.fromkeys(asked)}
+        speeds = {key: gang.speeds(cluster) for key, gang in gangs.items()}
+        for job, key in zip(jobs, asked, strict=True):
+            if not speeds[key].any():
+                kinds = ", ".join(gangs[key].application.kinds)
+                raise BadInputError(
+                    f"job {job.id} can never run here: {job.application} was measured on {kinds}, and no "
+                    f"group of those holds {job.least} workers"
+                )
+        self._runs = [_Run(gangs[key], speeds[key]) for key in asked]
+        self._most = np.array([job.least for job in jobs], dtype=np.int64)
+        self._cluster = cluster
+        self._totals = Totals()
+
+    def look(self, jobs: Ints) -> Look:
+        runs = [self._runs[job] for job in jobs.tolist()]
+        left = np.array([self._left(run) for run in runs])
+        done = np.array([run.steps for run in runs])
+        return Look(np.stack([run.speeds for run in runs]), self._most[jobs], done, left, left, left)
+
+    def restart_seconds(self, job: int) -> float:
+        return self._runs[job].gang.application.nature.restart
+
+    def start(self, job: int, placement: Placement) -> None:
+        kind = self._cluster.groups[placement.group].accelerator
+        run = self._runs[job]
+        run.pace = run.gang.pace(kind, tuple(count for _, count in placement.parts))
+
+    def stop(self, job: int, lost: float) -> None:
+        if lost > 0:
+            self._runs[job].lose(lost)
+
+    def advance(self, jobs: Ints, seconds: Floats) -> Floats:
+        ended = np.array(
+            [self._runs[j].advance(s) for j, s in zip(jobs.tolist(), seconds.tolist(), strict=True)]
+        )
+        for job, after in zip(jobs.tolist(), ended.tolist(), strict=True):
+            run = self._runs[job]
+            self._totals.reached(run.gang.application.name, run.progress)
+            if after < math.inf:
+                self._totals.ended(run.gang.application.name, run.progress)
+        return ended
+
+    def _left(self, run: _Run) -> float:
+        """Steps left, if every one goes on doing what it does now; NaN where nothing is known."""
+        total = self._totals.of(run.gang.application.name)
+        return total if math.isnan(total) else max((total - run.progress) / run.gain, 1.0)
+
+
+def _packed(workers: int, group: Group) -> tuple[int, ...]:
+    """Workers on each node, on as few nodes as hold them."""
+    full, rest = divmod(workers, group.gpus)
+    return (group.gpus,) * full + ((rest,) if rest else ())

@@ -1,0 +1,221 @@
+"""A cluster in a loop: jobs arrive and progress, the policy decides once per round, faults happen in between.
+
+Within a round time is exact: a job ends when its work does, and its accelerators are given away at the next
+round. Everything is a function of the jobs, the world, the policy and one seed.
+"""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+
+from trimtab.core import BadInputError, SimulatedClock
+from trimtab.schedule.allocation import WAITING, Allocation, SchedulingPolicy
+from trimtab.schedule.cluster import Cluster, Ints
+from trimtab.schedule.job import Job
+from trimtab.schedule.placing import Floor, Placement
+from trimtab.schedule.simulation.faults import Faults, NoFaults
+from trimtab.schedule.simulation.replay import Replay, Segment
+from trimtab.schedule.simulation.state import State
+from trimtab.schedule.simulation.world import World
+
+NOTED = 25
+"""Of how many jobs, those that wait longest, a simulation notes why."""
+
+_IN_PIECES = "what is free is in pieces: no nodes together hold its workers"
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationSettings:
+    """How often the policy decides, and when to give up.
+
+    `round` is in seconds. `moving` lets jobs change nodes for free, in the same form. `most_rounds` ends a
+    simulation that never would.
+    """
+
+    round: float = 60.0
+    moving: bool = True
+    most_rounds: int = 1_000_000
+
+
+def simulate(
+    jobs: Sequence[Job],
+    cluster: Cluster,
+    world: World,
+    policy: SchedulingPolicy,
+    settings: SimulationSettings | None = None,
+    faults: Faults | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Replay:
+    """Replay the jobs until all have ended or been refused; `progress` hears how many have."""
+    if any(later.submitted < earlier.submitted for earlier, later in pairwise(jobs)):
+        raise BadInputError("a trace must be in order of submission")
+    settings = settings or SimulationSettings()
+    if not 0 < settings.round < np.inf:
+        raise BadInputError(f"a round takes more than 0 seconds, not {settings.round:g}")
+    return _Simulation(jobs, cluster, world, policy, settings, faults or NoFaults(), progress).run()
+
+
+class _Simulation:
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        cluster: Cluster,
+        world: World,
+        policy: SchedulingPolicy,
+        settings: SimulationSettings,
+        faults: Faults,
+        progress: Callable[[int], None] | None,
+    ) -> None:
+        self.cluster = cluster
+        self.world = world
+        self.policy = policy
+        self.settings = settings
+        self.faults = faults
+        self.progress = progress
+        self.state = State.of(jobs, cluster, world)
+        self.floor = Floor(cluster.groups, settings.moving)
+        self.clock = SimulatedClock()
+        self.segments: list[Segment] = []
+        self.open: dict[int, tuple[Placement, float]] = {}
+        self.job_rounds = 0
+        self.rounds = 0
+        self.why: dict[int, str] = {}
+        self.usable = cluster
+
+    def run(self) -> Replay:
+        """The whole loop."""
+        state, step = self.state, self.settings.round
+        while state.arriving or len(state.active):
+            now = self.clock.now()
+            if not len(state.active) and state.next_arrival > now:
+                # Nothing to do: on to the round after the next arrival.
+                self.clock.advance(np.ceil((state.next_arrival - now) / step) * step)
+                now = self.clock.now()
+                self._break(now)
+            state.arrive(now)
+            if len(state.active):
+                self._decide(now)
+                self._work(now, step, self._break(now + step))
+            self.clock.advance(step)
+            self.rounds += 1
+            if self.rounds > self.settings.most_rounds:
+                first = f", such as {state.ids[state.active[0]]}" if len(state.active) else ""
+                raise BadInputError(f"after {self.rounds} rounds not all jobs have ended{first}")
+            if self.progress:
+                self.progress(state.finished)
+        return Replay.of(
+            self.state, self.cluster, self.segments, self.why, self.rounds, self.job_rounds, self.clock.now()
+        )
+
+    def _break(self, until: float) -> dict[Hashable, float]:
+        """Nodes go or come back; the jobs that had workers there, and until when."""
+        hit: dict[Hashable, float] = {}
+        for fault in self.faults.until(until):
+            if fault.back:
+                self.floor.restore(fault.group, fault.node)
+            else:
+                hit.update(dict.fromkeys(self.floor.fail(fault.group, fault.node), fault.time))
+        return hit
+
+    def _decide(self, now: float) -> None:
+        state = self.state
+        rows = state.active
+        cluster = self._usable()
+        jobs = state.columns(rows, self.world)
+        previous = Allocation(state.shape[rows], np.arange(len(rows)))
+        allocation = self.policy.allocate(jobs, cluster, previous, self.clock)
+        self.job_rounds += len(rows)
+        keys = rows.tolist()
+        settled = self.floor.settle(keys, jobs, cluster, previous, allocation)
+        for row in settled.released:
+            self._stop(keys[row], now, lost=False)
+        for row in settled.unplaced:
+            if previous.shape[row] != WAITING:
+                self._stop(keys[row], now, lost=False)
+        for row, placement in settled.placed.items():
+            self._start(keys[row], int(allocation.shape[row]), placement, now)
+        self._note(rows, now, allocation, settled.unplaced)
+        refused = [row for row in allocation.refused if keys[row] not in self.open]
+        for row in refused:
+            self.why[keys[row]] = allocation.why.get(row, "its deadline cannot be met")
+        state.refuse(rows[refused])
+
+    def _note(self, rows: Ints, now: float, allocation: Allocation, unplaced: Sequence[int]) -> None:
+        """Keep why those who have waited longest wait: in the end it is known of those who waited most."""
+        waiting = np.flatnonzero(self.state.shape[rows] == WAITING)
+        if len(waiting) > NOTED:
+            waited = now - self.state.submitted[rows[waiting]] - self.state.ran[rows[waiting]]
+            waiting = waiting[np.argpartition(waited, -NOTED)[-NOTED:]]
+        for row in waiting.tolist():
+            in_pieces = _IN_PIECES if row in unplaced else ""
+            self.why[int(rows[row])] = in_pieces or allocation.why.get(row, "the policy preferred others")
+
+    def _usable(self) -> Cluster:
+        if not self.faults.any:
+            return self.cluster
+        groups = tuple(
+            replace(group, nodes=self.floor.usable(index)) for index, group in enumerate(self.cluster.groups)
+        )
+        if groups != self.usable.groups:
+            self.usable = Cluster(groups, self.cluster.shapes)
+        return self.usable
+
+    def _start(self, job: int, shape: int, placement: Placement, now: float) -> None:
+        state = self.state
+        before = self.open.get(job)
+        if before is not None:
+            self._close(job, now)
+        self.open[job] = (placement, now)
+        same = before is not None and before[0].form == placement.form
+        state.shape[job] = shape
+        if not same:
+            state.start(job, placement, now, self.faults.hazard(placement))
+            self.world.start(job, placement)
+        state.slowness[job] = self.faults.slowness(placement) * state.saving(job)
+
+    def _stop(self, job: int, now: float, lost: bool) -> None:
+        self._close(job, now)
+        self.state.shape[job] = WAITING
+        self.world.stop(job, self.state.unsaved(job) if lost else 0.0)
+        self.state.stop(job)
+
+    def _close(self, job: int, now: float) -> None:
+        placement, since = self.open.pop(job)
+        if now > since:
+            self.segments.append(Segment(job, placement.group, placement.workers, since, now))
+
+    def _work(self, now: float, seconds: float, hit: Mapping[Hashable, float]) -> None:
+        """Everyone who has nodes restarts for as long as that takes, and works for the rest of the round.
+
+        Jobs that are `hit` work until then, others that fail until they do: what they have not saved is lost.
+        """
+        state = self.state
+        running = state.active[state.shape[state.active] != WAITING]
+        if not len(running):
+            return
+        breaks = self.faults.lifetimes(running)
+        for job, moment in hit.items():
+            at = np.searchsorted(running, job)  # type: ignore[call-overload]
+            breaks[at] = min(breaks[at], moment - now)
+        most = np.minimum(breaks, seconds)
+        pause = np.minimum(state.pause[running], most)
+        state.pause[running] -= pause
+        useful = (most - pause) / state.slowness[running]
+        ended_after = np.full(len(running), np.inf)
+        working = np.flatnonzero(useful > 0)
+        if len(working):
+            ended_after[working] = self.world.advance(running[working], useful[working])
+        held = np.minimum(most, pause + ended_after * state.slowness[running])
+        state.charge(running, held, (held - pause) / state.slowness[running])
+        self.faults.lived(running, held)
+        over = np.isfinite(ended_after)
+        for job, after in zip(running[over].tolist(), held[over].tolist(), strict=True):
+            self._close(job, now + after)
+            self.floor.release(job)
+        broken = ~over & (breaks <= seconds)
+        for job, after in zip(running[broken].tolist(), held[broken].tolist(), strict=True):
+            self.floor.release(job)
+            self._stop(job, now + after, lost=True)
+        state.end(running[over], now + held[over])

@@ -1,7 +1,0 @@
-"""What Trimtab can be asked over HTTP: routes, their limits, and the application that serves them."""
-
-from trimtab.serve.api.app import Served, build
-from trimtab.serve.api.areas.events import STREAM
-from trimtab.serve.api.writer import writing_beside
-
-__all__ = ["STREAM", "Served", "build", "writing_beside"]

@@ -1,0 +1,124 @@
+"""A file that grows by whole applications, and refuses what is not its own."""
+
+import contextlib
+import json
+import resource
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from trimtab.collect.functions import COLUMNS, Measurement
+from trimtab.collect.functions.application import Application, draw_application
+from trimtab.collect.functions.table import MeasurementFile
+from trimtab.core import BadInputError, StorageError
+
+SIZES = (128, 256)
+DRAWN = [draw_application(index) for index in range(3)]
+
+
+def rows(application: Application, sizes: tuple[int, ...] = SIZES) -> list[Measurement]:
+    return [Measurement("lambda", application.name, size, size / 1769, "ok", 3, 0.5) for size in sizes]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A file with two applications."""
+    path = tmp_path / "functions.csv"
+    file = MeasurementFile(path, SIZES, 0)
+    file.begin(DRAWN)
+    for application in DRAWN[:2]:
+        file.append(rows(application))
+    return path
+
+
+def test_a_file_knows_what_it_has(path: Path) -> None:
+    lines = path.read_text().splitlines()
+    assert lines[0] == ",".join(COLUMNS)
+    assert lines[1].startswith("lambda,f0-0000,128,0.0723573,ok,3,0.5,")
+    assert MeasurementFile(path, SIZES, 0).finished(DRAWN) == {("lambda", "f0-0000"), ("lambda", "f0-0001")}
+    made = json.loads(path.with_suffix(".applications.json").read_text())
+    assert list(made) == ["f0-0000", "f0-0001", "f0-0002"]
+    assert made["f0-0000"][0]["kind"] == DRAWN[0].segments[0].kind
+
+
+@pytest.mark.parametrize("cut", [1, 40, 120])
+def test_what_a_kill_cut_off_is_dropped_and_measured_again(path: Path, cut: int) -> None:
+    whole = path.read_text()
+    path.write_text(whole[:-cut])
+    file = MeasurementFile(path, SIZES, 0)
+    assert file.finished(DRAWN) == {("lambda", "f0-0000")}
+    assert path.read_text() == whole[:-cut], "looking changes nothing"
+    file.begin(DRAWN)
+    file.append(rows(DRAWN[1]))
+    assert path.read_text() == whole
+
+
+def test_a_file_that_is_not_there_or_empty_has_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "new.csv"
+    assert MeasurementFile(path, SIZES, 0).finished(DRAWN) == set()
+    path.touch()
+    assert MeasurementFile(path, SIZES, 0).finished(DRAWN) == set()
+
+
+def test_other_sizes_and_another_seed_are_not_mixed_in(path: Path) -> None:
+    before = path.read_text()
+    with pytest.raises(BadInputError, match="at 128, 256 MB, not as asked"):
+        MeasurementFile(path, (128, 256, 512), 0).finished(DRAWN)
+    with pytest.raises(BadInputError, match="at 128, 256 MB, not as asked"):
+        MeasurementFile(path, (128,), 0).finished(DRAWN)
+    with pytest.raises(BadInputError, match="drawn with another seed"):
+        MeasurementFile(path, SIZES, 1).finished([draw_application(0, 1)])
+    assert path.read_text() == before
+
+
+def test_applications_made_of_something_else_are_not_mixed_in(path: Path) -> None:
+    other = Application("f0-0001", DRAWN[2].segments)
+    with pytest.raises(BadInputError, match="has another f0-0001 than this Trimtab draws"):
+        MeasurementFile(path, SIZES, 0).finished([DRAWN[0], other])
+
+
+@pytest.mark.parametrize("text", ["a,b\n1,2\n", "no table at all", "\x00\x01"])
+def test_another_file_is_refused_and_kept(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "other.csv"
+    path.write_text(text)
+    with pytest.raises(BadInputError, match="not a file of function measurements"):
+        MeasurementFile(path, SIZES, 0).finished(DRAWN)
+    assert path.read_text() == text
+
+
+def test_a_line_in_the_middle_that_is_no_measurement_is_named(path: Path) -> None:
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([*lines[:2], "spoilt\n", *lines[2:]]))
+    with pytest.raises(BadInputError, match="line 3 is not a row of function measurements"):
+        MeasurementFile(path, SIZES, 0).finished(DRAWN)
+
+
+@pytest.mark.parametrize("text", ["[]", "{", "3"])
+def test_a_broken_companion_is_named(path: Path, text: str) -> None:
+    path.with_suffix(".applications.json").write_text(text)
+    with pytest.raises(BadInputError, match="does not say what applications are made of"):
+        MeasurementFile(path, SIZES, 0).finished(DRAWN)
+
+
+@contextlib.contextmanager
+def small_files() -> Iterator[None]:
+    """Files may not grow beyond 1,100 bytes, as on a full disk: not even the one pytest writes to."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1100, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, handler)
+
+
+def test_a_full_disk_leaves_whole_applications(path: Path) -> None:
+    file = MeasurementFile(path, SIZES, 0)
+    before = path.read_text()
+    many = [row for _ in range(5) for row in rows(DRAWN[2])]
+    with pytest.raises(StorageError, match="what was measured before is kept"), small_files():
+        file.append(many)
+    assert path.read_text() == before

@@ -1,0 +1,44 @@
+"""The order of stages."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from trimtab.core import BadInputError
+from trimtab.pipelines import Stage
+from trimtab.pipelines.pipeline import ordered
+
+FILE = Path("p.yaml")
+
+
+def stage(name: str, *after: str) -> Stage:
+    return Stage(name, (("true",),), (0,), Path(), after)
+
+
+@settings(max_examples=30)
+@given(st.data(), st.integers(1, 8))
+def test_every_stage_comes_behind_all_it_waits_for(data: st.DataObject, count: int) -> None:
+    stages = [
+        stage(str(n), *data.draw(st.sets(st.integers(0, n - 1).map(str)) if n else st.just(set())))
+        for n in range(count)
+    ]
+    order = ordered(FILE, data.draw(st.permutations(stages)))
+    position = {each.name: number for number, each in enumerate(order)}
+    assert len(order) == count
+    assert all(position[other] < position[each.name] for each in order for other in each.after)
+
+
+@pytest.mark.parametrize(
+    ("stages", "sentence"),
+    [
+        ([], "has no stages"),
+        ([stage("a", "b"), stage("b", "c"), stage("c", "a")], "in a circle: .* → "),
+        ([stage("a", "a")], "in a circle: a → a"),
+        ([stage("a"), stage("a")], "two stages are called a"),
+        ([stage("train"), stage("b", "tran")], r"waits for \"tran\", which is no stage \(did you mean train"),
+    ],
+)
+def test_what_has_no_order_is_refused(stages: list[Stage], sentence: str) -> None:
+    with pytest.raises(BadInputError, match=sentence):
+        ordered(FILE, stages)

@@ -1,0 +1,105 @@
+"""From what a stage used to what it should ask for."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+from trimtab.core import BadInputError, NotFoundError, Profile
+from trimtab.pipelines import Pipeline, Request, Rule, size, use_of
+
+Read = Callable[..., Pipeline]
+Used = Callable[..., Profile]
+ONE = "stages: [{name: train, command: a}]"
+MIB = 2.0**20
+
+
+def test_a_short_peak_of_cpu_is_left_out_and_the_peak_of_memory_is_not(pipeline: Read, used: Used) -> None:
+    profile = used([0.5] * 99 + [3.0], [100 * MIB] * 99 + [200 * MIB])
+    (sized,) = size(pipeline(ONE), {"train": profile})
+    assert sized.request == Request(0.6, 256 * MIB), "0.575 and 250 MiB, rounded up"
+    assert sized.use.cpu_peak == 3.0
+    assert "0.50 cores were enough for 95 % of" in sized.reason
+    assert "the peak was 200 MiB, plus 25%" in sized.reason
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.tuples(st.floats(0, 64), st.floats(0, 1e12)), min_size=1, max_size=30),
+    st.floats(0, 1),
+    st.floats(0, 1),
+)
+def test_requests_cover_use_but_not_more_than_was_ever_used(
+    used: Used, pipeline: Read, samples: list[tuple[float, float]], headroom: float, margin: float
+) -> None:
+    profile = used([cpu for cpu, _ in samples], [memory for _, memory in samples])
+    (sized,) = size(pipeline(ONE), {"train": profile}, rule=Rule(headroom, margin))
+    use, request = sized.use, sized.request
+    assert request.cpu >= use.cpu_enough - 1e-9
+    assert request.cpu <= max(0.05, use.cpu_peak + 0.5)
+    assert request.memory >= use.memory_peak * (1 + margin) * (1 - 1e-9)
+    assert sized.memory.contains(use.memory_peak)
+    assert sum(cpu <= use.cpu_enough for cpu, _ in samples) >= 0.95 * len(samples) - 1e-6
+
+
+def test_use_weighs_samples_by_their_time(used: Used) -> None:
+    profile = used([4.0, 0.0], [0.0, 0.0])
+    uneven = replace(profile, series=replace(profile.series, time=(1.0, 10.0)), window=10.0)
+    assert use_of(uneven).cpu_mean == pytest.approx(0.4)
+    assert use_of(uneven).cpu_enough == 4.0
+    assert use_of(replace(profile, series=type(profile.series)())).cpu_enough == 0.0
+
+
+def test_a_reason_says_what_the_run_could_not_show(pipeline: Read, used: Used) -> None:
+    (sized,) = size(pipeline(ONE), {"train": used([3.9, 4.0], [1.0, 2.0])})
+    assert "it took all 4 cores there were" in sized.reason
+    assert "memory was seen 2 times, so a peak may have been missed" in sized.reason
+    assert "memory 64Mi" in sized.reason
+    assert "less than this is not asked for" in sized.reason
+
+
+def test_accelerators_come_only_with_a_reason(
+    pipeline: Read, used: Used, make_profile: Callable[..., Profile]
+) -> None:
+    trains = {"train": make_profile("resnet50")}
+    (none,) = size(pipeline(ONE), trains)
+    assert none.request.accelerators is None
+    assert "parameters, but none is asked for (--accelerator train=T4:1 would)" in none.reason
+    (asked,) = size(pipeline(ONE), trains, {"train": ("T4", 2)})
+    assert (asked.request.accelerator, asked.request.accelerators) == ("T4", 2)
+    assert "2 × T4, because you ask for it; its model, gradients" in asked.reason
+    (useless,) = size(pipeline(ONE), {"train": used([1.0], [1.0])}, {"train": ("T4", 1)})
+    assert "no PyTorch training was seen" in useless.reason
+    own = "stages: [{name: train, command: a, accelerator: 'V100:4'}]"
+    (kept,) = size(pipeline(own), trains)
+    assert "4 × V100, because the file asks for it" in kept.reason
+    (dropped,) = size(pipeline(own), trains, {"train": ("", 0)})
+    assert "no accelerator, because you say so" in dropped.reason
+
+
+def test_tasks_that_share_a_container_share_the_larger_request(pipeline: Read, used: Used) -> None:
+    read = pipeline("""
+        kind: Workflow
+        spec:
+          entrypoint: all
+          templates:
+          - {name: all, dag: {tasks: [{name: a, template: one}, {name: b, template: one}]}}
+          - {name: one, container: {command: ['true']}}
+    """)
+    profiles = {"a": used([1.0], [512 * MIB]), "b": used([2.0], [64 * MIB])}
+    a, b = size(read, profiles)
+    assert a.request == b.request == Request(2.0, 640 * MIB)
+    assert "a, b share one container" in a.reason
+
+
+def test_mistakes_are_refused(pipeline: Read, used: Used) -> None:
+    read, profiles = pipeline(ONE), {"train": used([1.0], [1.0])}
+    with pytest.raises(BadInputError, match="--margin is -1"):
+        Rule(margin=-1)
+    with pytest.raises(BadInputError, match='has no stage "load"'):
+        size(read, profiles, {"load": ("T4", 1)})
+    workflow = pipeline("argo.yaml")
+    given_profiles = {stage.name: used([1.0], [1.0]) for stage in workflow.stages}
+    with pytest.raises(NotFoundError, match="T5"):
+        size(workflow, given_profiles, {"write": ("T5", 1)})

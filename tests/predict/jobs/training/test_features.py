@@ -1,0 +1,40 @@
+"""Features of the thesis: named, grouped, and fitted on training rows alone."""
+
+import numpy as np
+import pytest
+
+from trimtab.predict.jobs.training import GROUPS, DataSet, Encoder
+from trimtab.predict.jobs.training.features import MOMENTS, resampled
+
+
+def test_training_rows_have_no_mean_and_one_deviation(data: DataSet) -> None:
+    training = data.points.without("pictures")
+    features = Encoder.of(training, data.local).encode(training, data.local)
+    assert features.flat.shape == (len(training), len(features.flat_names))
+    assert len(features.groups) == len(features.flat_names)
+    assert features.static.mean(axis=0) == pytest.approx(0.0, abs=1e-9)
+    deviation = features.static.std(axis=0)
+    assert np.all((np.abs(deviation - 1) < 1e-9) | (deviation < 1e-9))
+    assert set(features.groups) == set(GROUPS)
+
+
+def test_what_training_did_not_have_is_none_of_what_it_had(data: DataSet) -> None:
+    training = data.points.only([shape != "large" for shape in data.points.where.shape])
+    encoder = Encoder.of(training.without("dense").without("pictures"), data.local)
+    assert encoder.optimizers == ("SGD",)
+    assert "shape large" not in encoder.encode(data.points, data.local).names
+    assert np.isfinite(encoder.encode(data.points, data.local).flat).all()
+
+
+def test_the_asked_rows_have_no_part_in_the_encoding(data: DataSet) -> None:
+    training = data.points.without("speech")
+    encoder = Encoder.of(training, data.local)
+    alone = encoder.encode(data.points.of("speech"), data.local).flat
+    among = encoder.encode(data.points, data.local).flat
+    assert alone == pytest.approx(among[np.array(data.points.job) == "speech"])
+
+
+def test_series_become_so_many_moments() -> None:
+    assert resampled(np.arange(20.0)) == pytest.approx(np.arange(0.5, 20.0, 2.0))
+    assert resampled(np.array([1.0, 3.0]), 3) == pytest.approx([1.0, 2.0, 3.0])
+    assert len(resampled(np.ones(1))) == MOMENTS

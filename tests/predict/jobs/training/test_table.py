@@ -1,0 +1,104 @@
+"""Reading measured points: columns, and what is refused."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from trimtab.core import BadInputError, NotFoundError
+from trimtab.predict.jobs.training import DataSet, read_data, read_points
+
+Rows = list[dict[str, Any]]
+
+
+def test_points_keep_what_was_measured(data: DataSet, rows: Rows) -> None:
+    points = data.points
+    assert len(points) == len(rows)
+    assert points.jobs == ("words", "dense", "pictures", "speech")
+    assert points.price_date == "2026-11-15"
+    assert np.isnan(points.cost[~points.ok]).all()
+    ran = points.only(points.ok)
+    price = ran.where.price_per_second
+    assert ran.cost == pytest.approx(ran.seconds * price)
+    assert ran.seconds == pytest.approx(ran.where.steps(ran.samples) * ran.step_seconds)
+
+
+def test_a_job_and_all_others_are_the_whole(data: DataSet) -> None:
+    points = data.points
+    assert len(points.of("dense")) + len(points.without("dense")) == len(points)
+    assert set(points.of("dense").job) == {"dense"}
+    with pytest.raises(NotFoundError, match=r'no job "dens" \(did you mean dense\?\); there are words'):
+        points.of("dens")
+
+
+def test_a_missing_column_is_named(write: Callable[..., Path], rows: Rows, jobs: dict[str, Any]) -> None:
+    folder = write(rows, jobs, without="cost")
+    with pytest.raises(BadInputError, match="has no column cost; it needs job"):
+        read_data(folder)
+
+
+def test_two_price_dates_need_a_choice(write: Callable[..., Path], rows: Rows, jobs: dict[str, Any]) -> None:
+    rows[3]["price_date"] = "2025-01-01"
+    folder = write(rows, jobs)
+    with pytest.raises(BadInputError, match="prices of 2025-01-01 and 2026-11-15, which cannot be compared"):
+        read_data(folder)
+    assert len(read_data(folder, price_date="2026-11-15").points) == len(rows) - 1
+    with pytest.raises(BadInputError, match="has no prices of 2020-02-02"):
+        read_data(folder, price_date="2020-02-02")
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "words"),
+    [
+        ("price_per_hour", 0, "column price_per_hour: '0' is not a number above zero"),
+        ("step_seconds", "nan", "column step_seconds: 'nan' is no number"),
+        ("seconds", "", "column seconds: '' is not a number above zero"),
+        ("cpus", "many", "column cpus: 'many' is no number"),
+        ("status", "tired", "status 'tired' is none of ok, out-of-memory"),
+        ("job", "", "column job is empty"),
+    ],
+)
+def test_what_cannot_be_right_is_refused_with_its_line(
+    write: Callable[..., Path], rows: Rows, jobs: dict[str, Any], column: str, value: object, words: str
+) -> None:
+    rows[0][column] = value
+    with pytest.raises(BadInputError, match="line 2") as refused:
+        read_data(write(rows, jobs))
+    assert words in str(refused.value)
+
+
+def test_a_failed_row_has_the_price_and_length_of_its_kind(
+    write: Callable[..., Path], rows: Rows, jobs: dict[str, Any]
+) -> None:
+    failed = next(row for row in rows if row["status"] == "out-of-memory")
+    price = failed["price_per_hour"]
+    failed |= {"price_per_hour": "", "samples": "", "price_date": ""}
+    points = read_data(write(rows, jobs)).points
+    assert points.where.price_per_hour[rows.index(failed)] == price
+    assert points.samples[rows.index(failed)] == 1e6
+    failed["shape"] = "enormous"
+    with pytest.raises(BadInputError, match="no row of the shape enormous says its price_per_hour"):
+        read_data(write(rows, jobs))
+
+
+def test_a_point_counts_once(write: Callable[..., Path], rows: Rows, jobs: dict[str, Any]) -> None:
+    with pytest.raises(BadInputError, match="measures what line 2 did"):
+        read_data(write([*rows, rows[0]], jobs))
+
+
+def test_files_that_are_not_there_or_empty(tmp_path: Path, folder: Path, write: Callable[..., Path]) -> None:
+    with pytest.raises(BadInputError, match="there is no file"):
+        read_points(tmp_path / "nowhere.csv")
+    (tmp_path / "points.csv").write_text("job,shape\n")
+    with pytest.raises(BadInputError, match="has no column status"):
+        read_points(tmp_path / "points.csv")
+
+
+def test_a_job_without_a_local_run_is_refused(
+    write: Callable[..., Path], rows: Rows, jobs: dict[str, Any]
+) -> None:
+    del jobs["words"]
+    with pytest.raises(NotFoundError, match='no local run: there is no job "words"'):
+        read_data(write(rows, jobs))

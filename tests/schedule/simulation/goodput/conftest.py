@@ -1,0 +1,12 @@
+"""The measured applications, read once."""
+
+from pathlib import Path
+
+import pytest
+
+from trimtab.schedule.simulation.goodput import Application, read_profiles
+
+
+@pytest.fixture(scope="session")
+def profiles(shared_data: Path) -> dict[str, Application]:
+    return read_profiles(shared_data / "goodput")

@@ -1,0 +1,49 @@
+"""The page of a simulation, also in a real browser."""
+
+import re
+from pathlib import Path
+
+from browser import Browser, traces_drawn
+
+from trimtab.schedule import Group, policy, read_trace
+from trimtab.schedule.simulation import Replay, Scene, SimulationSettings, html_report, scene_of, simulate
+
+HEADER = "job,submit_s,gpus,duration_s\n"
+TWO = (Group("left", "t4", 1, 2, 8, 64e9), Group("right", "a100", 1, 2, 8, 64e9))
+
+
+def run(folder: Path, text: str, *names: str) -> tuple[Scene, dict[str, Replay]]:
+    path = folder / "trace.csv"
+    path.write_text(text, encoding="utf-8")
+    scene = scene_of(read_trace(path), path, TWO)
+    settings = SimulationSettings(round=60.0)
+    return scene, {
+        name: simulate(scene.jobs, scene.cluster, scene.world(), policy(name), settings) for name in names
+    }
+
+
+def test_names_with_markup_are_shown_not_run(tmp_path: Path) -> None:
+    hostile = "<script>alert(1)</script>"
+    text = HEADER + "".join(f"{hostile}{n},0,2,600\n" for n in range(4))
+    page = html_report(*run(tmp_path, text, "fifo"))
+    assert "<script>alert(1)" not in page
+    assert "&lt;script&gt;alert(1)" in page
+
+
+def test_who_waited_longest_comes_first_with_a_reason(tmp_path: Path) -> None:
+    text = HEADER + "early,0,2,600\nbeside,0,2,600\nlate,0,2,600\nshort,0,2,30\n"
+    page = html_report(*run(tmp_path, text, "fifo"))
+    table = page[page.index("who waited longest") :]
+    rows = re.findall(r"<tr><td>(\w+)</td><td>default</td>.*?<td>([^<]*)</td></tr>", table)
+    assert [name for name, _ in rows] == ["late", "short"]
+    assert all("left" in why or "before it" in why for _, why in rows)
+
+
+def test_the_page_draws_its_charts_offline(tmp_path: Path, browser: Browser) -> None:
+    text = HEADER + "".join(f"j{n},{60 * n},{1 + n % 2},{300 + n}\n" for n in range(30))
+    page = browser.show(html_report(*run(tmp_path, text, "fifo", "las")), charts=5)
+    bars = page.locator(".js-plotly-plot").nth(1).locator(".bars .point").count()
+    assert browser.problems == []
+    # Completion by policy; then groups, in two charts of each policy.
+    assert traces_drawn(page) == [2, 2, 2, 2, 2]
+    assert bars == 30

@@ -1,0 +1,80 @@
+"""Jobs that progress as a table says."""
+
+import numpy as np
+import pytest
+
+from trimtab.core import BadInputError, Workload
+from trimtab.schedule import Checkpoint, Cluster, Group, Job, Shape, Worker
+from trimtab.schedule.placing import Placement
+from trimtab.schedule.simulation.tabular import TabularWorld
+
+GROUPS = (Group("a", "a", 1, 4, 8.0, 1.0), Group("b", "b", 1, 4, 8.0, 1.0))
+CLUSTER = Cluster(GROUPS, (Shape(0, 1), Shape(0, 2), Shape(1, 1)))
+RATES = {"x": np.array([1.0, 1.5, 3.0]), "y": np.array([0.0, 0.0, 2.0])}
+ALL = np.arange(2)
+
+
+def _job(id: str, kinds: tuple[str, ...] = (), least: int = 1, most: int = 2) -> Job:
+    worker = Worker(accelerators=kinds)
+    return Job(id, Workload(id), 0.0, worker, least, most, checkpoint=Checkpoint(restart=7.0))
+
+
+def _world(believed: list[float] | None = None) -> TabularWorld:
+    jobs = [_job("first"), _job("second", ("b",))]
+    guess = None if believed is None else np.array(believed)
+    return TabularWorld(jobs, CLUSTER, ["x", "y"], RATES, np.array([30.0, 10.0]), guess)
+
+
+def _on(group: int, workers: int) -> Placement:
+    return Placement(group, ((0, workers),), (1.0, 1.0, 0.0))
+
+
+def test_speeds_are_those_of_shapes_a_job_accepts() -> None:
+    jobs = [_job("any"), _job("kind", ("a",)), _job("gang", least=2)]
+    world = TabularWorld(jobs, CLUSTER, ["x"] * 3, RATES, np.ones(3))
+    assert world.look(np.arange(3)).speed.tolist() == [[1.0, 1.5, 3.0], [1.0, 1.5, 0.0], [0.0, 1.5, 0.0]]
+    assert world.restart_seconds(0) == 7.0
+
+
+def test_work_advances_at_the_rate_of_the_shape() -> None:
+    world = _world()
+    world.start(0, _on(0, 2))
+    world.start(1, _on(1, 1))
+    assert world.advance(ALL, np.array([10.0, 10.0])).tolist() == [np.inf, 5.0]
+    assert world.look(ALL).done.tolist() == [15.0, 10.0]
+    world.start(0, _on(1, 1))
+    assert world.advance(ALL[:1], np.array([10.0])).tolist() == [5.0]
+
+
+def test_lost_work_is_undone_but_no_more_than_was_done() -> None:
+    world = _world()
+    world.start(0, _on(0, 1))
+    world.advance(ALL[:1], np.array([10.0]))
+    world.stop(0, 4.0)
+    assert world.look(ALL).done.tolist() == [6.0, 0.0]
+    world.stop(0, 100.0)
+    assert world.look(ALL).done.tolist() == [0.0, 0.0]
+
+
+def test_what_is_left_is_as_believed_to_the_end() -> None:
+    world = _world()
+    world.start(0, _on(0, 1))
+    world.advance(ALL[:1], np.array([29.5]))
+    assert world.look(ALL).remaining.tolist() == [0.5, 10.0]
+
+
+def test_who_did_more_than_believed_has_a_tenth_of_that_left() -> None:
+    world = _world([10.0, np.nan])
+    assert world.look(ALL).remaining[0] == 10.0
+    assert np.isnan(world.look(ALL).remaining[1])
+    world.start(0, _on(0, 1))
+    world.advance(ALL[:1], np.array([20.0]))
+    assert world.look(ALL).remaining[0] == pytest.approx(2.0)
+
+
+def test_a_job_that_nothing_can_run_is_named() -> None:
+    jobs = [_job("fine"), _job("lost", ("a",))]
+    with pytest.raises(BadInputError, match="can run lost"):
+        TabularWorld(jobs, CLUSTER, ["x", "y"], RATES, np.ones(2))
+    with pytest.raises(BadInputError, match="can run huge"):
+        TabularWorld([_job("huge", least=3, most=8)], CLUSTER, ["x"], RATES, np.ones(1))
