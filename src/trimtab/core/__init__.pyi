@@ -66,4 +66,17 @@ from .units import (
     parse_price as parse_price,
     parse_rate as parse_rate,
 )
+from .user_input import (
+    Bytes as Bytes,
+    Command as Command,
+    Count as Count,
+    Dollars as Dollars,
+    Name as Name,
+    Number as Number,
+    Seconds as Seconds,
+    StrictModel as StrictModel,
+    Whole as Whole,
+    quantity as quantity,
+    validate as validate,
+)
 from .workload import Kind as Kind, Workload as Workload

@@ -13,6 +13,7 @@ from .files import (
     check_writable as check_writable,
     held_alone as held_alone,
     is_held as is_held,
+    read_user_file as read_user_file,
     read_yaml as read_yaml,
     write_whole as write_whole,
 )

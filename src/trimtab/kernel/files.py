@@ -8,9 +8,11 @@ import struct
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
-from trimtab.core import BadInputError, StorageError, one_line
+from trimtab.core import BadInputError, StorageError, StrictModel, one_line, validate
+
+Model = TypeVar("Model", bound=StrictModel)
 
 # As much as anything written here in one piece, so that a disk about to be full is noticed beforehand.
 _TRIAL = b" " * 65536
@@ -55,6 +57,11 @@ def read_yaml(path: Path, content: str) -> Any:
         raise BadInputError(f"{path} cannot be read: {error.strerror or error}") from None
     except (ValueError, yaml.YAMLError, RecursionError) as error:
         raise BadInputError(f"{path} cannot be read as YAML: {one_line(str(error))}") from None
+
+
+def read_user_file(path: Path, model: type[Model], content: str) -> Model:
+    """The YAML file as a `model`; `content` says what the file describes, as "that describes a host"."""
+    return validate(model, read_yaml(path, content), str(path))
 
 
 def allow_many_files() -> None:

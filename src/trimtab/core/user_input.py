@@ -1,0 +1,152 @@
+"""Models of what users write: files and requests, checked field by field.
+
+A file that users write is a `StrictModel`. `validate` builds it from plain data (what YAML or JSON holds) and
+turns the first problem into one sentence: where, which field, what is wrong, and the nearest known name.
+"""
+
+import math
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from types import UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationError
+
+from trimtab.core.errors import BadInputError
+from trimtab.core.told import did_you_mean, one_line, quoted
+from trimtab.core.units import parse_bytes, parse_duration, parse_money
+
+Model = TypeVar("Model", bound=BaseModel)
+
+_NAME = re.compile(r"[\w.-]{1,63}")
+_MOST = 1_000_000  # workers, accelerators, attempts
+
+
+class StrictModel(BaseModel):
+    """Immutable; forbids unknown fields, infinities and NaN."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+def quantity(parse: Callable[[str], float], right: str) -> BeforeValidator:
+    """Validator of a number with an optional unit; `right` says how to write one."""
+
+    def check(value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float | str):
+            raise ValueError(f"it should be {right}")
+        try:
+            amount = parse(str(value))
+        except (BadInputError, ValueError):
+            raise ValueError(f"it should be {right}") from None
+        if not math.isfinite(amount):
+            raise ValueError(f"it should be {right}")
+        return amount
+
+    return BeforeValidator(check)
+
+
+def _name(value: Any) -> Any:
+    if not isinstance(value, str) or not _NAME.fullmatch(value):
+        raise ValueError("it should be a name of at most 63 letters, digits, dots and hyphens")
+    return value
+
+
+def _command(value: Any) -> list[str]:
+    right = "it should be a command such as python train.py, or a list of its words"
+    try:
+        words = shlex.split(value) if isinstance(value, str) else value
+    except ValueError as error:
+        raise ValueError(f"its quotes do not close ({str(error).lower()})") from None
+    if not isinstance(words, list) or not words or any(isinstance(x, list | dict | None) for x in words):
+        raise ValueError(right)
+    written = [x if isinstance(x, str) else str(x) for x in words]
+    if not written[0] or any("\0" in word for word in written):
+        raise ValueError(right)
+    return written
+
+
+Whole = Annotated[int, Strict()]
+"""An integer; true and "8" are refused."""
+Number = Annotated[float, Strict()]
+"""A finite number; true and "8" are refused."""
+Count = Annotated[int, Strict(), Field(ge=1, le=_MOST)]
+Seconds = Annotated[float, quantity(parse_duration, "a duration such as 90s, 15m or 6h")]
+Bytes = Annotated[float, quantity(parse_bytes, "an amount such as 512MB or 16GiB")]
+Dollars = Annotated[float, quantity(parse_money, "an amount such as $20"), Field(ge=0)]
+Name = Annotated[str, BeforeValidator(_name)]
+Command = Annotated[tuple[str, ...], BeforeValidator(_command)]
+"""A list of words, or one line that is split as a shell would."""
+
+
+def validate(model: type[Model], data: Any, where: str) -> Model:
+    """An instance of `model` from plain data; `where` (a path, "the request") begins the error."""
+    if not isinstance(data, Mapping):
+        names = ", ".join(_aliases(model))
+        raise BadInputError(f"{where} is {one_line(quoted(data))}; it should have fields: {names}")
+    try:
+        return model.model_validate({str(k): v for k, v in data.items()})
+    except ValidationError as error:
+        raise BadInputError(f"{where}: {_problem(model, error)}") from None
+
+
+def _problem(model: type[BaseModel], error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    path, kind = first["loc"], first["type"]
+    place = _written(path)
+    if kind == "extra_forbidden":
+        known = _known_at(model, path[:-1])
+        name = one_line(str(path[-1]))
+        names = f"; the fields are {', '.join(known)}" if known else ""
+        inside = f" in {_written(path[:-1])}" if len(path) > 1 else ""
+        return f'there is no field "{name:.40}"{inside}{did_you_mean(name, known)}{names}'
+    if kind == "missing":
+        return f"{place} is missing"
+    problem = str(first.get("ctx", {}).get("error") or "") or _plain(first["msg"])
+    if not place:
+        return problem
+    return f"{place} is {one_line(quoted(first['input'])):.60}; {problem}"
+
+
+def _plain(message: str) -> str:
+    text = message.replace("Input should be", "it should be").removeprefix("Value error, ")
+    return text[:1].lower() + text[1:]
+
+
+def _written(path: tuple[int | str, ...]) -> str:
+    """`("uplinks", 1, "peer")` as `uplinks[1].peer`."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f"{'.' if text else ''}{one_line(part):.60}"
+    return text
+
+
+def _known_at(model: type[BaseModel], path: tuple[int | str, ...]) -> list[str]:
+    """Names of the fields of the model that `path` leads to; none if it is not one model."""
+    kind: Any = model
+    for part in path:
+        if _is_model(kind):
+            found = [f for name, f in kind.model_fields.items() if part in (name, f.alias)]
+            kind = found[0].annotation if found else None
+        elif get_origin(kind) is not None and get_args(kind):
+            kind = get_args(kind)[-1] if get_args(kind)[-1] is not Ellipsis else get_args(kind)[0]
+        kind = _model_of(kind)
+    return _aliases(kind) if _is_model(kind) else []
+
+
+def _model_of(kind: Any) -> Any:
+    """`Model | None` and `Annotated[Model, …]` as `Model`."""
+    if get_origin(kind) is Annotated:
+        return _model_of(get_args(kind)[0])
+    if get_origin(kind) in (Union, UnionType):
+        models = [each for each in get_args(kind) if each is not type(None)]
+        return _model_of(models[0]) if len(models) == 1 else kind
+    return kind
+
+
+def _is_model(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
+
+
+def _aliases(model: type[BaseModel]) -> list[str]:
+    return [field.alias or name for name, field in model.model_fields.items()]
