@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from trimtab.core import TrimtabError
-from trimtab.partition import devices_of, devices_told, islands
+from trimtab.partition import devices_of, islands, parse_devices
 
 FLEET = """
 network: 25Gbit
@@ -53,8 +53,8 @@ def test_everything_may_be_unequal(tmp_path: Path) -> None:
 
 def test_a_network_on_the_command_line_counts_more(tmp_path: Path) -> None:
     text = "machines: [{devices: [{kind: t4}]}, {devices: [{kind: l4}]}]"
-    assert "since" in devices_told(write(tmp_path, text)).assumed[0]
-    told = devices_told(write(tmp_path, "network: 1Gbit\n" + text), "40Gbit")
+    assert "since" in parse_devices(write(tmp_path, text)).assumed[0]
+    told = parse_devices(write(tmp_path, "network: 1Gbit\n" + text), "40Gbit")
     assert told.devices.bandwidth[0, 1] == 40e9 / 8
     assert told.assumed == ()
 

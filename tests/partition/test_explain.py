@@ -1,14 +1,102 @@
-"""What a plan does, in words: every number is one of the forecast."""
+"""A plan or placement in rows and sentences."""
 
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, strategies as st
 
-from trimtab.partition import Devices, Graph, Plan, Recipe, Solution, devices_of, evaluate, explained
-from trimtab.partition.explain import StageRow, device_rows, figures, limits, mix, stage_rows
+from trimtab.partition import (
+    Devices,
+    Graph,
+    Plan,
+    Recipe,
+    SearchSettings,
+    Solution,
+    devices_of,
+    evaluate,
+    explained,
+    explained_placement,
+    solve,
+)
+from trimtab.partition.explain import (
+    PlacedRow,
+    StageRow,
+    device_rows,
+    figures,
+    layers_by_stage,
+    limits,
+    mix,
+    ranges,
+    stage_rows,
+    would_help,
+)
 
 MakeGraph = Callable[..., Graph]
+
+
+def cut_before(graph: Graph, *names: str) -> list[int]:
+    places = [graph.names.index(name) for name in names]
+    return [sum(node >= place for place in places) for node in range(len(graph))]
+
+
+def test_whole_modules_are_named_once_and_rows_of_them_as_a_range(make_graph: MakeGraph) -> None:
+    graph = make_graph(blocks=6)
+    layers = layers_by_stage(graph, cut_before(graph, "up_2", "up_5"), 3)
+    assert layers == (("net.wte", "net.h.0–1"), ("net.h.2–4",), ("net.h.5", "net.head"))
+
+
+def test_a_layer_that_is_cut_is_said_to_be_a_part(make_graph: MakeGraph) -> None:
+    graph = make_graph(blocks=2)
+    assert layers_by_stage(graph, cut_before(graph, "down_1"), 2) == (
+        ("net.wte", "net.h.0", "net.h.1.up"),
+        ("net.h.1.down", "net.h.1 (part)", "net.head"),
+    )
+
+
+def test_one_stage_is_the_whole_model(make_graph: MakeGraph) -> None:
+    graph = make_graph()
+    assert layers_by_stage(graph, [0] * len(graph), 1) == (("the whole model",),)
+
+
+@given(st.lists(st.integers(0, 40), unique=True))
+def test_ranges_lose_nothing(numbers: list[int]) -> None:
+    found = ranges(f"h.{number}" for number in numbers)
+    spelled = []
+    for each in found:
+        first, _, last = each.removeprefix("h.").partition("–")
+        spelled += range(int(first), int(last or first) + 1)
+    assert spelled == numbers
+
+
+@pytest.mark.parametrize(
+    ("network", "microbatches", "first"),
+    [("0.01Gbit", 8, "links twice as fast"), ("4000Gbit", 64, "every T4 twice as fast")],
+)
+def test_what_holds_a_plan_back_is_named_first(
+    make_graph: Callable[..., Graph],
+    chain_plan: Callable[..., Plan],
+    network: str,
+    microbatches: int,
+    first: str,
+) -> None:
+    graph, devices = make_graph(width=2048), devices_of("a100:1,t4:1", network=network)
+    plan = chain_plan(graph, devices, microbatches=microbatches)
+    recipe = Recipe(plan.batch, "bf16")
+    said = would_help(graph, devices, recipe, plan, evaluate(graph, devices, recipe, plan))
+    assert said.startswith(f"what would help most, in samples per second: {first} (1.")
+
+
+def test_a_single_micro_batch_is_helped_by_more(
+    make_graph: Callable[..., Graph], chain_plan: Callable[..., Plan]
+) -> None:
+    graph, devices = make_graph(width=2048), devices_of("t4:2")
+    plan = chain_plan(graph, devices, microbatches=1)
+    recipe = Recipe(plan.batch, "bf16")
+    said = would_help(graph, devices, recipe, plan, evaluate(graph, devices, recipe, plan))
+    assert "twice the batch, in twice as many micro-batches (1." in said
+
+
 MakePlan = Callable[..., Plan]
 RECIPE = Recipe(8, "bf16")
 
@@ -89,3 +177,39 @@ def test_a_plan_without_prices_says_so(make_graph: MakeGraph, chain_plan: MakePl
     named = dict(figures(evaluate(graph, devices, Recipe(8), plan), training=True))
     assert named["cost"].startswith("unknown")
     assert "for 8 samples" in named["a step"]
+
+
+@pytest.fixture
+def found(branches: Graph, pair: Devices) -> Solution:
+    settings = SearchSettings(objective="latency", pipeline_only=True)
+    return solve(branches, pair, Recipe(8, training=False), settings)
+
+
+def test_every_layer_has_one_device_and_all_is_compared(found: Solution) -> None:
+    words = explained_placement(found)
+    assert words is not None
+    assert words.summary.startswith("branches side by side on 2 devices: a pass takes")
+    assert sorted(row.layers for row in words.rows) == [("left",), ("right",)]
+    assert sum(row.parameters for row in words.rows) == found.graph.total_parameters
+    assert all(row.used > 0.0 < row.free and 0.5 < row.busy <= 1.0 for row in words.rows)
+    figures = dict(words.figures)
+    assert figures["in stages"].endswith("1 stage, 1 micro-batch of 8")
+    assert figures["one device"].endswith(" on T4:0")
+
+
+def test_a_device_that_is_too_small_for_all_of_it_is_said(found: Solution) -> None:
+    assert found.placement is not None
+    small = replace(found, placement=replace(found.placement, alone_fits=False))
+    words = explained_placement(small)
+    assert words is not None
+    assert dict(words.figures)["one device"].endswith("on T4:0, where it does not fit")
+
+
+def test_a_solution_without_a_placement_has_nothing_to_say(found: Solution) -> None:
+    assert explained_placement(replace(found, placement=None)) is None
+
+
+def test_many_layers_are_counted() -> None:
+    row = PlacedRow("T4:0", tuple("abcdef"), 1.0, 1.0, 1.0, 0.5)
+    assert row.layers_in_short() == "a, b, c, d and 2 more"
+    assert row.layers_in_short(6) == "a, b, c, d, e, f"

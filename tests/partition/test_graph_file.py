@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from trimtab.core import BadInputError, NotFoundError
-from trimtab.partition import Graph, Tie, read_graph, write_graph
+from trimtab.partition import Graph, Tie, load_graph, read_graph, write_graph
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "graph-files.md"
 COLUMNS = ("calls", "flop", "traffic", "parameters", "buffers", "saved", "split", "reduced_forward")
@@ -145,3 +147,23 @@ def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
     (tmp_path / "binary.json").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(BadInputError, match="is no JSON"):
         read_graph(tmp_path / "binary.json")
+
+
+def test_a_graph_file_is_read_without_pytorch(tmp_path: Path, make_graph) -> None:  # type: ignore[no-untyped-def]
+    write_graph(make_graph(), tmp_path / "graph.json")
+    code = (
+        "import sys; from trimtab.partition import load_graph;"
+        f"print(len(load_graph({str(tmp_path / 'graph.json')!r})), 'torch' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stdout.split() == [str(len(make_graph())), "False"]
+
+
+@pytest.mark.parametrize("name", ["none.json", "none.onnx", "none.py:build"])
+def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
+    pytest.importorskip("onnx")
+    pytest.importorskip("torch")
+    with pytest.raises(NotFoundError, match=r"there is no file .*none"):
+        load_graph(str(tmp_path / name))

@@ -176,9 +176,9 @@ def partition(
     `trimtab outcome ID --time 0.42s` tells how long a step really took.
     """
     from trimtab.kernel import check_writable
-    from trimtab.partition import Recipe, devices_told
+    from trimtab.partition import Recipe, parse_devices
 
-    told = devices_told(devices, network, per_machine)
+    told = parse_devices(devices, network, per_machine)
     recipe = Recipe(
         batch=batch,
         precision=_precision(precision, told.devices),

@@ -21,12 +21,19 @@ from trimtab.core import (
     refuse_unknown,
 )
 from trimtab.kernel import read_yaml
-from trimtab.partition.devices import Device, Devices
-from trimtab.partition.machines import CPU, NETWORK, NETWORK_LATENCY, PCIE_LATENCY, Link, Machine, connected
-from trimtab.partition.told_devices import (
+from trimtab.partition.devices import (
+    CPU,
     MOST_DEVICES,
-    ToldDevices,
+    NETWORK,
+    NETWORK_LATENCY,
+    PCIE_LATENCY,
+    Device,
+    Devices,
+    Link,
+    Machine,
+    ParsedDevices,
     catalog_device,
+    connected,
     cpu_device,
     named,
     parse_network,
@@ -40,7 +47,7 @@ _LINK = ("from", "to", "bandwidth", "latency")
 _EXAMPLE = "machines: [{devices: [{kind: a100-40, count: 2}]}]"
 
 
-def read_devices(path: str, network: str | None = None) -> ToldDevices:
+def read_devices(path: str, network: str | None = None) -> ParsedDevices:
     """The devices of a file; a `network` told beside it counts more than the file's."""
     told = _entry(path, read_yaml(Path(path), "of devices"), _FILE, _EXAMPLE)
     machines = named(
@@ -58,7 +65,7 @@ def read_devices(path: str, network: str | None = None) -> ToldDevices:
     if told.get("links") is not None:
         devices = _overridden(devices, machines, path, told["links"])
     assumed = len(machines) > 1 and between is None and told.get("links") is None
-    return ToldDevices(devices, (f"{NETWORK} between machines, since {path} does not say",) * assumed)
+    return ParsedDevices(devices, (f"{NETWORK} between machines, since {path} does not say",) * assumed)
 
 
 def _machines(where: str, told: Any, number: int) -> list[Machine]:

@@ -1,16 +1,124 @@
-"""What a plan does, in rows and sentences: who runs what, what limits it, what would help."""
+"""A plan or placement in rows and sentences: who runs what, what limits it, what would help."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from trimtab.core import format_bytes, format_duration, format_money
-from trimtab.partition.devices import Devices
+from trimtab.partition.devices import Device, Devices
+from trimtab.partition.forecast import evaluate
 from trimtab.partition.graph import Graph
-from trimtab.partition.layer_names import layers_by_stage, ranges, row_length
-from trimtab.partition.plan import DeviceUse, Forecast, Plan
+from trimtab.partition.plan import DeviceUse, Forecast, Placement, Plan, Recipe, Solution
 from trimtab.partition.problem import usable_memory
-from trimtab.partition.solution import Solution
-from trimtab.partition.what_if import would_help
+
+_NUMBERED = re.compile(r"(.*?)(\d+)")
+_RANGE = re.compile(r".*?(\d+)–(\d+)")
+_ENDS = ("input", "output")
+PART = " (part)"
+
+
+def layers_by_stage(graph: Graph, stage_of: Sequence[int], stages: int) -> tuple[tuple[str, ...], ...]:
+    """For each stage the largest modules that it has as a whole, in order; a layer that is cut is a part."""
+    cut = _cut_modules(graph, stage_of)
+    found: list[dict[str, None]] = [{} for _ in range(stages)]
+    for node, path in enumerate(module_paths(graph)):
+        if graph.kinds[node] not in _ENDS:
+            found[stage_of[node]][_largest(path, cut)] = None
+    return tuple(ranges(modules) for modules in found)
+
+
+def ranges(names: Iterable[str]) -> tuple[str, ...]:
+    """Names that only count up joined: h.0, h.1, h.2 as h.0–2."""
+    found: list[list[str]] = []
+    for name in names:
+        if found and _follows(found[-1][-1], name):
+            found[-1].append(name)
+        else:
+            found.append([name])
+    return tuple(_joined(run) for run in found)
+
+
+def row_length(name: str) -> int:
+    """How many modules a name like h.0–2 stands for."""
+    match = _RANGE.fullmatch(name)
+    return int(match[2]) - int(match[1]) + 1 if match else 1
+
+
+def module_paths(graph: Graph) -> list[tuple[str, ...]]:
+    """The path of every node's module, or its own name where it belongs to none."""
+    both = zip(graph.blocks, graph.names, strict=True)
+    return [tuple(block.split(".")) if block else (name,) for block, name in both]
+
+
+def _cut_modules(graph: Graph, stage_of: Sequence[int]) -> set[str]:
+    """Modules that lie in more than one stage."""
+    first: dict[str, int] = {}
+    cut = set()
+    for node, path in enumerate(module_paths(graph)):
+        if graph.kinds[node] in _ENDS:
+            continue
+        for depth in range(len(path) + 1):
+            module = ".".join(path[:depth])
+            if first.setdefault(module, stage_of[node]) != stage_of[node]:
+                cut.add(module)
+    return cut
+
+
+def _largest(path: tuple[str, ...], cut: set[str]) -> str:
+    """The outermost module around a node that is not cut."""
+    if "" not in cut:
+        return "the whole model"
+    modules = (".".join(path[:depth]) for depth in range(1, len(path) + 1))
+    return next((module for module in modules if module not in cut), ".".join(path) + PART)
+
+
+def _follows(before: str, name: str) -> bool:
+    first, second = _NUMBERED.fullmatch(before), _NUMBERED.fullmatch(name)
+    return bool(first and second and first[1] == second[1] and int(second[2]) == int(first[2]) + 1)
+
+
+def _joined(run: Sequence[str]) -> str:
+    if len(run) == 1:
+        return run[0]
+    last = _NUMBERED.fullmatch(run[-1])
+    return f"{run[0]}–{last[2]}" if last else run[0]
+
+
+_WORTH_NAMING = 1.02
+_MOST_NAMED = 3
+
+
+def would_help(graph: Graph, devices: Devices, recipe: Recipe, plan: Plan, forecast: Forecast) -> str:
+    """The changes that help and what each gives, best first: links, a kind of device, the batch."""
+    changes = {
+        "links twice as fast": (Devices(devices.devices, devices.bandwidth * 2, devices.latency / 2), plan),
+        "twice the batch, in twice as many micro-batches": (
+            devices,
+            replace(plan, microbatches=plan.microbatches * 2),
+        ),
+    }
+    for kind in dict.fromkeys(devices[use.device].kind for use in forecast.uses):
+        faster = tuple(_twice_as_fast(d) if d.kind == kind else d for d in devices.devices)
+        changes[f"every {kind} twice as fast"] = (Devices(faster, devices.bandwidth, devices.latency), plan)
+    gains = {}
+    for name, (others, changed) in changes.items():
+        other = evaluate(graph, others, replace(recipe, batch=changed.batch), changed)
+        gains[name] = (other.batch / other.seconds) / (forecast.batch / forecast.seconds)
+    ranked = sorted(gains.items(), key=lambda gain: -gain[1])
+    named = [f"{name} ({gain:.2f}×)" for name, gain in ranked if gain >= _WORTH_NAMING]
+    if not named:
+        return "nothing alone would help much: neither links nor devices nor the batch hold it back"
+    return f"what would help most, in samples per second: {', '.join(named[:_MOST_NAMED])}"
+
+
+def _twice_as_fast(device: Device) -> Device:
+    return replace(
+        device,
+        peak={name: 2 * rate for name, rate in device.peak.items()},
+        memory_bandwidth=2 * device.memory_bandwidth,
+        cores=2 * device.cores,
+    )
+
 
 _SHARDED = {
     "none": "",
@@ -232,3 +340,84 @@ def _samples(rate: float) -> str:
 def count(number: int, one: str, several: str | None = None) -> str:
     """A number with its noun."""
     return f"{number:,} {one if number == 1 else several or one + 's'}"
+
+
+HOW_PLACED = (
+    "Layers on different devices that do not need one another run at the same time: what counts is the"
+    " longest way through the model, with what is sent between devices, not the sum of its layers."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedRow:
+    """A device: its layers, bytes used and free of what can be used, the share of the pass it computes."""
+
+    device: str
+    layers: tuple[str, ...]
+    parameters: float
+    used: float
+    free: float
+    busy: float
+
+    def layers_in_short(self, most: int = 4) -> str:
+        """The first few, and how many more there are."""
+        more = len(self.layers) - most
+        return ", ".join(self.layers[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedPlacement:
+    """A placement in words; `figures` are named numbers, with those of other ways to run the same pass."""
+
+    summary: str
+    rows: tuple[PlacedRow, ...]
+    figures: tuple[tuple[str, str], ...]
+
+
+def explained_placement(found: Solution) -> ExplainedPlacement | None:
+    """All that there is to say about a solution's placement; None where it has none."""
+    placed = found.placement
+    if placed is None:
+        return None
+    devices = count(len(placed.used), "device")
+    faster = found.forecast.latency / placed.latency
+    summary = f"branches side by side on {devices}: a pass takes {format_duration(placed.latency)}"
+    if placed.latency < found.forecast.latency:
+        summary += f", {faster:.2f} times as fast as the best plan in stages"
+    return ExplainedPlacement(summary, placed_rows(placed), _figures(found, placed))
+
+
+def placed_rows(placed: Placement) -> tuple[PlacedRow, ...]:
+    """Every device in use."""
+    graph, devices = placed.graph, placed.devices
+    layers = layers_by_stage(graph, placed.device_of, len(devices))
+    weights = [0.0] * len(devices)
+    for node, device in enumerate(placed.device_of):
+        weights[device] += float(graph.parameters[node])
+    return tuple(
+        PlacedRow(
+            devices[device].name,
+            layers[device],
+            weights[device],
+            used,
+            usable_memory(devices[device]) - used,
+            placed.busy[device] / placed.latency,
+        )
+        for device, used in placed.used.items()
+    )
+
+
+def _figures(found: Solution, placed: Placement) -> tuple[tuple[str, str], ...]:
+    alone = f"{format_duration(placed.alone)} on {placed.devices[placed.fastest].name}"
+    training = found.recipe.training
+    idle, beside = format_bytes(placed.idle), format_bytes(found.forecast.idle)
+    return (
+        (
+            "a pass",
+            f"{format_duration(placed.latency)} for {count(found.recipe.batch, 'sample')}"
+            f"{', forward and back' if training else ''}",
+        ),
+        ("in stages", f"{format_duration(found.forecast.latency)}: {mix(found.plan, training)}"),
+        ("one device", alone if placed.alone_fits else f"{alone}, where it does not fit"),
+        ("idle memory", f"{idle} on the devices in use, {beside} in stages"),
+    )

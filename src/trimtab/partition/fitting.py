@@ -9,16 +9,13 @@ from math import ceil
 import numpy as np
 
 from trimtab.core import TrimtabError, format_bytes, parse_bandwidth
-from trimtab.partition.devices import Devices
+from trimtab.partition.devices import NETWORK, NETWORK_LATENCY, Devices, islands, with_more
 from trimtab.partition.explain import device_names
 from trimtab.partition.graph import Graph
-from trimtab.partition.layout import Layout
-from trimtab.partition.machines import NETWORK, NETWORK_LATENCY, islands, with_more
-from trimtab.partition.plan import Recipe
+from trimtab.partition.plan import Layout, Recipe, Solution
 from trimtab.partition.problem import bytes_per_weight, usable_memory
-from trimtab.partition.search_settings import SearchSettings
-from trimtab.partition.solution import Solution
 from trimtab.partition.solvers.cutting import QUICK
+from trimtab.partition.solvers.search import SearchSettings
 
 _PATIENCE = 20.0
 """Seconds for finding out what would help."""

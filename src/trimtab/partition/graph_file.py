@@ -4,13 +4,24 @@ import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trimtab.core import BadInputError, NotFoundError, did_you_mean, one_line, quoted, refuse_unknown
+from trimtab.core import (
+    BadInputError,
+    MissingDependencyError,
+    NotFoundError,
+    did_you_mean,
+    one_line,
+    quoted,
+    refuse_unknown,
+)
 from trimtab.kernel import write_whole
 from trimtab.partition.graph import KINDS, Floats, Graph, Ints, Tie, in_order
+
+if TYPE_CHECKING:
+    from trimtab.partition.capture.capturing import Captured
 
 _NUMBERS = (
     "calls",
@@ -228,3 +239,29 @@ def _number(
         limits = f"at least {least:g}" if math.isinf(most) else f"between {least:g} and {most:g}"
         raise BadInputError(f'{where}: "{name}" is {quoted(value)}; it should be a finite number, {limits}')
     return number
+
+
+def load_graph(target: str, batch: int = 1) -> Graph:
+    """The graph of `target`; `batch` stands in for dimensions that an ONNX model leaves open."""
+    if target.endswith(".onnx"):
+        from trimtab.partition.capture.onnx_file import read_onnx
+
+        return read_onnx(target, batch)
+    if target.endswith(".json"):
+        return read_graph(target)
+    return load_target(target).graph
+
+
+def load_target(target: str) -> "Captured":
+    """The graph of a builder such as `model.py:build`, with the trace that it comes from."""
+    try:
+        from trimtab.partition.capture.builder import load_builder
+        from trimtab.partition.capture.capturing import capture_model
+    except ImportError as error:
+        if error.name != "torch":
+            raise
+        raise MissingDependencyError(
+            f"{target} builds a PyTorch model: pip install 'trimtab[learn]'"
+        ) from None
+    built = load_builder(target)
+    return capture_model(built.model, built.inputs, built.name)

@@ -4,11 +4,8 @@ import uuid
 from dataclasses import replace
 
 from trimtab.core import Answer, Clock, Contribution, Decision, Estimate, RealClock, Scalar
-from trimtab.partition.explain import limits, mix
-from trimtab.partition.explain_placement import explained_placement
-from trimtab.partition.placement import Placement
-from trimtab.partition.plan import Forecast, Plan
-from trimtab.partition.solution import Solution
+from trimtab.partition.explain import explained_placement, limits, mix
+from trimtab.partition.plan import Forecast, Placement, Plan, Solution
 
 _COVERAGE = 0.9
 """Of the ranges that operations' times are predicted with."""

@@ -1,10 +1,12 @@
-"""A way to split a model over devices, and what is asked of it."""
+"""A way to split a model over devices: stages, layout, placement, and what to expect of them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 from trimtab.core import BadInputError
+from trimtab.partition.devices import Devices
+from trimtab.partition.graph import Graph
 
 Schedule = Literal["gpipe", "1f1b"]
 Sharding = Literal["none", "optimizer", "full"]
@@ -147,3 +149,91 @@ class Forecast:
     def cost_per_sample(self) -> float | None:
         """Dollars; None where a price is unknown."""
         return None if self.price is None else self.price * self.seconds / self.batch
+
+
+Row = tuple[tuple[int, ...], ...]
+"""Devices that can run one stage: for every replica, those that share its products."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A plan without its stages; see `Plan`."""
+
+    shares: tuple[int, ...] = (1,)
+    tensor: int = 1
+    microbatches: int = 1
+    schedule: Schedule = "1f1b"
+    sharding: Sharding = "none"
+    recompute: bool = False
+
+    @classmethod
+    def of(cls, plan: Plan) -> "Layout":
+        """The layout of a plan."""
+        return cls(plan.shares, plan.tensor, plan.microbatches, plan.schedule, plan.sharding, plan.recompute)
+
+    @property
+    def replicas(self) -> int:
+        """How often the pipeline stands side by side."""
+        return len(self.shares)
+
+    def plan(self, stages: tuple[Stage, ...]) -> Plan:
+        """The plan with these stages."""
+        return Plan(stages, self.shares, self.microbatches, self.schedule, self.sharding, self.recompute)
+
+    def in_flight(self, from_end: int) -> int:
+        """Micro-batches whose activations a stage holds; the last stage is 1 from the end."""
+        return self.microbatches if self.schedule == "gpipe" else min(self.microbatches, from_end)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Placement:
+    """A device for every node: `latency` in seconds of one pass, `used` bytes of every device in use.
+
+    `busy` are seconds in which each of those computes; `alone` is the latency of all nodes on `fastest`, the
+    fastest device, whether they fit there or not. `loss` is what was made small, see `loss_of`.
+    """
+
+    graph: Graph
+    devices: Devices
+    recipe: Recipe
+    device_of: tuple[int, ...]
+    latency: float
+    used: dict[int, float]
+    busy: dict[int, float]
+    idle: float
+    idle_weight: float
+    fastest: int
+    alone: float
+    alone_fits: bool
+    loss: float
+    fits: bool
+
+    def loss_of(self, latency: float, idle: float) -> float:
+        """The loss that another way to run the same pass has, with so many bytes idle."""
+        return loss(latency, self.alone, idle, self.devices, self.idle_weight)
+
+
+def loss(latency: float, alone: float, idle: float, devices: Devices, idle_weight: float) -> float:
+    """Equation (1) of the seed: latency relative to the fastest device alone, and idle memory as a share."""
+    return latency / alone + idle_weight * idle / float(devices.memory.sum())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Solution:
+    """The plan, its forecast, and what was asked; `method` found it in `seconds`.
+
+    The plan's nodes are those of `graph`. `reasons` say in words why it is this plan, `alternatives` are
+    other plans by name. Where nothing fits, it is the plan that comes nearest, and its forecast says so.
+    Where latency counts, `placement` is a way to run branches side by side that is better than the plan.
+    """
+
+    plan: Plan
+    forecast: Forecast
+    graph: Graph
+    devices: Devices
+    recipe: Recipe
+    method: str
+    reasons: tuple[str, ...] = ()
+    alternatives: tuple[tuple[str, Forecast], ...] = ()
+    seconds: float = 0.0
+    placement: Placement | None = None

@@ -24,13 +24,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from trimtab.partition.cost.assumptions import Assumptions
-from trimtab.partition.cost.node_times import NodeTimes
-from trimtab.partition.cost.rows import WEIGHT_BYTES, links, row_times
 from trimtab.partition.devices import Device, Devices
 from trimtab.partition.graph import Floats, Graph, Ints
-from trimtab.partition.layout import Layout, Row
-from trimtab.partition.plan import STATE_NUMBERS, Recipe
+from trimtab.partition.node_times import WEIGHT_BYTES, Assumptions, NodeTimes, links, row_times
+from trimtab.partition.plan import STATE_NUMBERS, Layout, Recipe, Row
 from trimtab.predict import USABLE_DEVICE_MEMORY, USABLE_HOST_MEMORY, is_half
 
 _BASE_MEMORY = 70e6  # workspaces of the libraries, as fitted on an H200

@@ -5,15 +5,9 @@ from html import escape
 
 from trimtab.core import format_bytes, format_duration, format_money
 from trimtab.page import bullets, page, table
-from trimtab.partition.explain import Explained, explained, stage_labels
-from trimtab.partition.explain_placement import HOW_PLACED, explained_placement
-from trimtab.partition.graph_picture import graph_picture
-from trimtab.partition.memory_picture import memory_picture
-from trimtab.partition.placement import Placement
-from trimtab.partition.placement_picture import placement_picture
-from trimtab.partition.plan import Forecast
-from trimtab.partition.schedule_picture import schedule_picture
-from trimtab.partition.solution import Solution
+from trimtab.partition.explain import HOW_PLACED, Explained, explained, explained_placement, stage_labels
+from trimtab.partition.pictures import graph_picture, memory_picture, placement_picture, schedule_picture
+from trimtab.partition.plan import Forecast, Placement, Solution
 
 
 def html_report(found: Solution, decision_id: str, assumed: Sequence[str] = ()) -> str:

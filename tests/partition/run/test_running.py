@@ -1,6 +1,7 @@
 """Plans that run as processes lose what the whole model loses."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -172,3 +173,18 @@ def test_inference_is_not_run(target: Any, even_plan: Any) -> None:
         run_plan(target("rows"), graph, even_plan(graph, 1), Recipe(4, training=False))
     with pytest.raises(BadInputError, match="0 steps"):
         RunSettings(steps=0)
+
+
+def test_a_model_that_is_too_large_for_this_machine_is_not_even_built(
+    make_graph: Any, even_plan: Any
+) -> None:
+    graph = make_graph()
+    huge = replace(graph, parameters=graph.parameters * 1e9)
+    with pytest.raises(BadInputError, match=r"takes at least .* are free; export the plan"):
+        run_plan("nowhere.py:build", huge, even_plan(huge, 2), Recipe(4), RunSettings())
+
+
+def test_so_are_more_processes_than_memory_is_for(make_graph: Any, even_plan: Any) -> None:
+    graph = make_graph()
+    with pytest.raises(BadInputError, match="in 2000 processes here takes"):
+        run_plan("nowhere.py:build", graph, even_plan(graph, 1, shares=(1,) * 2000), Recipe(4000))

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from trimtab.core import BadInputError
 from trimtab.partition import Captured, Plan, Stage, capture_model, load_builder, stage_modules
-from trimtab.partition.run.dropout import WithoutDropout, stop_dropout
+from trimtab.partition.run.prepared import WithoutDropout, stop_dropout
 
 
 def _chained(stages: list[Any], captured: Captured, inputs: list[Tensor]) -> tuple[Tensor, ...]:

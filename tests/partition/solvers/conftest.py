@@ -8,7 +8,7 @@ import pytest
 from trimtab_bench.partition.random_graphs import random_graph
 
 from trimtab.partition import Device, Devices, Graph, Recipe
-from trimtab.partition.layout import Layout
+from trimtab.partition.plan import Layout
 from trimtab.partition.problem import Problem, problem_of
 
 KINDS = (("A100", 20e12, 1.5e12), ("V100", 14e12, 0.9e12), ("T4", 8e12, 0.3e12), ("K80", 4e12, 0.24e12))

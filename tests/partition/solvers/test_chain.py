@@ -8,9 +8,14 @@ from trimtab_bench.partition.random_graphs import FAMILIES, random_graph
 
 from trimtab.partition import Layout, Recipe, devices_of
 from trimtab.partition.problem import Problem, problem_of
-from trimtab.partition.solvers.chain import ChainSolver, states_of_classes, states_of_order
+from trimtab.partition.solvers.chain import (
+    ChainSolver,
+    places_of_order,
+    places_of_sets,
+    states_of_classes,
+    states_of_order,
+)
 from trimtab.partition.solvers.cutting import classes_of
-from trimtab.partition.solvers.places import places_of_order, places_of_sets
 
 MakeProblem = Callable[..., Problem]
 

@@ -11,12 +11,16 @@ from trimtab_bench.partition.random_graphs import FAMILIES
 
 from trimtab.partition.graph import Ints
 from trimtab.partition.problem import Problem
-from trimtab.partition.solvers.anneal import annealed
-from trimtab.partition.solvers.chain import Cut
-from trimtab.partition.solvers.cutting import QUICK, Effort, best_cut, classes_of
-from trimtab.partition.solvers.moves import improved, polished
-from trimtab.partition.solvers.orders import narrow_order
-from trimtab.partition.solvers.places import places_of_sets
+from trimtab.partition.solvers.chain import Cut, narrow_order, places_of_sets
+from trimtab.partition.solvers.cutting import (
+    QUICK,
+    Effort,
+    annealed,
+    best_cut,
+    classes_of,
+    improved,
+    polished,
+)
 
 MakeProblem = Callable[..., Problem]
 

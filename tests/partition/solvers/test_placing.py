@@ -8,7 +8,7 @@ import pytest
 from trimtab_bench.partition.random_graphs import random_graph
 
 from trimtab.partition import Devices, Graph, Layout, Recipe, place, problem_of
-from trimtab.partition.cost.latency import PassTimes
+from trimtab.partition.forecast import PassTimes
 from trimtab.partition.solvers.placing import _Placing
 
 RECIPE = Recipe(8, training=False)

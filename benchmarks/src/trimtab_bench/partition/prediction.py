@@ -11,7 +11,7 @@ import numpy as np
 
 from trimtab.partition import (
     Graph,
-    Link,
+    MeasuredLink,
     Plan,
     Recipe,
     RunSettings,
@@ -87,7 +87,7 @@ def run_figures(told: LocalRun) -> dict[str, float]:
 
 
 @lru_cache(maxsize=1)
-def _link() -> Link:
+def _link() -> MeasuredLink:
     """What joins local processes, measured once."""
     return measure_link()
 

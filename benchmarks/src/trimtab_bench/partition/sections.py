@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import trimtab
 from trimtab_bench.kept import Kept, Key, done
 from trimtab_bench.options import BenchOptions
 from trimtab_bench.partition import cases, large, prediction, small
@@ -73,7 +74,8 @@ def _made_from(options: BenchOptions) -> Iterator[bytes]:
     """What was asked for, the code that is measured and measures, and what it reads of devices and stages."""
     yield repr((options.quick, options.seed)).encode()
     here = Path(__file__).resolve().parent
-    measured = (here.parents[1] / package for package in ("partition", "predict", "catalog"))
+    rooms = Path(trimtab.__file__).parent
+    measured = (rooms / room for room in ("partition", "predict", "catalog"))
     for folder in (here, BUNDLED.parent, *measured):
         for path in sorted(folder.rglob("*")):
             if path.suffix in _READ and not _UNRELATED & set(path.relative_to(folder).parts):

@@ -16,10 +16,10 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule, symbolic_trace
 
 from trimtab.core import BadInputError
+from trimtab.partition.capture.builder import as_fake, changed, fake_copy, meta_copy
 from trimtab.partition.capture.modules import from_modules
 from trimtab.partition.capture.record import tensors_in
 from trimtab.partition.capture.traced import Members, from_fx, from_program
-from trimtab.partition.capture.weightless import as_fake, changed, fake_copy, meta_copy
 from trimtab.partition.graph import Graph
 
 How = Literal["export", "fx", "modules"]
@@ -42,7 +42,7 @@ class Captured:
     module: GraphModule | None = None
 
 
-def capture(model: nn.Module, example_inputs: Any, name: str) -> Captured:
+def capture_model(model: nn.Module, example_inputs: Any, name: str) -> Captured:
     """The graph of `model`, called with `example_inputs`: a tensor, a tuple, or a dictionary by name."""
     args, kwargs = arguments_of(example_inputs)
     batch = _batch_of((args, kwargs), name)
@@ -67,10 +67,6 @@ def capture(model: nn.Module, example_inputs: Any, name: str) -> Captured:
     with _quiet():
         traced = from_modules(model, args, kwargs, batch, name)
     return Captured(traced.draft.graph(name), "modules", note, batch, traced.members)
-
-
-capture_model = capture
-"""The same by a name that the package's door can show: `capture` there is the room that this stands in."""
 
 
 def _exported(

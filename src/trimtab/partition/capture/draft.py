@@ -1,13 +1,116 @@
-"""A graph in the making: parts of a model in running order, and the tensors between them."""
+"""A graph in the making: the parts of a model in running order, and which of them devices can share."""
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from trimtab.partition.capture.tensor_parallel import split_columns
-from trimtab.partition.capture.work import Held, Work
-from trimtab.partition.graph import Graph, Tie
+from trimtab.partition.graph import Floats, Graph, Ints, Tie
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A weight or a buffer of the model: how many numbers, bytes, and whether it is trained."""
+
+    numbers: int
+    size: float
+    trained: bool
+
+
+@dataclass(slots=True)
+class Work:
+    """What one part of a model does in a forward pass: kernels, FLOP, bytes moved, weights read (by key)."""
+
+    calls: float = 0.0
+    flop: float = 0.0
+    traffic: float = 0.0
+    by_kind: dict[str, tuple[float, float]] = field(default_factory=dict)
+    held: set[int] = field(default_factory=set)
+
+    def add(self, kind: str, flop: float, traffic: float) -> None:
+        """One more kernel."""
+        before = self.by_kind.get(kind, (0.0, 0.0))
+        self.by_kind[kind] = (before[0] + flop, before[1] + traffic)
+        self.calls += 1
+        self.flop += flop
+        self.traffic += traffic
+
+    def join(self, other: "Work") -> None:
+        """Take over what another part does."""
+        self.calls += other.calls
+        self.flop += other.flop
+        self.traffic += other.traffic
+        self.held |= other.held
+        for kind, (flop, traffic) in other.by_kind.items():
+            before = self.by_kind.get(kind, (0.0, 0.0))
+            self.by_kind[kind] = (before[0] + flop, before[1] + traffic)
+
+    @property
+    def kind(self) -> str:
+        """What most of it is: by arithmetic, and by bytes where there is none."""
+        return max(self.by_kind, key=lambda kind: self.by_kind[kind], default="view")
+
+
+_PASSES_ON = ("elementwise", "view", "copy", "softmax")
+
+
+@dataclass(frozen=True, slots=True)
+class SplitColumns:
+    """`Graph.split`, and the bytes added up in the forward and in the backward pass."""
+
+    split: Floats
+    forward: Floats
+    backward: Floats
+
+
+def split_columns(
+    kinds: Sequence[str], parameters: Floats, producer: Ints, size: Floats, used: Ints, user: Ints
+) -> SplitColumns:
+    """What tensor parallelism can divide; nodes are in running order."""
+    count = len(kinds)
+    result = SplitColumns(np.zeros(count), np.zeros(count), np.zeros(count))
+    written = np.bincount(producer, weights=size, minlength=count)
+    read: list[list[int]] = [[] for _ in range(count)]
+    readers: list[list[int]] = [[] for _ in range(count)]
+    for tensor, node in zip(used.tolist(), user.tolist(), strict=True):
+        read[node].append(tensor)
+        readers[int(producer[tensor])].append(node)
+    weighted = [kind == "matmul" and parameters[node] > 0 for node, kind in enumerate(kinds)]
+    mixes = _goes_into_attention(kinds, weighted, readers)
+    widening: defaultdict[int, list[int]] = defaultdict(list)
+    divided = [False] * count
+    for node, kind in enumerate(kinds):
+        sources = [int(producer[tensor]) for tensor in read[node]]
+        if kind == "embedding" and parameters[node] > 0:
+            result.split[node], result.forward[node] = 1.0, written[node]
+        elif weighted[node]:
+            result.split[node] = 1.0
+            divided[node] = written[node] > size[read[node]].sum() or mixes[node]
+            if divided[node]:
+                widening[read[node][0] if read[node] else -1].append(node)
+            else:
+                result.forward[node] = written[node]
+        else:
+            inside = kind in _PASSES_ON and bool(sources) and all(divided[source] for source in sources)
+            divided[node] = inside or kind in ("matmul", "attention")
+            result.split[node] = float(divided[node])
+    for tensor, nodes in widening.items():
+        # Products that read the same tensor (queries, keys, values) share one sum of its gradient.
+        result.backward[nodes] = size[tensor] / len(nodes) if tensor >= 0 else 0.0
+    return result
+
+
+def _goes_into_attention(
+    kinds: Sequence[str], weighted: Sequence[bool], readers: Sequence[Sequence[int]]
+) -> list[bool]:
+    """Whether a node's result reaches attention, or a product without weights, before any other product."""
+    reaches = [False] * len(kinds)
+    for node in reversed(range(len(kinds))):
+        for reader in readers[node]:
+            mixes = kinds[reader] in ("attention", "matmul") and not weighted[reader]
+            reaches[node] |= mixes or (kinds[reader] in _PASSES_ON and reaches[reader])
+    return reaches
 
 
 @dataclass(slots=True)

@@ -9,12 +9,10 @@ import torch
 from torch import nn
 
 from trimtab.core import BadInputError, one_line
-from trimtab.partition.capture.draft import Draft, Part
-from trimtab.partition.capture.record import Recorder, held_by, key_of, storage_bytes, tensors_in
-from trimtab.partition.capture.stand_ins import StandIns
+from trimtab.partition.capture.builder import LARGEST_REAL_MODEL, meta_copy, moved
+from trimtab.partition.capture.draft import Draft, Held, Part, Work
+from trimtab.partition.capture.record import Recorder, StandIns, held_by, key_of, storage_bytes, tensors_in
 from trimtab.partition.capture.traced import Traced
-from trimtab.partition.capture.weightless import LARGEST_REAL_MODEL, meta_copy, moved
-from trimtab.partition.capture.work import Held, Work
 
 _NOWHERE = -1
 

@@ -8,11 +8,44 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 
-from trimtab.partition.capture.kinds import kind_of
-from trimtab.partition.capture.work import Held, Work
+from trimtab.partition.capture.draft import Held, Work
+
+_EXACT = {
+    "conv": ("convolution", "_convolution", "mkldnn_convolution", "cudnn_convolution"),
+    "matmul": ("mm", "addmm", "bmm", "baddbmm", "addbmm", "addmv", "mv", "dot", "_scaled_mm", "_grouped_mm"),
+    "copy": ("clone", "copy_", "_to_copy", "cat", "stack", "contiguous"),
+    "elementwise": ("native_dropout",),
+}
+_KIND = {name: kind for kind, names in _EXACT.items() for name in names}
+# Pools come before the indices that some of them return: "max_pool2d_with_indices" is no lookup.
+_CONTAINS = (
+    ("pool", "pool"),
+    ("_norm", "norm"),
+    ("embedding", "embedding"),
+    ("attention", "attention"),
+    ("softmax", "softmax"),
+    ("index", "embedding"),
+    ("gather", "embedding"),
+    ("scatter", "embedding"),
+    ("rnn", "rnn"),
+    ("lstm", "rnn"),
+    ("gru", "rnn"),
+)
+RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+"""Operators that a device runs as one although PyTorch can take them apart, step by step."""
+
+
+def kind_of(operator: Any) -> str:
+    """One of the kinds of a graph's nodes."""
+    name = operator.overloadpacket.__name__
+    if name in _KIND:
+        return _KIND[name]
+    return next((kind for part, kind in _CONTAINS if part in name), "elementwise")
 
 
 def _attention_flop(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> int:
@@ -136,3 +169,50 @@ def held_as(tensor: torch.Tensor) -> Held:
     """The facts of one weight or buffer."""
     trained = isinstance(tensor, torch.nn.Parameter) and tensor.requires_grad
     return Held(tensor.numel(), float(tensor.numel() * _number(tensor)), trained)
+
+
+_ATTENTION = (functional.scaled_dot_product_attention, torch.ops.aten.scaled_dot_product_attention.default)
+_DROPOUT = (functional.dropout, torch.dropout, torch.ops.aten.dropout.default)
+
+
+class StandIns(TorchFunctionMode):
+    """Fused attention keeps its inputs and its result, not the scores; dropout keeps a mask of bytes."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in _ATTENTION:
+            return _attention(*args, **kwargs)
+        if func in _DROPOUT:
+            return _dropout(*args, **kwargs)
+        return func(*args, **kwargs)
+
+
+def _attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    if enable_gqa:
+        repeats = query.shape[-3] // key.shape[-3]
+        shape = (*key.shape[:-3], key.shape[-3], repeats, *key.shape[-2:])
+        key, value = (t.unsqueeze(-3).expand(shape).flatten(-4, -3) for t in (key, value))
+    if query.dim() == 3:
+        mixed = _attention(query[None], key[None], value[None], attn_mask, dropout_p, is_causal, scale)
+        return mixed[0]
+    if attn_mask is not None:
+        attn_mask = attn_mask.expand(*query.shape[:-1], key.shape[-2])
+    fused = torch.ops.aten._scaled_dot_product_efficient_attention.default
+    return fused(query, key, value, attn_mask, True, dropout_p, is_causal, scale=scale)[0]
+
+
+def _dropout(
+    input: Any, p: float = 0.5, training: bool = True, inplace: bool = False, train: bool | None = None
+) -> Any:
+    if not (training if train is None else train) or p == 0.0:
+        return input
+    return torch.native_dropout(input, p, True)[0]

@@ -1,20 +1,257 @@
 """From a trace of a model to its graph: by `torch.export`, or by `torch.fx` where that fails."""
 
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
-from torch.fx import GraphModule, Node
+from torch.fx import Graph, GraphModule, Interpreter, Node
 
-from trimtab.partition.capture.draft import Draft, Part
-from trimtab.partition.capture.grouping import Groups, block_of
-from trimtab.partition.capture.in_place import Overwritten, without_in_place
-from trimtab.partition.capture.interpret import Measured, measure
-from trimtab.partition.capture.record import held_as, held_by, key_of
-from trimtab.partition.capture.weightless import as_meta, moved
-from trimtab.partition.capture.work import Held, Work
+from trimtab.partition.capture.builder import as_meta, moved
+from trimtab.partition.capture.draft import Draft, Held, Part, Work
+from trimtab.partition.capture.record import (
+    RECURRENT,
+    Recorder,
+    StandIns,
+    bytes_of,
+    held_as,
+    held_by,
+    key_of,
+    tensors_in,
+)
+
+Overwritten = dict[Node, list[Node]]
+
+
+def without_in_place(graph: Graph) -> Overwritten:
+    """Rewrite `graph`; returns, for each node, those that overwrite parts of what it reads before it does.
+
+    `relu_(x)` becomes `relu(x)`, and whoever read x after it reads the result. What writes into a view of
+    something (`x[:, 0] = y`) stays, and so does what updates an input or a buffer of the model.
+    """
+    place = {node: number for number, node in enumerate(graph.nodes)}
+    root: dict[Node, Node] = {}
+    writers: defaultdict[Node, list[Node]] = defaultdict(list)
+    overwritten: Overwritten = {}
+    for node in graph.nodes:
+        for source in node.all_input_nodes:
+            earlier = writers.get(root.get(source, source), ())
+            overwritten.setdefault(node, []).extend(writer for writer in earlier if writer is not source)
+        if not isinstance(node.target, torch._ops.OpOverload) or not node.all_input_nodes:
+            continue
+        first = node.args[0] if node.args and isinstance(node.args[0], Node) else None
+        if first is not None and _is_view(node.target):
+            root[node] = root.get(first, first)
+        if first is None or not node.target._schema.is_mutable or not _writes_first(node.target):
+            continue
+        pure = _pure(node.target)
+        if pure is not None and first not in root and first.op != "placeholder":
+            node.target = pure
+            for user in [user for user in first.users if place[user] > place[node]]:
+                user.replace_input_with(first, node)
+        else:
+            root[node] = root.get(first, first)
+            writers[root[node]].append(node)
+    return {node: nodes for node, nodes in overwritten.items() if nodes}
+
+
+def _is_view(target: torch._ops.OpOverload) -> bool:
+    returned = target._schema.returns
+    return bool(returned) and returned[0].alias_info is not None and not target._schema.is_mutable
+
+
+def _writes_first(target: torch._ops.OpOverload) -> bool:
+    written = target._schema.arguments[0].alias_info
+    return written is not None and written.is_write
+
+
+def _pure(target: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
+    """The operator without its final underscore that takes the same arguments."""
+    name = target.overloadpacket.__name__
+    packet = getattr(torch.ops.aten, name.removesuffix("_"), None) if name.endswith("_") else None
+    if packet is None or target._overloadname not in packet.overloads():
+        return None
+    pure: torch._ops.OpOverload = getattr(packet, target._overloadname)
+    arguments = [[a.name for a in op._schema.arguments] for op in (target, pure)]
+    return pure if arguments[0] == arguments[1] else None
+
+
+class NeedsValuesError(Exception):
+    """A step depends on numbers that the meta device has not: the model has to be captured in another way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What every node of a traced model does, keeps for the backward pass, and hands on (bytes)."""
+
+    works: Mapping[Node, Work]
+    saved: Mapping[Node, float]
+    sizes: Mapping[Node, float]
+    held: Mapping[int, Held]
+
+
+def measure(module: GraphModule, inputs: tuple[Any, ...], held: Mapping[int, Held]) -> Measured:
+    """Run `module` on meta `inputs`; `held` are its weights, by what the recorder will know them."""
+    recorder = Recorder(held)
+    interpreter = _Interpreter(module, recorder)
+    with torch.device("meta"), StandIns(), recorder, torch.enable_grad():
+        interpreter.run(*inputs)
+    return Measured(recorder.works, recorder.saved(), interpreter.sizes, held)
+
+
+class _Interpreter(Interpreter):
+    def __init__(self, module: GraphModule, recorder: Recorder) -> None:
+        super().__init__(module)
+        self.recorder = recorder
+        self.sizes: dict[Node, float] = {}
+
+    def run_node(self, n: Node) -> Any:
+        self.recorder.part = n
+        result = super().run_node(n)
+        if n.op != "output":
+            self.recorder.made(n, result)
+            self.sizes[n] = sum(bytes_of(tensor) for tensor in tensors_in(result))
+            self._as_one(n)
+        return result
+
+    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        schema = getattr(target, "_schema", None)
+        if "device" in kwargs or (schema and any(a.name == "device" for a in schema.arguments)):
+            kwargs = {**kwargs, "device": "meta"}
+        if isinstance(target, torch._ops.HigherOrderOperator):
+            return _call_within(target, args, kwargs)
+        if getattr(target, "__name__", "").startswith("_assert"):
+            return None
+        return super().call_function(target, args, kwargs)
+
+    def _as_one(self, n: Node) -> None:
+        """A recurrent layer is one kernel that reads its inputs and writes its outputs."""
+        packet = getattr(n.target, "overloadpacket", None)
+        is_layer = n.op == "call_module" and isinstance(self.fetch_attr(str(n.target)), torch.nn.RNNBase)
+        if is_layer or (packet is not None and packet.__name__ in RECURRENT):
+            work = self.recorder.works[n]
+            moved = self.sizes[n] + sum(self.sizes[source] for source in self._data(n))
+            work.calls, work.traffic, work.by_kind = 1.0, moved, {"rnn": (work.flop, moved)}
+
+    def _data(self, n: Node) -> list[Node]:
+        """What a node reads that is no weight."""
+        held = self.recorder.held
+        return [
+            source
+            for source in n.all_input_nodes
+            if not any(key_of(tensor) in held for tensor in tensors_in(self.env.get(source)))
+        ]
+
+
+def _call_within(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A block under `torch.no_grad` or `autocast`, which an exported program keeps as one of its own."""
+    body = next((place for place, arg in enumerate(args) if isinstance(arg, torch.nn.Module)), None)
+    if body is None or "cond" in str(target) or "while" in str(target):
+        raise NeedsValuesError(f"{target} cannot be run without values")
+    gradients = "grad_enabled" not in str(target) or bool(args[0])
+    with torch.set_grad_enabled(gradients):
+        return args[body](*args[body + 1 :], **kwargs)
+
+
+_OWN_KINDS = ("conv", "matmul", "attention", "rnn", "embedding")
+
+
+class NodeGroups:
+    """Which nodes of a trace go together. A group is known by its leader, and is in the leaders' order.
+
+    What costs nothing (a view, an item of a tuple) goes with the last of those it reads, and so runs no
+    earlier than they. What reads no input of the model (a mask, positions, a weight's other form) goes with
+    its only reader, or stands alone where several read it. Both keep groups after the groups that they need.
+    """
+
+    def __init__(self, nodes: list[Node], inputs: set[Node], measured: Measured, also: Overwritten) -> None:
+        self.place = {node: number for number, node in enumerate(nodes)}
+        self._measured = measured
+        self._also = also
+        self._inputs = inputs
+        self._skipped = {n for n in nodes if n.op in ("placeholder", "get_attr") and n not in inputs}
+        self.leader: dict[Node, Node] = {}
+        self._constants = self._constant_nodes(nodes)
+        for node in nodes:
+            if node not in self._skipped and node not in self._constants:
+                self.leader[node] = self._leader_of(node)
+        self._readers = self._readers_of(nodes)
+        for node in reversed(nodes):
+            if node in self._constants:
+                self._place_constant(node)
+        self._place_unread(nodes)
+
+    def reads(self, node: Node) -> list[Node]:
+        """What a node needs of others, weights left out, and what must have been overwritten before."""
+        wanted = (*node.all_input_nodes, *self._also.get(node, ()))
+        return [source for source in dict.fromkeys(wanted) if source not in self._skipped]
+
+    def members(self) -> dict[Node, list[Node]]:
+        """The nodes of each group, groups and nodes in running order."""
+        result: dict[Node, list[Node]] = {}
+        for leader in sorted(set(self.leader.values()), key=self.place.__getitem__):
+            result[leader] = []
+        for node in sorted(self.leader, key=self.place.__getitem__):
+            result[self.leader[node]].append(node)
+        return result
+
+    def _constant_nodes(self, nodes: list[Node]) -> set[Node]:
+        """Those that compute cheap things from nothing, or from other such things."""
+        constant: set[Node] = set()
+        for node in nodes:
+            if node in self._skipped or node in self._inputs or node.op == "output":
+                continue
+            work = self._measured.works.get(node)
+            cheap = work is None or (work.flop == 0 and work.kind not in _OWN_KINDS)
+            if cheap and all(source in constant for source in self.reads(node)):
+                constant.add(node)
+        return constant
+
+    def _readers_of(self, nodes: list[Node]) -> dict[Node, list[Node]]:
+        readers: dict[Node, list[Node]] = {}
+        for node in nodes:
+            for source in self.reads(node):
+                readers.setdefault(source, []).append(node)
+        return readers
+
+    def _leader_of(self, node: Node) -> Node:
+        work = self._measured.works.get(node)
+        leaders = [self.leader[source] for source in self.reads(node) if source not in self._constants]
+        if node in self._inputs or node.op == "output" or not leaders or (work is not None and work.calls):
+            return node
+        return max(leaders, key=self.place.__getitem__)
+
+    def _place_constant(self, node: Node) -> None:
+        readers = {self.leader[user] for user in self._readers.get(node, ()) if user in self.leader}
+        if readers:
+            only = next(iter(readers))
+            self.leader[node] = node if len(readers) > 1 or only.op == "output" else only
+
+    def _place_unread(self, nodes: list[Node]) -> None:
+        """Bookkeeping that nobody reads (a counter of batches) goes with its module, else with the last."""
+        of_module: dict[str, Node] = {}
+        for node in nodes:
+            if node in self.leader and node not in self._inputs and node.op != "output":
+                of_module.setdefault(block_of(node), self.leader[node])
+        before = None
+        for node in nodes:
+            if node in self.leader:
+                before = self.leader[node]
+            elif node in self._constants:
+                read = [self.leader[source] for source in self.reads(node)]
+                latest = max(read, key=self.place.__getitem__, default=None)
+                self.leader[node] = latest or of_module.get(block_of(node)) or before or node
+
+
+def block_of(node: Node) -> str:
+    """The path of the innermost module that a traced node runs in; empty for the model itself."""
+    stack: Mapping[str, tuple[str, object]] = node.meta.get("nn_module_stack") or {}
+    path = [*stack.values()][-1][0] if stack else ""
+    return path.split("@")[0]
+
 
 Members = tuple[tuple[str, ...], ...]
 
@@ -71,7 +308,7 @@ def _stored(program: ExportedProgram, target: str) -> Any:
 def _traced(
     nodes: list[Node], inputs: set[Node], measured: Measured, also: Overwritten, batch: int
 ) -> Traced:
-    groups = Groups(nodes, inputs, measured, also)
+    groups = NodeGroups(nodes, inputs, measured, also)
     members = groups.members()
     number = {leader: place for place, leader in enumerate(members)}
     draft = Draft(batch, measured.held)

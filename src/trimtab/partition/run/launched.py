@@ -9,14 +9,12 @@ import torch
 import torch.distributed as dist
 
 from trimtab.core import BadInputError
-from trimtab.partition.exports import PlanDocument, read_plan
-from trimtab.partition.run.groups import make_groups
-from trimtab.partition.run.optimizers import RATE
+from trimtab.partition.plan_file import PlanDocument, read_plan
 from trimtab.partition.run.prepared import prepare
-from trimtab.partition.run.ranks import Place, by_machine, places
+from trimtab.partition.run.ranks import Place, by_machine, make_groups, places
 from trimtab.partition.run.samples import Samples
-from trimtab.partition.run.tensor_parts import TensorParts
-from trimtab.partition.run.training import Trainer, train_step
+from trimtab.partition.run.stage_module import TensorParts
+from trimtab.partition.run.training import RATE, Trainer, train_step
 
 _FORMATS = {"fp32": None, "tf32": None, "bf16": torch.bfloat16}
 

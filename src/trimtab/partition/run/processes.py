@@ -1,14 +1,20 @@
 """Processes of a run: started together, watched, and all of them gone afterwards."""
 
 import os
+import secrets
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from trimtab.core import TrimtabError
+from trimtab.kernel import Owner, die_with_parent
 
 _LOOK_EVERY = 0.02
 _MOMENT = 2.0
@@ -62,7 +68,7 @@ def errors_file(folder: Path, rank: int) -> Path:
 
 def worker(part: str, folder: Path, rank: int) -> list[str]:
     """The command that plays a part ("rank" or "link") of what lies in a folder."""
-    return [sys.executable, "-m", "trimtab.partition.run.worker", part, str(folder), str(rank)]
+    return [sys.executable, "-m", "trimtab.partition.run.processes", part, str(folder), str(rank)]
 
 
 def _source_root() -> str:
@@ -120,3 +126,52 @@ def _last_error(path: Path) -> str:
     lines = [line.strip() for line in path.read_text(errors="replace").splitlines()]
     causes = [line for line in lines if line and not line.startswith(("warnings.warn", "[W"))]
     return causes[-1][:400] if causes else ""
+
+
+@contextmanager
+def meeting_folder() -> Iterator[Path]:
+    """A folder of this process's own, removed at the end; so are those of processes that were killed."""
+    sweep(Path(tempfile.gettempdir()))
+    folder = Path(tempfile.gettempdir()) / Owner.current().name(f"run{secrets.token_hex(4)}")
+    folder.mkdir(mode=0o700)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def sweep(parent: Path) -> None:
+    """Remove folders of runs whose process is gone."""
+    for folder in parent.glob("trimtab-*-run*"):
+        owner = Owner.of(folder.name)
+        if owner is not None and owner.is_gone():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def main(part: str, folder: Path, rank: int) -> None:
+    """Play a part, rank of a run or end of a link; PyTorch loads only here."""
+    if part == "rank":
+        from trimtab.partition.run.rank_process import run_rank
+
+        run_rank(folder, rank)
+    else:
+        from trimtab.partition.run.measuring import run_end
+
+        run_end(folder, rank)
+
+
+def cause(error: BaseException) -> str:
+    """What went wrong first, in one line."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+if __name__ == "__main__":
+    die_with_parent(signal.SIGKILL)
+    try:
+        main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))
+    except Exception as error:
+        traceback.print_exc()
+        sys.exit(cause(error))

@@ -1,23 +1,60 @@
-"""What one process of a local run does."""
+"""One process of a local run: its job, its training steps, its result."""
 
 import os
 import pickle
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
-from trimtab.partition.capture import builder_source
-from trimtab.partition.run.groups import make_groups
-from trimtab.partition.run.job import Job, Result, result_file, stage_file
-from trimtab.partition.run.memory import PeakMemory
-from trimtab.partition.run.ranks import Place, places
-from trimtab.partition.run.samples import Samples
-from trimtab.partition.run.stage_module import StageModule
-from trimtab.partition.run.tensor_parts import TensorParts
-from trimtab.partition.run.training import Trainer, train_step
-from trimtab.partition.run.user_file import user_functions
+from trimtab.partition.capture.builder import builder_source
+from trimtab.partition.plan import Plan, Recipe
+from trimtab.partition.run.ranks import Place, Ties, make_groups, places
+from trimtab.partition.run.samples import InputFacts, Outputs, Samples, user_functions
+from trimtab.partition.run.stage_module import StageModule, TensorParts
+from trimtab.partition.run.training import PeakMemory, StepTimes, Trainer, train_step
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What every process of a run is told. `cores[rank]` is where it is pinned; empty for nowhere."""
+
+    target: str
+    plan: Plan
+    recipe: Recipe
+    ties: Ties
+    inputs: tuple[InputFacts, ...]
+    outputs: Outputs
+    steps: int
+    seed: int
+    device: str
+    threads: int
+    cores: tuple[tuple[int, ...], ...]
+    timeout: float
+
+
+@dataclass(slots=True)
+class Result:
+    """What a process reports: its part of every step's loss, times, peak memory, weights after."""
+
+    place: Place
+    times: StepTimes
+    peak: float
+    losses: list[float] = field(default_factory=list)
+    state: dict[str, Tensor] = field(default_factory=dict)
+
+
+def stage_file(folder: Path, stage: int, share: int) -> Path:
+    """Where the parent leaves a stage."""
+    return folder / f"stage-{stage}-{share}.pickle"
+
+
+def result_file(folder: Path, rank: int) -> Path:
+    """Where a process leaves its result."""
+    return folder / f"result-{rank}.pt"
 
 
 def run_rank(folder: Path, rank: int) -> None:

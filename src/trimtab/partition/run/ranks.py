@@ -1,8 +1,12 @@
-"""Which process is which: one per device of a plan, numbered in the order of the devices."""
+"""Ranks of a plan's processes, and the process groups they communicate in."""
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import torch.distributed as dist
 
 from trimtab.core import BadInputError
 from trimtab.partition.devices import Devices
@@ -50,3 +54,65 @@ def by_machine(plan: Plan, devices: Devices) -> tuple[int, ...]:
 def rank_at(ranks: tuple[Place, ...], stage: int, replica: int, part: int) -> int:
     """The rank that runs one part of one replica of one stage."""
     return next(p.rank for p in ranks if (p.stage, p.replica, p.part) == (stage, replica, part))
+
+
+Ties = tuple[tuple[tuple[int, ...], tuple[str, ...]], ...]
+"""Sets of stages, each with the weights that exactly those stages share."""
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """This process's groups: its pipeline, its replicas, those it shares products with, and its ties.
+
+    `stages` gives the place in the pipeline's group of the process that runs each stage.
+    """
+
+    pipeline: Any
+    stages: dict[int, int]
+    replicas: Any
+    parts: Any
+    ties: tuple[tuple[Any, tuple[str, ...]], ...]
+
+
+def make_groups(plan: Plan, ranks: tuple[Place, ...], place: Place, ties: Ties) -> Groups:
+    """Every group of the plan, made in the same order by every process; those that this one is in.
+
+    Groups number their processes by rank, and so does sharding: who shares weights over stages must be in the
+    same place among its stage's replicas, to hold the same shard.
+    """
+    stages, replicas, parts = range(len(plan.stages)), range(plan.replicas), range(plan.tensor)
+
+    def among(members: list[int]) -> Any:
+        group = dist.new_group(members)
+        return group if place.rank in members else None
+
+    pipelines = [among([rank_at(ranks, s, r, t) for s in stages]) for r, t in product(replicas, parts)]
+    copies = [among([rank_at(ranks, s, r, t) for r in replicas]) for s, t in product(stages, parts)]
+    shares = [among([rank_at(ranks, s, r, t) for t in parts]) for s, r in product(stages, replicas)]
+    tied = [
+        (among([sorted(rank_at(ranks, s, r, t) for r in replicas)[nth] for s in holders]), names)
+        for holders, names in ties
+        for nth, t in product(replicas, parts)
+    ]
+    pipeline = next(group for group in pipelines if group is not None)
+    own = [rank_at(ranks, s, place.replica, place.part) for s in stages]
+    return Groups(
+        pipeline=pipeline,
+        stages={stage: dist.get_group_rank(pipeline, rank) for stage, rank in enumerate(own)},
+        replicas=next(group for group in copies if group is not None),
+        parts=next(group for group in shares if group is not None),
+        ties=tuple((group, names) for group, names in tied if group is not None),
+    )
+
+
+def shared_weights(weights: Sequence[Sequence[str]]) -> Ties:
+    """The ties of stages, given the names of the weights that each one holds."""
+    holders: dict[str, list[int]] = {}
+    for stage, names in enumerate(weights):
+        for name in names:
+            holders.setdefault(name, []).append(stage)
+    sets: dict[tuple[int, ...], list[str]] = {}
+    for name, stages in holders.items():
+        if len(stages) > 1:
+            sets.setdefault(tuple(stages), []).append(name)
+    return tuple((stages, tuple(names)) for stages, names in sorted(sets.items()))

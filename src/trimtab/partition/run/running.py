@@ -2,26 +2,163 @@
 
 import os
 import pickle
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import torch
+from torch import Tensor, nn
+from torch.func import functional_call
 
-from trimtab.core import BadInputError, TrimtabError
+from trimtab.core import BadInputError, TrimtabError, format_bytes
 from trimtab.partition.graph import Graph
-from trimtab.partition.plan import Plan, Recipe
-from trimtab.partition.run.folders import meeting_folder
-from trimtab.partition.run.job import Job, Result, result_file, stage_file
-from trimtab.partition.run.prepared import Prepared, prepare
-from trimtab.partition.run.processes import run_processes, worker
-from trimtab.partition.run.ranks import places
-from trimtab.partition.run.reference import Reference, train_whole
-from trimtab.partition.run.report import RankReport, RunReport, largest_difference
-from trimtab.partition.run.room import check_room
-from trimtab.partition.run.samples import Samples
-from trimtab.partition.run.worker import cause
+from trimtab.partition.plan import STATE_NUMBERS, Plan, Recipe
+from trimtab.partition.run.prepared import Prepared, WithoutDropout, prepare
+from trimtab.partition.run.processes import cause, meeting_folder, run_processes, worker
+from trimtab.partition.run.rank_process import Job, Result, result_file, stage_file
+from trimtab.partition.run.ranks import Place, places
+from trimtab.partition.run.samples import LossFunction, Samples, on_device
+from trimtab.partition.run.training import now, optimizer_of
+
+PROCESS = 400e6
+"""Bytes that a process with PyTorch takes before it does anything."""
+
+
+def check_room(graph: Graph, plan: Plan, recipe: Recipe) -> None:
+    """Refuse a run whose weights and processes alone do not fit into this machine's free memory.
+
+    The whole model is trained once, and every replica of the plan; a weight is kept with its gradient and its
+    optimizer's state in fp32.
+    """
+    import psutil
+
+    free = float(psutil.virtual_memory().available)
+    numbers = graph.total_parameters * (2 + STATE_NUMBERS[recipe.optimizer])
+    processes = sum(1 for _ in plan.devices())
+    needed = 4.0 * numbers * (1 + plan.replicas) + PROCESS * processes
+    if needed > free:
+        raise BadInputError(
+            f"running {graph.name} in {processes} processes here takes at least {format_bytes(needed)}, "
+            f"but {format_bytes(free)} are free; export the plan with --torchrun and run it where it fits"
+        )
+
+
+TOLERANCE = 1e-5
+"""How far a loss may be from the whole model's, relative to the larger of 1 and the loss."""
+WEIGHT_TOLERANCE = 1e-4
+"""How far any weight may be from the whole model's after the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankReport:
+    """One process: median seconds of a micro-batch's forward and backward pass, bytes its memory grew by."""
+
+    place: Place
+    forward: float
+    backward: float
+    memory: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """Losses of a run and of the whole model, how far they are apart, and what was measured.
+
+    `seconds` is the median of the steps after the first; `steps` holds all of them. `whole_forward` and
+    `whole_backward` are seconds of the whole model for the first replica's share of a micro-batch, in one
+    process with as many threads. `weights` is the largest difference of any weight or buffer after the run.
+    """
+
+    losses: tuple[float, ...]
+    whole_losses: tuple[float, ...]
+    difference: float
+    weights: float
+    seconds: float
+    steps: tuple[float, ...]
+    ranks: tuple[RankReport, ...]
+    whole_forward: float
+    whole_backward: float
+    threads: int
+    pinned: bool
+    notes: tuple[str, ...]
+
+    @property
+    def equal(self) -> bool:
+        """Whether the run computed what the whole model does."""
+        return self.difference <= TOLERANCE and self.weights <= WEIGHT_TOLERANCE
+
+
+def largest_difference(losses: tuple[float, ...], others: tuple[float, ...]) -> float:
+    """The largest difference of two rows of losses, relative to the larger of 1 and the loss."""
+    pairs = zip(losses, others, strict=True)
+    return max((abs(a - b) / max(1.0, abs(b)) for a, b in pairs), default=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Losses per step; weights after them; buffers of each replica; seconds of one replica's micro-batch.
+
+    `forward` and `backward` are medians over the pieces that the first replica computes, warm-up left out.
+    """
+
+    losses: tuple[float, ...]
+    weights: dict[str, Tensor]
+    buffers: tuple[dict[str, Tensor], ...]
+    forward: float
+    backward: float
+
+
+def train_whole(
+    model: nn.Module,
+    call: Callable[[Sequence[Tensor]], tuple[tuple[Any, ...], dict[str, Any]]],
+    samples: Samples,
+    loss: LossFunction,
+    plan: Plan,
+    recipe: Recipe,
+    steps: int,
+    device: torch.device,
+) -> Reference:
+    """Train the whole model on the plan's micro-batches, replica by replica, gradients added up.
+
+    `call` turns the inputs into the model's arguments. Every replica has buffers of its own, as in a run.
+    """
+    model.to(device)
+    optimizer = optimizer_of([p for p in model.parameters() if p.requires_grad], recipe.optimizer)
+    buffers = tuple(
+        {name: value.clone() for name, value in model.named_buffers()} for _ in range(plan.replicas)
+    )
+    losses: list[float] = []
+    seconds: list[tuple[float, float]] = []
+    for number in range(steps):
+        inputs, targets = on_device(samples.step(number, plan.batch), device)
+        optimizer.zero_grad(set_to_none=True)
+        total = 0.0
+        for microbatch in range(plan.microbatches):
+            for replica in range(plan.replicas):
+                arguments, named = call(samples.inputs_of(inputs, plan, replica, microbatch))
+                wanted = samples.targets_of(targets, plan, replica, microbatch)
+                began = now(device)
+                with WithoutDropout():
+                    outputs = functional_call(model, buffers[replica], arguments, named)
+                part = loss(outputs, wanted) * (plan.shares[replica] / plan.batch)
+                halfway = now(device)
+                torch.autograd.backward(part)
+                if replica == 0:
+                    seconds.append((halfway - began, now(device) - halfway))
+                total += float(part.detach())
+        optimizer.step()
+        losses.append(total)
+    timed = torch.tensor(seconds[1:] or seconds).median(dim=0).values
+    return Reference(
+        losses=tuple(losses),
+        weights={
+            name: value.detach().cpu() for name, value in model.named_parameters(remove_duplicate=False)
+        },
+        buffers=tuple({name: value.cpu() for name, value in row.items()} for row in buffers),
+        forward=float(timed[0]),
+        backward=float(timed[1]),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -194,3 +195,16 @@ def _rows(plan: Plan, replica: int, microbatch: int) -> slice:
 def on_device(values: Any, device: torch.device) -> Any:
     """All tensors in a structure on a device."""
     return pytree.tree_map(lambda value: value.to(device) if isinstance(value, Tensor) else value, values)
+
+
+@dataclass(frozen=True, slots=True)
+class UserFunctions:
+    """`batch(samples, generator)` gives inputs, or inputs and targets; `loss(outputs, targets)` a number."""
+
+    batch: BatchFunction | None
+    loss: LossFunction
+
+
+def user_functions(source: ModuleType) -> UserFunctions:
+    """What the module that a builder stands in defines; our loss where it has none."""
+    return UserFunctions(getattr(source, "batch", None), getattr(source, "loss", mean_of_squares))

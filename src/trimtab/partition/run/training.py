@@ -1,23 +1,110 @@
 """One process's share of training: its stage in the pipeline, step after step."""
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
-from trimtab.partition.plan import Plan, Recipe
-from trimtab.partition.run.clock import now
-from trimtab.partition.run.gradients import add_up, add_up_ties
-from trimtab.partition.run.groups import Groups
-from trimtab.partition.run.optimizers import RATE, optimizer_of
-from trimtab.partition.run.ranks import Place
+from trimtab.partition.plan import Optimizer, Plan, Recipe
+from trimtab.partition.run.ranks import Groups, Place
 from trimtab.partition.run.samples import LossFunction, Outputs, Samples, on_device
-from trimtab.partition.run.stage_module import StageModule
-from trimtab.partition.run.tensor_parts import plain_tensors_are_equal
+from trimtab.partition.run.stage_module import StageModule, attribute, plain_tensors_are_equal
+
+
+def now(device: torch.device) -> float:
+    """Seconds on this machine's clock, once the device has done all it was asked for."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
+_STATUS = Path("/proc/self/status")
+_CLEAR = Path("/proc/self/clear_refs")
+
+
+class PeakMemory:
+    """Bytes that a process's memory grew at its peak since this was made: of a GPU, or resident."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+            return
+        _CLEAR.write_text("5")
+        self._before = _kilobytes("VmRSS")
+
+    def grown(self) -> float:
+        """Bytes at the peak so far, more than at the start."""
+        if self._device.type == "cuda":
+            return float(torch.cuda.max_memory_allocated(self._device))
+        return max(0.0, (_kilobytes("VmHWM") - self._before) * 1024.0)
+
+
+def _kilobytes(field: str) -> float:
+    line = next(row for row in _STATUS.read_text().splitlines() if row.startswith(field + ":"))
+    return float(line.split()[1])
+
+
+RATE = 1e-3
+"""Learning rate where none is given."""
+ADAM_EPSILON = 1e-6
+"""Keeps Adam from turning gradients that are only rounding errors into whole steps."""
+
+_KINDS: dict[Optimizer, tuple[type[torch.optim.Optimizer], dict[str, Any]]] = {
+    "sgd": (torch.optim.SGD, {}),
+    "momentum": (torch.optim.SGD, {"momentum": 0.9}),
+    "adam": (torch.optim.Adam, {"eps": ADAM_EPSILON}),
+}
+
+
+def optimizer_of(
+    parameters: Sequence[nn.Parameter],
+    name: Optimizer,
+    spread_over: Any | None = None,
+    rate: float = RATE,
+) -> torch.optim.Optimizer:
+    """The recipe's optimizer; with a group of processes, each keeps a part of its state (ZeRO 1)."""
+    kind, special = _KINDS[name]
+    settings = {**special, "lr": rate}
+    if not parameters:
+        return kind([nn.Parameter(torch.zeros(1))], **settings)
+    if spread_over is None:
+        return kind(parameters, **settings)
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    return ZeroRedundancyOptimizer(parameters, kind, process_group=spread_over, **settings)
+
+
+def add_up(parameters: Sequence[nn.Parameter], group: Any) -> None:
+    """Replace each gradient by its sum over the group, all of them in one message."""
+    gradients = [_gradient(parameter) for parameter in parameters]
+    if not gradients:
+        return
+    flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+    dist.all_reduce(flat, group=group)
+    for gradient, total in zip(gradients, torch.split(flat, [g.numel() for g in gradients]), strict=True):
+        gradient.copy_(total.view_as(gradient))
+
+
+def add_up_ties(stage: StageModule, ties: Sequence[tuple[Any, tuple[str, ...]]]) -> None:
+    """Add up the gradients of weights that other stages hold too."""
+    for group, names in ties:
+        add_up([getattr(stage, attribute(name)) for name in names], group)
+
+
+def _gradient(parameter: nn.Parameter) -> Tensor:
+    """A weight's gradient where this process keeps it; zeros where nothing came back for it."""
+    if parameter.grad is None:
+        parameter.grad = torch.zeros_like(parameter)
+    gradient = parameter.grad
+    return gradient.to_local() if hasattr(gradient, "to_local") else gradient
+
 
 Loss = Callable[[tuple[Tensor, ...], int], Tensor]
 """The loss of a micro-batch: what the last stage returned, and the micro-batch's number."""

@@ -11,13 +11,11 @@ from time import monotonic
 
 import numpy as np
 
-from trimtab.partition.cost.assumptions import Assumptions
-from trimtab.partition.cost.latency import PassTimes
 from trimtab.partition.devices import Devices
+from trimtab.partition.forecast import PassTimes
 from trimtab.partition.graph import Graph, Ints
-from trimtab.partition.layout import Layout
-from trimtab.partition.placement import Placement, loss
-from trimtab.partition.plan import Recipe
+from trimtab.partition.node_times import Assumptions
+from trimtab.partition.plan import Layout, Placement, Recipe, loss
 from trimtab.partition.problem import problem_of, usable_memory
 from trimtab.partition.solvers.cutting import Effort, best_cut
 

@@ -5,26 +5,152 @@ bound is better than the best found; the best few are then cut thoroughly and pl
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from time import monotonic
+from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from trimtab.core import BadInputError
-from trimtab.partition.coarse import Coarse, coarsened
-from trimtab.partition.cost.evaluate import evaluate
-from trimtab.partition.cost.node_times import NodeTimes
-from trimtab.partition.cost.rows import inside_rate, ring_rate
 from trimtab.partition.devices import Device, Devices
-from trimtab.partition.graph import Graph, Ints
-from trimtab.partition.layout import Layout, Row
-from trimtab.partition.plan import Forecast, Plan, Recipe, Stage
+from trimtab.partition.forecast import evaluate
+from trimtab.partition.graph import Coarse, Graph, Ints, coarsened
+from trimtab.partition.node_times import Assumptions, NodeTimes, inside_rate, ring_rate
+from trimtab.partition.plan import Forecast, Layout, Plan, Recipe, Row, Schedule, Sharding, Stage
 from trimtab.partition.problem import Problem, bytes_per_weight, problem_of
-from trimtab.partition.search_settings import SearchSettings
 from trimtab.partition.solvers.chain import Cut, states_of_order
-from trimtab.partition.solvers.cutting import QUICK, best_cut, one_of_each, sharpened
-from trimtab.partition.solvers.groupings import Grouping, groupings
-from trimtab.partition.solvers.moves import polished
+from trimtab.partition.solvers.cutting import QUICK, Effort, best_cut, one_of_each, polished, sharpened
+
+Objective = Literal["throughput", "latency", "cost"]
+
+
+@dataclass(frozen=True, slots=True)
+class SearchSettings:
+    """Defaults look among all plans for the one with the most samples per second."""
+
+    objective: Objective = "throughput"
+    """Most samples per second, the shortest time of one micro-batch, or fewest dollars per sample."""
+    idle_weight: float = 0.0
+    """How much idle memory, as a share of all memory, counts beside latency, relative to the shortest."""
+    microbatches: int | None = None
+    """Micro-batches of a step; None tries all that divide the batch, or one where latency counts."""
+    schedule: Schedule | None = None
+    """The order of forward and backward passes; None takes 1f1b, or gpipe where that fits and is faster."""
+    pipeline_only: bool = False
+    """Neither data nor tensor parallelism."""
+    most_replicas: int | None = None
+    """Pipelines side by side at most (data parallelism)."""
+    most_tensor: int = 8
+    """Devices that share every product at most (tensor parallelism)."""
+    shardings: tuple[Sharding, ...] = ("none", "optimizer", "full")
+    """What replicas may keep only a part of."""
+    recompute: bool = True
+    """Whether activations may be computed again in the backward pass."""
+    finalists: int = 6
+    """Mixes that are cut thoroughly."""
+    effort: Effort = field(default_factory=Effort)
+    """How long to look at each of those."""
+    seed: int = 0
+    assume: Assumptions = field(default_factory=Assumptions)
+
+
+Rank = tuple[int, ...]
+
+_FEW = range(2, 9)  # replicas of different speeds, beside one on every device
+
+
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """Rows of `replicas` ranks of `tensor` devices each; `pace` of every replica, relative to the others."""
+
+    rows: tuple[Row, ...]
+    replicas: int
+    tensor: int
+    pace: tuple[float, ...]
+
+    @property
+    def even(self) -> bool:
+        """Whether all replicas are equally fast."""
+        return max(self.pace) - min(self.pace) <= 1e-6 * max(self.pace)
+
+    def shares(self, samples: int) -> tuple[int, ...] | None:
+        """How replicas share so many samples; None where one would get none, or equals unequal numbers."""
+        if samples < self.replicas or (self.even and samples % self.replicas):
+            return None
+        exact = np.array(self.pace) / sum(self.pace) * samples
+        whole = np.maximum(1, np.floor(exact)).astype(int)
+        while whole.sum() > samples:
+            whole[int(np.argmax(whole - exact))] -= 1
+        for index in np.argsort(-(exact - whole), kind="stable")[: samples - int(whole.sum())]:
+            whole[index] += 1
+        return tuple(int(each) for each in whole)
+
+
+def groupings(
+    devices: Devices, speed: NDArray[np.float64], most_replicas: int, most_tensor: int
+) -> Iterator[Grouping]:
+    """Every way that makes sense: replicas of a row alike, next to each other or far apart, or mixed."""
+    tensor = 1
+    while tensor <= most_tensor:
+        ranks = _ranks(devices, tensor)
+        if not ranks:
+            return
+        for replicas in _replica_counts(min(most_replicas, len(ranks))):
+            seen: set[tuple[Row, ...]] = set()
+            for rows in (
+                _rows_of_one_kind(devices, ranks, replicas, near=True),
+                _rows_of_one_kind(devices, ranks, replicas, near=False),
+                _rows_of_mixed_kinds(ranks, replicas, speed) if replicas in (*_FEW, len(ranks)) else (),
+            ):
+                if rows and rows not in seen:
+                    seen.add(rows)
+                    pace = [sum(float(speed[row[r][0]]) for row in rows) for r in range(replicas)]
+                    yield Grouping(rows, replicas, tensor, tuple(pace))
+        tensor *= 2
+
+
+def _replica_counts(most: int) -> list[int]:
+    """Numbers of replicas worth trying: all small ones, then those with few odd factors, and the most."""
+    return [
+        n for n in range(1, most + 1) if n <= 4 or n == most or n % (1 << max(0, n.bit_length() - 2)) == 0
+    ]
+
+
+def _ranks(devices: Devices, tensor: int) -> list[Rank]:
+    """Devices of one kind in one machine, so many together."""
+    together: dict[tuple[int, str], list[int]] = {}
+    for index, device in enumerate(devices.devices):
+        together.setdefault((device.machine, device.kind), []).append(index)
+    return [
+        tuple(members[start : start + tensor])
+        for members in together.values()
+        for start in range(0, len(members) - tensor + 1, tensor)
+    ]
+
+
+def _rows_of_one_kind(devices: Devices, ranks: list[Rank], replicas: int, near: bool) -> tuple[Row, ...]:
+    """Rows of one kind each: of neighbours, or of ranks as far apart as there are rows."""
+    by_kind: dict[str, list[Rank]] = {}
+    for rank in ranks:
+        by_kind.setdefault(devices[rank[0]].kind, []).append(rank)
+    rows: list[Row] = []
+    for members in by_kind.values():
+        count = len(members) // replicas
+        for row in range(count):
+            chosen = (
+                range(row * replicas, (row + 1) * replicas) if near else range(row, count * replicas, count)
+            )
+            rows.append(tuple(members[index] for index in chosen))
+    return tuple(rows)
+
+
+def _rows_of_mixed_kinds(ranks: list[Rank], replicas: int, speed: NDArray[np.float64]) -> tuple[Row, ...]:
+    """Replicas of neighbours each, fast ones together; so rows are of several kinds."""
+    ordered = sorted(ranks, key=lambda rank: -float(speed[rank[0]]))
+    count = len(ordered) // replicas
+    return tuple(tuple(ordered[r * count + row] for r in range(replicas)) for row in range(count))
+
 
 _EQUAL = 1e-3  # steps this close are equally long; then the plan that leaves less memory idle is better
 _NEAR = 1.03  # a quick cut is this far from a thorough one at most, mostly

@@ -126,11 +126,11 @@ def planned(service: Service, form: Form) -> Shown:
 
 
 def _searched(form: Form) -> "tuple[Solution, tuple[str, ...]]":
-    from trimtab.partition import METHODS, Recipe, SearchSettings, devices_told, plan_by, why_not
+    from trimtab.partition import METHODS, Recipe, SearchSettings, parse_devices, plan_by, why_not
 
     if form.devices.lower().endswith((".yaml", ".yml")) or not form.devices:
         raise BadInputError("name devices by kind and count, like a100-40:2,t4:4; no file is read here")
-    told = devices_told(form.devices, form.network or None)
+    told = parse_devices(form.devices, form.network or None)
     precision = "fp32" if any(device.cores for device in told.devices.devices) else "bf16"
     recipe, settings = Recipe(batch=int(form.batch or 0), precision=precision), SearchSettings()
     found = plan_by(METHODS[0], graph_of(form), told.devices, recipe, settings)
