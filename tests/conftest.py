@@ -12,7 +12,7 @@ import pytest
 from browser import Browser, open_browser
 
 from trimtab.core import Host, MissingDependencyError, Offer, Profile, Series, Steps, Workload
-from trimtab.fabric.frr import find_programs
+from trimtab.fabric.frr.daemons import find_programs
 from trimtab.kernel import Hierarchy, LimitedGroup, NetworkNamespace, NoGroupError, NoNamespaceError
 from trimtab.predict import BUNDLED_STEPS, MeasuredStep, read_measurements
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from host_network import Network, described, network
 
-from trimtab.fabric.frr import Daemons
+from trimtab.fabric.frr.daemons import Daemons
 from trimtab.fabric.machine import inside
 
 Trimtab = Callable[..., Any]

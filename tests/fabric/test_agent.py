@@ -16,10 +16,10 @@ import pytest
 from trimtab.cli.fabric_agent import failover_events
 from trimtab.core import StorageError, TrimtabError
 from trimtab.fabric import Timers
-from trimtab.fabric.agent import Agent, Worker, agent_runs, forget_agent
-from trimtab.fabric.failover import Failover
-from trimtab.fabric.lab import Lab, LabHost
-from trimtab.fabric.status import Sessions, ask_sessions, read_status
+from trimtab.fabric.agent import Agent, Sessions, Worker, agent_runs, ask_sessions, forget_agent, read_status
+from trimtab.fabric.failover.keeper import Failover
+from trimtab.fabric.lab.lab import Lab
+from trimtab.fabric.lab.layout import LabHost
 from trimtab.store import open_store
 
 TIMERS = Timers(interval=0.05, hold=0.5, settle=0.2)

@@ -12,12 +12,9 @@ from hypothesis import given, strategies as st
 
 from trimtab.core import BadInputError
 from trimtab.fabric import host_of, plan_here
-from trimtab.fabric.devices import Bridge, Moved, Pair, Tunnel
-from trimtab.fabric.machine import inside
-from trimtab.fabric.plan import Plan, plan
-from trimtab.fabric.spaces import Link, Space
-from trimtab.fabric.steps import Setting, Sysctl
-from trimtab.fabric.view import MachineView
+from trimtab.fabric.machine import Link, Space, inside
+from trimtab.fabric.plan import MachineView, Plan, plan
+from trimtab.fabric.steps import Bridge, Moved, Pair, Setting, Sysctl, Tunnel
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from trimtab.core import daly_interval, young_interval
-from trimtab.fabric.renewal import (
+from trimtab.fabric.advice import (
     Costs,
     best_interval,
     time_split,

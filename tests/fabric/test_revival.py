@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from trimtab.core import SimulatedClock, TrimtabError
-from trimtab.fabric.revival import Revival
+from trimtab.fabric.agent import Revival
 
 
 class Dying:

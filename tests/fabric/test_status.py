@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from trimtab.core import NotFoundError
-from trimtab.fabric.failover import Failover, UplinkNow
-from trimtab.fabric.status import (
+from trimtab.fabric.agent import (
     STATUS,
     Sessions,
     Status,
@@ -17,6 +16,7 @@ from trimtab.fabric.status import (
     read_status,
     write_status,
 )
+from trimtab.fabric.failover.keeper import Failover, UplinkNow
 
 SHOWN = Status(
     "node-1",

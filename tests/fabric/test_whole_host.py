@@ -8,10 +8,12 @@ from host_network import Network, described, network, some_host
 
 from trimtab.core import BadInputError
 from trimtab.fabric import Host, put_up, put_up_commands, take_down
-from trimtab.fabric.frr import Daemons, host_files
+from trimtab.fabric.frr.configuration import host_files
+from trimtab.fabric.frr.daemons import Daemons
 from trimtab.fabric.journal import folder
 from trimtab.fabric.machine import inside
-from trimtab.fabric.reconcile import bpf_unavailable, plane_of
+from trimtab.fabric.reconcile.bpf_plane import bpf_unavailable
+from trimtab.fabric.reconcile.reconciler import plane_of
 from trimtab.kernel import held_alone
 
 if not Path("/usr/lib/frr/zebra").exists():

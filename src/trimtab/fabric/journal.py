@@ -9,9 +9,21 @@ from pathlib import Path
 from typing import Any
 
 from trimtab.core import BadInputError, StorageError, from_plain, quoted
-from trimtab.fabric.devices import Bridge, FunctionMac, Moved, Pair, Tunnel
 from trimtab.fabric.machine import NAMESPACES, Machine
-from trimtab.fabric.steps import Address, LeastTimeout, Place, PortSetting, Setting, Step, Sysctl
+from trimtab.fabric.steps import (
+    Address,
+    Bridge,
+    FunctionMac,
+    LeastTimeout,
+    Moved,
+    Pair,
+    Place,
+    PortSetting,
+    Setting,
+    Step,
+    Sysctl,
+    Tunnel,
+)
 from trimtab.kernel import write_whole
 
 RUN = Path("/run/trimtab/fabric")

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from trimtab.fabric import Timers
-from trimtab.fabric.lab import Lab
+from trimtab.fabric.lab.lab import Lab
 
 
 @pytest.fixture(scope="package")

@@ -5,7 +5,7 @@ import time
 from trimtab_bench.fabric.false_failovers import failovers_so_far, sessions_down_so_far
 from trimtab_bench.fabric.paths import whole
 
-from trimtab.fabric.lab import Lab
+from trimtab.fabric.lab.lab import Lab
 
 
 def test_a_fault_counts_as_failover_and_as_sessions_down_at_both_ends(lab: Lab) -> None:

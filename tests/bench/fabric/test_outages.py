@@ -11,7 +11,8 @@ from trimtab_bench.fabric.variants import VARIANTS, Variant
 from trimtab.core import TrimtabError
 from trimtab.fabric import Timers
 from trimtab.fabric.journal import RUN
-from trimtab.fabric.lab import Fault, Outage
+from trimtab.fabric.lab.faults import Fault
+from trimtab.fabric.lab.probes import Outage
 from trimtab.fabric.machine import NAMESPACES
 from trimtab.kernel import Owner, find_hierarchy
 

@@ -4,7 +4,7 @@ import time
 
 from trimtab_bench.fabric.paths import whole
 
-from trimtab.fabric.lab import Lab
+from trimtab.fabric.lab.lab import Lab
 
 
 def becomes(lab: Lab, wanted: bool, seconds: float = 40.0) -> bool:

@@ -3,10 +3,10 @@
 import math
 
 import pytest
+from trimtab_bench.fabric.gloo_jobs.run import Restarted, Run
 from trimtab_bench.fabric.training_measures import Trained, compared, p90_ratio, slowdown
 
 from trimtab.collect.shapes import Step
-from trimtab.fabric.training import Restarted, Run
 
 
 def run(*lengths: float, begun: float = 100.0, loss: float = 1.0, failure: str = "") -> Run:

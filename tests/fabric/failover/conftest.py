@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from trimtab.fabric import Host, host_of
-from trimtab.fabric.failover import Failover, PathKeeper, UplinkNow
+from trimtab.fabric.failover.keeper import Failover, PathKeeper, UplinkNow
 from trimtab.kernel import Owner
 
 OTHER = "10.255.0.2"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from trimtab.fabric.failover import BfdSocket, Session
+from trimtab.fabric.failover.messages import BfdSocket, Session
 
 
 def message(told: object, kind: int = 4) -> bytes:

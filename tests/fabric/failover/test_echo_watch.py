@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from trimtab.fabric import Echo
-from trimtab.fabric.failover import EchoWatch, PathKeeper, made_in
-from trimtab.fabric.failover.echo_socket import EchoSocket
+from trimtab.fabric.failover.echo import EchoSocket, EchoWatch
+from trimtab.fabric.failover.keeper import PathKeeper
+from trimtab.fabric.failover.sockets import made_in
 from trimtab.fabric.machine import inside
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from itertools import accumulate
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
-from trimtab.fabric.failover import Echoes
+from trimtab.fabric.failover.echo import Echoes
 
 INTERVAL = 0.005
 STEP = 2e-5  # s that reading or sending takes

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from trimtab.core import StorageError
-from trimtab.fabric.failover import Failover, FailoverRecord, read_failovers
-from trimtab.fabric.failover.events import KEPT
+from trimtab.fabric.failover.keeper import KEPT, Failover, FailoverRecord, read_failovers
 
 ONE = Failover(1000.5, "p1", "172.16.1.3", "bfd", 0.0002, 1)
 OTHER = Failover(1001.5, "p2", "172.16.2.3", "carrier", 0.0003, 1)

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from trimtab.core import BadInputError, NotFoundError
-from trimtab.fabric.failover import Hop, Notices, PathKeeper, UplinkNow, made_in
+from trimtab.fabric.failover.keeper import PathKeeper, UplinkNow
+from trimtab.fabric.failover.messages import Notices
+from trimtab.fabric.failover.routes import Hop
+from trimtab.fabric.failover.sockets import made_in
 
 if TYPE_CHECKING:
     from conftest import Wires

@@ -7,8 +7,7 @@ from ipaddress import IPv4Address
 
 import pytest
 
-from trimtab.fabric.failover import Notice, Notices
-from trimtab.fabric.failover.notices import PORT
+from trimtab.fabric.failover.messages import PORT, Notice, Notices
 
 
 @pytest.fixture

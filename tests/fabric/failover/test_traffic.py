@@ -3,7 +3,7 @@
 from hypothesis import given, settings, strategies as st
 
 from trimtab.core import SimulatedClock
-from trimtab.fabric.failover import Hop, Route, Traffic, Uplinks, chosen
+from trimtab.fabric.failover.routes import Hop, Route, Traffic, Uplinks, chosen
 
 DEVICES = ("p1", "p2", "p3")
 HOPS = {device: Hop(device, f"172.16.{number}.3") for number, device in enumerate(DEVICES, start=1)}

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from trimtab.core import SimulatedClock
-from trimtab.fabric.failover import Uplinks
+from trimtab.fabric.failover.routes import Uplinks
 
 HOLD, WINDOW = 2.0, 30.0
 

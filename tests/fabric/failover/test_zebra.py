@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from trimtab.core import TrimtabError
-from trimtab.fabric.failover import Hop, hops_of, wanted_hops
+from trimtab.fabric.failover.routes import Hop, hops_of, wanted_hops
 
 
 def hop(number: int, **more: object) -> dict[str, object]:

@@ -10,7 +10,8 @@ import pytest
 
 from trimtab.core import MissingDependencyError
 from trimtab.fabric import Host, Timers, Uplink
-from trimtab.fabric.frr import Port, Programs, Switch, find_programs, host_files, switch_files
+from trimtab.fabric.frr.configuration import Port, Switch, host_files, switch_files
+from trimtab.fabric.frr.daemons import Programs, find_programs
 
 HOST = Host(
     "node-1",

@@ -16,7 +16,9 @@ import pytest
 
 from trimtab.core import BadInputError, MissingDependencyError, NotFoundError, TrimtabError
 from trimtab.fabric import Host, Uplink
-from trimtab.fabric.frr import DAEMONS, Daemons, find_programs, host_files, programs
+from trimtab.fabric.frr import daemons as programs
+from trimtab.fabric.frr.configuration import host_files
+from trimtab.fabric.frr.daemons import DAEMONS, Daemons, find_programs
 from trimtab.kernel import Owner
 
 HOST = Host(
@@ -31,7 +33,7 @@ HOST = Host(
 ANOTHER_PROCESS = """
 import logging, sys
 from pathlib import Path
-from trimtab.fabric.frr import Daemons
+from trimtab.fabric.frr.daemons import Daemons
 logging.basicConfig(format="%(message)s")
 files = {name: Path(sys.argv[3], name).read_text() for name in ("zebra", "bfdd", "bgpd")}
 daemons = Daemons(Path(sys.argv[1]), files, sys.argv[2])

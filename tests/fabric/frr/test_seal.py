@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from trimtab.core import BadInputError
-from trimtab.fabric.frr import check_untouched, sealed
+from trimtab.fabric.frr.configuration import check_untouched, sealed
 
 LINES = st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=200)
 

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from trimtab.fabric import Echo, Timers, host_of
-from trimtab.fabric.lab.agents import file_of
+from trimtab.fabric.lab.lab import file_of
 from trimtab.fabric.lab.layout import host_of_lab
 
 

@@ -9,9 +9,9 @@ import psutil
 import pytest
 
 from trimtab.fabric import Failover, Status, Timers
-from trimtab.fabric.lab import Lab
+from trimtab.fabric.agent import read_status
 from trimtab.fabric.lab.faults import daemons_killed
-from trimtab.fabric.status import read_status
+from trimtab.fabric.lab.lab import Lab
 
 SOON = 0.1  # s; BFD takes longer than that
 

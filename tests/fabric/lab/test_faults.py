@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from trimtab.core import BadInputError, NotFoundError
-from trimtab.fabric.lab import Cycle, Lab
+from trimtab.fabric.lab.faults import Cycle
+from trimtab.fabric.lab.lab import Lab
 from trimtab.fabric.machine import inside
 
 PACKETS = 200

@@ -12,7 +12,7 @@ from trimtab.core import BadInputError, TrimtabError
 from trimtab.fabric import Timers
 from trimtab.fabric.agent import agent_runs
 from trimtab.fabric.journal import RUN
-from trimtab.fabric.lab import Lab, uplink_states
+from trimtab.fabric.lab.lab import Lab, uplink_states
 from trimtab.fabric.lab.probes import Probes, busiest_uplink
 from trimtab.fabric.machine import NAMESPACES
 

@@ -10,14 +10,13 @@ import pytest
 
 from trimtab.core import BadInputError
 from trimtab.fabric.journal import RUN
-from trimtab.fabric.lab import sweep
-from trimtab.fabric.lab.namespaces import make_namespace
+from trimtab.fabric.lab.layout import make_namespace, sweep
 from trimtab.fabric.machine import NAMESPACES
 from trimtab.kernel import Owner, environment, processes
 
 BUILD = """
 import sys
-from trimtab.fabric.lab import Lab
+from trimtab.fabric.lab.lab import Lab
 with Lab() as lab:
     lab.run(0, ["sleep", "1000"])
     print(*(node.namespace for node in (*lab.hosts, *lab.switches)), flush=True)

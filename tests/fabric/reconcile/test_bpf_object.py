@@ -10,8 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from trimtab.fabric.reconcile.bpf_call import BpfError, BpfMap, MapForm, load_program, run_program
-from trimtab.fabric.reconcile.bpf_object import OBJECT, SOURCE, LoadedPrograms, sections
+from trimtab.fabric.reconcile.bpf import (
+    OBJECT,
+    SOURCE,
+    BpfError,
+    BpfMap,
+    LoadedPrograms,
+    MapForm,
+    load_program,
+    run_program,
+    sections,
+)
 
 GO_ON, DROP, REDIRECTED = -1, 2, 7
 MAC = bytes([2, 0, 0, 0, 0, 1])

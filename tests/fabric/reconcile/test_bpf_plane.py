@@ -10,15 +10,9 @@ import pytest
 from lone_host import LoneHost
 
 from trimtab.fabric import Host, Tenant, WorkerDevice
-from trimtab.fabric.reconcile import (
-    BpfPlane,
-    Changes,
-    PlaneError,
-    Reconciler,
-    bpf_unavailable,
-    mac_bytes,
-    reconciler_of,
-)
+from trimtab.fabric.reconcile.bpf_plane import BpfPlane, bpf_unavailable
+from trimtab.fabric.reconcile.planes import Changes, PlaneError, mac_bytes
+from trimtab.fabric.reconcile.reconciler import Reconciler, reconciler_of
 
 REASON = bpf_unavailable()
 pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))

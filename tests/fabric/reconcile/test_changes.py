@@ -2,7 +2,7 @@
 
 from hypothesis import given, settings, strategies as some
 
-from trimtab.fabric.reconcile import Changes, difference, host_text, mac_bytes, mac_text
+from trimtab.fabric.reconcile.planes import Changes, difference, host_text, mac_bytes, mac_text
 
 macs = some.integers(0, 7).map(lambda number: bytes([2, 0, 0, 0, 0, number]))
 tables = some.dictionaries(macs, some.integers(1, 3).map(lambda number: bytes([10, 255, 0, number])))

@@ -6,7 +6,10 @@ import pytest
 
 from trimtab.core import BadInputError
 from trimtab.fabric import Host, Tenant, VirtualFunction, WorkerDevice
-from trimtab.fabric.reconcile import Changes, bpf_unavailable, flower_unavailable, plane_of
+from trimtab.fabric.reconcile.bpf_plane import bpf_unavailable
+from trimtab.fabric.reconcile.flower_plane import flower_unavailable
+from trimtab.fabric.reconcile.planes import Changes
+from trimtab.fabric.reconcile.reconciler import plane_of
 
 WORKER = WorkerDevice("w0", IPv4Interface("10.100.0.1/24"), "02:00:0a:64:00:01")
 ON_A_CARD = WorkerDevice(

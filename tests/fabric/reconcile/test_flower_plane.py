@@ -14,17 +14,9 @@ import pytest
 from lone_host import LoneHost
 
 from trimtab.fabric import Host, Tenant, VirtualFunction, WorkerDevice
-from trimtab.fabric.reconcile import (
-    Changes,
-    FlowerPlane,
-    PlaneError,
-    Reconciler,
-    TunnelView,
-    flower_unavailable,
-    mac_bytes,
-    reconciler_of,
-    remove_planes,
-)
+from trimtab.fabric.reconcile.flower_plane import FlowerPlane, flower_unavailable
+from trimtab.fabric.reconcile.planes import Changes, PlaneError, mac_bytes
+from trimtab.fabric.reconcile.reconciler import Reconciler, TunnelView, reconciler_of, remove_planes
 
 MAC, FAR = mac_bytes("02:00:00:00:00:02"), bytes([10, 255, 0, 2])
 REASON = flower_unavailable()

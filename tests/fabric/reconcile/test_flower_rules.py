@@ -8,8 +8,7 @@ from typing import Any
 from hypothesis import given, settings, strategies as some
 
 from trimtab.fabric import Host, Tenant, VirtualFunction, WorkerDevice
-from trimtab.fabric.reconcile import Changes, difference, mac_bytes
-from trimtab.fabric.reconcile.flower_rules import (
+from trimtab.fabric.reconcile.flower_plane import (
     NOWHERE,
     Numbers,
     Rules,
@@ -17,6 +16,7 @@ from trimtab.fabric.reconcile.flower_rules import (
     read_numbers,
     read_rules,
 )
+from trimtab.fabric.reconcile.planes import Changes, difference, mac_bytes
 
 HOST = Host("h1", IPv4Address("10.255.0.1"), 65001, ())
 CARD = WorkerDevice(

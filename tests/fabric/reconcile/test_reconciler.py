@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import given, settings, strategies as some
 
-from trimtab.fabric.reconcile import Changes, Heard, PlaneError, Reconciler, Table
+from trimtab.fabric.reconcile.planes import Changes, PlaneError, Table
+from trimtab.fabric.reconcile.reconciler import Heard, Reconciler
 
 MACS = [bytes([2, 0, 0, 0, 0, number]) for number in range(4)]
 HOSTS = [bytes([10, 255, 0, number]) for number in range(1, 4)]

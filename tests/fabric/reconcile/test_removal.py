@@ -3,7 +3,8 @@
 import pytest
 from lone_host import LoneHost
 
-from trimtab.fabric.reconcile import BpfPlane, bpf_unavailable, remove_planes
+from trimtab.fabric.reconcile.bpf_plane import BpfPlane, bpf_unavailable
+from trimtab.fabric.reconcile.reconciler import remove_planes
 
 REASON = bpf_unavailable()
 

@@ -4,7 +4,8 @@ import select
 
 from lone_host import LoneHost
 
-from trimtab.fabric.reconcile import Heard, TunnelView, mac_bytes
+from trimtab.fabric.reconcile.planes import mac_bytes
+from trimtab.fabric.reconcile.reconciler import Heard, TunnelView
 
 HERE = mac_bytes("02:00:00:00:00:01")
 THERE = bytes([10, 255, 0, 2])

@@ -12,7 +12,7 @@ from dashboard_house import House, profile_of
 from trimtab import fabric, resize
 from trimtab.core import Answer, Contribution, Decision, Estimate, Outcome
 from trimtab.engines.kept_run import Intent, KeptRun
-from trimtab.fabric.failover import Failover, UplinkNow
+from trimtab.fabric.failover.keeper import Failover, UplinkNow
 from trimtab.predict import Foundation, Versions
 from trimtab.predict.fewshot.foundation.model import shipped_foundation
 from trimtab.resize.status import Row, Status as PoolStatus

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from trimtab.core import TrimtabError
-from trimtab.fabric.lab import Fault
+from trimtab.fabric.lab.faults import Fault
 from trimtab_bench.fabric.precedence import Precedence
 from trimtab_bench.fabric.variants import VARIANTS, Contestant
 from trimtab_bench.kept import Part

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import permutations
 from typing import Any
 
-from trimtab.fabric.lab import Lab
+from trimtab.fabric.lab.lab import Lab
 
 
 def whole(lab: Lab) -> bool:

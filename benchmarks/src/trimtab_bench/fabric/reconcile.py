@@ -5,7 +5,7 @@ from functools import partial
 from statistics import median
 from typing import Any
 
-from trimtab.fabric import measure_reconciling
+from trimtab_bench.fabric.measure_reconcile import measure_reconciling
 from trimtab_bench.kept import Key, Part
 from trimtab_bench.result import Table
 

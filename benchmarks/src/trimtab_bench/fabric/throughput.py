@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 from trimtab.core import TrimtabError
-from trimtab.fabric.lab import Lab
+from trimtab.fabric.lab.lab import Lab
 from trimtab_bench.fabric import stream_process
 from trimtab_bench.fabric.precedence import Precedence
 from trimtab_bench.fabric.variants import bind_to_one_port, single_port_addresses

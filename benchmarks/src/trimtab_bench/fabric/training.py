@@ -11,7 +11,8 @@ from statistics import median
 from typing import Any
 
 from trimtab.core.units import format_duration
-from trimtab.fabric.training import Restarted, measure_costs
+from trimtab_bench.fabric.gloo_jobs.costs import measure_costs
+from trimtab_bench.fabric.gloo_jobs.run import Restarted
 from trimtab_bench.fabric.training_collectives import (
     bandwidth_figures,
     bandwidth_table,

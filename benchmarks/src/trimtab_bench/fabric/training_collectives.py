@@ -8,8 +8,9 @@ from typing import Any
 from trimtab.core import TrimtabError
 from trimtab.core.units import format_bytes
 from trimtab.fabric import apply_plan, plan_here
-from trimtab.fabric.lab import Lab
-from trimtab.fabric.training import Job, Run
+from trimtab.fabric.lab.lab import Lab
+from trimtab_bench.fabric.gloo_jobs.job import Job
+from trimtab_bench.fabric.gloo_jobs.run import Run
 from trimtab_bench.fabric.training_measures import Trained
 from trimtab_bench.fabric.training_runs import (
     COLLECTIVES,

@@ -8,7 +8,7 @@ from statistics import fmean, median
 from typing import Any
 
 from trimtab.collect.shapes import Step
-from trimtab.fabric.training import Restarted, Run, loss_difference
+from trimtab_bench.fabric.gloo_jobs.run import Restarted, Run, loss_difference
 
 AVERAGED = 10
 """Iterations that make one of those whose 90th percentile is compared, as in seed 002, figure 3.6."""

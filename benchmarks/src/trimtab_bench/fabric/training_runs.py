@@ -10,8 +10,11 @@ from pathlib import Path
 from statistics import median
 
 from trimtab.core import BadInputError, TrimtabError
-from trimtab.fabric.lab import Cycle, Lab
-from trimtab.fabric.training import Job, Meanwhile, Ranks, Restarted, Run, run_job, run_restarting
+from trimtab.fabric.lab.faults import Cycle
+from trimtab.fabric.lab.lab import Lab
+from trimtab_bench.fabric.gloo_jobs.job import Job
+from trimtab_bench.fabric.gloo_jobs.ranks import Ranks
+from trimtab_bench.fabric.gloo_jobs.run import Meanwhile, Restarted, Run, run_job, run_restarting
 from trimtab_bench.fabric.training_measures import Trained
 from trimtab_bench.fabric.variants import bind_to_one_port, single_port_addresses
 

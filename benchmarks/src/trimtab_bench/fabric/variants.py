@@ -8,7 +8,9 @@ from typing import Self
 
 from trimtab.core import TrimtabError
 from trimtab.fabric import Timers
-from trimtab.fabric.lab import Fault, Lab, Outage, Probes, traffic
+from trimtab.fabric.lab.faults import Fault
+from trimtab.fabric.lab.lab import Lab
+from trimtab.fabric.lab.probes import Outage, Probes, traffic
 from trimtab_bench.fabric.paths import whole
 from trimtab_bench.fabric.precedence import Precedence
 

@@ -1,24 +1,25 @@
-"""Keeps a host's traffic on paths that work: hears of failures, and writes the kernel's routes at once.
+"""Which uplinks can be used: who says that one is down, and how long it must behave before it is used again.
 
-Probes that do not come back, BFD's sessions and the carrier say that an uplink is dead; the routing
-protocol would say so too, later. The kernel's routes get other next hops in the meantime, marked as the
-routing daemon's own: it neither fights that nor minds, and overwrites it with its next decision.
+An uplink is dead while anyone says so (the BFD session, the carrier, probes that do not come back). When
+nobody does any more it is held for `hold` seconds. They double with each failure that follows, up to `MOST`
+times as long; one failure is forgotten with each `window` seconds in which it was not dead.
 """
 
 import contextlib
+import json
 import logging
 import os
 import selectors
 import socket
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Self
 
 from trimtab.core import Clock, RealClock
-from trimtab.fabric.failover.bfd import BfdSocket, Session
-from trimtab.fabric.failover.echo_watch import EchoWatch
-from trimtab.fabric.failover.events import Failover
+from trimtab.fabric.failover.echo import EchoWatch
 from trimtab.fabric.failover.kernel_routes import (
     BGP,
     EventsLostError,
@@ -27,11 +28,81 @@ from trimtab.fabric.failover.kernel_routes import (
     Removed,
     Written,
 )
-from trimtab.fabric.failover.notices import Notices
+from trimtab.fabric.failover.messages import BfdSocket, Notices, Session
+from trimtab.fabric.failover.routes import Cause, Hops, State, Traffic, Uplinks, Witness
 from trimtab.fabric.failover.sockets import made_in
-from trimtab.fabric.failover.traffic import Hops, Traffic
-from trimtab.fabric.failover.uplinks import State, Uplinks, Witness
 from trimtab.fabric.topology import Host
+from trimtab.kernel import WrittenAside
+
+KEPT = 100  # in memory
+_MOST = 1 << 20  # bytes of the file, then it begins anew
+
+
+@dataclass(frozen=True, slots=True)
+class Failover:
+    """An uplink failed at `time` (seconds since the epoch).
+
+    `seconds` passed from hearing of it to the kernel's new routes; `paths` uplinks were not dead.
+    """
+
+    time: float
+    uplink: str
+    peer: str
+    cause: Cause
+    seconds: float
+    paths: int
+
+
+class FailoverRecord:
+    """The latest failovers; each is appended to a file and given to `tell`, by a thread of its own."""
+
+    def __init__(self, path: Path, tell: Callable[[Failover], None] = lambda failover: None) -> None:
+        self._path, self._tell = path, tell
+        self._latest = deque(read_failovers(path), maxlen=KEPT)
+        self.count, self.seconds = 0, 0.0  # since this one began, and what they cost
+        self._aside = WrittenAside(self._write, "a failover is not written down")
+
+    def __call__(self, failover: Failover) -> None:
+        """Remember it; nobody waits for a disk."""
+        self.count, self.seconds = self.count + 1, self.seconds + failover.seconds
+        self._latest.append(failover)
+        self._aside.put(failover)
+
+    @property
+    def latest(self) -> tuple[Failover, ...]:
+        """Oldest first."""
+        return tuple(self._latest)
+
+    def __enter__(self) -> Self:
+        self._aside.__enter__()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._aside.__exit__(*raised)
+
+    def _write(self, failover: Failover) -> None:
+        self._append(failover)
+        self._tell(failover)
+
+    def _append(self, failover: Failover) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        if self._path.exists() and self._path.stat().st_size > _MOST:
+            self._path.replace(self._path.with_suffix(".old"))
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(asdict(failover)) + "\n")
+
+
+def read_failovers(path: Path) -> list[Failover]:
+    """The latest in a file, oldest first; what is no failover there is left out."""
+    return list(_read(path))[-KEPT:]
+
+
+def _read(path: Path) -> Iterator[Failover]:
+    with contextlib.suppress(OSError):
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            with contextlib.suppress(ValueError, TypeError):
+                yield Failover(**json.loads(line))
+
 
 _TOLD_FOR = 3  # settle periods for which a notice is good
 _RECONNECT = 0.05  # s

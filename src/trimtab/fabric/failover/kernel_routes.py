@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from trimtab.fabric.failover import netlink
+from trimtab.fabric.failover.routes import Change, Hops, Key, Route
 from trimtab.fabric.failover.sockets import kernel_socket
-from trimtab.fabric.failover.traffic import Change, Hops, Key, Route
 
 BGP = 186  # whose routes these are, as zebra marks them; it leaves what others write with its mark alone
 _PART = 16384  # bytes of a dump at a time, so that what is urgent waits for a fraction of a millisecond

@@ -7,7 +7,7 @@ import socket
 import struct
 from collections.abc import Iterator, Mapping
 
-from trimtab.fabric.failover.traffic import Hop, Hops, Route
+from trimtab.fabric.failover.routes import Hop, Hops, Route
 
 _HEADER = struct.Struct("=IHHII")  # length, type, flags, sequence, port of who asked for it
 _ROUTE = struct.Struct(

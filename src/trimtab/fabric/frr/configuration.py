@@ -1,16 +1,46 @@
-"""FRR's configuration of a host and of a switch of the lab: eBGP with BFD over every link, EVPN on top.
+"""A first line that says whose a configuration file is, and by which an edit by hand is noticed."""
 
-Every host and switch is an autonomous system of its own. A host announces its loopback, and by EVPN its
-MACs and tenants, over each uplink; it never announces what it has learned, so traffic of others does
-not go through it. It takes only single addresses, other hosts' loopbacks: nothing that a switch announces
-can become the way to this machine's own network.
-"""
-
+import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address
+from pathlib import Path
 
+from trimtab.core import BadInputError, one_line
 from trimtab.fabric.topology import Host, Timers, Uplink
+
+_LINE = "! Trimtab wrote this file and refuses to run with it once it is edited: sha256 {digest}\n"
+_PATTERN = re.compile(r"! Trimtab wrote this file\b.* sha256 ([0-9a-f]{64})\n")
+
+
+def sealed(content: str) -> str:
+    """The content under its first line."""
+    return _LINE.format(digest=digest_of(content)) + content
+
+
+def digest_of(content: str) -> str:
+    """What changes when the content does."""
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def check_untouched(path: Path) -> None:
+    """Refuse a file that somebody else wrote or edited; one that is not there is fine."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise BadInputError(f"{path} cannot be read: {one_line(str(error))}") from None
+    match = _PATTERN.match(text)
+    if match is None:
+        raise BadInputError(f"{path} is not a file that Trimtab wrote; move it away, then start again")
+    if match[1] != digest_of(text[match.end() :]):
+        raise BadInputError(
+            f"{path} was edited by hand; say the change in the host's file instead, "
+            f"then remove {path.name} so that it is written anew"
+        )
+
 
 _MOST_PATHS = 16
 _KEEPALIVE, _HOLD = 1, 3  # s, the least BGP has; BFD is quicker by far and ends a session before that

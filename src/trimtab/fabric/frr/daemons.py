@@ -1,26 +1,112 @@
-"""FRR's daemons in a folder of their own: started, found again, restarted, stopped.
-
-They are nobody's children: whoever starts them may die, and traffic goes on. A later start finds them by a
-variable in their environment that names their folder and the configuration they were started with.
-"""
+"""Real-time priority for a process that has to answer within milliseconds, and a bound on what it takes."""
 
 import contextlib
 import logging
 import os
+import pwd
+import re
 import select
 import shutil
 import signal
 import subprocess
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from trimtab.core import BadInputError, NotFoundError, StorageError, TrimtabError, one_line
-from trimtab.fabric.frr.programs import DAEMONS, USER, find_programs
-from trimtab.fabric.frr.realtime import BOUNDED, NotAllowedError, prefer
-from trimtab.fabric.frr.seal import check_untouched, digest_of, sealed
+from trimtab.core import (
+    BadInputError,
+    MissingDependencyError,
+    NotFoundError,
+    StorageError,
+    TrimtabError,
+    one_line,
+)
+from trimtab.fabric.frr.configuration import check_untouched, digest_of, sealed
 from trimtab.kernel import Process, environment, processes, read_process, write_whole
+
+_PRIORITY = 5  # of 1 to 99
+_MOST = "50000:100000"  # µs on a core without a pause: it is told to end after the first, ended after both
+
+BOUNDED = ("prlimit", f"--rttime={_MOST}", "--")
+"""Words before a command that let the kernel end it if it spins. No priority without them."""
+
+
+class NotAllowedError(TrimtabError):
+    """This process may not give real-time priority."""
+
+
+def prefer(pid: int) -> None:
+    """Let a process that was started as `BOUNDED` run before others."""
+    try:
+        with contextlib.suppress(ProcessLookupError):
+            os.sched_setscheduler(pid, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(_PRIORITY))
+    except OSError as error:
+        raise NotAllowedError(
+            f"bfdd runs without real-time priority ({(error.strerror or str(error)).lower()}), so a busy "
+            f"machine may look like a dead link; allow it, or use longer BFD intervals"
+        ) from None
+
+
+DAEMONS = ("zebra", "bfdd", "bgpd")
+"""In the order in which they are started."""
+
+USER = "frr"
+_FOLDERS = (Path("/usr/lib/frr"), Path("/usr/libexec/frr"), Path("/usr/sbin"), Path("/usr/local/sbin"))
+_LEAST_VERSION = (8, 0)  # next hop groups in the kernel together with BFD at 10 ms
+_INSTALL = "apt-get install frr"
+
+
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """The folder of the daemons, the command that talks to them, and FRR's version."""
+
+    folder: Path
+    vtysh: Path
+    version: str
+
+
+@cache
+def find_programs() -> Programs:
+    """FRR as it is installed; a sentence when it is not, or is too old."""
+    folder = next((folder for folder in _FOLDERS if (folder / DAEMONS[0]).is_file()), None)
+    if folder is None:
+        raise MissingDependencyError(f"FRR is not installed here: {_INSTALL}")
+    absent = [name for name in DAEMONS if not (folder / name).is_file()]
+    if absent:
+        raise MissingDependencyError(
+            f"FRR in {folder} has no {' and no '.join(absent)}; install a whole one: {_INSTALL}"
+        )
+    vtysh = shutil.which("vtysh")
+    if vtysh is None:
+        raise MissingDependencyError(f"FRR's vtysh is not installed here: {_INSTALL}")
+    _check_user()
+    return Programs(folder, Path(vtysh), _checked_version(folder / DAEMONS[0]))
+
+
+def _check_user() -> None:
+    try:
+        pwd.getpwnam(USER)
+    except KeyError:
+        raise MissingDependencyError(
+            f"there is no user {USER} here, as whom FRR's daemons run: {_INSTALL}"
+        ) from None
+
+
+def _checked_version(zebra: Path) -> str:
+    """`zebra --version` begins with "zebra version 8.4.4"."""
+    told = subprocess.run([zebra, "--version"], capture_output=True, text=True, check=False).stdout
+    match = re.search(r"version (\d+)\.(\d+)\S*", told)
+    if match is None:
+        raise MissingDependencyError(f"{zebra} does not tell its version; install a working FRR: {_INSTALL}")
+    if (int(match[1]), int(match[2])) < _LEAST_VERSION:
+        raise MissingDependencyError(
+            f"FRR {match[0].split()[1]} is too old; {'.'.join(map(str, _LEAST_VERSION))} or later is needed"
+        )
+    return match[0].split()[1]
+
 
 log = logging.getLogger(__name__)
 

@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 from trimtab.core import TrimtabError
+from trimtab.fabric.agent import agent_of
 from trimtab.fabric.host_file import read_host
-from trimtab.fabric.process import agent_of
 
 
 def run(path: Path) -> None:

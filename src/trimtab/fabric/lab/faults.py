@@ -12,11 +12,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, cycle
-from typing import Self
+from typing import Any, Self
 
 from trimtab.core import BadInputError
-from trimtab.fabric.frr import Daemons, remove_crash_folder
-from trimtab.fabric.lab.namespaces import configure, traffic_control
+from trimtab.fabric.frr.daemons import DAEMONS, Daemons, remove_crash_folder
+from trimtab.fabric.lab.layout import LabSwitch, Plugged, configure, traffic_control
 
 _DROP_ALL = "1,6 0 0 2"  # return TC_ACT_SHOT
 _FIRST_PREFERENCE = 100
@@ -160,3 +160,88 @@ def _drop_some(percent: float) -> str:
     threshold = round(percent / 100 * 2**32)
     random_word = 2**32 - 0x1000 + 56  # SKF_AD_OFF + SKF_AD_RANDOM
     return f"4,32 0 0 {random_word},53 1 0 {threshold},6 0 0 2,6 0 0 {2**32 - 1}"
+
+
+_INTO, _OUT_OF = "ingress", "egress"  # of the switch
+
+
+def link_down(at: Plugged) -> Fault:
+    """The host's port is turned off."""
+    return device_down(f"link down at {at}", at.host.namespace, [at.cable.uplink])
+
+
+def carrier_loss(at: Plugged) -> Fault:
+    """The switch's port is turned off, and the host's loses its carrier."""
+    return device_down(f"carrier loss at {at}", at.switch.namespace, [at.cable.port])
+
+
+def blackhole(at: Plugged) -> Fault:
+    """Nothing gets through, and neither end sees why."""
+    return _lost("blackhole", at, _INTO, _OUT_OF)
+
+
+def blackhole_out(at: Plugged) -> Fault:
+    """Nothing that the host sends gets through."""
+    return _lost("blackhole of what is sent", at, _INTO)
+
+
+def blackhole_in(at: Plugged) -> Fault:
+    """Nothing that is sent to the host gets through."""
+    return _lost("blackhole of what should come", at, _OUT_OF)
+
+
+def loss(at: Plugged, percent: float = 1.0) -> Fault:
+    """So many of the packets vanish, each way."""
+    return _lost(f"{percent:g} % loss", at, _INTO, _OUT_OF, percent=percent)
+
+
+def flapping(at: Plugged, down: float = 0.5, up: float = 0.5) -> Cycle:
+    """The switch's port is off for some seconds and on for some seconds, over and over."""
+    return Cycle(f"flapping at {at}", [carrier_loss(at)], down, up)
+
+
+def switch_crash(at: Plugged) -> Fault:
+    """All ports of the switch are off, and all its daemons die."""
+    switch = at.switch
+    what = f"crash of {switch.label}"
+    died = daemons_killed(what, switch.daemons, DAEMONS)
+    # Ports first: daemons that die before would tell their neighbours by closing connections.
+    return together(what, [device_down(what, switch.namespace, _ports(switch)), died])
+
+
+def switch_blackhole(at: Plugged) -> Fault:
+    """The switch looks alive and lets nothing through."""
+    return packets_lost(
+        f"blackhole in {at.switch.label}", at.switch.namespace, _ports(at.switch), (_INTO, _OUT_OF)
+    )
+
+
+def daemon_kill(at: Plugged, daemon: str = "bgpd") -> Fault:
+    """A daemon of the host dies without a word."""
+    return daemons_killed(f"death of {daemon} at {at.host.label}", at.host.daemons, [daemon])
+
+
+KINDS: dict[str, Callable[..., Fault]] = {
+    made.__name__.replace("_", "-"): made
+    for made in (
+        link_down,
+        carrier_loss,
+        blackhole,
+        blackhole_out,
+        blackhole_in,
+        loss,
+        flapping,
+        switch_crash,
+        switch_blackhole,
+        daemon_kill,
+    )
+}
+"""What can break."""
+
+
+def _lost(what: str, at: Plugged, *directions: str, **options: Any) -> Fault:
+    return packets_lost(f"{what} at {at}", at.switch.namespace, [at.cable.port], directions, **options)
+
+
+def _ports(switch: LabSwitch) -> list[str]:
+    return [port.device for port in switch.switch.ports]

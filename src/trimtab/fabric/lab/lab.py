@@ -1,41 +1,263 @@
-"""Hosts and switches in network namespaces of this machine, joined by cables that can be broken."""
+"""Who is who in the lab: hosts with an uplink to each of two switches, and the switches joined by a cable."""
 
+import contextlib
+import json
+import socket
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
 
-from trimtab.core import BadInputError, NotFoundError, did_you_mean
+from trimtab.core import (
+    BadInputError,
+    NotFoundError,
+    TrimtabError,
+    did_you_mean,
+    one_line,
+)
+from trimtab.fabric.agent import Sessions, agent_runs, ask_sessions, read_status
 from trimtab.fabric.apply import apply_plan, plan_here
-from trimtab.fabric.frr import Daemons, find_programs, host_files, switch_files
+from trimtab.fabric.failover.keeper import UplinkNow
+from trimtab.fabric.frr.configuration import host_files, switch_files
+from trimtab.fabric.frr.daemons import Daemons, find_programs
 from trimtab.fabric.journal import RUN
-from trimtab.fabric.lab.agents import start_agents, stop_agents
-from trimtab.fabric.lab.faults import Cycle, Fault
-from trimtab.fabric.lab.kinds import KINDS
+from trimtab.fabric.lab.faults import KINDS, Cycle, Fault
 from trimtab.fabric.lab.layout import (
     MOST_HOSTS,
     PEER_DEVICE,
     SWITCHES,
+    LabHost,
+    LabSwitch,
+    Plugged,
     cables,
-    host_of_lab,
-    peer_address,
-    switch_of_lab,
-)
-from trimtab.fabric.lab.namespaces import (
     configure,
     entering,
+    host_of_lab,
     make_namespace,
+    peer_address,
     remove_namespace,
     remove_state,
     sweep,
+    switch_of_lab,
     traffic_control,
 )
-from trimtab.fabric.lab.nodes import LabHost, LabSwitch, Plugged
 from trimtab.fabric.machine import inside
-from trimtab.fabric.topology import Timers
+from trimtab.fabric.topology import Host, Timers
 from trimtab.kernel import Owner
+
+_EVERY = 0.05  # s
+_AGENT_PATIENCE = 30.0  # s to start, or to end
+
+Run = Callable[..., "subprocess.Popen[Any]"]
+
+
+def start_agents(hosts: Sequence[LabHost], run: Run) -> "list[subprocess.Popen[Any]]":
+    """One for each host, all at work; `run` starts a process inside a host, counted from 0."""
+    started = []
+    for number, host in enumerate(hosts):
+        file = host.daemons.folder / "host.yaml"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(file_of(host.host))
+        words = [sys.executable, "-m", "trimtab.fabric.lab.agent_process", str(file)]
+        with _said(host).open("wb") as said:
+            started.append(run(number, words, stdin=subprocess.DEVNULL, stdout=said, stderr=said))
+    give_up = time.monotonic() + _AGENT_PATIENCE
+    for host, process in zip(hosts, started, strict=True):
+        while not _works(host):
+            if process.poll() is not None or time.monotonic() > give_up:
+                told = _said(host).read_text(errors="replace").strip().splitlines() or ["it does not say why"]
+                raise TrimtabError(f"the agent of {host.label} does not start: {one_line(told[-1])}")
+            time.sleep(_EVERY)
+    return started
+
+
+def stop_agents(processes: "Sequence[subprocess.Popen[Any]]") -> None:
+    """The network stays as it is."""
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        try:
+            process.wait(_AGENT_PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def file_of(host: Host) -> str:
+    """The file that describes a host."""
+    import yaml
+
+    uplinks = [
+        {
+            "device": each.device,
+            "address": str(each.address),
+            "peer": str(each.peer),
+            "peer_asn": each.peer_asn,
+        }
+        for each in host.uplinks
+    ]
+    tenants = {
+        tenant.name: {
+            "vni": tenant.vni,
+            "devices": [
+                {"name": device.name, "address": str(device.address), "mac": device.mac}
+                for device in tenant.devices
+            ],
+        }
+        for tenant in host.tenants
+    }
+    told = {
+        "host": host.name,
+        "loopback": str(host.loopback),
+        "asn": host.asn,
+        "uplinks": uplinks,
+        "tenants": tenants,
+        "mtu": host.mtu,
+        "bfd": {"interval": host.timers.interval, "multiplier": host.timers.multiplier},
+        "echo": asdict(host.timers.echo) if host.timers.echo else False,
+        "hold": host.timers.hold,
+        "settle": host.timers.settle,
+        "rto_min": host.rto_min or False,
+    }
+    return yaml.safe_dump(told, sort_keys=False)
+
+
+def _works(host: LabHost) -> bool:
+    try:
+        return agent_runs(host.host.name) and bool(read_status(host.host.name).uplinks)
+    except NotFoundError:
+        return False
+
+
+def _said(host: LabHost) -> Path:
+    return host.daemons.folder / "agent.log"
+
+
+_LOOK_EVERY = 0.2  # s
+_ANSWER = 0.2  # s to wait for a packet
+
+
+def wait_ready(lab: "Lab", timeout: float) -> None:
+    """Until nothing is amiss; a sentence about what still is when time is over."""
+    give_up = time.monotonic() + timeout
+    with contextlib.ExitStack() as stack:
+        workers = [_Workers(stack, host) for host in lab.hosts]
+        while (amiss := _amiss(lab, workers)) is not None:
+            if time.monotonic() > give_up:
+                raise TrimtabError(f"the lab is not ready after {timeout:g} s: {amiss}")
+            time.sleep(_LOOK_EVERY)
+
+
+def _amiss(lab: "Lab", workers: list["_Workers"]) -> str | None:
+    """The first thing that is not as it should be; cheap questions come first."""
+    try:
+        for told in (_of_sessions(lab), _of_paths(lab), _of_workers(workers), _of_tunnels(lab)):
+            for amiss in told:
+                return amiss
+    except TrimtabError as error:
+        return str(error)
+    return None
+
+
+def _of_sessions(lab: "Lab") -> Iterator[str]:
+    wanted = [
+        *((host.label, host.daemons, len(host.host.uplinks)) for host in lab.hosts),
+        *((switch.label, switch.daemons, len(switch.switch.ports)) for switch in lab.switches),
+    ]
+    for label, daemons, number in wanted:
+        up = _peers_up(ask_sessions(daemons.vtysh))
+        if len(up) != number:
+            yield f"{label} has {len(up)} of {number} sessions up"
+
+
+def _peers_up(told: Sessions) -> list[str]:
+    return [
+        peer
+        for peer, state in told.bfd.items()
+        if state == "up" and told.bgp.get(peer) == told.evpn.get(peer) == "Established"
+    ]
+
+
+def _of_paths(lab: "Lab") -> Iterator[str]:
+    """Every host knows every other by all of its uplinks."""
+    for host in lab.hosts:
+        ways = _ways(host)
+        for other in lab.hosts:
+            found = ways.get(str(other.host.loopback), 0)
+            if other is not host and found != len(host.host.uplinks):
+                yield f"{host.label} has {found} of {len(host.host.uplinks)} paths to {other.label}"
+
+
+def _of_workers(workers: list["_Workers"]) -> Iterator[str]:
+    for one in workers:
+        for other in workers:
+            if one is not other:
+                yield from one.unreachable(other)
+
+
+def _of_tunnels(lab: "Lab") -> Iterator[str]:
+    """Every host was told where the others' workers are, and does not have to ask all of them."""
+    for host in lab.hosts:
+        for tenant in host.host.tenants:
+            known = _known_macs(host, tenant.tunnel)
+            for other in lab.hosts:
+                theirs = next(each for each in other.host.tenants if each.name == tenant.name)
+                for device in theirs.devices if other is not host else ():
+                    if device.mac not in known:
+                        yield f"{host.label} was not told where {device.mac} of {other.label} is"
+
+
+def _ways(host: LabHost) -> dict[str, int]:
+    """Destinations and by how many next hops each is reached."""
+    told = _asked(["ip", "-n", host.namespace, "-j", "route", "show"])
+    return {each["dst"]: len(each.get("nexthops", [each])) for each in told}
+
+
+def _known_macs(host: LabHost, tunnel: str) -> set[str]:
+    told = _asked(["bridge", "-n", host.namespace, "-j", "fdb", "show", "dev", tunnel])
+    return {each["mac"] for each in told if "dst" in each}
+
+
+def _asked(words: list[str]) -> list[dict[str, Any]]:
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    found: list[dict[str, Any]] = json.loads(done.stdout or "[]")
+    return found
+
+
+class _Workers:
+    """A socket on each worker device of a host."""
+
+    def __init__(self, stack: contextlib.ExitStack, host: LabHost) -> None:
+        self.host = host
+        self.sockets = {
+            tenant.name: stack.enter_context(inside(host.namespace, _socket)) for tenant in host.host.tenants
+        }
+        for tenant in host.host.tenants:
+            self.sockets[tenant.name].bind((str(tenant.devices[0].address.ip), 0))
+
+    def unreachable(self, other: "_Workers") -> Iterator[str]:
+        """Tenants in which a packet from here does not arrive at the other."""
+        for tenant, sending in self.sockets.items():
+            question = f"{time.monotonic()}".encode()
+            with contextlib.suppress(OSError):
+                sending.sendto(question, other.sockets[tenant].getsockname())
+            with contextlib.suppress(OSError):
+                while other.sockets[tenant].recv(100) != question:
+                    pass
+                continue
+            yield f"{other.host.label} cannot be reached from {self.host.label} by tenant {tenant}"
+
+
+def _socket() -> socket.socket:
+    made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    made.settimeout(_ANSWER)
+    return made
+
 
 _ONE_TENANT = MappingProxyType({"lab": 100})
 _numbers = count(1)
@@ -113,7 +335,7 @@ class Lab:
 
     def wait_ready(self, timeout: float = 30.0) -> None:
         """Until sessions are up, both paths are known everywhere and every worker reaches every other."""
-        from trimtab.fabric.lab.readiness import wait_ready
+        from trimtab.fabric.lab.lab import wait_ready
 
         wait_ready(self, timeout)
 
@@ -208,3 +430,70 @@ def _let_through() -> None:
         (settings / setting).write_text("1")
     for place in (settings / "conf").iterdir():
         (place / "send_redirects").write_text("0")
+
+
+@dataclass(frozen=True, slots=True)
+class UplinkState:
+    """An uplink of a host: whether its device is up, and what BFD and BGP say in FRR's words.
+
+    `used` is what the host's agent says, "" without one; `failovers` is how often it moved traffic away.
+    """
+
+    host: str
+    uplink: str
+    link: str
+    bfd: str
+    bgp: str
+    used: str
+    failovers: int
+
+
+def uplink_states(lab: Lab) -> tuple[UplinkState, ...]:
+    """Of all hosts, in order."""
+    return tuple(state for host in lab.hosts for state in _of_host(host))
+
+
+def instructions(lab: Lab) -> tuple[str, ...]:
+    """Commands that show the lab or break it, and what they do."""
+    one, other, switch = lab.hosts[0], lab.hosts[1], lab.switches[0]
+    device = one.host.tenants[0].devices[0]
+    theirs = other.host.tenants[0].devices[0].address.ip
+    return (
+        f"ip netns exec {one.namespace} bash    # a shell on {one.label}; workers bind to {device.name}, "
+        f"{device.address.ip}",
+        f"ip netns exec {one.namespace} torchrun ...    # any job; with GLOO_SOCKET_IFNAME={device.name} "
+        f"it reaches {theirs} on {other.label}",
+        f"ip -n {one.namespace} route    # paths of {one.label}",
+        f"trimtab fabric status {one.host.name}    # what its agent does",
+        f"ip -n {switch.namespace} link set h1 down    # a cable out; and back with: up",
+        f"vtysh --vty_socket {one.daemons.folder} -c 'show bfd peers'    # FRR of {one.label}",
+    )
+
+
+def _of_host(host: LabHost) -> Iterator[UplinkState]:
+    words = ["ip", "-n", host.namespace, "-j", "link", "show"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    links = {each["ifname"]: str(each["operstate"]).lower() for each in json.loads(done.stdout or "[]")}
+    try:
+        told = ask_sessions(host.daemons.vtysh)
+    except TrimtabError:  # a daemon that was killed does not answer
+        told = Sessions()
+    agents = {each.device: each for each in _agents_view(host)}
+    for uplink in host.host.uplinks:
+        peer, agent = str(uplink.peer), agents.get(uplink.device)
+        yield UplinkState(
+            host.label,
+            uplink.device,
+            links.get(uplink.device, "gone"),
+            told.bfd.get(peer, ""),
+            told.bgp.get(peer, ""),
+            agent.state if agent else "",
+            agent.failures if agent else 0,
+        )
+
+
+def _agents_view(host: LabHost) -> tuple[UplinkNow, ...]:
+    try:
+        return read_status(host.host.name).uplinks
+    except NotFoundError:
+        return ()

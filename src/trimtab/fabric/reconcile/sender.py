@@ -21,7 +21,7 @@ from trimtab.fabric.reconcile.netlink import (
     number,
     text,
 )
-from trimtab.fabric.reconcile.plane import PlaneError
+from trimtab.fabric.reconcile.planes import PlaneError
 
 SENDER = "fvxout"
 TUNNEL_PORT = 4789

@@ -11,9 +11,9 @@ import pytest
 from dashboard_house import faults
 
 from trimtab.fabric import Sessions, Status, plain_status
-from trimtab.fabric.failover import Failover, UplinkNow
+from trimtab.fabric.agent import write_status
+from trimtab.fabric.failover.keeper import Failover, UplinkNow
 from trimtab.fabric.journal import RUN
-from trimtab.fabric.status import write_status
 from trimtab.serve.dashboard.pages.fabric import failover_rows, figures, session_rows, uplink_rows
 from trimtab.serve.dashboard.pages.fabric_picture import topology
 

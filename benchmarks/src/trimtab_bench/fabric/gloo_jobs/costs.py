@@ -7,9 +7,9 @@ from tempfile import TemporaryDirectory
 
 from trimtab.core import TrimtabError
 from trimtab.fabric.advice import Assumption
-from trimtab.fabric.training.job import Job
-from trimtab.fabric.training.ranks import Start, on_loopback
-from trimtab.fabric.training.run import Restarted, kill_at, run_restarting
+from trimtab_bench.fabric.gloo_jobs.job import Job
+from trimtab_bench.fabric.gloo_jobs.ranks import Start, on_loopback
+from trimtab_bench.fabric.gloo_jobs.run import Restarted, kill_at, run_restarting
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from typing import IO, Any, Self
 
 from trimtab.collect import StepLines
 from trimtab.core import TrimtabError
-from trimtab.fabric.training.job import Job
-from trimtab.fabric.training.marks import Marks
 from trimtab.kernel import die_with_parent, end_groups
+from trimtab_bench.fabric.gloo_jobs.job import Job
+from trimtab_bench.fabric.gloo_jobs.marks import Marks
 
 _LAST_WORDS = 4096  # bytes
 

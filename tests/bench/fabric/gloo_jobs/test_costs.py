@@ -3,13 +3,14 @@
 from collections.abc import Callable
 
 import pytest
+from trimtab_bench.fabric.gloo_jobs.costs import measure_costs
+from trimtab_bench.fabric.gloo_jobs.job import Job
 from typer.testing import CliRunner
 
 from trimtab.cli.app import app
 from trimtab.core import TrimtabError
 from trimtab.core.units import HOUR
 from trimtab.fabric import Assumption, Question, advise
-from trimtab.fabric.training import Job, measure_costs
 
 
 def test_costs_are_measured_and_can_be_asked_about(counting: Callable[..., Job]) -> None:

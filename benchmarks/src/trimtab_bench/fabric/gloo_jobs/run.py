@@ -7,9 +7,9 @@ from itertools import pairwise
 
 from trimtab.collect import Step
 from trimtab.core import BadInputError, format_duration
-from trimtab.fabric.training.job import Job
-from trimtab.fabric.training.marks import Collective
-from trimtab.fabric.training.ranks import Ranks, Start, on_loopback, started
+from trimtab_bench.fabric.gloo_jobs.job import Job
+from trimtab_bench.fabric.gloo_jobs.marks import Collective
+from trimtab_bench.fabric.gloo_jobs.ranks import Ranks, Start, on_loopback, started
 
 _LOOK = 0.02  # s
 

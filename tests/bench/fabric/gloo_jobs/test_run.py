@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from trimtab_bench.fabric.gloo_jobs.job import Job
+from trimtab_bench.fabric.gloo_jobs.ranks import on_loopback
+from trimtab_bench.fabric.gloo_jobs.run import kill_at, loss_difference, run_job, run_restarting
 
 from trimtab.core import BadInputError, TrimtabError
 from trimtab.fabric import WorkerDevice
-from trimtab.fabric.training import Job, kill_at, loss_difference, on_loopback, run_job, run_restarting
 from trimtab.kernel import read_process
 
 LIMIT = 60.0
@@ -130,7 +132,7 @@ def test_what_is_raised_meanwhile_leaves_no_process_behind(counting: Counting, t
 
 def test_ranks_do_not_outlive_who_started_them(counting: Counting, tmp_path: Path) -> None:
     job = counting("--hang", "--pids", tmp_path)
-    code = f"from trimtab.fabric.training import Job, run_job; run_job(Job({job.words!r}), limit=300)"
+    code = f"from trimtab_bench.fabric.gloo_jobs import Job, run_job; run_job(Job({job.words!r}), limit=300)"
     runner = subprocess.Popen([sys.executable, "-c", code])
     try:
         pids = noted(tmp_path)

@@ -5,10 +5,12 @@ import time
 from pathlib import Path
 
 import pytest
+from trimtab_bench.fabric.gloo_jobs.job import Job
+from trimtab_bench.fabric.gloo_jobs.ranks import Ranks
+from trimtab_bench.fabric.gloo_jobs.run import loss_difference, run_job
 
 from trimtab.fabric import Timers
-from trimtab.fabric.lab import Lab
-from trimtab.fabric.training import Job, Ranks, loss_difference, run_job
+from trimtab.fabric.lab.lab import Lab
 
 pytest.importorskip("torch", reason="the job trains with PyTorch")
 

@@ -10,13 +10,10 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Interface
 
 from trimtab.core import TrimtabError, one_line
-from trimtab.fabric.reconcile.changes import Table, mac_bytes
-from trimtab.fabric.reconcile.choice import plane_of
 from trimtab.fabric.reconcile.forwarding import learn, unlearn
 from trimtab.fabric.reconcile.netlink import Netlink, index_of
-from trimtab.fabric.reconcile.plane import DataPlane
-from trimtab.fabric.reconcile.reconciler import Reconciler
-from trimtab.fabric.reconcile.tunnel_view import Heard, TunnelView
+from trimtab.fabric.reconcile.planes import DataPlane, Table, mac_bytes
+from trimtab.fabric.reconcile.reconciler import Heard, Reconciler, TunnelView, plane_of
 from trimtab.fabric.topology import Host, Tenant, Uplink, WorkerDevice
 from trimtab.kernel import NetworkNamespace
 

@@ -1,8 +1,9 @@
 """The measurement measures: small, to see that it does."""
 
 import pytest
+from trimtab_bench.fabric.measure_reconcile import measure_reconciling
 
-from trimtab.fabric.reconcile import bpf_unavailable, measure_reconciling
+from trimtab.fabric.reconcile.bpf_plane import bpf_unavailable
 
 REASON = bpf_unavailable()
 

@@ -4,11 +4,109 @@ Nothing here talks to the kernel. Who listens to it tells `Traffic` what was hea
 routes that should be written because they are not as they should be.
 """
 
+import json
+import socket
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
-from trimtab.fabric.failover.uplinks import Uplinks
+from trimtab.core import TrimtabError
+
+Witness = Literal["bfd", "carrier", "echo"]
+
+
+Cause = Literal["bfd", "carrier", "echo", "flap"]
+
+
+State = Literal["up", "held", "dead"]
+
+
+WINDOW = 30.0  # s
+
+
+MOST = 16  # holds
+
+
+@dataclass(slots=True)
+class _Uplink:
+    witnesses: set[Witness] = field(default_factory=set)  # who says that it is down
+    since: float | None = None  # when it came to be as it is; None from the start
+    failures: int = 0  # not yet forgotten
+    held_until: float = 0.0
+
+
+class Uplinks:
+    """The state of each, by device; times are of a clock that never goes backwards."""
+
+    def __init__(self, devices: Iterable[str], hold: float, window: float = WINDOW) -> None:
+        self._uplinks = {device: _Uplink() for device in devices}
+        self._hold, self._window, self._most = hold, window, MOST * hold
+
+    def resume(self, device: str, failures: int, since: float, held_until: float) -> None:
+        """Go on with what was known of one, if it is one of these; no hold is longer than it can be."""
+        if device in self._uplinks:
+            until = min(held_until, since + self._most)
+            self._uplinks[device] = _Uplink(set(), since, max(0, failures), until)
+
+    def down(self, device: str, witness: Witness, now: float, failed: bool = True) -> Cause | None:
+        """Somebody says it is down. Its cause where it was in use or held so far, else None.
+
+        With `failed` false it never was up as far as this witness knows: it is dead, but nothing has failed.
+        """
+        uplink = self._uplinks[device]
+        before = self.state(device, now)
+        if before != "dead":
+            uplink.failures = self.failures(device, now) + failed
+            uplink.since = now
+        uplink.witnesses.add(witness)
+        if before == "dead" or not failed:
+            return None
+        return witness if uplink.failures == 1 else "flap"
+
+    def up(self, device: str, witness: Witness, now: float) -> None:
+        """Somebody says it is up again."""
+        uplink = self._uplinks[device]
+        if witness not in uplink.witnesses:
+            return
+        uplink.witnesses.discard(witness)
+        if not uplink.witnesses:
+            uplink.since = now
+            uplink.held_until = now + self.hold_of(uplink.failures)
+
+    def state(self, device: str, now: float) -> State:
+        """Whether it can be used."""
+        uplink = self._uplinks[device]
+        if uplink.witnesses:
+            return "dead"
+        return "held" if now < uplink.held_until else "up"
+
+    def failures(self, device: str, now: float) -> int:
+        """How often it failed lately: one is forgotten in each window for which it was not dead."""
+        uplink = self._uplinks[device]
+        well = 0.0 if uplink.witnesses or uplink.since is None else now - uplink.since
+        return max(0, uplink.failures - int(well / self._window))
+
+    def hold_of(self, failures: int) -> float:
+        """Seconds for which it must behave after so many failures."""
+        return min(self._hold * 2.0 ** min(failures - 1, 64), self._most) if failures else 0.0
+
+    def since(self, device: str) -> float | None:
+        """When it came to be up or down; None where it always was."""
+        return self._uplinks[device].since
+
+    def held_until(self, device: str, now: float) -> float | None:
+        """When it will be used again; None where it is not held."""
+        return self._uplinks[device].held_until if self.state(device, now) == "held" else None
+
+    def next_release(self, now: float) -> float | None:
+        """When the next held one will be used again."""
+        return min((time for device in self._uplinks if (time := self.held_until(device, now))), default=None)
+
+    def devices(self) -> tuple[str, ...]:
+        """All of them."""
+        return tuple(self._uplinks)
+
 
 _BEST, _HELD, _LOST, _DEAD = range(4)
 
@@ -193,3 +291,53 @@ class Traffic:
     def _lost_to(self, prefix: str, now: float) -> Collection[str]:
         lost = self._lost.get(prefix)
         return lost.devices if lost is not None and now < lost.until else ()
+
+
+_COMMAND = "show ip route bgp json"
+_END = 4  # bytes at the end of an answer: three zeros and a status, which is zero too where all is well
+_PATIENCE = 5.0  # s
+
+
+def wanted_hops(folder: Path) -> dict[str, Hops]:
+    """Next hops by prefix, of routes that the zebra with its socket in `folder` has chosen and installed.
+
+    Those too that the kernel refused: zebra does not try again.
+    """
+    try:
+        return hops_of(json.loads(_ask(folder / "zebra.vty", _COMMAND) or "{}"))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise TrimtabError(f"zebra's routes cannot be read: {error}") from None
+
+
+def hops_of(told: Mapping[str, Any]) -> dict[str, Hops]:
+    """Of what zebra tells as JSON."""
+    return {prefix: hops for prefix, routes in told.items() for hops in _chosen(routes)}
+
+
+def _chosen(routes: list[Mapping[str, Any]]) -> Iterator[Hops]:
+    for route in routes:
+        if route.get("selected") and (route.get("installed") or route.get("failed")):
+            hops = [
+                Hop(hop["interfaceName"], hop["ip"], int(hop.get("weight", 1)))
+                for hop in route["nexthops"]
+                if hop.get("active") and "ip" in hop and "interfaceName" in hop
+            ]
+            if hops:
+                yield tuple(sorted(hops))
+
+
+def _ask(path: Path, command: str) -> str:
+    """What the daemon behind that socket answers, as it does to vtysh."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as made:
+        made.settimeout(_PATIENCE)
+        made.connect(str(path))
+        made.sendall(command.encode() + b"\0")
+        answer = b""
+        while not answer.endswith(bytes(_END - 1), 0, -1):
+            part = made.recv(1 << 16)
+            if not part:
+                raise TrimtabError(f"{path} does not answer to {command!r}")
+            answer += part
+    if answer[-1]:
+        raise TrimtabError(f"{path} does not know {command!r}")
+    return answer[:-_END].decode(errors="replace")

@@ -5,8 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from trimtab.fabric.training import Job
+from trimtab_bench.fabric.gloo_jobs.job import Job
 
 COUNTING = Path(__file__).with_name("counting.py")
 

@@ -1,0 +1,1 @@
+"""Real training jobs whose ranks run anywhere: followed, killed, started again, and what that costs."""
