@@ -1,3 +1,8 @@
+from .backtest import (
+    HeldOut as HeldOut,
+    leave_one_group_out as leave_one_group_out,
+    predict_unseen as predict_unseen,
+)
 from .cost.analytic import (
     USABLE_DEVICE_MEMORY as USABLE_DEVICE_MEMORY,
     USABLE_HOST_MEMORY as USABLE_HOST_MEMORY,
@@ -118,13 +123,16 @@ from .fewshot.schema import (
     Array as Array,
     metrics_table as metrics_table,
 )
+from .gaussian_process import Conditioned as Conditioned, condition as condition
+from .guard import MODEL as MODEL, RULE as RULE, Ground as Ground, Verdict as Verdict, judge as judge
+from .interval import conformal_interval as conformal_interval, conformal_margin as conformal_margin
 from .jobs.durations.learned import (
     Durations as Durations,
     GuardedLeft as GuardedLeft,
     JobFeatures as JobFeatures,
     WorkLeft as WorkLeft,
 )
-from .jobs.training.guard import MODEL as MODEL, RULE as RULE, TRIAL as TRIAL, forecast as forecast
+from .jobs.training.guard import TRIAL as TRIAL, forecast as forecast
 from .jobs.training.importance import (
     Importance as Importance,
     forest_importance as forest_importance,

@@ -12,10 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trimtab.predict.fewshot.schema import Array
+from trimtab.predict.gaussian_process import TrendKernel, condition, fit_sizes
 
 # Where fitting starts, and what it is pulled back to by a log-normal prior of width one.
 _SLOPE, _LENGTH, _WIGGLE, _NOISE, _LEAST_LEVEL = 0.1, 3.0, 0.15, 0.12, 0.3
 _ITERATIONS = 15
+_BOUNDS = (-8.0, 4.0)  # of the logarithms of sizes
+_JITTER = 1e-8
 _SWEEPS = 10
 _EM_STEPS = 8
 _MEAN_STRENGTH = 2.0  # as many pseudo-applications speak for the first mean
@@ -58,57 +61,26 @@ def _two_way_mean(log_seconds: Array) -> tuple[Array, Array]:
 def _fit_kernel(
     log_seconds: Array, measured: Sequence[NDArray[np.intp]], mean: Array, level: Array, coordinates: Array
 ) -> tuple[Array, float]:
-    """A level, a slope in every coordinate and a smooth wiggle; their sizes by marginal likelihood."""
-    from scipy.linalg import cho_factor, cho_solve
-    from scipy.optimize import minimize
-
+    """Covariance and noise variance whose sizes have the largest marginal likelihood."""
     deviation = coordinates.std(axis=0)
     places = (coordinates - coordinates.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
-    width = places.shape[1]
-    apart = ((places[:, None] - places[None]) ** 2).transpose(2, 0, 1)
-    products = np.einsum("ip,jp->pij", places, places)
-    start = np.log(
-        [*[_SLOPE] * width, *[_LENGTH] * width, _WIGGLE, _NOISE, max(float(level.std()), _LEAST_LEVEL)]
-    )
+    kernel = TrendKernel(places, places)
+    levels = max(float(level.std()), _LEAST_LEVEL)
+    start = np.append(TrendKernel.sizes(levels, _SLOPE, _WIGGLE, _LENGTH, places.shape[1]), np.log(_NOISE))
 
-    def parts(logs: Array) -> tuple[Array, Array, float]:
-        wiggle = np.exp(
-            2 * logs[2 * width] - 0.5 * np.tensordot(np.exp(-2 * logs[width : 2 * width]), apart, 1)
-        )
-        slopes = np.tensordot(np.exp(2 * logs[:width]), products, 1)
-        return wiggle, slopes, float(np.exp(2 * logs[2 * width + 2]))
-
-    def loss(logs: Array) -> tuple[float, Array]:
-        logs = np.clip(logs, -8, 4)
-        wiggle, slopes, common = parts(logs)
-        noise = np.exp(2 * logs[2 * width + 1])
-        kernel = wiggle + slopes + common
-        by_kernel, by_noise, value = np.zeros_like(kernel), 0.0, 0.0
+    def loss(sizes: Array) -> tuple[float, Array]:
+        covariance, noise = kernel.covariance(sizes[:-1]), float(np.exp(2 * sizes[-1]))
+        by_covariance, by_noise, value = np.zeros_like(covariance), 0.0, 0.0
         for rows, times in zip(measured, log_seconds, strict=True):
-            factor = cho_factor(kernel[np.ix_(rows, rows)] + (noise + 1e-8) * np.eye(len(rows)), lower=True)
-            inverse = cho_solve(factor, np.eye(len(rows)))
-            rest = times[rows] - mean[rows]
-            pull = inverse @ rest
-            value += 0.5 * rest @ pull + np.log(np.diag(factor[0])).sum()
-            slope = 0.5 * (inverse - np.outer(pull, pull))
-            by_kernel[np.ix_(rows, rows)] += slope
-            by_noise += np.trace(slope)
-        gradient = np.empty_like(logs)
-        gradient[:width] = 2 * np.exp(2 * logs[:width]) * np.tensordot(products, by_kernel, 2)
-        gradient[width : 2 * width] = np.exp(-2 * logs[width : 2 * width]) * np.tensordot(
-            apart, by_kernel * wiggle, 2
-        )
-        gradient[2 * width :] = (
-            2 * (by_kernel * wiggle).sum(),
-            2 * noise * by_noise,
-            2 * common * by_kernel.sum(),
-        )
-        return value + 0.5 * ((logs - start) ** 2).sum(), gradient + (logs - start)
+            found = condition(covariance[np.ix_(rows, rows)], times[rows] - mean[rows], noise + _JITTER)
+            value -= float(found.log_likelihood)
+            slope = found.loss_gradient
+            by_covariance[np.ix_(rows, rows)] += slope
+            by_noise += float(np.trace(slope))
+        return value, np.append(kernel.gradient(sizes[:-1], by_covariance), 2 * noise * by_noise)
 
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": _ITERATIONS}).x
-    found = np.clip(found, -8, 4)
-    wiggle, slopes, common = parts(found)
-    return wiggle + slopes + common, float(np.exp(2 * found[2 * width + 1]))
+    sizes = fit_sizes(loss, start, _ITERATIONS, _BOUNDS)
+    return kernel.covariance(sizes[:-1]), float(np.exp(2 * sizes[-1]))
 
 
 def _learn_covariance(
@@ -126,9 +98,9 @@ def _learn_covariance(
         scatter = prior_strength * kernel
         for case, (rows, times) in enumerate(zip(measured, log_seconds, strict=True)):
             seen = covariance[:, rows]
-            gain = np.linalg.solve(seen[rows] + noise * np.eye(len(rows)), seen.T).T
-            expected[case] = mean + gain @ (times[rows] - mean[rows])
-            scatter = scatter + covariance - gain @ seen.T
+            found = condition(seen[rows], times[rows] - mean[rows], noise)
+            expected[case] = mean + found.mean(seen)
+            scatter = scatter + found.covariance(covariance, seen)
         mean = (expected.sum(axis=0) + _MEAN_STRENGTH * first_mean) / (len(expected) + _MEAN_STRENGTH)
         rest = expected - mean
         covariance = (scatter + rest.T @ rest) / (len(expected) + prior_strength)
@@ -141,9 +113,9 @@ def _fill_gaps(
     """Every case's curve with its gaps filled, and its own noise from its leave-one-out residuals."""
     curves, own_noise = np.empty_like(log_seconds), np.empty(len(log_seconds))
     for case, (rows, times) in enumerate(zip(measured, log_seconds, strict=True)):
-        inverse = np.linalg.inv(covariance[np.ix_(rows, rows)] + noise * np.eye(len(rows)))
-        pull = inverse @ (times[rows] - mean[rows])
-        surprise = float((pull**2 / np.diag(inverse)).sum())
+        found = condition(covariance[np.ix_(rows, rows)], times[rows] - mean[rows], noise)
+        residuals, variances = found.leave_one_out
+        surprise = float((residuals**2 / variances).sum())
         own_noise[case] = noise * (surprise + _NOISE_STRENGTH) / (len(rows) + _NOISE_STRENGTH)
-        curves[case] = np.where(np.isnan(times), mean + covariance[:, rows] @ pull, times)
+        curves[case] = np.where(np.isnan(times), mean + found.mean(covariance[:, rows]), times)
     return curves, own_noise

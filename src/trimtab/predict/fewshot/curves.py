@@ -18,6 +18,7 @@ from trimtab.predict.fewshot.matrix import TimeMatrix, coordinates
 from trimtab.predict.fewshot.predictor import Rows, known_log_seconds, need_cases
 from trimtab.predict.fewshot.schema import METRIC_MEANINGS, METRICS, Array
 from trimtab.predict.fewshot.spread import Spread
+from trimtab.predict.gaussian_process import condition
 
 _DRAWS = 11  # samples that stand for one Gaussian
 _LEAST_VARIANCE = 1e-4
@@ -125,33 +126,26 @@ class FittedCurves:
     ) -> tuple[Array, Array, Array]:
         """Means and variances, an expert per row, and log weights, all given the known times."""
         model, chosen = self.model, self.settings
-        eye = np.eye(len(known))
-        wide = model.covariance[np.ix_(columns, known)]
-        own = np.diag(model.covariance)[columns]
+        across = model.covariance[np.ix_(columns, known)]
         among = model.covariance[np.ix_(known, known)]
-        inner = chosen.nearness * among + model.curve_noise[:, None, None] * eye
-        inverse = np.linalg.inv(inner)
-        rest = log_seconds - model.curves[:, known]
-        gain = chosen.nearness * wide @ inverse
-        means = model.curves[:, columns] + np.einsum("ecl,el->ec", gain, rest)
-        explained = np.einsum("ecl,cl->ec", gain, chosen.nearness * wide)
-        variances = (
-            np.maximum(chosen.nearness * own - explained, _LEAST_VARIANCE) + model.curve_noise[:, None]
+        own = np.diag(model.covariance)[columns]
+        near = condition(
+            np.broadcast_to(chosen.nearness * among, (len(prior), *among.shape)),
+            log_seconds - model.curves[:, known],
+            model.curve_noise[:, None],
         )
-        fit = np.einsum("ei,eij,ej->e", rest, inverse, rest) + np.linalg.slogdet(inner)[1]
-        log_weights = -0.5 * chosen.temperature * fit + prior
+        means = model.curves[:, columns] + near.mean(chosen.nearness * across)
+        variances = near.variance(chosen.nearness * own, chosen.nearness * across)
+        log_weights = chosen.temperature * near.log_likelihood + prior
 
-        whole = among + model.noise * eye
-        surprise = log_seconds - model.mean[known]
-        share = np.linalg.solve(whole, wide.T).T
-        mean = model.mean[columns] + share @ surprise
-        variance = np.maximum(own - np.einsum("ij,ij->i", share, wide), _LEAST_VARIANCE) + model.noise
-        likely = surprise @ np.linalg.solve(whole, surprise) + np.linalg.slogdet(whole)[1]
+        newcomer = condition(among, log_seconds - model.mean[known], model.noise)
+        mean = model.mean[columns] + newcomer.mean(across)
+        variance = np.maximum(newcomer.variance(own, across), _LEAST_VARIANCE) + model.noise
         odds = np.log(chosen.newcomer / (1 - chosen.newcomer) * len(prior))
         return (
             np.vstack([means, mean]),
-            np.vstack([variances, variance]),
-            np.append(log_weights, -0.5 * chosen.temperature * likely + odds),
+            np.vstack([np.maximum(variances, _LEAST_VARIANCE) + model.curve_noise[:, None], variance]),
+            np.append(log_weights, chosen.temperature * newcomer.log_likelihood + odds),
         )
 
 

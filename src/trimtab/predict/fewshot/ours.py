@@ -13,6 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from trimtab.core import BadInputError
+from trimtab.predict.backtest import random_folds
 from trimtab.predict.fewshot.case import Case
 from trimtab.predict.fewshot.curves import Curves, FittedCurves
 from trimtab.predict.fewshot.leaves import Leaves
@@ -22,6 +23,7 @@ from trimtab.predict.fewshot.rules import MedianRatio, NearestWorkloads
 from trimtab.predict.fewshot.schema import Array
 from trimtab.predict.fewshot.spread import Spread
 from trimtab.predict.fewshot.stretch import Stretch
+from trimtab.predict.interval import conformal_margin
 
 OURS = "trimtab"
 _CAUTIONS = (0.5, 0.75, 1.0)
@@ -157,7 +159,7 @@ class _Trial:
         applications = sorted({case.application for case in cases})
         random = np.random.default_rng(ours.seed)
         count = len(applications) if len(applications) <= _FEW else ours.folds
-        groups = np.array_split(random.permutation(applications), count)
+        groups = random_folds(applications, count, random)
         shown = list[_Shown]()
         for group in groups if len(applications) > 1 else []:
             rest = [case for case in cases if case.application not in group]
@@ -207,19 +209,20 @@ class _Trial:
         tail = (1 - coverage) / 2
         margins = {}
         for shots in SHOTS:
-            misses, weights = list[Array](), list[Array]()
             mine = [one for one in self.shown if one.shots == shots]
+            misses = list[Array]()
             for one in mine:
                 spread = Spread.blend(one.spreads, shares)
-                miss = np.maximum(
-                    spread.quantile(tail) - one.measured, one.measured - spread.quantile(1 - tail)
-                )
-                same = sum(other.measured.size for other in mine if other.application == one.application)
-                misses.append(miss)
-                weights.append(np.full(miss.size, 1.0 / same))
+                low, high = spread.quantile(tail), spread.quantile(1 - tail)
+                misses.append(np.maximum(low - one.measured, one.measured - high))
+            applications = [one.application for one in mine for _ in one.measured]
             margins[shots] = (
-                _conformal(
-                    np.concatenate(misses), np.concatenate(weights), len({one.case for one in mine}), coverage
+                conformal_margin(
+                    np.concatenate(misses),
+                    coverage,
+                    applications,
+                    count=len({one.case for one in mine}),
+                    widest=_WIDEST,
                 )
                 if misses
                 else _WIDEST
@@ -254,14 +257,3 @@ def _sample(cases: Sequence[Case], count: int, random: np.random.Generator) -> l
 
 def _percentage_error(answer: Array, measured: Array) -> float:
     return float(np.abs(np.expm1(answer - measured)).mean())
-
-
-def _conformal(misses: Array, weights: Array, cases: int, coverage: float) -> float:
-    """The margin that covers so much of the weight, with the correction for few cases."""
-    level = coverage * (1 + 1 / cases)
-    order = np.argsort(misses)
-    mass = np.cumsum(weights[order]) / weights.sum()
-    if level > 1.0:
-        return max(_WIDEST, float(misses.max()))
-    inside = int(np.searchsorted(mass, level))
-    return float(misses[order][min(inside, misses.size - 1)])

@@ -10,6 +10,7 @@ from itertools import combinations
 import numpy as np
 
 from trimtab.core import BadInputError
+from trimtab.predict.backtest import random_folds
 from trimtab.predict.fewshot.case import Case, Corpus
 from trimtab.predict.fewshot.predictor import Rows
 
@@ -53,7 +54,7 @@ def leave_functions_out(corpus: Corpus, seed: int = 0, together: int = 2) -> lis
     real = corpus.within("real")
     count = -(-len(real.applications) // together)
     folds = []
-    for left_out in _application_folds(real.applications, count, seed):
+    for left_out in random_folds(real.applications, count, seed):
         met = tuple(case for case in real.cases if case.application in left_out)
         folds.append(_fold(left_out, corpus.cases, _episodes(met, _all_sets)))
     return folds
@@ -80,7 +81,7 @@ def functions_elsewhere(
     completed = corpus.completed()
     training, tested = completed.within(source), completed.within(target)
     found = []
-    for left_out in _application_folds(tested.applications, folds, seed):
+    for left_out in random_folds(tested.applications, folds, seed):
         met = tuple(case for case in tested.cases if case.application in left_out)
         found.append(_fold(left_out, training.cases, _episodes(met, _all_sets)))
     return found
@@ -94,13 +95,6 @@ def _fold(
     if not training:
         raise BadInputError(f"without {name} there is no case left to train on; it takes two applications")
     return Fold(name, training, episodes)
-
-
-def _application_folds(applications: Sequence[str], count: int, seed: int) -> list[tuple[str, ...]]:
-    """The applications in `count` groups as equal as can be, at random; never an empty one."""
-    order = np.random.default_rng(seed).permutation(sorted(applications))
-    groups = np.array_split(order, min(count, len(order)))
-    return [tuple(str(name) for name in group) for group in groups]
 
 
 def _episodes(cases: Sequence[Case], base_sets: BaseSets) -> dict[int, tuple[Episode, ...]]:

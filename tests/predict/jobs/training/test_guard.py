@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from trimtab.predict.jobs.training import MODEL, RULE, TRIAL, DataSet, Ours, Rule, Trial, forecast
+from trimtab.predict.guard import MODEL, RULE
+from trimtab.predict.jobs.training import TRIAL, DataSet, Ours, Rule, Trial, forecast
 from trimtab.predict.jobs.training.ours import Backtest
 
 

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
+from trimtab.predict.backtest import random_folds
 from trimtab.predict.fewshot import Case, Corpus
 from trimtab.predict.fewshot.encoder.network import Encoder
 
@@ -12,9 +11,9 @@ ENCODER = "encoder"
 
 
 def application_folds(corpus: Corpus, count: int, seed: int) -> tuple[frozenset[str], ...]:
-    """The applications of a data set in groups, drawn as `Ours` draws those it leaves out together."""
-    order = np.random.default_rng(seed).permutation(sorted(corpus.applications))
-    return tuple(frozenset(group.tolist()) for group in np.array_split(order, count))
+    """The applications of a data set in groups, drawn as `Ours` draws its folds; empty if too few."""
+    folds = [frozenset(fold) for fold in random_folds(corpus.applications, count, seed)]
+    return (*folds, *[frozenset[str]()] * (count - len(folds)))
 
 
 @dataclass(frozen=True, slots=True)

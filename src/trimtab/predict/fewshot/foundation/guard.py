@@ -14,8 +14,8 @@ import numpy as np
 from trimtab.predict.fewshot import OURS, Array, Case, Fitted, FittedOurs, Rows
 from trimtab.predict.fewshot.encoder import Acquaintance, Adapted, adapt, missed_by
 from trimtab.predict.fewshot.foundation.acquainted import Acquainted
+from trimtab.predict.guard import MODEL, RULE, Ground, judge, lost_backtest, too_wide
 
-_TOO_WIDE = 25.0  # high over low
 _ENOUGH = 2  # known runs to fine-tune on
 _FAR = 0.99  # part of the unseen applications that were nearer, in embedding space, to those learned from
 _UNLIKE = 4.0  # standard deviations per known number, from the most alike application that was learned from
@@ -54,19 +54,38 @@ def guarded(fitted: FittedOurs, case: Case, known: Rows) -> Guarded:
     found = fitted.acquaintance(case, known) if isinstance(fitted, Acquainted) else None
     far = _far(unlike, found)
     tuned = _fine_tuned(fitted, rule, case, known) if far else None
-    doubt = far or _doubt(tested, _width(low, high, known))
-    chosen_by, reason = "model", tested.summary
+    verdict = judge(
+        [
+            Ground(MODEL, f"{far}, but {tuned.summary if tuned else ''}", tuned is not None),
+            Ground(RULE, far, bool(far)),
+            lost_backtest(tested.own_error, tested.rule_error, tested.summary),
+            too_wide(_width(low, high, known)),
+            Ground(MODEL, tested.summary),
+        ]
+    )
     answering: Fitted = fitted
     if tuned:
-        reason, answering, model = f"{far}, but {tuned.summary}", tuned.adapted, tuned.seconds
-    elif doubt:
-        chosen_by, reason, answering = "rule", doubt, rule
-    if doubt:
+        answering, model = tuned.adapted, tuned.seconds
+        low, high = np.minimum(low, tuned.low), np.maximum(high, tuned.high)
+    elif verdict.chosen_by() == RULE:
+        answering = rule
+    if tuned or answering is rule:
         # Nobody can vouch for the answer: the range holds whatever anyone would say.
         low, high = np.minimum(low, by_rule), np.maximum(high, by_rule)
-        low, high = (np.minimum(low, tuned.low), np.maximum(high, tuned.high)) if tuned else (low, high)
     score, alike = (found.score, found.alike) if found else (None, ())
-    return Guarded(chosen_by, reason, model, low, high, by_rule, tested.rule, unlike, answering, score, alike)
+    return Guarded(
+        verdict.chosen_by(),
+        verdict.why(),
+        model,
+        low,
+        high,
+        by_rule,
+        tested.rule,
+        unlike,
+        answering,
+        score,
+        alike,
+    )
 
 
 def _far(unlike: float, found: Acquaintance | None) -> str:
@@ -79,13 +98,6 @@ def _far(unlike: float, found: Acquaintance | None) -> str:
             f"nearer to known ones (limit {_FAR:.0%}), most alike is {found.alike[0]}"
         )
     return ""
-
-
-def _doubt(tested: "_Backtest", width: float) -> str:
-    """Why the model should not answer although it knows the like; nothing if it should."""
-    if tested.rule_error <= tested.own_error:
-        return tested.summary
-    return f"the model's range spans a factor of {width:.0f} and says nothing" if width > _TOO_WIDE else ""
 
 
 def _width(low: Array, high: Array, known: Rows) -> float:

@@ -8,7 +8,7 @@ from .choosing import (
 )
 from .features import GROUPS as GROUPS, Encoder as Encoder, Features as Features
 from .fitting import Fitting as Fitting
-from .guard import MODEL as MODEL, RULE as RULE, TRIAL as TRIAL, Forecast as Forecast, forecast as forecast
+from .guard import TRIAL as TRIAL, Forecast as Forecast, forecast as forecast
 from .importance import (
     Importance as Importance,
     forest_importance as forest_importance,

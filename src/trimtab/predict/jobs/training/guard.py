@@ -10,12 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from trimtab.predict.fewshot import Array
+from trimtab.predict.guard import MODEL, RULE
 from trimtab.predict.jobs.training.local_runs import LocalJob
 from trimtab.predict.jobs.training.ours import Belief, Ours, Trial
 from trimtab.predict.jobs.training.rule import Rule
 from trimtab.predict.jobs.training.table import Configurations
 
-RULE, MODEL, TRIAL = "rule", "model", "trial"
+TRIAL = "trial"
 _TOO_WIDE = 25.0  # high over low
 _TOO_FAR = 2.0  # times as far as any job that was left out
 _RULE_RANGE = 1.5  # either way, where nothing was learned

@@ -1,0 +1,77 @@
+"""The guard: decides whether the rule or the model answers, and says why.
+
+No learned answer without a rule that it must beat. The rule answers where the input is out of distribution,
+where the rule won the backtest, and where the model's interval is too wide; each is a `Ground`, and the first
+that applies to a row decides.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Flags = NDArray[np.bool_]
+
+RULE, MODEL = "rule", "model"
+WIDEST_RANGE = 25.0  # high over low; a wider interval says nothing
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ground:
+    """A reason for one of the two to answer, and the rows to which it applies: one flag, or one per row."""
+
+    answers: str  # RULE or MODEL
+    reason: str
+    applies: bool | Flags = True
+
+
+def out_of_distribution(score: ArrayLike, limit: float, reason: str) -> Ground:
+    """The rule answers where the input is further than `limit` from what was learned from."""
+    return Ground(RULE, reason, np.asarray(score) > limit)
+
+
+def lost_backtest(model_error: float, rule_error: float, reason: str) -> Ground:
+    """The rule answers where the model was not better on groups that it had not seen."""
+    return Ground(RULE, reason, not model_error < rule_error)
+
+
+def too_wide(factor: ArrayLike, limit: float = WIDEST_RANGE) -> Ground:
+    """The rule answers where the model's interval spans more than `limit`; `factor` is high over low."""
+    spans = np.asarray(factor, dtype=float)
+    span = f"{spans:.0f} (limit {limit:g})" if spans.ndim == 0 else f"more than {limit:g}"
+    return Ground(RULE, f"the model's range spans a factor of {span} and says nothing", spans > limit)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Verdict:
+    """Who answers for every row, and why."""
+
+    by_model: Flags
+    reasons: tuple[str, ...]
+    reason: NDArray[np.intp]  # index into `reasons`, by row
+
+    def chosen_by(self, row: int = 0) -> str:
+        """ "model" or "rule"."""
+        return MODEL if self.by_model[row] else RULE
+
+    def why(self, row: int = 0) -> str:
+        return self.reasons[int(self.reason[row])]
+
+    def words(self, row: int = 0) -> str:
+        """Who answers and why, as a sentence without its full stop."""
+        return f"the {self.chosen_by(row)} answers: {self.why(row)}"
+
+    def at(self, rows: NDArray[np.intp]) -> "Verdict":
+        """The verdict of these rows, in this order; rows may repeat."""
+        return Verdict(self.by_model[rows], self.reasons, self.reason[rows])
+
+
+def judge(grounds: Sequence[Ground], rows: int = 1) -> Verdict:
+    """The first ground that applies decides each row; the last must apply to all that are left."""
+    applies = np.stack([np.broadcast_to(each.applies, rows) for each in grounds])
+    if not applies.any(axis=0).all():
+        raise ValueError("no ground applies to some of the rows")
+    first = applies.argmax(axis=0)
+    by_model = np.array([each.answers == MODEL for each in grounds])
+    return Verdict(by_model[first], tuple(each.reason for each in grounds), first)
