@@ -18,7 +18,7 @@ from trimtab.core import BadInputError, NotFoundError, StorageError, TrimtabErro
 from trimtab.fabric import Plan, apply_plan, commands, host_of, plan_here, undo, undo_commands
 from trimtab.fabric.machine import Machine, inside
 from trimtab.fabric.steps import THERE, Address, Step
-from trimtab.kernel import held_alone
+from trimtab.kernel import file_lock
 
 STATE = Path("/run/trimtab/fabric")
 
@@ -383,7 +383,10 @@ def test_a_fabric_is_taken_down_where_it_is_up(place: Network) -> None:
 
 def test_two_at_once_and_a_journal_nobody_can_read_are_said(place: Network) -> None:
     plan = planned(place)
-    with held_alone(STATE / place.name / "lock", "no"), pytest.raises(StorageError, match="another command"):
+    with (
+        file_lock(STATE / place.name / "lock", "no"),
+        pytest.raises(StorageError, match="another command"),
+    ):
         apply_plan(plan, place.host)
     (STATE / place.name / "journal.json").write_text("{")
     with pytest.raises(StorageError, match="says what was changed on this machine and cannot be read"):

@@ -14,7 +14,7 @@ from trimtab.fabric.journal import folder
 from trimtab.fabric.machine import inside
 from trimtab.fabric.reconcile.bpf_plane import bpf_unavailable
 from trimtab.fabric.reconcile.reconciler import plane_of
-from trimtab.kernel import held_alone
+from trimtab.kernel import file_lock
 
 if not Path("/usr/lib/frr/zebra").exists():
     pytest.skip("needs FRR: apt-get install frr", allow_module_level=True)
@@ -38,7 +38,7 @@ def test_what_cannot_go_on_is_refused_before_anything_is_changed(place: Network)
     finally:
         edited.unlink()
     lock = folder(host.name) / "agent.lock"
-    with held_alone(lock, ""), pytest.raises(BadInputError, match=r"an agent runs for .* already; end it"):
+    with file_lock(lock, ""), pytest.raises(BadInputError, match=r"an agent runs for .* already; end it"):
         inside(place.host, lambda: put_up(host))
     lock.unlink()
     lock.parent.rmdir()

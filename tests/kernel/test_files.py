@@ -1,19 +1,21 @@
-"""Files that one process holds alone, by dying lets go of; and YAML that cannot be read, in a sentence."""
+"""Files held by one process at a time, YAML that cannot be read, and writing in the background."""
 
+import logging
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from trimtab.core import BadInputError, StorageError
-from trimtab.kernel import held_alone, is_held, read_yaml
+from trimtab.kernel import BackgroundWriter, file_lock, is_locked, read_yaml
 
 HOLDER = """
 import sys
 from pathlib import Path
-from trimtab.kernel import held_alone
-with held_alone(Path(sys.argv[1]), ""):
+from trimtab.kernel import file_lock
+with file_lock(Path(sys.argv[1]), ""):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -21,14 +23,17 @@ with held_alone(Path(sys.argv[1]), ""):
 
 def test_a_file_is_held_by_one_at_a_time_also_within_a_process(tmp_path: Path) -> None:
     file = tmp_path / "below" / "lock"
-    assert not is_held(file)
+    assert not is_locked(file)
     for _ in range(2):
-        with held_alone(file, "somebody has it"):
-            assert is_held(file)
-            with pytest.raises(StorageError, match="somebody has it"), held_alone(file, "somebody has it"):
+        with file_lock(file, "somebody has it"):
+            assert is_locked(file)
+            with (
+                pytest.raises(StorageError, match="somebody has it"),
+                file_lock(file, "somebody has it"),
+            ):
                 pass
-            assert is_held(file), "who was refused has taken nothing away"
-        assert not is_held(file)
+            assert is_locked(file), "who was refused has taken nothing away"
+        assert not is_locked(file)
 
 
 def test_who_dies_lets_go(tmp_path: Path) -> None:
@@ -38,12 +43,12 @@ def test_who_dies_lets_go(tmp_path: Path) -> None:
     ) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
-        assert is_held(file)
-        with pytest.raises(StorageError, match="taken"), held_alone(file, "taken"):
+        assert is_locked(file)
+        with pytest.raises(StorageError, match="taken"), file_lock(file, "taken"):
             pass
         holder.kill()
-    assert not is_held(file)
-    with held_alone(file, "taken"):
+    assert not is_locked(file)
+    with file_lock(file, "taken"):
         pass
 
 
@@ -71,3 +76,40 @@ def test_yaml_is_read_as_it_is_written(tmp_path: Path) -> None:
     path = tmp_path / "told.yaml"
     path.write_text("hosts: [a, ä]\n", encoding="utf-8")
     assert read_yaml(path, "of hosts") == {"hosts": ["a", "ä"]}
+
+
+def test_nobody_waits_and_all_is_written_in_order_when_it_ends() -> None:
+    written, may_write = list[int](), threading.Event()
+
+    def slowly(number: int) -> None:
+        assert may_write.wait(10)
+        written.append(number)
+
+    with BackgroundWriter(slowly, "a number is lost") as aside:
+        for number in range(100):
+            aside.put(number)
+        assert written == []
+        may_write.set()
+    assert written == list(range(100))
+
+
+def test_what_cannot_be_written_is_said_once_for_each_reason_and_the_rest_is_written(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    written = list[int]()
+
+    def refuse_some(number: int) -> None:
+        if number % 3 == 0:
+            raise OSError("the disk is full")
+        if number % 3 == 1:
+            raise StorageError("the store is locked")
+        written.append(number)
+
+    with caplog.at_level(logging.WARNING), BackgroundWriter(refuse_some, "a number is lost") as aside:
+        for number in range(9):
+            aside.put(number)
+    assert written == [2, 5, 8]
+    assert [each.message for each in caplog.records] == [
+        "a number is lost: the disk is full",
+        "a number is lost: the store is locked",
+    ]

@@ -24,7 +24,7 @@ from trimtab.fabric.frr.daemons import Daemons
 from trimtab.fabric.journal import RUN
 from trimtab.fabric.reconcile.reconciler import reconciler_of
 from trimtab.fabric.topology import Host
-from trimtab.kernel import held_alone, is_held, write_whole
+from trimtab.kernel import file_lock, is_locked, write_whole
 
 _LEAST_DELAY, _MOST_DELAY = 1.0, 30.0  # s before a daemon that dies again and again is started again
 
@@ -254,7 +254,7 @@ class Agent:
     def run(self) -> None:
         """Work until `stop`, and leave everything as it is."""
         refusal = f"an agent already runs for {self._host.name}"
-        with held_alone(self._folder / _LOCK, refusal), self._record, _prompt(), self._threads() as threads:
+        with file_lock(self._folder / _LOCK, refusal), self._record, _prompt(), self._threads() as threads:
             while not self._ended.is_set():
                 began = self._clock.monotonic()
                 self._check(threads)
@@ -392,7 +392,7 @@ def _prompt() -> Iterator[None]:
 
 def agent_runs(name: str, folder: Path | None = None) -> bool:
     """Whether an agent runs for that host."""
-    return is_held((folder or RUN / name) / _LOCK)
+    return is_locked((folder or RUN / name) / _LOCK)
 
 
 def forget_agent(name: str, folder: Path | None = None) -> None:

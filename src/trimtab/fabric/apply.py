@@ -17,7 +17,7 @@ from trimtab.fabric.plan import Plan, look, plan
 from trimtab.fabric.reconcile.reconciler import remove_planes
 from trimtab.fabric.steps import MADE, OTHERWISE, Step
 from trimtab.fabric.topology import Host
-from trimtab.kernel import held_alone, processes
+from trimtab.kernel import file_lock, processes
 
 
 def plan_here(host: Host, netns: str | None = None) -> Plan:
@@ -164,7 +164,7 @@ def _journal(name: str, machine: Machine) -> Journal | None:
 def _alone(name: str) -> Iterator[None]:
     """Nobody else changes the fabric of that name meanwhile; an empty folder of its does not stay."""
     lock = folder(name) / "lock"
-    with held_alone(lock, f"another command is changing the fabric {name}; try again when it has ended"):
+    with file_lock(lock, f"another command is changing the fabric {name}; try again when it has ended"):
         try:
             yield
         finally:

@@ -8,16 +8,21 @@ import os
 from typing import NamedTuple, Self
 
 from trimtab.core import TrimtabError
+from trimtab.kernel.cgroup import (
+    NO_QUOTA,
+    USUAL_PERIOD,
+    V1,
+    codec,
+    memory_limit,
+    quota_of,
+    throttled_periods,
+)
 from trimtab.kernel.hierarchy import Hierarchy
 
-_NONE_V1 = 2**60  # bytes; version 1 writes "no limit" as a number just below 2^63
-_LEAST_QUOTA = 1000  # microseconds; the kernel knows no quota below
-_USUAL_PERIOD = 100_000  # microseconds
 _PAGE = os.sysconf("SC_PAGE_SIZE")  # bytes; limits of memory are whole pages
-_NO_LIMIT = -1
+_NO_LIMIT = -1  # instead of bytes
 _MISSING = -1  # instead of an open file
 _ENOUGH = 384  # bytes of a file, up to what is wanted in it; Python takes longer to make room for 512
-_NO_PERIODS = (b"0", b"nr_throttled", b"0")
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
@@ -51,6 +56,8 @@ class ContainerGroup:
     def __init__(self, hierarchy: Hierarchy, path: str) -> None:
         self.path = path
         self.version = hierarchy.version
+        self._codec = files = codec(self.version)
+        self._cpu_seconds = files.cpu_seconds
         self._folders = {name: f"{root}/{path.strip('/')}" for name, root in hierarchy.folders.items()}
         self._files: list[int] = []
         self._no_cpu = ""  # why its CPU cannot be limited
@@ -59,18 +66,17 @@ class ContainerGroup:
         self.memory_set: float | None = None  # by us, bytes; None is no limit
         self._quota_set: int | None = None  # by us, microseconds; None if nothing was set
         self._bytes_set: int | None = None
-        v2 = self.version == 2
         try:
-            self._usage = self._open("cpu.stat" if v2 else "cpuacct.usage")
-            self._stat = _MISSING if v2 else self._open("cpu.stat")
-            self._memory = self._open("memory.current" if v2 else "memory.usage_in_bytes")
-            self._quota = self._open_quota("cpu.max" if v2 else "cpu.cfs_quota_us")
-            self._burst = self._open_burst("cpu.max.burst" if v2 else "cpu.cfs_burst_us")
+            self._usage = self._open(files.cpu_usage)
+            self._stat = _MISSING if files.cpu_stat == files.cpu_usage else self._open(files.cpu_stat)
+            self._memory = self._open(files.memory_usage)
+            self._quota = self._open_quota(files.cpu_quota)
+            self._burst = self._open_burst(files.cpu_burst)
             self._burst_set = int(os.pread(self._burst, 32, 0)) if self._burst >= 0 else 0
             self._period = self._read_quota()[1]
         except OSError as error:
             self.close()
-            raise self.said(error, "read") from None
+            raise self.as_error(error, "read") from None
         if self._usage < 0:
             self.close()
             raise GroupRefusedError(
@@ -90,51 +96,44 @@ class ContainerGroup:
             os.close(self._files.pop())
 
     def cpu(self) -> CpuCounters:
-        """The counters now.
-
-        v1's `cpu.stat` is "nr_periods 10 nr_throttled 2 throttled_time 123", a pair per line, and
-        `cpuacct.usage` nanoseconds; v2's `cpu.stat` begins "usage_usec 123" and has the same names later.
-        Who has not run since the last time was not throttled either: then nothing else is looked at.
-        """
+        """The counters now. A group that has not run since the last call was not throttled either."""
         try:
             usage = os.pread(self._usage, _ENOUGH, 0)
             if usage == self._usage_seen:
                 return self._counted
             stat = os.pread(self._stat, _ENOUGH, 0) if self._stat >= 0 else usage
         except OSError as error:
-            raise self.said(error, "read") from None
-        used = self._seconds(usage)
-        words = stat.partition(b"nr_periods")[2].split(None, 3) or _NO_PERIODS
-        self._usage_seen, self._counted = usage, CpuCounters(used, int(words[0]), int(words[2]))
+            raise self.as_error(error, "read") from None
+        self._usage_seen = usage
+        self._counted = CpuCounters(self._cpu_seconds(usage), *throttled_periods(stat))
         return self._counted
 
     def used(self) -> float:
         """CPU seconds used so far: the first of the counters alone."""
         try:
-            return self._seconds(os.pread(self._usage, 64, 0))
+            return self._cpu_seconds(os.pread(self._usage, 64, 0))
         except OSError as error:
-            raise self.said(error, "read") from None
+            raise self.as_error(error, "read") from None
 
     def memory(self) -> int:
         """Bytes charged to it now."""
         try:
             return int(os.pread(self._memory, 32, 0)) if self._memory >= 0 else 0
         except OSError as error:
-            raise self.said(error, "read") from None
+            raise self.as_error(error, "read") from None
 
     def memory_limit(self) -> float | None:
         """Bytes it may have; None without a limit."""
         if self._memory < 0:
             return None
-        text = self.read_text("memory.max" if self.version == 2 else "memory.limit_in_bytes")
-        return None if text == "max" or int(text) >= _NONE_V1 else float(text)
+        return memory_limit(self.read_text(self._codec.memory_limit))
 
     def cpu_limit(self) -> float | None:
         """CPUs it may use; None without a limit."""
         try:
             quota, self._period = self._read_quota()
         except OSError as error:
-            raise self.said(error, "read") from None
+            raise self.as_error(error, "read") from None
         return None if quota < 0 else quota / self._period
 
     def saved_limit(self) -> float:
@@ -142,7 +141,7 @@ class ContainerGroup:
         try:
             return int(os.pread(self._burst, 32, 0)) / self._period if self._burst >= 0 else 0.0
         except OSError as error:
-            raise self.said(error, "read") from None
+            raise self.as_error(error, "read") from None
 
     def limit_cpus(self, cpus: float | None, saved: float = 0.0) -> None:
         """So many CPUs in each of its periods, whose length stays; None for no limit.
@@ -152,7 +151,7 @@ class ContainerGroup:
         """
         if self._no_cpu:
             raise GroupRefusedError(self._no_cpu)
-        quota = _NO_LIMIT if cpus is None else max(_LEAST_QUOTA, int(cpus * self._period))
+        quota = quota_of(cpus, self._period)
         burst = min(quota, int(saved * self._period)) if self._burst >= 0 and quota > 0 else 0
         if burst < self._burst_set:
             self._set_burst(burst)
@@ -169,13 +168,13 @@ class ContainerGroup:
             raise GroupRefusedError(
                 "memory cannot be limited: the memory controller is not on for these groups"
             )
-        number = _NO_LIMIT if count is None else int(count)
+        number = None if count is None else int(count)
         if self.version == 1:
-            self._limit_memory_v1(number)
+            self._make_room_for_swap(number)
         else:
             self.must_fit(count)
-            self.write_text("memory.max", "max" if count is None else str(number))
-        self.memory_set, self._bytes_set = count, number
+        self.write_text(self._codec.memory_limit, self._codec.memory_text(number))
+        self.memory_set, self._bytes_set = count, _NO_LIMIT if number is None else number
 
     def must_fit(self, count: float | None) -> None:
         """Raises `GroupBusyError` where more than so many bytes are in use."""
@@ -187,10 +186,10 @@ class ContainerGroup:
         try:
             return self._quota_set is None or self._read_quota(self._period)[0] == self._quota_set
         except OSError as error:
-            raise self.said(error, "read") from None
+            raise self.as_error(error, "read") from None
 
     def memory_limit_stands(self) -> bool:
-        """The same for memory."""
+        """Whether nobody else has changed the limit of memory since it was set here."""
         if self._bytes_set is None:
             return True
         limit = self.memory_limit()
@@ -205,26 +204,24 @@ class ContainerGroup:
         try:
             return _read(self.file(name))
         except OSError as error:
-            raise self.said(error, "read") from None
+            raise self.as_error(error, "read") from None
 
-    def write_text(self, name: str, text: str, controller: str = "") -> None:
+    def write_text(self, name: str, text: str) -> None:
         """Set one of the group's files."""
         try:
-            _write(self.file(name, controller), text)
+            _write(self.file(name), text)
         except OSError as error:
-            raise self.said(error, "written") from None
+            raise self.as_error(error, "written") from None
 
-    def file(self, name: str, controller: str = "") -> str:
-        """Where a file of the group is; in version 1 below the controller its name begins with."""
-        if self.version == 2:
-            return f"{self._folders['']}/{name}"
-        controller = controller or name.partition(".")[0]
+    def file(self, name: str) -> str:
+        """Path of one of the group's files; in version 1 below its controller."""
+        controller = self._codec.controller(name)
         if controller not in self._folders:
             raise GroupRefusedError(f"no {controller} controller is mounted here")
         return f"{self._folders[controller]}/{name}"
 
-    def said(self, error: OSError, what: str) -> TrimtabError:
-        """An error of the kernel as a sentence; `what` could not be done to the group."""
+    def as_error(self, error: OSError, what: str) -> TrimtabError:
+        """The kernel's error as one of ours; `what` is what could not be done: "read", "written"."""
         if error.errno == errno.ENODEV or (error.errno == errno.ENOENT and not self.exists()):
             return GroupGoneError(f"the group {self.path} is gone")
         if error.errno == errno.ENOENT:
@@ -236,18 +233,15 @@ class ContainerGroup:
             return GroupRefusedError(f"control groups cannot be {what}: {why}")
         return TrimtabError(f"the group {self.path} cannot be {what}: {error.strerror}")
 
-    def _seconds(self, usage: bytes) -> float:
-        return int(usage) / 1e9 if self.version == 1 else int(usage.split(None, 2)[1]) / 1e6
-
     def _set_burst(self, microseconds: int) -> None:
         try:
             os.pwrite(self._burst, f"{microseconds}\n".encode(), 0)
         except OSError as error:
-            raise self.said(error, "written") from None
+            raise self.as_error(error, "written") from None
         self._burst_set, self.saved_set = microseconds, microseconds / self._period
 
     def _set_quota(self, cpus: float | None, quota: int) -> None:
-        text = f"{quota}" if self.version == 1 else f"{'max' if quota < 0 else quota} {self._period}"
+        text = self._codec.quota_text(quota, self._period)
         try:
             os.pwrite(self._quota, f"{text}\n".encode(), 0)
         except OSError as error:
@@ -255,12 +249,12 @@ class ContainerGroup:
                 raise CpuRefusedError(
                     f"{self.path} cannot have {cpus} CPUs: a group above allows less, or one below has more"
                 ) from None
-            raise self.said(error, "written") from None
+            raise self.as_error(error, "written") from None
         self.cpus_set, self._quota_set = cpus, quota
 
     def _open(self, name: str, flags: int = os.O_RDONLY) -> int:
         """A file of the group; `_MISSING` where the kernel has none such."""
-        if self.version == 1 and name.partition(".")[0] not in self._folders:
+        if self._codec.controller(name) not in self._folders:
             return _MISSING
         try:
             self._files.append(os.open(self.file(name), flags | os.O_CLOEXEC))
@@ -276,7 +270,7 @@ class ContainerGroup:
         except OSError as error:
             if error.errno not in _FORBIDDEN:
                 raise
-            self._no_cpu = str(self.said(error, "written"))
+            self._no_cpu = str(self.as_error(error, "written"))
             return self._open(name)
         if file == _MISSING:
             self._no_cpu = (
@@ -294,25 +288,19 @@ class ContainerGroup:
                 raise
             return _MISSING
 
-    def _read_quota(self, period: int | None = None) -> tuple[int, int]:
-        """Microseconds of CPU in every period, and the period, read in version 1 only if it is not known.
-
-        v1 has a file for each, and -1 is no limit; v2's `cpu.max` is "50000 100000", or "max 100000" without.
-        """
+    def _read_quota(self, known: int | None = None) -> tuple[int, int]:
+        """Quota and period in microseconds; a `known` period is not read again from a file of its own."""
         if self._quota < 0:
-            return _NO_LIMIT, _USUAL_PERIOD
-        words = os.pread(self._quota, 64, 0).split()
-        if self.version == 2:
-            return _NO_LIMIT if words[0] == b"max" else int(words[0]), int(words[1])
-        return int(words[0]), period or int(_read(self.file("cpu.cfs_period_us")))
+            return NO_QUOTA, USUAL_PERIOD
+        quota, period = self._codec.quota(os.pread(self._quota, 64, 0))
+        return quota, period or known or int(_read(self.file(V1.cpu_period)))
 
-    def _limit_memory_v1(self, count: int) -> None:
-        """The limit of memory with swap must not lie below that of memory, so it is moved out of the way."""
-        both = "memory.memsw.limit_in_bytes"
-        swap = int(self.read_text(both)) if os.path.exists(self.file(both)) else _NONE_V1
-        if swap < _NONE_V1 and not 0 <= count <= swap:
-            self.write_text(both, str(count))
-        self.write_text("memory.limit_in_bytes", str(count))
+    def _make_room_for_swap(self, count: int | None) -> None:
+        """In version 1 the limit of memory with swap must not lie below that of memory: it grows first."""
+        both = V1.memory_and_swap_limit
+        swap = memory_limit(self.read_text(both)) if os.path.exists(self.file(both)) else None
+        if swap is not None and (count is None or count > swap):
+            self.write_text(both, self._codec.memory_text(count))
 
 
 def _read(path: str) -> str:

@@ -1,27 +1,30 @@
-"""Files that are never half written: into a temporary one beside, to the disk, then renamed over."""
+"""Files: written whole or not at all, read as YAML, locked, and written in the background."""
 
 import contextlib
-import fcntl
+import logging
 import os
+import queue
 import resource
-import struct
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, Generic, Self, TypeVar
 
-from trimtab.core import BadInputError, StorageError, StrictModel, one_line, validate
+from trimtab.core import BadInputError, StorageError, StrictModel, TrimtabError, one_line, validate
 
 Model = TypeVar("Model", bound=StrictModel)
+T = TypeVar("T")
 
 # As much as anything written here in one piece, so that a disk about to be full is noticed beforehand.
 _TRIAL = b" " * 65536
-_LOCK = struct.Struct("@hhqqi4x")  # struct flock: type, whence, start, length, process
-_WHOLE = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+_LOOK = 0.1  # s; far longer than `is_locked` holds a lock that it finds free
+
+log = logging.getLogger(__name__)
 
 
 def write_whole(path: Path, content: bytes | str | Callable[[BinaryIO], None]) -> None:
-    """Write all of `content` (or what the function writes) to `path`, or nothing and a sentence why."""
+    """Write all of `content`, or what the function writes, or nothing: a temporary file is renamed."""
     temporary = ""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -88,35 +91,81 @@ def check_writable(path: Path) -> None:
         raise _unwritable(path, error) from None
 
 
+class LockHeldError(StorageError):
+    """Another process, or another part of this one, holds the lock."""
+
+
 @contextlib.contextmanager
-def held_alone(path: Path, refusal: str) -> Iterator[None]:
-    """Be the only one who holds that file, which stays; who dies lets go. Refused while another holds it."""
+def file_lock(path: Path, refusal: str, wait: float = _LOOK) -> Iterator[None]:
+    """Hold an advisory lock on a file, which stays; a process that dies lets go of it.
+
+    Raises `LockHeldError(refusal)` while somebody else holds it, after `wait` seconds; by default those that
+    `is_locked` may take.
+    """
+    from filelock import FileLock, Timeout
+
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = FileLock(path, mode=0o600, thread_local=False)
+        lock.acquire(timeout=max(0.0, wait), poll_interval=max(0.01, min(_LOOK, wait / 10)))
+    except Timeout:
+        raise LockHeldError(refusal) from None
     except OSError as error:
         raise _unwritable(path, error) from None
     try:
-        try:
-            fcntl.fcntl(handle, fcntl.F_OFD_SETLK, _WHOLE)
-        except BlockingIOError:
-            raise StorageError(refusal) from None
         yield
     finally:
-        os.close(handle)
+        lock.release()
 
 
-def is_held(path: Path) -> bool:
-    """Whether somebody holds that file alone; looking keeps nobody from taking it."""
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
+def is_locked(path: Path) -> bool:
+    """Whether somebody holds `file_lock` on the file; False where this user may not look."""
+    from filelock import FileLock, Timeout
+
+    if not path.exists():
         return False
     try:
-        found = fcntl.fcntl(handle, fcntl.F_OFD_GETLK, _WHOLE)
-    finally:
-        os.close(handle)
-    return bool(_LOCK.unpack(found)[0] != fcntl.F_UNLCK)
+        with FileLock(path, mode=0o600, blocking=False):
+            return False
+    except Timeout:
+        return True
+    except OSError:
+        return False
+
+
+class BackgroundWriter(Generic[T]):
+    """Hands things to `write` in their order, in a thread of its own; all are written when the context ends.
+
+    What cannot be written is logged once for each reason: `lost` begins the sentence, as in "a grant is not
+    in the ledger".
+    """
+
+    def __init__(self, write: Callable[[T], None], lost: str) -> None:
+        self._write_one, self._lost = write, lost
+        self._waiting: queue.SimpleQueue[T | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._write, name="background writer", daemon=True)
+
+    def put(self, thing: T) -> None:
+        """To be written soon."""
+        self._waiting.put(thing)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._waiting.put(None)
+        self._thread.join()
+
+    def _write(self) -> None:
+        logged = set[str]()
+        while (thing := self._waiting.get()) is not None:
+            try:
+                self._write_one(thing)
+            except (OSError, TrimtabError) as error:
+                if str(error) not in logged:
+                    logged.add(str(error))
+                    log.warning("%s: %s", self._lost, error)
 
 
 def _unwritable(path: Path, error: OSError) -> StorageError:

@@ -1,4 +1,4 @@
-"""A control group of our own: created, filled, read, emptied and removed; version 1 or 2."""
+"""A control group of our own: created, limited, filled, read, emptied and removed; version 1 or 2."""
 
 import contextlib
 import os
@@ -10,8 +10,21 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from trimtab.core import TrimtabError
+from trimtab.kernel.cgroup import (
+    NO_QUOTA,
+    PROCS,
+    USUAL_PERIOD,
+    V1,
+    V2,
+    codec,
+    io_bytes,
+    keyed,
+    memory_limit as parse_memory_limit,
+    pids,
+    quota_of,
+)
 from trimtab.kernel.hierarchy import Hierarchy, find_hierarchy, passing_down
-from trimtab.kernel.owner import Owner
+from trimtab.kernel.process import Owner
 
 _REMOVE_WITHIN = 5.0  # s; a group stays busy for a moment after its last process has died
 
@@ -28,6 +41,7 @@ class Group:
 
     def __init__(self, version: int, folders: dict[str, Path]) -> None:
         self.version = version
+        self._codec = codec(version)
         self._folders = folders
 
     @classmethod
@@ -74,26 +88,16 @@ class Group:
     def add(self, pid: int) -> None:
         """Move a process into the group; its later children are born there."""
         for folder in self._folders.values():
-            (folder / "cgroup.procs").write_text(str(pid))
+            (folder / PROCS).write_text(str(pid))
 
     def pids(self) -> list[int]:
         """The processes in the group now."""
-        found = set[int]()
-        for folder in self._folders.values():
-            with contextlib.suppress(OSError):
-                found.update(int(line) for line in (folder / "cgroup.procs").read_text().split())
-        return sorted(found - {0})
+        return sorted({pid for folder in self._folders.values() for pid in pids(folder)} - {0})
 
     def cpu_seconds(self) -> float | None:
-        """CPU time all its processes, ended ones too, have used.
-
-        v2's `cpu.stat` begins "usage_usec 123"; v1's `cpuacct.usage` is nanoseconds.
-        """
-        if self.version == 2:
-            usage = keyed(self._folders[""] / "cpu.stat").get("usage_usec")
-            return None if usage is None else usage / 1e6
-        text = _read(self._folders["cpuacct"] / "cpuacct.usage")
-        return None if text is None else int(text) / 1e9
+        """CPU time all its processes, ended ones too, have used."""
+        text = self._read(self._codec.cpu_usage)
+        return None if text is None else self._codec.cpu_seconds(text.encode())
 
     def memory(self) -> float | None:
         """Bytes in use now: all that is charged less the file cache the kernel could drop at once.
@@ -101,35 +105,35 @@ class Group:
         None in a v2 group whose parent does not pass the memory controller down; a parent that has processes
         of its own, as ours has us, cannot.
         """
-        charged, idle = (
-            (self._folders[""] / "memory.current", "inactive_file")
-            if self.version == 2
-            else (self._folders["memory"] / "memory.usage_in_bytes", "total_inactive_file")
-        )
-        text = _read(charged)
+        text = self._read(self._codec.memory_usage)
         if text is None:
             return None
-        return max(0.0, int(text) - keyed(charged.with_name("memory.stat")).get(idle, 0.0))
+        idle = keyed(self._read(self._codec.memory_stat) or "").get(self._codec.inactive_file, 0.0)
+        return max(0.0, int(text) - idle)
 
     def memory_peak(self) -> float | None:
         """The most bytes ever charged, file cache included; None on kernels that do not keep it."""
-        text = _read(
-            self._folders[""] / "memory.peak"
-            if self.version == 2
-            else self._folders["memory"] / "memory.max_usage_in_bytes"
-        )
+        text = self._read(self._codec.memory_peak)
         return None if text is None else float(text)
+
+    def cpu_limit(self) -> float | None:
+        """CPUs that its quota allows; None without a limit."""
+        text = self._read(self._codec.cpu_quota)
+        quota, period = (NO_QUOTA, None) if text is None else self._codec.quota(text.encode())
+        return quota / (period or int(self._read(V1.cpu_period) or USUAL_PERIOD)) if quota > 0 else None
+
+    def memory_limit(self) -> float | None:
+        """Bytes it may have; None without a limit."""
+        text = self._read(self._codec.memory_limit)
+        return None if text is None else parse_memory_limit(text)
 
     def io(self) -> tuple[float, float] | None:
         """Bytes read from and written to disks; None where the kernel does not account for it.
 
-        v2's `io.stat` has "8:0 rbytes=1459200 wbytes=314773504 rios=…" per device. v1's blkio does not see
-        writes that go through the page cache, which is most of them, so it is not asked.
+        v1's blkio does not see writes that go through the page cache, which is most of them: it is not read.
         """
-        if self.version == 2:
-            text = _read(self._folders[""] / "io.stat")
-            return None if text is None else (_field(text, "rbytes"), _field(text, "wbytes"))
-        return None
+        text = self._read(V2.io_stat) if self.version == 2 else None
+        return None if text is None else io_bytes(text)
 
     def signal(self, number: int) -> None:
         """Send a signal to every process in the group."""
@@ -140,7 +144,7 @@ class Group:
     def kill(self) -> None:
         """End every process in the group at once; waits until the group is empty."""
         with contextlib.suppress(OSError, KeyError):
-            (self._folders[""] / "cgroup.kill").write_text("1")
+            (self._folders[""] / V2.kill).write_text("1")
         deadline = time.monotonic() + _REMOVE_WITHIN
         while self.pids() and time.monotonic() < deadline:
             self.signal(signal.SIGKILL)
@@ -152,6 +156,79 @@ class Group:
             self.kill()
         for folder in self._folders.values():
             _remove_folder(folder)
+
+    def _file(self, name: str) -> Path | None:
+        """Path of one of the codec's files; None where its controller is not mounted."""
+        folder = self._folders.get(self._codec.controller(name))
+        return None if folder is None else folder / name
+
+    def _read(self, name: str) -> str | None:
+        path = self._file(name)
+        try:
+            return None if path is None else path.read_text()
+        except OSError:
+            return None
+
+
+class LimitedGroup(Group):
+    """A group with limits. Without any set, it limits nothing."""
+
+    _without: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def _parent(cls, hierarchy: Hierarchy | None) -> Hierarchy:
+        parent = passing_down(super()._parent(hierarchy))
+        if parent is None:
+            raise NoGroupError("no control group here passes limits of CPU and memory down to a new one")
+        return parent
+
+    def limit_cpus(self, cpus: float | None, period: float = 0.1) -> None:
+        """At most so many CPUs in every `period` seconds; None for no limit."""
+        microseconds = round(period * 1e6)
+        if self.version == 1:  # a quota must fit the period at every moment
+            self._write(V1.cpu_quota, str(NO_QUOTA))
+            self._write(V1.cpu_period, str(microseconds))
+        quota = quota_of(cpus, microseconds)
+        self._write(self._codec.cpu_quota, self._codec.quota_text(quota, microseconds))
+
+    def weigh_cpu(self, shares: float) -> None:
+        """Its part of a busy CPU in proportion to its neighbours' shares; 1024 is everybody's default."""
+        self._write(self._codec.cpu_weight, self._codec.weight_text(shares))
+
+    def limit_memory(self, count: float) -> None:
+        """At most so many bytes, and no swap where the kernel lets that be said."""
+        limit = self._codec.memory_text(round(count))
+        files = [self._codec.memory_limit]
+        if self.version == 1 and (both := self._read(V1.memory_and_swap_limit)) is not None:
+            # Memory with swap may never be less than memory: whichever grows, grows first.
+            files.insert(0 if count > float(both) else 1, V1.memory_and_swap_limit)
+        for file in files:
+            self._write(file, limit)
+        if self.version == 2 and self._read(V2.swap_limit) is not None:
+            self._write(V2.swap_limit, "0")
+
+    def throttled(self) -> tuple[int, float]:
+        """In how many periods the quota ran out, and for how many seconds in all."""
+        stat = keyed(self._read(self._codec.cpu_stat) or "")
+        return int(stat.get("nr_throttled", 0)), self._codec.throttled_seconds(stat)
+
+    def out_of_memory_kills(self) -> int:
+        """How many processes of the group the kernel has killed for want of memory."""
+        return int(keyed(self._read(self._codec.memory_events) or "").get("oom_kill", 0))
+
+    def memory_trap(self) -> tuple[str, bool]:
+        """The file by which `MemoryTraps` holds a group at its limit, and whether this kernel has it."""
+        path = self._file(self._codec.memory_trap)
+        return self._codec.memory_trap, path is not None and path.exists()
+
+    def _write(self, name: str, text: str) -> None:
+        path = self._file(name)
+        if path is None:
+            raise NoGroupError(f"{name} of a control group cannot be set: its controller is not mounted")
+        try:
+            path.write_text(text)
+        except OSError as error:
+            raise NoGroupError(f"{name} of a control group cannot be set: {error.strerror}") from None
 
 
 def sweep_groups(hierarchy: Hierarchy | None = None, own: bool = False) -> list[str]:
@@ -193,18 +270,25 @@ def _remove_folder(folder: Path) -> None:
             time.sleep(0.02)
 
 
-def keyed(path: Path) -> dict[str, float]:
-    """A file of "name number" lines."""
-    pairs = (line.split() for line in (_read(path) or "").splitlines())
-    return {pair[0]: float(pair[1]) for pair in pairs if len(pair) == 2}
+def cpu_limit() -> float | None:
+    """CPUs this process may use: the tightest quota from its group up to the root; None without any."""
+    limits = [group.cpu_limit() for group in _ancestors("cpu")]
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
-def _field(text: str, name: str) -> float:
-    return sum(float(word.partition("=")[2]) for word in text.split() if word.startswith(f"{name}="))
+def memory_limit() -> float | None:
+    """Bytes this process may use: the tightest limit from its group up to the root; None without any."""
+    limits = [group.memory_limit() for group in _ancestors("memory")]
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
-def _read(path: Path) -> str | None:
-    try:
-        return path.read_text()
-    except OSError:
-        return None
+def _ancestors(controller: str) -> Iterator[Group]:
+    """This process's group and those above it."""
+    hierarchy = find_hierarchy()
+    if hierarchy is None:
+        return
+    key = "" if hierarchy.version == 2 else controller
+    folder = hierarchy.folders.get(key)
+    while folder is not None and (folder / PROCS).exists():
+        yield Group(hierarchy.version, {key: folder})
+        folder = folder.parent

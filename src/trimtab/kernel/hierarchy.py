@@ -4,6 +4,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from trimtab.kernel.cgroup import V2
+
 _PROC_SELF = Path("/proc/self")
 _V1_NEEDED = ("cpuacct", "memory")
 _V1_WANTED = ("cpu",)
@@ -53,9 +55,9 @@ def passing_down(hierarchy: Hierarchy) -> Hierarchy | None:
     if hierarchy.version == 1:
         return hierarchy if "cpu" in hierarchy.folders else None
     folder = hierarchy.folders[""]
-    while (folder / "cgroup.controllers").exists():
+    while (folder / V2.controllers).exists():
         try:
-            passed = (folder / "cgroup.subtree_control").read_text().split()
+            passed = (folder / V2.subtree_control).read_text().split()
         except OSError:
             passed = []
         if {"cpu", "memory"} <= set(passed):

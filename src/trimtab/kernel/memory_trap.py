@@ -14,6 +14,7 @@ import select
 from typing import Self
 
 from trimtab.core import TrimtabError
+from trimtab.kernel.cgroup import V1, V2
 from trimtab.kernel.container import ContainerGroup
 
 _GAP = 0.03  # of a limit, in version 2: where the slowing down begins
@@ -41,21 +42,21 @@ class MemoryTraps:
             return
         event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         try:
-            control = self._opened(container, "memory.oom_control")
+            control = self._opened(container, V1.oom_control)
         except TrimtabError:
             os.close(event)
             raise
         self._watch(container, (event, control), select.EPOLLIN)
         try:
-            container.write_text("cgroup.event_control", f"{event} {control}", "memory")
-            container.write_text("memory.oom_control", "1")
+            container.write_text(V1.event_control, f"{event} {control}")
+            container.write_text(V1.oom_control, "1")
         except TrimtabError:
             self._forget(container)
             raise
 
     def _add_v2(self, container: ContainerGroup) -> None:
         """A file that was never read counts as changed, so it is read once: only what happens now tells."""
-        file = self._opened(container, "memory.events.local")
+        file = self._opened(container, V2.memory_events_local)
         self._watch(container, (file,), select.EPOLLPRI)
         try:
             _read_events(file)
@@ -98,7 +99,7 @@ class MemoryTraps:
         try:
             return os.open(container.file(name), os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
-            raise container.said(error, "watched for memory") from None
+            raise container.as_error(error, "watched for memory") from None
 
     def _watch(self, container: ContainerGroup, files: tuple[int, ...], events: int) -> None:
         self._files[id(container)] = files
@@ -116,9 +117,9 @@ class MemoryTraps:
 def untrap(container: ContainerGroup) -> None:
     """The kernel's own way when memory runs out."""
     if container.version == 2:
-        container.write_text("memory.high", "max")
+        container.write_text(V2.memory_high, "max")
     else:
-        container.write_text("memory.oom_control", "0")
+        container.write_text(V1.oom_control, "0")
 
 
 def least_limit(slowed: float) -> float:
@@ -129,7 +130,7 @@ def least_limit(slowed: float) -> float:
 def limit_high(container: ContainerGroup, limit: float | None) -> None:
     """In version 2, where a trapped container with that limit is slowed down."""
     text = "max" if limit is None else str(max(0, int(limit - _gap(limit))))
-    container.write_text("memory.high", text)
+    container.write_text(V2.memory_high, text)
 
 
 def _gap(limit: float) -> float:

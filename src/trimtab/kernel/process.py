@@ -1,19 +1,23 @@
-"""Processes as `/proc` shows them: who descends from whom and what they used."""
+"""Processes as `/proc` shows them: descent, resource use, and names for what a process owns."""
 
 import contextlib
 import ctypes
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from trimtab.kernel.cgroup import pids
+
 _PROC = Path("/proc")
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 _PR_SET_PDEATHSIG = 1
+_OWNED_NAME = re.compile(r"trimtab-(\d+)-(\d+)-(\d+)-([a-z0-9]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,17 +77,10 @@ def _name(pid: str) -> str:
 
 
 def process_names(group: Path) -> Iterator[str]:
-    """What the processes of a control group are called; "" where one is hidden by its pid namespace.
-
-    `cgroup.procs` is a pid per line, 0 for a hidden one.
-    """
-    try:
-        pids = (group / "cgroup.procs").read_text().split()
-    except OSError:
-        return
-    for pid in pids:
+    """Names of the processes of a control group; "" for one that is hidden by its pid namespace."""
+    for pid in pids(group):
         try:
-            yield "" if pid == "0" else (_PROC / pid / "comm").read_text(errors="replace").rstrip("\n")
+            yield (_PROC / str(pid) / "comm").read_text(errors="replace").rstrip("\n") if pid else ""
         except OSError:
             continue  # it has ended
 
@@ -189,3 +186,46 @@ def _prctl(option: int, value: int) -> None:
     if libc.prctl(option, value, 0, 0, 0) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A process, by pid namespace (inode), pid and start time (clock ticks since boot).
+
+    Groups and folders are named after the process that made them, so that those which a killed Trimtab left
+    behind can be told from those in use.
+    """
+
+    namespace: int
+    pid: int
+    started: int
+
+    @classmethod
+    def current(cls) -> "Owner":
+        """This process."""
+        me = read_process(os.getpid())
+        return cls(_namespace(), os.getpid(), me.started if me else 0)
+
+    @classmethod
+    def of(cls, name: str) -> "Owner | None":
+        """Owner by the name of what it made; None for a name that `name` did not make."""
+        match = _OWNED_NAME.fullmatch(name)
+        return cls(int(match[1]), int(match[2]), int(match[3])) if match else None
+
+    def name(self, label: str) -> str:
+        """A name for something of this owner; `label` is of lower-case letters and digits."""
+        return f"trimtab-{self.namespace}-{self.pid}-{self.started}-{label}"
+
+    def is_gone(self) -> bool:
+        """Whether it has ended. A process of another pid namespace cannot be seen and counts as alive."""
+        if self.namespace != _namespace():
+            return False
+        found = read_process(self.pid)
+        return found is None or found.started != self.started or found.zombie
+
+
+def _namespace() -> int:
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return 0

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Self
 
 from trimtab.core import Answer, Clock, Decision, RealClock, format_bytes, format_duration
-from trimtab.kernel import WrittenAside
+from trimtab.kernel import BackgroundWriter
 from trimtab.resize.agent import Grant
 
 _RULE = "rule:grant from the pool"
@@ -16,7 +16,7 @@ class Journal:
 
     def __init__(self, record: Callable[[Decision], None], clock: Clock | None = None) -> None:
         self._clock = clock or RealClock()
-        self._aside = WrittenAside(record, "a grant is not in the ledger")
+        self._aside = BackgroundWriter(record, "a grant is not in the ledger")
 
     def __call__(self, grant: Grant) -> None:
         """Remember a grant."""

@@ -3,17 +3,13 @@
 import contextlib
 import hashlib
 import threading
-import time
 from typing import TYPE_CHECKING, Self
 
-from trimtab.core import StorageError, home
-from trimtab.kernel import held_alone
+from trimtab.core import home
+from trimtab.kernel import LockHeldError, file_lock
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
-
-_ASKED_EVERY = 0.1
-_HELD = "somebody else leads"
 
 
 class FileLeader:
@@ -30,17 +26,12 @@ class FileLeader:
 
     def wait(self, timeout: float) -> bool:
         """Hold the file as soon as nobody else does; False where somebody did for `timeout` seconds."""
-        deadline = time.monotonic() + timeout
-        while not self.holds():
+        if not self.holds():
             try:
-                self._held.enter_context(held_alone(self._path, _HELD))
-                self.lost.clear()
-            except StorageError as error:
-                if str(error) != _HELD:
-                    raise
-                if time.monotonic() >= deadline:
-                    return False
-                time.sleep(_ASKED_EVERY)
+                self._held.enter_context(file_lock(self._path, "somebody else leads", timeout))
+            except LockHeldError:
+                return False
+            self.lost.clear()
         return True
 
     def holds(self) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trimtab.core import BadInputError, StorageError, from_plain, home, to_plain
-from trimtab.kernel import held_alone, write_whole
+from trimtab.kernel import file_lock, write_whole
 from trimtab.tune.job_local import LOCAL
 from trimtab.tune.job_space import JobSpace, Setup
 from trimtab.tune.trials import Effort, Trial
@@ -160,4 +160,4 @@ def _check(path: Path, kept: Identity, identity: Identity) -> None:
 def _alone(path: Path) -> contextlib.AbstractContextManager[None]:
     """Nobody else works with that state meanwhile."""
     busy = f"another trimtab tune is at work with {path}; wait for it, or name another"
-    return held_alone(path.with_name(f".{path.name}.lock"), busy)
+    return file_lock(path.with_name(f".{path.name}.lock"), busy)

@@ -12,7 +12,7 @@ from trimtab.collect.shapes.local_run import LocalRuns
 from trimtab.collect.shapes.point import COLUMNS, Key, Point
 from trimtab.collect.shapes.spec import Spec
 from trimtab.core import BadInputError
-from trimtab.kernel import held_alone, write_whole
+from trimtab.kernel import file_lock, write_whole
 
 _KIND = "measured configurations"
 _ADVICE = "name another file, or go back to what it was measured with"
@@ -62,7 +62,7 @@ class PointFile:
     def alone(self) -> AbstractContextManager[None]:
         """Hold the file, which nobody else may be writing."""
         busy = f"another trimtab collect is writing {self.path}; wait for it, or name another file"
-        return held_alone(self.path.with_name(f".{self.path.name}.lock"), busy)
+        return file_lock(self.path.with_name(f".{self.path.name}.lock"), busy)
 
     def append(self, points: Sequence[Point]) -> None:
         """Add a lane's points."""

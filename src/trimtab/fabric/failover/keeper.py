@@ -32,7 +32,7 @@ from trimtab.fabric.failover.messages import BfdSocket, Notices, Session
 from trimtab.fabric.failover.routes import Cause, Hops, State, Traffic, Uplinks, Witness
 from trimtab.fabric.failover.sockets import made_in
 from trimtab.fabric.topology import Host
-from trimtab.kernel import WrittenAside
+from trimtab.kernel import BackgroundWriter
 
 KEPT = 100  # in memory
 _MOST = 1 << 20  # bytes of the file, then it begins anew
@@ -60,7 +60,7 @@ class FailoverRecord:
         self._path, self._tell = path, tell
         self._latest = deque(read_failovers(path), maxlen=KEPT)
         self.count, self.seconds = 0, 0.0  # since this one began, and what they cost
-        self._aside = WrittenAside(self._write, "a failover is not written down")
+        self._aside = BackgroundWriter(self._write, "a failover is not written down")
 
     def __call__(self, failover: Failover) -> None:
         """Remember it; nobody waits for a disk."""

@@ -88,7 +88,7 @@ class Authority:
         return told
 
     def _make(self) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private_folder(self._folder)
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._subject = _named("trimtab authority")
         server = ec.generate_private_key(ec.SECP256R1())
@@ -131,11 +131,19 @@ def fingerprint(certificate: bytes) -> str:
     return hashlib.sha256(inside).hexdigest()
 
 
+def make_private_folder(path: Path) -> None:
+    """Make a folder that only its owner can enter, unless there is one."""
+    try:
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise StorageError(f"{path} cannot be written: {error.strerror}") from None
+
+
 def write_secret(path: Path, content: bytes) -> None:
     """Write a file that only its owner can read, all of it or nothing."""
     temporary = ""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private_folder(path.parent)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mode 0600
         with os.fdopen(handle, "wb") as file:
             file.write(content)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trimtab.core import NotFoundError, StorageError, TrimtabError, home, split_address
-from trimtab.kernel import held_alone, write_whole
+from trimtab.kernel import file_lock, write_whole
 from trimtab.resize.agent import Notice
 from trimtab.resize.link.certificates import Authority
 from trimtab.resize.link.fleet import PATIENCE, Fleet
@@ -146,7 +146,7 @@ async def _show(serving: Serving) -> None:
 def _alone(folder: Path) -> contextlib.AbstractContextManager[None]:
     """Two controllers with the same keys would each give away the whole pool."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return held_alone(folder / "running.lock", f"a controller runs already with the keys in {folder}")
+    return file_lock(folder / "running.lock", f"a controller runs already with the keys in {folder}")
 
 
 def _bracketed(host: str) -> str:

@@ -5,21 +5,20 @@ expires is told by the wall clock: the file outlives the process that wrote it.
 """
 
 import contextlib
-import fcntl
 import hashlib
 import hmac
 import json
-import os
 import re
 import secrets
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from trimtab.core import BadInputError, StorageError, split_address
-from trimtab.resize.link.certificates import write_secret
+from trimtab.kernel import file_lock
+from trimtab.resize.link.certificates import make_private_folder, write_secret
 
 LIFETIME = 3600.0  # s
+_LOCK_WAIT = 10.0  # s
 _WORD = re.compile(r"tt1\.(?P<address>.{1,300})\.(?P<fingerprint>[0-9a-f]{64})\.(?P<secret>[0-9a-f]{32})")
 
 
@@ -89,19 +88,11 @@ class Tokens:
     def _write(self, kept: list[tuple[str, float]]) -> None:
         write_secret(self._file, json.dumps(kept).encode())
 
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _locked(self) -> contextlib.AbstractContextManager[None]:
         """Nobody else reads and writes them meanwhile."""
-        try:
-            self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            lock = os.open(self._file.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise StorageError(f"{self._file} cannot be written: {error.strerror}") from None
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(lock)
+        make_private_folder(self._file.parent)
+        busy = f"{self._file} is being changed by another command that does not end; try again"
+        return file_lock(self._file.with_suffix(".lock"), busy, _LOCK_WAIT)
 
 
 def _hash(secret: str) -> str:

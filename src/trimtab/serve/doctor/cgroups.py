@@ -49,17 +49,13 @@ def _trial(hierarchy: Hierarchy, is_local: bool) -> Iterator[Finding]:
 
 def _traps(group: LimitedGroup) -> Finding:
     """Version 1 holds who runs out of memory until it gets more; version 2 slows it down before."""
-    if group.version == 1:
-        file = group.folders["memory"] / "memory.oom_control"
-        how = "out-of-memory traps (memory.oom_control)"
-    else:
-        file = group.folders[""] / "memory.high"
-        how = "slowing down before the limit (memory.high)"
-    if file.exists():
-        return ok("memory grants", how)
+    file, exists = group.memory_trap()
+    how = "out-of-memory traps" if group.version == 1 else "slowing down before the limit"
+    if exists:
+        return ok("memory grants", f"{how} ({file})")
     return warning(
         "memory grants",
-        f"no {file.name}",
+        f"no {file}",
         "granting memory instead of a kill: trimtab agent",
         "a kernel with that file (Linux 4.5 or later)",
     )

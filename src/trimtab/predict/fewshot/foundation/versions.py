@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from trimtab.core import BadInputError, NotFoundError, TrimtabError, home
-from trimtab.kernel import held_alone, write_whole
+from trimtab.kernel import file_lock, write_whole
 from trimtab.predict.fewshot.foundation.model import Foundation, load_foundation, shipped_foundation
 
 SHIPPED_VERSION = "shipped"
@@ -114,7 +114,7 @@ class Versions:
     def alone(self) -> contextlib.AbstractContextManager[None]:
         """Nobody else changes versions meanwhile; who dies lets go. Refused while another is at it."""
         busy = f"another process is changing the models in {self.folder}; try again when it has ended"
-        return held_alone(self.folder / ".lock", busy)
+        return file_lock(self.folder / ".lock", busy)
 
     @property
     def _pointer(self) -> Path:
