@@ -1,14 +1,15 @@
-from .address import is_loopback as is_loopback, split_address as split_address
 from .checkpoint_rules import daly_interval as daly_interval, young_interval as young_interval
 from .clock import Clock as Clock, RealClock as RealClock, SimulatedClock as SimulatedClock
 from .decision import (
     Answer as Answer,
     Contribution as Contribution,
     Decision as Decision,
+    Estimate as Estimate,
     Outcome as Outcome,
     Scalar as Scalar,
 )
 from .engine import Engine as Engine, EngineEvent as EngineEvent, Launch as Launch, Node as Node
+from .environment import home as home, names_a_secret as names_a_secret, without_secrets as without_secrets
 from .errors import (
     BadInputError as BadInputError,
     MissingDependencyError as MissingDependencyError,
@@ -16,7 +17,6 @@ from .errors import (
     StorageError as StorageError,
     TrimtabError as TrimtabError,
 )
-from .estimate import Estimate as Estimate
 from .goal import (
     OBJECTIVES as OBJECTIVES,
     Dropped as Dropped,
@@ -24,11 +24,7 @@ from .goal import (
     score as score,
     within_limits as within_limits,
 )
-from .home_folder import home as home
-from .json_grammar import within_grammar as within_grammar
-from .offer import Configuration as Configuration, Offer as Offer
-from .plain import from_plain as from_plain, to_plain as to_plain
-from .policy import Policy as Policy
+from .plain import from_plain as from_plain, to_plain as to_plain, within_grammar as within_grammar
 from .profile import (
     PROFILE_VERSION as PROFILE_VERSION,
     Host as Host,
@@ -39,12 +35,13 @@ from .profile import (
     Series as Series,
     Steps as Steps,
 )
-from .secret_names import names_a_secret as names_a_secret, without_secrets as without_secrets
-from .told import (
+from .text import (
     did_you_mean as did_you_mean,
+    is_loopback as is_loopback,
     one_line as one_line,
     quoted as quoted,
     refuse_unknown as refuse_unknown,
+    split_address as split_address,
 )
 from .units import (
     GIB as GIB,
@@ -79,4 +76,4 @@ from .user_input import (
     quantity as quantity,
     validate as validate,
 )
-from .workload import Kind as Kind, Workload as Workload
+from .workload import Configuration as Configuration, Kind as Kind, Offer as Offer, Workload as Workload

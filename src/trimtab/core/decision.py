@@ -1,12 +1,40 @@
-"""Who decided what for whom, why, and how it turned out."""
+"""Decisions: who decided what for whom, with which estimate and why, and how it turned out."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from trimtab.core.estimate import Estimate
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """`value`, and the range `low` to `high` that should hold the truth in a share `coverage` of cases."""
+
+    value: float
+    low: float
+    high: float
+    coverage: float
+    unit: str
+
+    def __post_init__(self) -> None:
+        if not self.low <= self.value <= self.high:
+            raise ValueError(f"an estimate of {self.value} outside its own range {self.low} to {self.high}")
+        if not 0.0 < self.coverage <= 1.0:
+            raise ValueError(f"a coverage of {self.coverage} is not a share between 0 and 1")
+
+    def scaled(self, factor: float, unit: str | None = None) -> "Estimate":
+        """This estimate in another unit: seconds into dollars, say."""
+        if factor < 0:
+            raise ValueError("an estimate cannot be scaled by a negative factor")
+        return Estimate(
+            self.value * factor, self.low * factor, self.high * factor, self.coverage, unit or self.unit
+        )
+
+    def contains(self, truth: float) -> bool:
+        """Whether the range held."""
+        return self.low <= truth <= self.high
+
 
 Scalar = str | int | float | bool | None
-"""What an action may hold: values that survive JSON unchanged."""
+"""A value that survives JSON unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +47,7 @@ class Contribution:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one decider said: `who` is a rule's or a model's name, `action` what it would do."""
+    """One decider's answer: `who` is a rule's or a model's name, `action` what it would do."""
 
     who: str
     action: Mapping[str, Scalar]
@@ -50,7 +78,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What really happened after a decision: measured quantities under the names of its estimates."""
+    """Measured quantities after a decision, under the names of its estimates."""
 
     decision_id: str
     recorded: float

@@ -1,6 +1,7 @@
-"""The vocabulary as plain data (what JSON can hold) and back, driven by the types on the dataclasses."""
+"""Dataclasses as plain data (what JSON can hold) and back, driven by their types; JSON within its grammar."""
 
 import dataclasses
+import re
 import types
 from collections.abc import Mapping
 from datetime import date
@@ -150,3 +151,24 @@ def _build_scalar(kind: Any, data: Any, where: str) -> Any:
         except ValueError:
             pass
     raise BadInputError(f"{where} should be {getattr(kind, '__name__', kind)}, not {data!r:.40}")
+
+
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|NaN|Infinity')
+
+
+def within_grammar(text: str, nan: str | None = None) -> str:
+    """What `json` wrote, with 1e999 for infinity, as every reader of doubles takes it, and `nan` for NaN.
+
+    Without a `nan`, NaN is refused.
+    """
+
+    def written(token: re.Match[str]) -> str:
+        if token[0] == "Infinity":
+            return "1e999"
+        if token[0] != "NaN":
+            return token[0]
+        if nan is None:
+            raise BadInputError("a value is NaN, which cannot be stored; leave it out or give the number")
+        return nan
+
+    return _TOKEN.sub(written, text)

@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationError
 
 from trimtab.core.errors import BadInputError
-from trimtab.core.told import did_you_mean, one_line, quoted
+from trimtab.core.text import did_you_mean, one_line, quoted
 from trimtab.core.units import parse_bytes, parse_duration, parse_money
 
 Model = TypeVar("Model", bound=BaseModel)

@@ -1,7 +1,9 @@
-"""What people write down for us: names that must be known, and values quoted in one printable line."""
+"""Text that users read and write: unknown names refused, values quoted in one line, network addresses."""
 
+import re
 import reprlib
 from collections.abc import Collection, Mapping, Sequence
+from ipaddress import ip_address
 from typing import Any
 
 from trimtab.core.errors import BadInputError
@@ -9,9 +11,9 @@ from trimtab.core.errors import BadInputError
 _LONGEST = 40  # characters of a value that are quoted
 
 
-def refuse_unknown(where: str, told: Mapping[Any, Any], names: Sequence[str]) -> None:
-    """What is misspelt must not be passed over: the answer would be another and nobody would know why."""
-    unknown = next((one_line(name) for name in told if name not in names), None)
+def refuse_unknown(where: str, fields: Mapping[Any, Any], names: Sequence[str]) -> None:
+    """Refuse a field that is not one of `names`: a misspelt one must not be passed over."""
+    unknown = next((one_line(name) for name in fields if name not in names), None)
     if unknown is not None:
         raise BadInputError(
             f'{where}: there is no "{unknown:.40}" here{did_you_mean(unknown, names)}; '
@@ -29,7 +31,7 @@ def did_you_mean(text: str, known: Collection[str]) -> str:
 
 
 def one_line(value: Any) -> str:
-    """What was written as one printable line, so that a sentence about it stays one."""
+    """A value as one printable line, so that a sentence about it stays one."""
     text = value if isinstance(value, str) else quoted(value)
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
@@ -43,3 +45,24 @@ def quoted(value: Any) -> str:
         return written if len(written) <= _LONGEST else f"{written[:_LONGEST]}…"
     except ValueError:  # Python does not write out the longest integers
         return "a number of thousands of digits"
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of "host:port"; a host with colons stands in brackets."""
+    host, colon, port = address.rpartition(":")
+    plain = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not colon or not re.fullmatch(r"[\w.:-]+", plain) or not port.isdecimal() or int(port) > 65535:
+        raise BadInputError(f'"{address:.80}" is not an address such as 127.0.0.1:7433')
+    if ":" in plain and plain == host:
+        raise BadInputError(
+            f'"{address:.80}" is not an address; put a host with colons in brackets, [::1]:7433'
+        )
+    return plain, int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach that host. Names are not resolved: only localhost counts."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"

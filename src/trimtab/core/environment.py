@@ -1,7 +1,15 @@
-"""Which variables of an environment are nobody else's business."""
+"""The environment: where Trimtab keeps its files, and which variables hold secrets."""
 
+import os
 import re
 from collections.abc import Mapping
+from pathlib import Path
+
+
+def home() -> Path:
+    """`$TRIMTAB_HOME`, or `~/.trimtab`. The folder is made by whoever first writes into it."""
+    return Path(os.environ.get("TRIMTAB_HOME") or Path.home() / ".trimtab")
+
 
 _WORDS = {"KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PWD", "CREDENTIALS"}
 _WHERE_WE_ARE = {"PWD", "OLDPWD"}
