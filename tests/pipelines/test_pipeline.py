@@ -1,5 +1,6 @@
-"""The order of stages."""
+"""The order of stages, and the words of a container's command."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,15 @@ from hypothesis import given, settings, strategies as st
 
 from trimtab.core import BadInputError
 from trimtab.pipelines import Stage
-from trimtab.pipelines.pipeline import ordered
+from trimtab.pipelines.pipeline import (
+    Content,
+    Source,
+    Word,
+    environment,
+    fill_placeholders,
+    ordered,
+    refuse_unknown_parameters,
+)
 
 FILE = Path("p.yaml")
 
@@ -42,3 +51,32 @@ def test_every_stage_comes_behind_all_it_waits_for(data: st.DataObject, count: i
 def test_what_has_no_order_is_refused(stages: list[Stage], sentence: str) -> None:
     with pytest.raises(BadInputError, match=sentence):
         ordered(FILE, stages)
+
+
+HOLES = re.compile(r"<(.*?)>")
+VALUES: dict[str, Word] = {"n": ("5",), "made": (Content(Path("made")),), "none": ("",)}
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("", ("",)),
+        ("--n=< n ><none>0", ("--n=50",)),
+        ("--n=<made>", ("--n=", Content(Path("made")))),
+        ("a <made> b", ("a ", Content(Path("made")), " b")),
+    ],
+)
+def test_texts_are_joined_and_what_is_made_later_stays_apart(text: str, word: Word) -> None:
+    assert fill_placeholders(text, HOLES, VALUES.__getitem__) == word
+
+
+def test_variables_without_a_name_are_left_out() -> None:
+    told = [{"name": "SEED", "value": 1}, {"name": "KEY", "valueFrom": {}}, {"value": "x"}, "y"]
+    assert environment({"env": told}) == {"SEED": "1", "KEY": ""}
+
+
+def test_a_parameter_that_is_not_there_is_refused() -> None:
+    source = Source(Path("p.yaml"), (), Path(), Path(), {"epoch": "3"})
+    refuse_unknown_parameters(source, ["epoch"])
+    with pytest.raises(BadInputError, match='no parameter "epoch"; its parameters are epochs, seed'):
+        refuse_unknown_parameters(source, ["epochs", "seed"])

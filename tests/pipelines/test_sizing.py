@@ -6,8 +6,20 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from trimtab.core import BadInputError, NotFoundError, Profile
-from trimtab.pipelines import Pipeline, Request, Rule, size, use_of
+from trimtab.core import BadInputError, NotFoundError, Outcome, Profile, SimulatedClock
+from trimtab.pipelines import (
+    RULE,
+    Pipeline,
+    Request,
+    Reserved,
+    Rule,
+    reserved_ways,
+    size,
+    stage_decision,
+    use_of,
+)
+from trimtab.pipelines.sizing import reserved_alike, reserved_before, reserved_each
+from trimtab.store import compare, open_store
 
 Read = Callable[..., Pipeline]
 Used = Callable[..., Profile]
@@ -103,3 +115,42 @@ def test_mistakes_are_refused(pipeline: Read, used: Used) -> None:
     given_profiles = {stage.name: used([1.0], [1.0]) for stage in workflow.stages}
     with pytest.raises(NotFoundError, match="T5"):
         size(workflow, given_profiles, {"write": ("T5", 1)})
+
+
+GIB = 2.0**30
+
+
+def test_own_sizes_never_reserve_more_than_one_for_all(
+    pipeline: Callable[..., Pipeline], used: Callable[..., Profile]
+) -> None:
+    text = """\
+stages:
+- {name: load, command: a, resources: {cpu: 4, memory: 16Gi}}
+- {name: train, command: a, after: load, resources: {cpu: 4, memory: 16Gi}}
+"""
+    profiles = {"load": used([0.5] * 10, [0.8 * GIB] * 10), "train": used([2.0] * 90, [3.2 * GIB] * 90)}
+    sized = size(pipeline(text), profiles)
+    assert reserved_before(sized) == Reserved(400.0, 1600 * GIB)
+    assert reserved_alike(sized) == Reserved(200.0, 400 * GIB)
+    assert reserved_each(sized) == Reserved(5.0 + 180.0, 10 * GIB + 360 * GIB)
+    silent = size(pipeline(text.replace(", memory: 16Gi", "", 1)), profiles)
+    assert reserved_before(silent) is None
+    assert list(reserved_ways(sized)) == ["as the file asked", *reserved_ways(silent)]
+
+
+def test_a_decision_is_kept_and_its_outcome_judged(
+    pipeline: Callable[..., Pipeline], used: Callable[..., Profile]
+) -> None:
+    text = "name: digits\nstages: [{name: train, command: a, accelerator: 'T4:1', resources: {cpu: 2}}]"
+    read = pipeline(text)
+    (sized,) = size(read, {"train": used([1.0] * 20, [2.0**29] * 20)})
+    made = stage_decision(read.name, sized, SimulatedClock(5.0))
+    with open_store() as store:
+        store.ledger.record(made)
+        assert store.ledger.list(kind="pipeline", subject="digits/train") == (made,)
+    assert made.chosen_by == made.rule.who == RULE
+    assert made.action == {"cpu": 1.0, "memory": 640 * 2**20, "accelerator": "T4", "accelerators": 1}
+    assert made.alternatives[0].action["cpu"] == 2.0
+    (time,) = compare(made, Outcome(made.id, 6.0, {"time": 25.0}))
+    assert time.held
+    assert time.error == -0.2

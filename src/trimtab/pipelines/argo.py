@@ -7,20 +7,32 @@ from pathlib import Path
 from typing import Any
 
 from trimtab.core import BadInputError
-from trimtab.pipelines.accelerators import device_resource, is_device_resource
-from trimtab.pipelines.containers import (
+from trimtab.pipelines.pipeline import (
     CONDITION,
     DEEPEST,
     LOOP,
     NO_COMMAND,
+    Asked,
+    Content,
+    Place,
+    Request,
+    Source,
+    Stage,
     UnresolvedError,
+    Word,
     environment,
-    filled,
+    fill_placeholders,
+    listed,
+    mapping,
     refuse_unknown_parameters,
 )
-from trimtab.pipelines.pipeline import Asked, Content, Place, Request, Stage, Word
-from trimtab.pipelines.quantity import format_cpu, format_memory, parse_quantity
-from trimtab.pipelines.source import Source, listed, mapping
+from trimtab.pipelines.quantity import (
+    device_resource,
+    format_cpu,
+    format_memory,
+    is_device_resource,
+    parse_quantity,
+)
 
 _KINDS = ("Workflow", "WorkflowTemplate", "ClusterWorkflowTemplate", "CronWorkflow")
 _PLACEHOLDER = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
@@ -222,7 +234,7 @@ class _Reader:
         return found
 
     def _filled(self, text: str, parameters: Mapping[str, Word | None]) -> Word:
-        return filled(text, _PLACEHOLDER, lambda what: self._value(what, parameters))
+        return fill_placeholders(text, _PLACEHOLDER, lambda what: self._value(what, parameters))
 
     def _value(self, what: str, parameters: Mapping[str, Word | None]) -> Word:
         if what == "workflow.name":

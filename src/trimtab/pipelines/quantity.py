@@ -1,4 +1,4 @@
-"""Kubernetes quantities: "500m" of a core, "512Mi" of memory; and the steps requests are rounded to."""
+"""Kubernetes quantities ("500m" of a core, "512Mi" of memory) and accelerators ("T4:1")."""
 
 import math
 import re
@@ -19,17 +19,25 @@ LEAST_CPU = 0.05
 LEAST_MEMORY = 64.0 * _MEBIBYTE
 
 
-def parse_quantity(where: str, told: Any) -> float | None:
-    """Cores or bytes; None where nothing is told, or only a placeholder that the cluster fills in."""
-    if told is None or (isinstance(told, str) and ("{{" in told or not told.strip())):
+def quantity_of(value: Any) -> float | None:
+    """Cores or bytes; None where nothing is given, or only a placeholder that the cluster fills in."""
+    if value is None or (isinstance(value, str) and ("{{" in value or not value.strip())):
         return None
-    text = str(told).strip() if isinstance(told, str | int | float) and not isinstance(told, bool) else ""
+    text = str(value).strip() if isinstance(value, str | int | float) and not isinstance(value, bool) else ""
     found = _QUANTITY.fullmatch(text)
     scale = _SCALES.get(found[3]) if found else None
     amount = float(f"{found[1]}e{found[2] or 0}") * scale if found and scale is not None else math.inf
     if not math.isfinite(amount):
-        raise BadInputError(f"{where} is {one_line(told):.40}; it should be a quantity such as 500m or 512Mi")
+        raise ValueError("it should be a quantity such as 500m or 512Mi")
     return amount
+
+
+def parse_quantity(where: str, value: Any) -> float | None:
+    """`quantity_of` a field that the error names."""
+    try:
+        return quantity_of(value)
+    except ValueError as error:
+        raise BadInputError(f"{where} is {one_line(value):.40}; {error}") from None
 
 
 def format_cpu(cores: float) -> str:
@@ -56,3 +64,42 @@ def round_up_memory(count: float) -> float:
         return LEAST_MEMORY
     step = 2.0 ** (math.floor(math.log2(count)) - 3)
     return math.ceil(count / step) * step
+
+
+_ACCELERATORS = re.compile(r"([A-Za-z][\w. -]{0,40}?)\s*(?::\s*(\d{1,3}))?")
+
+
+def accelerators_of(value: object) -> tuple[str, int]:
+    """A kind and a number from "T4:1", "A100"; ("", 0) from "none"."""
+    found = _ACCELERATORS.fullmatch(value.strip()) if isinstance(value, str) else None
+    if found is None or (found[2] is not None and int(found[2]) == 0):
+        raise ValueError("it should be a kind and a number such as T4:1, or none")
+    if found[1].lower() == "none":
+        return "", 0
+    return found[1], int(found[2] or 1)
+
+
+def parse_accelerators(where: str, value: object) -> tuple[str, int]:
+    """`accelerators_of` an option that the error names."""
+    try:
+        return accelerators_of(value)
+    except ValueError as error:
+        raise BadInputError(f"{where} is {one_line(value):.40}; {error}") from None
+
+
+def device_resource(kind: str) -> str:
+    """The Kubernetes resource of such devices, as their vendor's plugin offers it: nvidia.com/gpu."""
+    from trimtab.catalog import accelerator
+    from trimtab.engines import DEVICE_RESOURCES
+
+    known = accelerator(kind)
+    if known.vendor not in DEVICE_RESOURCES:
+        raise BadInputError(f"no Kubernetes resource is known for {known.name} by {known.vendor}")
+    return DEVICE_RESOURCES[known.vendor]
+
+
+def is_device_resource(name: str) -> bool:
+    """Whether a name in a container's resources is that of an accelerator."""
+    from trimtab.engines import DEVICE_RESOURCES
+
+    return name in DEVICE_RESOURCES.values()

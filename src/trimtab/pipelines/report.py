@@ -8,8 +8,7 @@ import plotly.graph_objects as go
 from trimtab.core import GIB, format_bytes, format_duration
 from trimtab.page import COLORS, bullets, chart, page, table
 from trimtab.pipelines.quantity import format_cpu, format_memory
-from trimtab.pipelines.reserved import Reserved
-from trimtab.pipelines.sizing import Sized
+from trimtab.pipelines.sizing import Reserved, Sized
 
 _POINTS = 1000  # of one stage's line
 

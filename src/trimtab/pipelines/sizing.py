@@ -5,22 +5,34 @@ are served from what others leave. Memory: request and limit are the peak times 
 needs more than its limit is killed. Accelerators: only those that somebody asked for.
 """
 
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from trimtab.core import BadInputError, Estimate, Profile, format_bytes, format_duration
-from trimtab.pipelines.accelerators import device_resource
-from trimtab.pipelines.alone import waiting
+from trimtab.core import (
+    Answer,
+    BadInputError,
+    Clock,
+    Decision,
+    Estimate,
+    Profile,
+    RealClock,
+    Scalar,
+    format_bytes,
+    format_duration,
+)
 from trimtab.pipelines.pipeline import Pipeline, Request, Stage
 from trimtab.pipelines.quantity import (
     LEAST_CPU,
     LEAST_MEMORY,
+    device_resource,
     format_cpu,
     format_memory,
     round_up_cpu,
     round_up_memory,
 )
+from trimtab.pipelines.running import waiting
 
 RULE = "rule:p95-cpu-and-peak-memory"
 _ENOUGH_OF_CPU = 0.95  # of the time
@@ -227,3 +239,80 @@ def _alike_in_one_place(sized: Sequence[Sized]) -> tuple[Sized, ...]:
         )
 
     return tuple(shared(each) for each in sized)
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """Core-seconds and byte-seconds over all stages, each for as long as it ran."""
+
+    core_seconds: float
+    byte_seconds: float
+
+
+def reserved_ways(sized: Sequence[Sized]) -> dict[str, Reserved]:
+    """What the pipeline reserves, by the way it is sized, in words."""
+    before = reserved_before(sized)
+    asked = {"as the file asked": before} if before is not None else {}
+    return {**asked, "one size for all": reserved_alike(sized), "each its own": reserved_each(sized)}
+
+
+def reserved_each(sized: Sequence[Sized]) -> Reserved:
+    """Every stage with a request of its own."""
+    return Reserved(
+        sum(each.request.cpu * each.use.seconds for each in sized),
+        sum(each.request.memory * each.use.seconds for each in sized),
+    )
+
+
+def reserved_alike(sized: Sequence[Sized]) -> Reserved:
+    """One size for all stages, large enough for the largest."""
+    seconds = sum(each.use.seconds for each in sized)
+    return Reserved(
+        max(each.request.cpu for each in sized) * seconds,
+        max(each.request.memory for each in sized) * seconds,
+    )
+
+
+def reserved_before(sized: Sequence[Sized]) -> Reserved | None:
+    """As the file asked; None where a stage did not ask for both CPU and memory."""
+    cpu, memory = 0.0, 0.0
+    for each in sized:
+        asked = each.stage.asked
+        if asked.cpu is None or asked.memory is None:
+            return None
+        cpu += asked.cpu * each.use.seconds
+        memory += asked.memory * each.use.seconds
+    return Reserved(cpu, memory)
+
+
+def stage_decision(pipeline: str, sized: Sized, clock: Clock | None = None) -> Decision:
+    """One stage's decision; what its file asked before is the alternative."""
+    request, asked = sized.request, sized.stage.asked
+    kept = request.accelerators is None
+    action: dict[str, Scalar] = {
+        "cpu": request.cpu,
+        "memory": int(request.memory),
+        "accelerator": (asked.accelerator if kept else request.accelerator) or None,
+        "accelerators": asked.accelerators if kept else request.accelerators,
+    }
+    before: dict[str, Scalar] = {
+        "cpu": asked.cpu,
+        "memory": None if asked.memory is None else int(asked.memory),
+        "accelerator": asked.accelerator or None,
+        "accelerators": asked.accelerators,
+    }
+    estimates = {"time": sized.time, "memory": sized.memory}
+    said = asked.cpu is not None or asked.memory is not None
+    return Decision(
+        id=uuid.uuid4().hex[:12],
+        created=(clock or RealClock()).now(),
+        kind="pipeline",
+        subject=f"{pipeline}/{sized.stage.name}",
+        action=action,
+        estimates=estimates,
+        chosen_by=RULE,
+        rule=Answer(RULE, action, estimates),
+        model=None,
+        alternatives=(Answer("file", before),) if said else (),
+        reason=sized.reason,
+    )
