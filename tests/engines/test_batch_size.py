@@ -2,7 +2,7 @@
 
 import pytest
 
-from trimtab.engines.jobfiles.batch_size import with_batch_size
+from trimtab.engines.jobfiles.script import with_batch_size
 
 
 @pytest.mark.parametrize(

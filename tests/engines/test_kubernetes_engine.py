@@ -18,7 +18,7 @@ from small_api import SmallHandler, SmallServer
 
 from trimtab.core import BadInputError, EngineEvent, Launch, Node, NotFoundError, TrimtabError, Workload
 from trimtab.engines import KubernetesEngine, engine
-from trimtab.engines.kubernetes_pods import merged
+from trimtab.engines.kubernetes.cluster import merged_logs
 
 GIB = 2**30
 INDEX = "batch.kubernetes.io/job-completion-index"
@@ -417,4 +417,4 @@ def test_an_address_is_a_namespace_and_an_image(address: str) -> None:
 
 
 def test_lines_of_one_pod_stay_in_their_order() -> None:
-    assert merged(["1 a\n1 b\n2 c\n", "1 x\n3 y"]) == "a\nb\nx\nc\ny"
+    assert merged_logs(["1 a\n1 b\n2 c\n", "1 x\n3 y"]) == "a\nb\nx\nc\ny"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trimtab.engines.jobfiles.launcher import Launcher, launcher, torchrun_arguments
+from trimtab.engines.jobfiles.script import Launcher, launcher, torchrun_arguments
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from trimtab.core import BadInputError, Launch, Node, NotFoundError, Workload
-from trimtab.engines.local_devices import environments, give
-from trimtab.engines.local_run import Given
+from trimtab.engines.local.keeper import WorkerDevices
+from trimtab.engines.local.nodes import environments, give
 
 NODES = {name: Node(name, 8.0, 2.0**33, "t4", 4) for name in ("a", "b")}
 
@@ -18,7 +18,7 @@ def launch(gpus: float, **parts: int) -> Launch:
 
 @given(st.lists(st.tuples(st.sampled_from([0.1, 0.25, 0.5, 0.75, 1.0, 2.0, 3.0]), st.integers(1, 4))))
 def test_no_accelerator_is_given_out_more_than_whole(wishes: list[tuple[float, int]]) -> None:
-    taken: list[Given] = []
+    taken: list[WorkerDevices] = []
     for gpus, workers in wishes:
         with contextlib.suppress(NotFoundError):
             taken += give(launch(gpus, a=workers), NODES, taken)
@@ -28,9 +28,9 @@ def test_no_accelerator_is_given_out_more_than_whole(wishes: list[tuple[float, i
 
 
 def test_a_share_goes_where_others_share_already() -> None:
-    taken = [Given("a", (2,), 0.5)]
-    assert give(launch(0.5, a=1), NODES, taken) == (Given("a", (2,), 0.5),)
-    assert give(launch(0.75, a=1), NODES, taken) == (Given("a", (0,), 0.75),)
+    taken = [WorkerDevices("a", (2,), 0.5)]
+    assert give(launch(0.5, a=1), NODES, taken) == (WorkerDevices("a", (2,), 0.5),)
+    assert give(launch(0.75, a=1), NODES, taken) == (WorkerDevices("a", (0,), 0.75),)
 
 
 def test_one_and_a_half_cannot_be_given() -> None:

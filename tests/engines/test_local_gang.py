@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from trimtab.core import TrimtabError
-from trimtab.engines.local_gang import Gang
+from trimtab.engines.local.keeper import WorkerProcesses
 from trimtab.kernel import LimitedGroup
 
 
@@ -19,7 +19,7 @@ def test_workers_run_nothing_before_they_are_let_go(
     group = new_group()
     maker = os.fork()
     if maker == 0:
-        Gang(["touch", str(tmp_path / "ran")], [dict(os.environ)] * 2, group)
+        WorkerProcesses(["touch", str(tmp_path / "ran")], [dict(os.environ)] * 2, group)
         os._exit(0)
     os.waitpid(maker, 0)
     deadline = time.monotonic() + 10
@@ -32,10 +32,12 @@ def test_workers_run_nothing_before_they_are_let_go(
 def test_who_ignores_being_asked_is_left_to_the_group(
     new_group: Callable[..., LimitedGroup], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trimtab.engines.local_gang.GRACE", 0.2)
+    monkeypatch.setattr("trimtab.engines.local.keeper.GRACE", 0.2)
     group = new_group()
     script = 'trap "" TERM; [ "$RANK" = 0 ] && { sleep 0.2; exit 4; }; while :; do sleep 0.1; done'
-    gang = Gang(["sh", "-c", script], [{**os.environ, "RANK": str(rank)} for rank in (0, 1)], group)
+    gang = WorkerProcesses(
+        ["sh", "-c", script], [{**os.environ, "RANK": str(rank)} for rank in (0, 1)], group
+    )
     gang.go()
     assert gang.wait(on_purpose=lambda: False) == 4
     assert group.pids()
@@ -44,7 +46,7 @@ def test_who_ignores_being_asked_is_left_to_the_group(
 
 
 def test_a_command_that_cannot_be_run_is_told_once_for_all(new_group: Callable[..., LimitedGroup]) -> None:
-    gang = Gang(["no-such-command"], [{"PATH": "/nowhere"}] * 3, new_group())
+    gang = WorkerProcesses(["no-such-command"], [{"PATH": "/nowhere"}] * 3, new_group())
     with pytest.raises(TrimtabError, match=r'^there is no command "no-such-command"; check'):
         gang.go()
     for pid in gang.pids:

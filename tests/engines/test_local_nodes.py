@@ -5,7 +5,7 @@ import os
 import pytest
 
 from trimtab.core import BadInputError, Node
-from trimtab.engines.local_nodes import nodes_at
+from trimtab.engines.local.nodes import nodes_at
 
 
 def test_this_machine_is_one_node_called_local() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from trimtab.core import BadInputError
-from trimtab.engines.jobfiles.quoting import quote
+from trimtab.engines.jobfiles.script import quote
 
 WORD = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
 

@@ -21,8 +21,7 @@ from typing import Any
 import pytest
 
 from trimtab.core import BadInputError, EngineEvent, Launch, Node, NotFoundError, TrimtabError, Workload
-from trimtab.engines.ray import RayEngine, split_notes
-from trimtab.engines.ray_cluster import RayCluster
+from trimtab.engines.ray.engine import RayCluster, RayEngine, split_notes
 from trimtab.kernel import die_with_parent, processes
 
 pytestmark = pytest.mark.slow
@@ -307,7 +306,7 @@ def twice(here: Here, runs: dict[str, str], tmp_path_factory: pytest.TempPathFac
     script = f"echo once >> {effects}"
     source = (
         "import sys; from pathlib import Path; from trimtab.core import Launch, Workload;"
-        "from trimtab.engines.ray import RayEngine;"
+        "from trimtab.engines.ray.engine import RayEngine;"
         "RayEngine(sys.argv[1], Path(sys.argv[2])).launch(Launch('killed', Workload('killed',"
         "command=('sh', '-c', sys.argv[3])), (('small', 1),), 0.1, 1e6))"
     )

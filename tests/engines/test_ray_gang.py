@@ -12,9 +12,9 @@ from hypothesis import given, strategies as st
 @pytest.fixture(scope="module")
 def gang() -> Any:
     pytest.importorskip("ray", reason="needs ray[default]==2.60.0")
-    from trimtab.engines import ray_gang
+    from trimtab.engines.ray import gang
 
-    return ray_gang
+    return gang
 
 
 @given(counts=st.lists(st.integers(1, 4), min_size=1, max_size=4), whole=st.booleans())

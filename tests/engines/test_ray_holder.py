@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from trimtab.engines import ray_holder
+from trimtab.engines.ray import holder
 
 STUBBORN = "trap '' TERM; sh -c 'trap \"\" TERM; echo $$; while true; do sleep 0.1; done' & wait"
 ESCAPED = "setsid sh -c 'echo $$; exec sleep 60' & read -r line < /dev/null; sleep 0.3; exit 4"
@@ -22,7 +22,7 @@ class Held:
 
     def __init__(self, *command: str, folder: str = "/", **environment: str) -> None:
         pipe = subprocess.PIPE
-        program = [sys.executable, "-S", ray_holder.__file__]
+        program = [sys.executable, "-S", holder.__file__]
         self.holder = subprocess.Popen(program, bufsize=0, stdin=pipe, stdout=pipe, stderr=pipe)
         told = {"command": command, "environment": {**os.environ, **environment}, "folder": folder}
         self.tell(json.dumps(told))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from trimtab.core import Configuration, Workload
-from trimtab.engines.jobfiles.job import Job
+from trimtab.engines.jobfiles.job import JobFile
 from trimtab.engines.jobfiles.script import Rendezvous, node_script
 
 _WORKER = """
@@ -27,7 +27,7 @@ def test_two_nodes_meet_under_torchrun(
     configuration: Callable[..., Configuration], tmp_path: Path, free_port: Callable[[], int], command: str
 ) -> None:
     (tmp_path / "worker.py").write_text(_WORKER)
-    job = Job(Workload("a", command=tuple(command.split())), configuration("cpu", nodes=2))
+    job = JobFile(Workload("a", command=tuple(command.split())), configuration("cpu", nodes=2))
     script = node_script(job, Rendezvous('"$PLACE"', "127.0.0.1", str(free_port()), workers="2"))
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     nodes = [

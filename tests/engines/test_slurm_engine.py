@@ -24,7 +24,7 @@ from trimtab.core import (
     Workload,
 )
 from trimtab.engines import SlurmEngine, engine
-from trimtab.engines.slurm_commands import SlurmAwayError
+from trimtab.engines.slurm.commands import SlurmAwayError
 
 MIB = 2**20
 SLEEP = ("sleep", "100")

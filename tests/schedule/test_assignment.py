@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from trimtab.schedule import WAITING, Cluster, Group, Shape
-from trimtab.schedule.assignment import Problem, assign, fill
+from trimtab.schedule.policies.assignment import AssignmentProblem, assign, fill
 
 GROUPS = (Group("a", "a", 1, 4, 6.0, 1e11), Group("b", "b", 2, 2, 8.0, 5e10))
 CLUSTER = Cluster(GROUPS, (Shape(0, 1), Shape(0, 2), Shape(0, 4), Shape(1, 1), Shape(1, 4)))
@@ -25,11 +25,11 @@ demands = st.tuples(
 )
 
 
-def _problem(value: list[list[float]], demand: list[tuple[float, float, float]]) -> Problem:
-    return Problem.of(np.array(value), CLUSTER, np.array(demand[: len(value)]))
+def _problem(value: list[list[float]], demand: list[tuple[float, float, float]]) -> AssignmentProblem:
+    return AssignmentProblem.of(np.array(value), CLUSTER, np.array(demand[: len(value)]))
 
 
-def _fits(problem: Problem, shape: np.ndarray) -> bool:
+def _fits(problem: AssignmentProblem, shape: np.ndarray) -> bool:
     used = np.zeros_like(problem.capacity)
     for job, chosen in enumerate(shape):
         if chosen != WAITING:
@@ -37,11 +37,11 @@ def _fits(problem: Problem, shape: np.ndarray) -> bool:
     return bool((used <= problem.capacity * (1 + 1e-6)).all())
 
 
-def _worth(problem: Problem, shape: np.ndarray) -> float:
+def _worth(problem: AssignmentProblem, shape: np.ndarray) -> float:
     return sum(problem.value[job, chosen] for job, chosen in enumerate(shape) if chosen != WAITING)
 
 
-def _best_of_all(problem: Problem) -> float:
+def _best_of_all(problem: AssignmentProblem) -> float:
     ways = [[WAITING, *np.flatnonzero(np.isfinite(row))] for row in problem.value]
     return max(_worth(problem, np.array(way)) for way in product(*ways) if _fits(problem, np.array(way)))
 
@@ -84,21 +84,21 @@ def test_no_answer_is_worse_than_the_greedy_one_or_the_last(
 
 
 def test_nobody_asks_for_anything() -> None:
-    answer = assign(Problem.of(np.empty((0, 5)), CLUSTER, np.empty((0, 3))))
+    answer = assign(AssignmentProblem.of(np.empty((0, 5)), CLUSTER, np.empty((0, 3))))
     assert len(answer.shape) == 0
     assert answer.worth == answer.bound == 0.0
 
 
 def test_a_group_that_has_nothing_gives_nothing() -> None:
     gone = Cluster((Group("a", "a", 0, 4, 8.0, 1e9), GROUPS[1]), CLUSTER.shapes)
-    problem = Problem.of(np.ones((3, 5)), gone, np.ones((3, 3)))
+    problem = AssignmentProblem.of(np.ones((3, 5)), gone, np.ones((3, 3)))
     answer = assign(problem)
     assert (gone.shape_group[answer.shape] == 1).all()
 
 
 def test_what_is_wanted_too_much_has_a_price_and_the_rest_is_free() -> None:
     value = np.array([[3.0, 0.0, 0.0, 1.0, 0.0]] * 6)
-    answer = assign(Problem.of(value, CLUSTER, np.tile((1.0, 0.5, 0.0), (6, 1))))
+    answer = assign(AssignmentProblem.of(value, CLUSTER, np.tile((1.0, 0.5, 0.0), (6, 1))))
     assert np.bincount(answer.shape).tolist() == [4, 0, 0, 2]
     assert answer.worth == pytest.approx(14.0)
     assert answer.prices[0, 0] == pytest.approx(2.0, rel=0.05)
@@ -109,7 +109,7 @@ def test_what_is_wanted_too_much_has_a_price_and_the_rest_is_free() -> None:
 def test_a_pinned_job_keeps_what_it_has_and_others_share_the_rest() -> None:
     value = np.array([[1.0, 2.0, 3.0, 0.0, 0.0]] * 3)
     pinned = np.array([1, WAITING, WAITING])
-    problem = Problem.of(value, CLUSTER, np.tile((1.0, 1.0, 0.0), (3, 1)), pinned)
+    problem = AssignmentProblem.of(value, CLUSTER, np.tile((1.0, 1.0, 0.0), (3, 1)), pinned)
     answer = assign(problem)
     assert answer.shape[0] == WAITING
     assert answer.worth == pytest.approx(2.0)
@@ -117,13 +117,13 @@ def test_a_pinned_job_keeps_what_it_has_and_others_share_the_rest() -> None:
 
 def test_who_changes_less_is_preferred_by_loyalty() -> None:
     value = np.array([[0.0, 0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.02, 0.0, 0.0]])
-    problem = Problem.of(value, CLUSTER, np.ones((2, 3)))
+    problem = AssignmentProblem.of(value, CLUSTER, np.ones((2, 3)))
     before = np.array([2, WAITING])
     assert assign(problem, before).shape.tolist() == [WAITING, 2]
     assert assign(problem, before, loyalty=0.1).shape.tolist() == before.tolist()
 
 
-def large_round(jobs: int, seed: int = 0) -> Problem:
+def large_round(jobs: int, seed: int = 0) -> AssignmentProblem:
     """Jobs whose speed grows less and less with workers, on 2,016 accelerators in 90 shapes."""
     draw = np.random.default_rng(seed)
     groups = tuple(Group(name, name, 84, 8, 96.0, 1e12) for name in "abc")
@@ -134,7 +134,7 @@ def large_round(jobs: int, seed: int = 0) -> Problem:
     value *= cluster.shape_workers ** draw.uniform(0.3, 0.95, (jobs, 1))
     value[cluster.shape_workers > 2 ** draw.integers(0, 7, (jobs, 1))] = 0.0
     demand = (np.ones(jobs), draw.choice([1.0, 2.0, 4.0, 12.0], jobs), draw.choice([8e9, 32e9, 64e9], jobs))
-    return Problem.of(value, cluster, np.column_stack(demand))
+    return AssignmentProblem.of(value, cluster, np.column_stack(demand))
 
 
 def test_a_large_round_is_near_the_bound_and_in_time() -> None:

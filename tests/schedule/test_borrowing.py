@@ -8,9 +8,8 @@ from hypothesis import given, settings, strategies as st
 
 from trimtab.core import SimulatedClock
 from trimtab.schedule import WAITING, Allocation, Cluster, Group, Jobs, usual_shapes
-from trimtab.schedule.borrowing import WithQuotas
 from trimtab.schedule.policies import policy
-from trimtab.schedule.quota import Quotas
+from trimtab.schedule.quota import Quotas, WithQuotas
 from trimtab.store import Tenant
 
 RoundOf = Callable[..., Jobs]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from trimtab.schedule import WAITING, Allocation, Cluster, Group, Jobs, Shape
-from trimtab.schedule.placing import Floor, Placement, Settled
+from trimtab.schedule.placing import NodeOccupancy, Placement, PlacementChanges
 
 RoundOf = Callable[..., Jobs]
 GROUPS = (Group("a", "a", 3, 4, 8.0, 64.0), Group("b", "b", 2, 8, 16.0, 64.0))
@@ -37,7 +37,7 @@ events = st.one_of(
 def test_no_node_gives_more_than_it_has(
     moving: bool, rows: list[dict[str, Any]], happens: list[Any], round_of: RoundOf
 ) -> None:
-    jobs, floor = round_of(CLUSTER, rows), Floor(GROUPS, moving)
+    jobs, floor = round_of(CLUSTER, rows), NodeOccupancy(GROUPS, moving)
     keys = list(jobs.ids)
     shape = np.full(8, WAITING)
     for event in happens:
@@ -61,12 +61,12 @@ def test_no_node_gives_more_than_it_has(
             assert floor.free(group, node) == (size.gpus, size.cpus, size.memory)
 
 
-def _settle(floor: Floor, jobs: Jobs, before: np.ndarray, wanted: np.ndarray) -> Settled:
+def _settle(floor: NodeOccupancy, jobs: Jobs, before: np.ndarray, wanted: np.ndarray) -> PlacementChanges:
     order = np.arange(len(jobs))
     return floor.settle(jobs.ids, jobs, CLUSTER, Allocation(before, order), Allocation(wanted, order))
 
 
-def _nobody_is_lost(settled: Settled, before: np.ndarray, wanted: np.ndarray) -> None:
+def _nobody_is_lost(settled: PlacementChanges, before: np.ndarray, wanted: np.ndarray) -> None:
     """Who changes is placed, released or told to have no place; and never two of these."""
     told = [*settled.placed, *settled.released, *settled.unplaced]
     assert len(told) == len(set(told))
@@ -74,7 +74,7 @@ def _nobody_is_lost(settled: Settled, before: np.ndarray, wanted: np.ndarray) ->
     assert all(wanted[row] == WAITING for row in settled.released)
 
 
-def _holds_what_it_says(floor: Floor, jobs: Jobs, shape: np.ndarray) -> None:
+def _holds_what_it_says(floor: NodeOccupancy, jobs: Jobs, shape: np.ndarray) -> None:
     taken = {(group, node): np.zeros(3) for group, size in enumerate(GROUPS) for node in range(size.nodes)}
     for row, key in enumerate(jobs.ids):
         placement = floor.where(key)
@@ -97,7 +97,7 @@ def test_shares_of_different_size_do_not_cross_accelerators(round_of: RoundOf) -
     one = (Group("a", "a", 1, 2, 8.0, 64.0),)
     cluster = Cluster(one, (Shape(0, 1), Shape(0, 2)))
     jobs = round_of(cluster, [{"gpus": 0.6}, {"gpus": 0.6}, {"gpus": 0.6}, {"gpus": 0.4}])
-    floor, order = Floor(one), np.arange(4)
+    floor, order = NodeOccupancy(one), np.arange(4)
     nothing = Allocation.nothing(4)
     settled = floor.settle(jobs.ids, jobs, cluster, nothing, Allocation(np.zeros(4, dtype=np.int64), order))
     assert set(settled.placed) == {0, 1, 3}
@@ -108,7 +108,7 @@ def test_a_gang_goes_to_the_fewest_nodes_and_ends_on_the_fullest(round_of: Round
     groups = (Group("a", "a", 3, 4, 8.0, 64.0),)
     cluster = Cluster(groups, (Shape(0, 2), Shape(0, 6)))
     jobs = round_of(cluster, [{}, {"most": 6}])
-    floor, order = Floor(groups), np.arange(2)
+    floor, order = NodeOccupancy(groups), np.arange(2)
     shape = np.array([0, 1])
     settled = floor.settle(jobs.ids, jobs, cluster, Allocation.nothing(2), Allocation(shape, order))
     (shared, _), *_ = settled.placed[0].parts
@@ -121,19 +121,19 @@ def test_the_order_says_who_chooses_first(round_of: RoundOf) -> None:
     cluster = Cluster(groups, (Shape(0, 4),))
     jobs = round_of(cluster, [{"least": 4}, {"least": 4}])
     shape = np.array([0, 0])
-    settled = Floor(groups).settle(
+    settled = NodeOccupancy(groups).settle(
         jobs.ids, jobs, cluster, Allocation.nothing(2), Allocation(shape, np.array([1, 0]))
     )
     assert list(settled.placed) == [1]
     assert settled.unplaced == (0,)
 
 
-def _in_pieces(round_of: RoundOf, moving: bool) -> Settled:
+def _in_pieces(round_of: RoundOf, moving: bool) -> PlacementChanges:
     """Two nodes half full of single workers, and a gang that needs a whole node."""
     groups = (Group("a", "a", 2, 4, 8.0, 64.0),)
     cluster = Cluster(groups, (Shape(0, 2), Shape(0, 4)))
     jobs = round_of(cluster, [{"least": 2}, {"least": 2}, {"least": 4, "cpus": 2.0}])
-    floor = Floor(groups, moving)
+    floor = NodeOccupancy(groups, moving)
     for row in (0, 1):
         floor.hold(jobs.ids[row], Placement(0, ((row, 2),), (1.0, 1.0, 0.0)))
     before = Allocation(np.array([0, 0, WAITING]), np.arange(3))
@@ -157,17 +157,17 @@ def test_moving_that_helps_nobody_is_undone(round_of: RoundOf) -> None:
     groups = (Group("a", "a", 2, 4, 8.0, 64.0),)
     cluster = Cluster(groups, (Shape(0, 1),))
     rows = [{"gpus": 3.0}, {"gpus": 3.0}, {"gpus": 2.0}]
-    jobs, floor = round_of(cluster, rows), Floor(groups, moving=True)
+    jobs, floor = round_of(cluster, rows), NodeOccupancy(groups, moving=True)
     before = Allocation(np.array([0, 0, WAITING]), np.arange(3))
     for row in (0, 1):
         floor.hold(jobs.ids[row], Placement(0, ((1 - row, 1),), (3.0, 1.0, 0.0)))
     settled = floor.settle(jobs.ids, jobs, cluster, before, Allocation(np.zeros(3, dtype=int), np.arange(3)))
-    assert settled == Settled({}, (), (2,))
+    assert settled == PlacementChanges({}, (), (2,))
     assert [floor.on(0, node) for node in (0, 1)] == [["job-1"], ["job-0"]]
 
 
 def test_what_does_not_fit_is_not_held_in_part() -> None:
-    floor = Floor((Group("a", "a", 2, 2, 8.0, 64.0),))
+    floor = NodeOccupancy((Group("a", "a", 2, 2, 8.0, 64.0),))
     floor.hold("first", Placement(0, ((1, 1),), (1.5, 1.0, 0.0)))
     with pytest.raises(ValueError, match="node 1"):
         floor.hold("second", Placement(0, ((0, 2), (1, 2)), (1.0, 1.0, 0.0)))
@@ -178,7 +178,7 @@ def test_what_does_not_fit_is_not_held_in_part() -> None:
 def test_a_closed_node_keeps_who_is_there_and_takes_nobody(round_of: RoundOf) -> None:
     groups = (Group("a", "a", 1, 4, 8.0, 64.0),)
     cluster = Cluster(groups, (Shape(0, 1),))
-    floor, jobs = Floor(groups), round_of(cluster, [{}])
+    floor, jobs = NodeOccupancy(groups), round_of(cluster, [{}])
     floor.hold("there", Placement(0, ((0, 1),), (1.0, 1.0, 0.0)))
     floor.close(0, 0)
     assert floor.usable(0) == 0

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from trimtab.schedule import parse_jobs
-from trimtab.schedule.job import Job
-from trimtab.schedule.speeds import speeds_of
+from trimtab.schedule.job import Job, speeds_of
 
 
 def job(text: str = "") -> Job:

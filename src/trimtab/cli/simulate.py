@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from trimtab.schedule import Replay, Scene, SchedulingPolicy, ToldFaults
+    from trimtab.schedule import FaultSettings, Replay, Scene, SchedulingPolicy
 
 _INTERRUPTED = 130
 _CLUSTER, _OUTPUT = "What it runs on, and what goes wrong", "What to print and write"
@@ -137,10 +137,10 @@ def _within_quotas(
 
 def _scene(
     path: Path, part: str | None, cluster: Path | None, data: Path | None, rigid: bool, faults: str | None
-) -> tuple["Scene", "ToldFaults"]:
-    from trimtab.schedule import ToldFaults, find_trace, parse_faults, read_cluster, scene_of
+) -> tuple["Scene", "FaultSettings"]:
+    from trimtab.schedule import FaultSettings, find_trace, parse_faults, read_cluster, scene_of
 
-    told = ToldFaults() if faults is None else parse_faults(faults)
+    told = FaultSettings() if faults is None else parse_faults(faults)
     trace, file = find_trace(path, part)
     groups = read_cluster(cluster) if cluster is not None else trace.groups
     return scene_of(trace, file, told.groups(groups), data, rigid), told
@@ -150,7 +150,7 @@ def _run(
     scene: "Scene",
     policies: Mapping[str, "SchedulingPolicy"],
     round_seconds: float,
-    told: "ToldFaults",
+    told: "FaultSettings",
     seed: int,
 ) -> dict[str, "Replay"]:
     """The policies one after the other; those that were finished when Ctrl-C came."""

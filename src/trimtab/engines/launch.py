@@ -1,10 +1,19 @@
-"""Launches that can be: made from a configuration, and checked before an engine acts on them."""
+"""Checks of a launch before an engine acts on it: nodes, command, amounts, and what each node can hold."""
 
 import math
 import signal
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
-from trimtab.core import BadInputError, Configuration, Launch, NotFoundError, Workload, did_you_mean
+from trimtab.core import (
+    BadInputError,
+    Configuration,
+    Launch,
+    Node,
+    NotFoundError,
+    Workload,
+    did_you_mean,
+    format_bytes,
+)
 
 
 def launch_of(key: str, workload: Workload, configuration: Configuration, node: str = "local") -> Launch:
@@ -43,3 +52,24 @@ def signal_number(name: str) -> int:
         return signal.Signals[full].value
     except KeyError:
         raise BadInputError(f'"{name}" is not a signal; say USR1, USR2, TERM, INT or HUP') from None
+
+
+def check_capacity(launch: Launch, nodes: Mapping[str, Node]) -> None:
+    """Refuse with a sentence what a node could not hold if it held nothing else."""
+    for name, count in launch.parts:
+        node = nodes[name]
+        for what, each, most in (
+            ("CPUs", launch.cpus, node.cpus),
+            ("accelerators", launch.gpus, node.gpus),
+            ("bytes of memory", launch.memory, node.memory),
+        ):
+            if each * count > most:
+                asked, has = amount(each, what), amount(most, what)
+                raise BadInputError(
+                    f"{count} workers with {asked} each do not fit on the node {name}; it has {has}"
+                )
+
+
+def amount(value: float, what: str) -> str:
+    """So many CPUs or accelerators, or bytes in a unit people read."""
+    return f"{format_bytes(value)} of memory" if what == "bytes of memory" else f"{value:g} {what}"

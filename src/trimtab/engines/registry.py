@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from trimtab.core import Engine, NotFoundError
-from trimtab.engines.kubernetes import KubernetesEngine
-from trimtab.engines.local import LocalEngine
-from trimtab.engines.ray import RayEngine
-from trimtab.engines.slurm import SlurmEngine
+from trimtab.engines.kubernetes.engine import KubernetesEngine
+from trimtab.engines.local.engine import LocalEngine
+from trimtab.engines.ray.engine import RayEngine
+from trimtab.engines.slurm.engine import SlurmEngine
 
 ENGINES: Mapping[str, Callable[[str, Path | None], Engine]] = {
     "local": LocalEngine,

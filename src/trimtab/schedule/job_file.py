@@ -8,9 +8,7 @@ from typing import Any
 
 from trimtab.core import BadInputError, Kind, Workload, names_a_secret, one_line, quoted
 from trimtab.schedule.fields import VARIABLE, Fields, positive, text
-from trimtab.schedule.job import Checkpoint, DataSet, Job, Priority, Worker
-from trimtab.schedule.kinds import kind_of
-from trimtab.schedule.submission import Submission
+from trimtab.schedule.job import Checkpoint, DataSet, Job, Priority, Submission, Worker, kind_of
 
 _NAMES = (
     *("name", "tenant", "kind", "command", "resources", "workers", "priority", "deadline", "checkpoint"),

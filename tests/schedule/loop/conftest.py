@@ -8,7 +8,7 @@ import pytest
 
 from trimtab.core import EngineEvent, Launch, Node, NotFoundError, TrimtabError
 from trimtab.schedule import Submission, parse_jobs
-from trimtab.schedule.loop import LoopSettings, Scheduler
+from trimtab.schedule.loop.scheduler import LoopSettings, Scheduler
 from trimtab.schedule.policies import policy
 from trimtab.store import Store, open_store
 

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from trimtab.schedule import WAITING, Allocation, Cluster, Group, Jobs, usual_shapes
-from trimtab.schedule.loop.forecast import Start, forecast
+from trimtab.schedule.loop.plan import ExpectedStart, forecast
 
 RoundOf = Callable[[Cluster, Sequence[Mapping[str, Any]]], Jobs]
 GROUPS = (Group("t4", "t4", 1, 2, 8.0, 2.0**34),)
 CLUSTER = Cluster(GROUPS, usual_shapes(GROUPS))
 
 
-def starts(jobs: Jobs, shape: list[int]) -> dict[int, Start]:
+def starts(jobs: Jobs, shape: list[int]) -> dict[int, ExpectedStart]:
     return forecast(jobs, CLUSTER, Allocation(np.array(shape), np.arange(len(jobs))))
 
 
@@ -28,7 +28,7 @@ def test_the_next_starts_when_enough_have_ended_and_the_one_after_follows_it(rou
     jobs = round_of(CLUSTER, rows)
     speed = jobs.speed[0, 0]
     found = starts(jobs, [0, 0, WAITING, WAITING])
-    assert found[2] == Start(200 / speed, 100 / speed, 400 / speed)
+    assert found[2] == ExpectedStart(200 / speed, 100 / speed, 400 / speed)
     assert found[3].value > found[2].value
 
 

@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from trimtab.schedule import Job, parse_jobs
-from trimtab.schedule.loop import History
-from trimtab.schedule.loop.history import features
+from trimtab.schedule.loop.view import JobHistory, features
 from trimtab.store import JobRecord, JobRun, JobState
 
 
@@ -20,8 +19,8 @@ def ended(work: float, **rates: float) -> JobRecord:
     return replace(record, run=JobRun(rates=rates))
 
 
-def history(*records: JobRecord) -> History:
-    learned = History()
+def history(*records: JobRecord) -> JobHistory:
+    learned = JobHistory()
     for record in records:
         learned.learn(record, job())
     return learned

@@ -7,7 +7,7 @@ import pytest
 
 from trimtab.core import StorageError
 from trimtab.schedule import only_scheduler
-from trimtab.schedule.loop.only import Post
+from trimtab.schedule.loop.scheduler import SchedulerLeadership
 from trimtab.store import Store, open_store
 
 
@@ -59,7 +59,7 @@ def test_a_scheduler_is_made_anew_for_each_term_until_told_to_end(tmp_path: Path
     end, ran = threading.Event(), list[int]()
     leader = Terms(end, 3)
     with open_store(f"sqlite:///{tmp_path}/s.sqlite") as store:
-        Post(store, leader).hold(lambda held: Rounds(held, leader, ran), end)  # type: ignore[arg-type, return-value]
+        SchedulerLeadership(store, leader).hold(lambda held: Rounds(held, leader, ran), end)  # type: ignore[arg-type, return-value]
         note = store.notes.get("round")
     assert ran == [0, 1, 2]
     assert note is not None

@@ -9,18 +9,18 @@ import pytest
 
 from trimtab.core import BadInputError, Launch, TrimtabError
 from trimtab.schedule import JobFiles, parse_jobs
-from trimtab.schedule.loop.stopping import Stop, Stops
+from trimtab.schedule.loop.runs import StoppingRun, StoppingRuns
 from trimtab.store import JobRecord
 
 
-def stopped(engine: Any, text: str, folder: Path, **settings: float) -> tuple[JobRecord, Stop]:
+def stopped(engine: Any, text: str, folder: Path, **settings: float) -> tuple[JobRecord, StoppingRun]:
     """A run of a job with this checkpoint, after it was stopped."""
     (job,) = parse_jobs(f"name: a\ncommand: 'true'\nenvironment: {{A: b}}\n{text}", "job.yaml")
     job = type(job)(job.job, str(folder), job.environment)
     record = job.named("a", 0.0).record()
     JobFiles.of("a").make()
     engine.launch(Launch(record.key, job.job.workload, (("n1", 1),), 1.0, 1.0))
-    stops = Stops(engine, **settings)
+    stops = StoppingRuns(engine, **settings)
     stops.begin(record, f"run-{record.key}", job)
     deadline = time.monotonic() + 20
     while not stops.over():

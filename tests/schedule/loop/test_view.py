@@ -9,9 +9,8 @@ import pytest
 
 from trimtab.core import Node
 from trimtab.schedule import WAITING, Fleet, parse_jobs
-from trimtab.schedule.loop import History
-from trimtab.schedule.loop.view import Row, View, row_of, view_of
-from trimtab.schedule.speeds import DOUBLING
+from trimtab.schedule.job import DOUBLING
+from trimtab.schedule.loop.view import JobHistory, JobRow, RoundView, row_of, view_of
 from trimtab.store import JobRun, JobState, Part
 
 FLEET = Fleet.of(
@@ -22,18 +21,18 @@ FLEET = Fleet.of(
 A100, T4 = 0, 1
 
 
-def row(text: str, told: float | None = None, state: JobState = JobState.WAITING, **run: Any) -> Row:
+def row(text: str, told: float | None = None, state: JobState = JobState.WAITING, **run: Any) -> JobRow:
     (job,) = parse_jobs(f"name: a\ncommand: 'true'\n{text}", "job.yaml")
     record = job.named("a", 100.0).record()
     record = replace(record, state=state, run=JobRun(**run))
-    return row_of(record, job.named("a", 100.0), FLEET, History(), 200.0, told)
+    return row_of(record, job.named("a", 100.0), FLEET, JobHistory(), 200.0, told)
 
 
-def view(*rows: Row) -> View:
-    return view_of(rows, FLEET, History().left, 200.0)
+def view(*rows: JobRow) -> RoundView:
+    return view_of(rows, FLEET, JobHistory().left, 200.0)
 
 
-def speed(seen: View, group: int, workers: int) -> float:
+def speed(seen: RoundView, group: int, workers: int) -> float:
     shape = [(s.group, s.workers) for s in seen.cluster.shapes].index((group, workers))
     return float(seen.jobs.speed[0, shape])
 

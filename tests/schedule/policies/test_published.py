@@ -7,9 +7,8 @@ import pytest
 
 from trimtab.schedule import Cluster, Shape, read_trace
 from trimtab.schedule.policies import policy
-from trimtab.schedule.simulation import SimulationSettings, simulate
-from trimtab.schedule.simulation.tabular import TabularWorld
-from trimtab.schedule.simulation.throughputs import rates, read_throughputs
+from trimtab.schedule.simulation.simulator import SimulationSettings, simulate
+from trimtab.schedule.simulation.tabular import TabularWorld, rates, read_throughputs
 
 # Average completion time and makespan in hours on 12 V100, 12 P100 and 12 K80 in rounds of 360 s.
 PUBLISHED = {

@@ -21,7 +21,8 @@ from trimtab.schedule import (
     usual_shapes,
 )
 from trimtab.schedule.policies import policy
-from trimtab.schedule.simulation import TabularWorld, simulate
+from trimtab.schedule.simulation.simulator import simulate
+from trimtab.schedule.simulation.tabular import TabularWorld
 
 RoundOf = Callable[..., Jobs]
 HOUR = 3600.0

@@ -6,7 +6,7 @@ import pytest
 
 from trimtab.core import BadInputError
 from trimtab.schedule import Group, Market
-from trimtab.schedule.simulation import read_cluster, read_quotas
+from trimtab.schedule.simulation.cluster_file import read_cluster, read_quotas
 
 
 def write(folder: Path, text: str) -> Path:

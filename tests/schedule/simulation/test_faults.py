@@ -5,8 +5,7 @@ import pytest
 
 from trimtab.schedule import Group, Market
 from trimtab.schedule.placing import Placement
-from trimtab.schedule.simulation import FaultRates, RandomFaults
-from trimtab.schedule.simulation.faults import Fault, NoFaults
+from trimtab.schedule.simulation.faults import Fault, FaultRates, NoFaults, RandomFaults
 
 OWN = Group("own", "a", 40, 8, 8.0, 1.0, reclaims=1.0)
 SPOT = Group("spot", "a", 40, 8, 8.0, 1.0, market=Market.SPOT, reclaims=1e-3)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from trimtab.core import BadInputError, NotFoundError
-from trimtab.schedule.simulation import find_trace
+from trimtab.schedule.simulation.scene import find_trace
 
 
 def test_a_folder_of_data_sets_holds_traces_by_name(shared_data: Path) -> None:

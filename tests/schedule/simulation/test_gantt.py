@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from trimtab.schedule import Group, policy, read_trace
-from trimtab.schedule.simulation import Replay, SimulationSettings, scene_of, simulate
-from trimtab.schedule.simulation.gantt import MOST_JOBS, busy, drawn
+from trimtab.schedule.simulation.replay import Replay
+from trimtab.schedule.simulation.report import MOST_JOBS, busy, drawn
+from trimtab.schedule.simulation.scene import scene_of
+from trimtab.schedule.simulation.simulator import SimulationSettings, simulate
 
 HEADER = "job,submit_s,gpus,duration_s\n"
 TWO = (Group("left", "t4", 1, 2, 8, 64e9), Group("right", "a100", 1, 2, 8, 64e9))

@@ -9,7 +9,8 @@ import pytest
 from trimtab.core import Workload
 from trimtab.schedule import Cluster, DataSet, Group, Job, Market, Shape
 from trimtab.schedule.policies import policy
-from trimtab.schedule.simulation import Replay, simulate
+from trimtab.schedule.simulation.replay import Replay
+from trimtab.schedule.simulation.simulator import simulate
 from trimtab.schedule.simulation.tabular import TabularWorld
 
 RENTED = Group("rented", "a", 1, 2, 8.0, 1.0, price=2.0, zone="here")

@@ -6,7 +6,10 @@ from pathlib import Path
 from browser import Browser, traces_drawn
 
 from trimtab.schedule import Group, policy, read_trace
-from trimtab.schedule.simulation import Replay, Scene, SimulationSettings, html_report, scene_of, simulate
+from trimtab.schedule.simulation.replay import Replay
+from trimtab.schedule.simulation.report import html_report
+from trimtab.schedule.simulation.scene import Scene, scene_of
+from trimtab.schedule.simulation.simulator import SimulationSettings, simulate
 
 HEADER = "job,submit_s,gpus,duration_s\n"
 TWO = (Group("left", "t4", 1, 2, 8, 64e9), Group("right", "a100", 1, 2, 8, 64e9))

@@ -8,9 +8,10 @@ import pytest
 from trimtab.core import BadInputError, Workload
 from trimtab.schedule import Cluster, Group, Job, Shape, policy, read_trace
 from trimtab.schedule.placing import Placement
-from trimtab.schedule.simulation import SimulationSettings, scene_of, simulate
-from trimtab.schedule.simulation.goodput import Application, read_profiles
+from trimtab.schedule.simulation.goodput_profiles import Application, read_profiles
 from trimtab.schedule.simulation.rigid import Gang, RigidWorld
+from trimtab.schedule.simulation.scene import scene_of
+from trimtab.schedule.simulation.simulator import SimulationSettings, simulate
 
 # Mean completion and makespan in hours, restarts per job, of Gavel on philly-1 with rigid jobs.
 PUBLISHED = (1.671, 35.63, 6.42)

@@ -24,8 +24,9 @@ from trimtab.schedule import (
 )
 from trimtab.schedule.placing import Placement
 from trimtab.schedule.policies import policy
-from trimtab.schedule.simulation import FaultRates, RandomFaults, Replay, SimulationSettings, simulate
-from trimtab.schedule.simulation.faults import Fault, NoFaults
+from trimtab.schedule.simulation.faults import Fault, FaultRates, NoFaults, RandomFaults
+from trimtab.schedule.simulation.replay import Replay
+from trimtab.schedule.simulation.simulator import SimulationSettings, simulate
 from trimtab.schedule.simulation.tabular import TabularWorld
 
 GROUPS = (Group("a", "a", 2, 2, 8.0, 1e9, price=2.0, zone="here"),)

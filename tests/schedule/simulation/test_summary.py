@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from trimtab.schedule import Group, policy, read_trace
-from trimtab.schedule.simulation import SimulationSettings, scene_of, simulate, summary, tenant_summaries
+from trimtab.schedule.simulation.replay import summary, tenant_summaries
+from trimtab.schedule.simulation.scene import scene_of
+from trimtab.schedule.simulation.simulator import SimulationSettings, simulate
 
 ONE = (Group("t4", "t4", 1, 1, 8, 64e9, price=0.01),)
 

@@ -7,7 +7,7 @@ import pytest
 
 from trimtab.core import BadInputError, NotFoundError
 from trimtab.schedule import Cluster, Group, Shape
-from trimtab.schedule.simulation.throughputs import rates, read_throughputs
+from trimtab.schedule.simulation.tabular import rates, read_throughputs
 
 HEADER = "source,accelerator,model,batch_size,num_gpus,other_model,consolidated,steps_per_s\n"
 CLUSTER = Cluster(

@@ -6,7 +6,7 @@ import pytest
 
 from trimtab.core import BadInputError
 from trimtab.schedule import Group, Market
-from trimtab.schedule.simulation import FaultRates, RandomFaults, ToldFaults, parse_faults
+from trimtab.schedule.simulation.faults import FaultRates, FaultSettings, RandomFaults, parse_faults
 
 SPOT = Group("spot", "t4", 1, 4, 8, 1e9, market=Market.SPOT)
 OWN = Group("own", "t4", 1, 4, 8, 1e9)
@@ -52,6 +52,6 @@ def test_a_told_rate_is_that_of_spot_groups_and_needs_one() -> None:
 
 
 def test_spot_nodes_are_reclaimed_even_if_nothing_else_goes_wrong() -> None:
-    assert not ToldFaults().source([SPOT, OWN], seed=0).any
-    assert isinstance(ToldFaults().source([replace(SPOT, reclaims=0.1)], seed=0), RandomFaults)
+    assert not FaultSettings().source([SPOT, OWN], seed=0).any
+    assert isinstance(FaultSettings().source([replace(SPOT, reclaims=0.1)], seed=0), RandomFaults)
     assert parse_faults("slow=0.5").source([OWN], seed=0).any

@@ -7,15 +7,10 @@ import pytest
 
 from trimtab.core import BadInputError, NotFoundError, daly_interval
 from trimtab.schedule import Group, Market, efficiency, policy, read_trace
-from trimtab.schedule.simulation import (
-    FaultRates,
-    RandomFaults,
-    Replay,
-    Scene,
-    SimulationSettings,
-    scene_of,
-    simulate,
-)
+from trimtab.schedule.simulation.faults import FaultRates, RandomFaults
+from trimtab.schedule.simulation.replay import Replay
+from trimtab.schedule.simulation.scene import Scene, scene_of
+from trimtab.schedule.simulation.simulator import SimulationSettings, simulate
 
 ONE = (Group("a100", "a100", 1, 8, 64, 512e9),)
 GOODPUT = "workload,job,submit_time_s,application,num_replicas,batch_size\n"

@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 
 from trimtab.core import BadInputError, NotFoundError
 from trimtab.schedule import Checkpoint, DataSet, Priority, Worker
-from trimtab.schedule.traces import read_trace
+from trimtab.schedule.traces.registry import read_trace
 
 
 def write(folder: Path, text: str) -> Path:

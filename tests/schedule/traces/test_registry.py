@@ -8,7 +8,7 @@ import pytest
 
 from trimtab.core import BadInputError, NotFoundError
 from trimtab.schedule import Priority
-from trimtab.schedule.traces import read_trace, read_traces
+from trimtab.schedule.traces.registry import read_trace, read_traces
 
 DATA = Path(os.environ.get("TRIMTAB_DATA") or Path(__file__).parents[4] / "shared" / "data")
 

@@ -11,7 +11,7 @@ from dashboard_house import House, profile_of
 
 from trimtab import fabric, resize
 from trimtab.core import Answer, Contribution, Decision, Estimate, Outcome
-from trimtab.engines.kept_run import Intent, KeptRun
+from trimtab.engines.run_folder import Intent, RunFolder
 from trimtab.fabric.failover.keeper import Failover, UplinkNow
 from trimtab.predict import Foundation, Versions
 from trimtab.predict.fewshot.foundation.model import shipped_foundation
@@ -120,7 +120,7 @@ def fill(store: Store, home: Path, now: float) -> None:
     store.events.append("drift", HOSTILE, {"sentence": HOSTILE}, now)
     store.notes.put("scheduler", {"engine": HOSTILE, "policy": HOSTILE, "groups": (_group(),)}, now)
     (home / "engines" / "local").mkdir(parents=True)
-    run = KeptRun(home / "engines" / "local" / RUN)
+    run = RunFolder(home / "engines" / "local" / RUN)
     run.make(Intent("key", "train", 1.0, 1))
     run.log.write_text(f"{HOSTILE}\nwritten\n")
     shipped = shipped_foundation()

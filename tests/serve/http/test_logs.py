@@ -7,25 +7,25 @@ from pathlib import Path
 import pytest
 from httpx import Client
 
-from trimtab.engines.kept_run import Intent, KeptRun
+from trimtab.engines.run_folder import Intent, RunFolder
 from trimtab.store import JobState, Store
 
 RUN = "0123456789ab"
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> KeptRun:
+def place(tmp_path: Path) -> RunFolder:
     """Where the local engine keeps a run of that id; beside it, something that is nobody's to read."""
     (tmp_path / "secret").write_text("not for you")
     folder = tmp_path / "engines" / "local" / RUN
     folder.parent.mkdir(parents=True)
-    run = KeptRun(folder)
+    run = RunFolder(folder)
     run.make(Intent("key", "train", 1.0, 1))
     return run
 
 
 @pytest.fixture
-def asked(caller, store: Store, place: KeptRun) -> tuple[Client, str]:  # type: ignore[no-untyped-def]
+def asked(caller, store: Store, place: RunFolder) -> tuple[Client, str]:  # type: ignore[no-untyped-def]
     """A user of a tenant with a job, which has run."""
     client = caller("acme", "user")
     id = client.post("/v1/jobs", json={"jobs": [{"name": "train", "command": "true"}]}).json()["items"][0][
@@ -41,7 +41,7 @@ def ran(store: Store, id: str, run: str) -> None:
     store.jobs.change(record, JobState.ENDED, replace(record.run, engine="local://", run_id=run))
 
 
-def test_a_log_is_read_from_where_one_left_off(asked: tuple[Client, str], place: KeptRun) -> None:
+def test_a_log_is_read_from_where_one_left_off(asked: tuple[Client, str], place: RunFolder) -> None:
     client, id = asked
     place.log.write_bytes("a märchen\n".encode())
     first = client.get(f"/v1/jobs/{id}/log", params={"limit": 4}).json()
@@ -51,7 +51,7 @@ def test_a_log_is_read_from_where_one_left_off(asked: tuple[Client, str], place:
 
 
 def test_what_a_job_puts_in_its_logs_place_is_not_followed_and_holds_up_nobody(
-    asked: tuple[Client, str], place: KeptRun, tmp_path: Path
+    asked: tuple[Client, str], place: RunFolder, tmp_path: Path
 ) -> None:
     client, id = asked
     for put in (

@@ -3,7 +3,9 @@
 from pathlib import Path
 
 from trimtab.schedule import policy
-from trimtab.schedule.simulation import SimulationSettings, find_trace, scene_of, simulate, summary
+from trimtab.schedule.simulation.replay import summary
+from trimtab.schedule.simulation.scene import find_trace, scene_of
+from trimtab.schedule.simulation.simulator import SimulationSettings, simulate
 
 TRACE = "physical_cluster/max_min_fairness"
 POLICIES = ("trimtab", "gavel", "maxmin", "gavel:objective=fifo", "fifo", "srtf", "las")

@@ -7,7 +7,7 @@ average, and there are others ten minutes later.
 from dataclasses import replace
 
 from trimtab.schedule import Market
-from trimtab.schedule.simulation import FaultRates, RandomFaults
+from trimtab.schedule.simulation.faults import FaultRates, RandomFaults
 from trimtab_bench.schedule.deadlines import with_deadlines
 from trimtab_bench.schedule.stage import Stage
 

@@ -13,7 +13,10 @@ from numpy.typing import NDArray
 
 from trimtab.core import Workload
 from trimtab.schedule import Checkpoint, Cluster, Group, Job, Shape, policy
-from trimtab.schedule.simulation import RandomFaults, Replay, SimulationSettings, TabularWorld, simulate
+from trimtab.schedule.simulation.faults import RandomFaults
+from trimtab.schedule.simulation.replay import Replay
+from trimtab.schedule.simulation.simulator import SimulationSettings, simulate
+from trimtab.schedule.simulation.tabular import TabularWorld
 
 Floats = NDArray[np.float64]
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trimtab.schedule import jain_index
-from trimtab.schedule.simulation import Replay, summary
+from trimtab.schedule.simulation.replay import Replay, summary
 from trimtab_bench.schedule.stage import Stage, draws
 
 POLICIES = ("trimtab", "drf", "maxmin:over=tenants", "fifo")

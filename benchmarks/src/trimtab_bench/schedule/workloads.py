@@ -8,7 +8,9 @@ from time import perf_counter
 import numpy as np
 
 from trimtab.schedule import Trace, policy
-from trimtab.schedule.simulation import Replay, SimulationSettings, scene_of, simulate, summary
+from trimtab.schedule.simulation.replay import Replay, summary
+from trimtab.schedule.simulation.scene import scene_of
+from trimtab.schedule.simulation.simulator import SimulationSettings, simulate
 
 LISTED = ("saturn-1", "saturn-2", "saturn-3", "philly-1", "philly-2", "newtrace-1", "newtrace-2")
 

@@ -1,11 +1,124 @@
-"""What a job file says, whatever the target: the workload, its configuration, its limits and its header."""
+"""A workload on a configuration, to be written as a job file: its machine, name, limits and header."""
 
 import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
-from trimtab.core import BadInputError, Configuration, Workload, format_duration, format_money, format_price
+import yaml
+
+from trimtab.catalog import accelerator
+from trimtab.core import (
+    GIB,
+    BadInputError,
+    Configuration,
+    Offer,
+    Workload,
+    format_duration,
+    format_money,
+    format_price,
+)
+
+CPU_SHARE, CPU_RESERVE = 0.9, 0.3
+"""A request is this share of the instance's CPUs less these cores: the rest is the node agents'."""
+
+MEMORY_SHARE, MEMORY_RESERVE = 0.85, 1 * GIB
+"""The same for memory, in bytes: kernel, eviction threshold and what clouds hold back on small nodes."""
+
+_IMAGES = {"NVIDIA": "pytorch/pytorch:latest", "AMD": "rocm/pytorch:latest"}
+
+
+def machine_type(offer: Offer) -> str:
+    """The cloud's own name: "n1-standard-8" of "n1-standard-8+T4x1", a host with accelerators attached."""
+    return offer.instance.partition("+")[0]
+
+
+def is_attached(offer: Offer) -> bool:
+    """Whether the accelerators are an extra of the host rather than part of its type."""
+    return "+" in offer.instance
+
+
+def is_tpu_vm(offer: Offer) -> bool:
+    """Whether the offer is a TPU slice with its own host ("tpu-v5litepod-8") and so has no machine type."""
+    return offer.instance.startswith("tpu-")
+
+
+def requestable_cpus(offer: Offer) -> float:
+    """Cores a job may ask for and still fit beside the node's own agents; a multiple of 0.1."""
+    return max(0.1, math.floor((CPU_SHARE * offer.vcpus - CPU_RESERVE) * 10) / 10)
+
+
+def requestable_memory(offer: Offer) -> int:
+    """Bytes a job may ask for and still fit; whole MiB."""
+    return max(128, int((MEMORY_SHARE * offer.memory - MEMORY_RESERVE) // 2**20)) * 2**20
+
+
+def vendor(offer: Offer) -> str | None:
+    """Who makes the offer's accelerators; None where it has none."""
+    return accelerator(offer.accelerator).vendor if offer.accelerator and offer.accelerators else None
+
+
+def default_image(offer: Offer) -> str:
+    """A public image with PyTorch for the offer's devices."""
+    maker = vendor(offer) or "NVIDIA"
+    if maker not in _IMAGES:
+        raise BadInputError(
+            f"there is no default container image for {offer.accelerator}; name one that has it"
+        )
+    return _IMAGES[maker]
+
+
+_TYPES = {
+    "K80": "NVIDIA_TESLA_K80",
+    "P4": "NVIDIA_TESLA_P4",
+    "P100": "NVIDIA_TESLA_P100",
+    "V100": "NVIDIA_TESLA_V100",
+    "T4": "NVIDIA_TESLA_T4",
+    "A100": "NVIDIA_TESLA_A100",
+    "A100-80GB": "NVIDIA_A100_80GB",
+    "L4": "NVIDIA_L4",
+    "H100": "NVIDIA_H100_80GB",
+    "H200": "NVIDIA_H200_141GB",
+    "B200": "NVIDIA_B200",
+    "GB200": "NVIDIA_GB200",
+    "RTX-PRO-6000": "NVIDIA_RTX_PRO_6000",
+}
+
+
+def accelerator_type(offer: Offer) -> str:
+    """The Vertex AI enum value, such as NVIDIA_TESLA_T4."""
+    if machine_type(offer).startswith("a3-megagpu"):
+        return "NVIDIA_H100_MEGA_80GB"
+    name = accelerator(offer.accelerator or "").name
+    if name not in _TYPES:
+        raise BadInputError(f"Vertex AI has no GPU called {name}; choose another target or configuration")
+    return _TYPES[name]
+
+
+def node_label(offer: Offer) -> str:
+    """The value of GKE's node label, such as nvidia-tesla-t4."""
+    return accelerator_type(offer).lower().replace("_", "-")
+
+
+class _Dumper(yaml.SafeDumper):
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _string(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _string)
+
+
+def to_yaml(*documents: Any) -> str:
+    """`documents` as one YAML stream."""
+    return yaml.dump_all(
+        documents, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10_000, explicit_start=False
+    )
+
 
 LIMIT_MARGIN = 2.0
 """How many times the expected run time a job may take before its target stops it."""
@@ -18,7 +131,7 @@ _NAME_LENGTH = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class JobFile:
     """A workload on a configuration, to be written down. Times in seconds, None where unknown."""
 
     workload: Workload

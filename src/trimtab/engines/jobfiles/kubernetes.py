@@ -4,20 +4,20 @@ import re
 from typing import Any
 
 from trimtab.core import BadInputError, Offer
-from trimtab.engines.jobfiles.google import node_label
-from trimtab.engines.jobfiles.job import Job, comment
-from trimtab.engines.jobfiles.launcher import Launcher, launcher
-from trimtab.engines.jobfiles.machine import (
+from trimtab.engines.jobfiles.job import (
+    JobFile,
+    comment,
     default_image,
     is_attached,
     is_tpu_vm,
     machine_type,
+    node_label,
     requestable_cpus,
     requestable_memory,
+    to_yaml,
     vendor,
 )
-from trimtab.engines.jobfiles.script import RENDEZVOUS_PORT, Rendezvous, node_script
-from trimtab.engines.jobfiles.yaml_text import to_yaml
+from trimtab.engines.jobfiles.script import RENDEZVOUS_PORT, Launcher, Rendezvous, launcher, node_script
 
 DEVICE_RESOURCES = {
     "NVIDIA": "nvidia.com/gpu",
@@ -38,7 +38,7 @@ SPOT_LABELS = {
 _SPOT_RETRIES_PER_NODE = 3
 
 
-def write(job: Job) -> str:
+def kubernetes_file(job: JobFile) -> str:
     """The manifest as YAML: one Job, and for several nodes a Service after it."""
     nodes, offer = job.configuration.nodes, job.configuration.offer
     if is_tpu_vm(offer):
@@ -58,7 +58,7 @@ def write(job: Job) -> str:
     return comment(job.header("kubectl apply -f job.yaml", notes)) + to_yaml(*documents)
 
 
-def _job(job: Job) -> dict[str, Any]:
+def _job(job: JobFile) -> dict[str, Any]:
     nodes, spot = job.configuration.nodes, job.configuration.spot
     # A program that fails by itself would fail again at full price; only a lost spot node is worth a retry.
     spec: dict[str, Any] = {"backoffLimit": _SPOT_RETRIES_PER_NODE * nodes if spot else 0}
@@ -73,7 +73,7 @@ def _job(job: Job) -> dict[str, Any]:
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": job.name}, "spec": spec}
 
 
-def _pod(job: Job) -> dict[str, Any]:
+def _pod(job: JobFile) -> dict[str, Any]:
     offer = job.configuration.offer
     pod: dict[str, Any] = {"restartPolicy": "Never"}
     if job.configuration.nodes > 1:
@@ -89,7 +89,7 @@ def _pod(job: Job) -> dict[str, Any]:
     return pod
 
 
-def _container(job: Job) -> dict[str, Any]:
+def _container(job: JobFile) -> dict[str, Any]:
     offer = job.configuration.offer
     container: dict[str, Any] = {"name": "main", "image": _image(job), "command": ["bash", "-c"]}
     rendezvous = Rendezvous(rank='"$JOB_COMPLETION_INDEX"', address='"$MASTER_ADDR"', port='"$MASTER_PORT"')
@@ -113,7 +113,7 @@ def _container(job: Job) -> dict[str, Any]:
     return container
 
 
-def _service(job: Job) -> dict[str, Any]:
+def _service(job: JobFile) -> dict[str, Any]:
     spec = {
         "clusterIP": "None",
         "selector": {"batch.kubernetes.io/job-name": job.name},
@@ -154,7 +154,7 @@ def _device_resource(offer: Offer) -> str | None:
     return DEVICE_RESOURCES[maker]
 
 
-def _image(job: Job) -> str:
+def _image(job: JobFile) -> str:
     return job.image or default_image(job.configuration.offer)
 
 

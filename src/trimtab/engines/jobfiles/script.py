@@ -1,11 +1,111 @@
-"""The shell script that runs on every node: variables, rendezvous, and the command itself."""
+"""The shell script that every node runs: quoting, batch size, launcher, rendezvous variables, the command."""
 
+import re
+import shlex
 from dataclasses import dataclass
+from enum import Enum
+from pathlib import PurePosixPath
 
-from trimtab.engines.jobfiles.batch_size import with_batch_size
-from trimtab.engines.jobfiles.job import Job
-from trimtab.engines.jobfiles.launcher import Launcher, launcher, torchrun_arguments, uses_torchrun
-from trimtab.engines.jobfiles.quoting import quote
+from trimtab.core import BadInputError
+from trimtab.engines.jobfiles.job import JobFile
+
+
+def quote(word: str) -> str:
+    """`word` as bash reads it back.
+
+    Control characters become $'…' escapes: YAML rewrites some of them and sbatch refuses carriage returns.
+    The escapes are bytes, not code points, because bash decodes the latter only in a UTF-8 locale.
+    """
+    if "\0" in word:
+        raise BadInputError("the command holds a NUL character, which no program can be given")
+    if word.isprintable():
+        return shlex.quote(word)
+    return "$'" + "".join(map(_escape, word)) + "'"
+
+
+def _escape(character: str) -> str:
+    if character in "\\'":
+        return "\\" + character
+    if character.isprintable():
+        return character
+    try:
+        raw = character.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise BadInputError("the command holds half a character (a lone surrogate); write it again") from None
+    return "".join(f"\\{byte:03o}" for byte in raw)
+
+
+_OPTION = r"--(?:per[-_]device[-_])?(?:train[-_])?(?:micro[-_])?(?:batch[-_]?size|batch|bs)|-b"
+
+
+def with_batch_size(command: tuple[str, ...], batch_size: int) -> tuple[tuple[str, ...], bool]:
+    """The command with its batch-size option set, and whether it had one (`--batch-size 32`, `-b32`, …)."""
+    words, found = list(command), False
+    for index, word in enumerate(words):
+        joined = re.fullmatch(rf"((?:{_OPTION})=|-b)\d+", word)
+        apart = re.fullmatch(_OPTION, word) and index + 1 < len(words)
+        if joined:
+            words[index] = f"{joined[1]}{batch_size}"
+            found = True
+        elif apart and re.fullmatch(r"\d+", words[index + 1]):
+            words[index + 1] = str(batch_size)
+            found = True
+    return tuple(words), found
+
+
+_FROM_FIRST_NODE = {"mpirun", "mpiexec", "horovodrun", "deepspeed", "srun"}
+_LAUNCHER_MODULES = {"torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch"}
+_PYTHON = r"python(?:\d+(?:\.\d+)?)?"
+
+
+class Launcher(Enum):
+    """Who starts the workers."""
+
+    NONE = "one worker in all: the command itself"
+    TORCHRUN = "torchrun, put before the command"
+    COMMAND = "the command, once on every node"
+    FIRST_NODE = "the command, once: it reaches the other nodes itself"
+
+
+def launcher(command: tuple[str, ...], devices: int) -> Launcher:
+    """Who starts one worker per device: torchrun only for a Python script or module."""
+    program = PurePosixPath(command[0]).name
+    if devices == 1:
+        return Launcher.NONE
+    if program in _FROM_FIRST_NODE:
+        return Launcher.FIRST_NODE
+    return Launcher.TORCHRUN if _is_python_program(command) else Launcher.COMMAND
+
+
+def uses_torchrun(command: tuple[str, ...]) -> bool:
+    """Whether the command is torchrun under either of its names."""
+    return PurePosixPath(command[0]).name == "torchrun" or "torch.distributed.run" in command[1:3]
+
+
+def torchrun_arguments(command: tuple[str, ...]) -> tuple[str, ...]:
+    """The end of the torchrun line that starts `command`."""
+    plain = re.fullmatch(_PYTHON, command[0]) and (command[1] == "-m" or not command[1].startswith("-"))
+    # A chosen interpreter or its options would be lost: torchrun starts its own.
+    return command[1:] if plain else ("--no-python", *command)
+
+
+def _is_python_program(command: tuple[str, ...]) -> bool:
+    """`python [options] script …` or `python [options] -m module …`, unless the module is a launcher."""
+    if not re.fullmatch(_PYTHON, PurePosixPath(command[0]).name):
+        return False
+    words = iter(command[1:])
+    for word in words:
+        if re.fullmatch(r"-[a-zA-Z]*m", word):
+            module = next(words, None)
+            return module is not None and module not in _LAUNCHER_MODULES
+        if word in ("-X", "-W", "--check-hash-based-pycs"):
+            next(words, None)
+        elif word == "-" or re.fullmatch(r"-[a-zA-Z]*c.*", word):
+            return False
+        elif not word.startswith("-"):
+            return True
+    return False
+
 
 RENDEZVOUS_PORT = 29500
 """torchrun's own default."""
@@ -27,7 +127,7 @@ class Rendezvous:
 _ALONE = Rendezvous(rank="0", address="127.0.0.1")
 
 
-def node_script(job: Job, rendezvous: Rendezvous, prefix: str = "exec") -> str:
+def node_script(job: JobFile, rendezvous: Rendezvous, prefix: str = "exec") -> str:
     """What every node runs; `prefix` comes before the command, `exec` so that it receives the signals."""
     nodes = job.configuration.nodes
     per_node = max(1, job.configuration.offer.accelerators)

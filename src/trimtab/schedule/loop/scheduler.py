@@ -9,25 +9,43 @@ import copy
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 
-from trimtab.core import Clock, Engine, RealClock, TrimtabError, format_money
+from trimtab.core import Clock, Engine, RealClock, StorageError, TrimtabError, format_money
 from trimtab.schedule.allocation import SchedulingPolicy
-from trimtab.schedule.borrowing import WithQuotas
-from trimtab.schedule.loop.accounting import spent, told_progress
-from trimtab.schedule.loop.acting import Plan, plan_of
-from trimtab.schedule.loop.active import ActiveJobs
-from trimtab.schedule.loop.book import Book
-from trimtab.schedule.loop.fleet import Fleet
-from trimtab.schedule.loop.history import Left
-from trimtab.schedule.loop.outlook import outlooks
-from trimtab.schedule.loop.places import JobFiles
-from trimtab.schedule.loop.runs import Runs
-from trimtab.schedule.loop.sentences import sentence_of
-from trimtab.schedule.loop.settings import LoopSettings
-from trimtab.schedule.loop.view import View, is_placed, row_of, view_of
-from trimtab.schedule.quota import Quotas
-from trimtab.store import JobRecord, JobState, OutdatedError, Outlook, Store
+from trimtab.schedule.loop.journal import JobFolder, JobJournal
+from trimtab.schedule.loop.plan import Plan, outlooks, plan_of
+from trimtab.schedule.loop.runs import PATIENCE, ActiveJobs, JobRuns, sentence_of
+from trimtab.schedule.loop.view import (
+    Fleet,
+    RemainingWork,
+    RoundView,
+    is_placed,
+    row_of,
+    spent,
+    told_progress,
+    view_of,
+)
+from trimtab.schedule.quota import Quotas, WithQuotas
+from trimtab.store import JobRecord, JobState, Leader, OutdatedError, Outlook, Store
+
+
+@dataclass(frozen=True, slots=True)
+class LoopSettings:
+    """`round` is how often a policy decides when nothing happens, `look` how often it is looked whether
+    something has, and `grace` how long a run may take to end after SIGTERM; all in seconds. A run that saves
+    is waited for `patience` times as long as its job says that takes. Who is stirred all the time rests
+    `rest` times as long as a round computed, so that the larger the queue, the more is decided at once.
+    """
+
+    round: float = 10.0
+    look: float = 0.5
+    grace: float = 10.0
+    patience: float = PATIENCE
+    rest: float = 20.0
+
 
 NOTE = "scheduler"
 """Under which name the store knows what the scheduler last said about itself."""
@@ -56,7 +74,7 @@ class Scheduler:
         settings: LoopSettings | None = None,
         clock: Clock | None = None,
         prices: Mapping[str, float] | None = None,
-        left: Left | None = None,
+        left: RemainingWork | None = None,
         address: str = "",
     ) -> None:
         self._store = store
@@ -67,10 +85,10 @@ class Scheduler:
         self._clock = clock or RealClock()
         self._prices = prices or {}
         self._about = {"policy": name, "engine": address}
-        self._book = Book(store, name, address, self._clock)
+        self._book = JobJournal(store, name, address, self._clock)
         self._left = left or self._book.history.left
         self._active = ActiveJobs(store, self._book, address)
-        self._runs = Runs(engine, self._book, self._active, self._clock, self._settings)
+        self._runs = JobRuns(engine, self._book, self._active, self._clock, self._settings)
         self._silent = ""
 
     def run(self, end: threading.Event) -> None:
@@ -152,11 +170,11 @@ class Scheduler:
         tenants = self._store.tenants.list()
         return WithQuotas(self._policy, Quotas(tenants)) if tenants else self._policy
 
-    def _view(self, now: float) -> View:
+    def _view(self, now: float) -> RoundView:
         book, rows = self._book, []
         for record in self._active.now():
             if self._takes_part(record):
-                told = told_progress(JobFiles.of(record.id).progress)
+                told = told_progress(JobFolder.of(record.id).progress)
                 rows.append(row_of(record, book.submission(record), book.fleet, book.history, now, told))
         return view_of(rows, book.fleet, self._left, now)
 
@@ -167,7 +185,7 @@ class Scheduler:
         return not is_placed(record) or all(part.node in self._book.fleet.places for part in record.run.parts)
 
     def _decide(
-        self, view: View, policy: SchedulingPolicy, now: float
+        self, view: RoundView, policy: SchedulingPolicy, now: float
     ) -> tuple[Plan, tuple[dict[str, float], dict[str, Outlook]]]:
         """What a policy's answer means for runs, and what is told about it; nothing has changed as yet.
 
@@ -183,7 +201,7 @@ class Scheduler:
             self._policy = copy.deepcopy(self._forgetful)
             raise PolicyFailedError(f"policy {self._about['policy']} failed: {sentence_of(error)}") from error
 
-    def _act(self, view: View, plan: Plan, now: float) -> None:
+    def _act(self, view: RoundView, plan: Plan, now: float) -> None:
         """Each in turn; what somebody else has changed meanwhile is left to the next round."""
         for row, reason in plan.refused.items():
             with contextlib.suppress(OutdatedError):
@@ -200,3 +218,68 @@ class Scheduler:
                         record, start.group, start.parts, start.reason, now, start.estimates
                     )
                 )
+
+
+LEADER_NAME = "scheduler"
+"""What a scheduler leads as."""
+
+_LEADER_WAIT = 0.5
+
+
+class SchedulerLeadership:
+    """The place of the only scheduler, taken by one after the other."""
+
+    def __init__(self, store: Store, leader: Leader) -> None:
+        self._store = store
+        self._leader = leader
+
+    def hold(
+        self,
+        make: Callable[[Store], Scheduler],
+        end: threading.Event,
+        tell: Callable[[bool], None] = lambda leads: None,
+    ) -> None:
+        """Run a scheduler whenever this one leads, until told to end; `tell` hears when it does and not.
+
+        `make` is given a store that keeps only what is decided while it leads; it is called again each time,
+        as another has decided meanwhile.
+        """
+        while not end.is_set():
+            if self._leads(end):
+                tell(True)
+                make(self._store.under(self._leader)).run(_EitherEvent(end, self._leader.lost))
+                tell(False)
+
+    def _leads(self, end: threading.Event) -> bool:
+        try:
+            return self._leader.wait(_LEADER_WAIT)
+        except StorageError as error:
+            log.warning("nobody can lead for now: %s", error)
+            end.wait(_LEADER_WAIT)
+            return False
+
+
+@contextmanager
+def only_scheduler(store: Store) -> Iterator[SchedulerLeadership]:
+    """The post of a store's scheduler; refused where the store is a file and has one on this machine."""
+    with store.leader(LEADER_NAME) as leader:
+        if not leader.wait(0.0):
+            if not leader.passes:
+                raise StorageError(f"a scheduler runs already on the store {store.name}; end that one first")
+            log.info("another scheduler leads; this one takes over when that one is gone")
+        yield SchedulerLeadership(store, leader)
+
+
+class _EitherEvent(threading.Event):
+    """Set when one of two is; who waits for it may hear of the second late."""
+
+    def __init__(self, end: threading.Event, lost: threading.Event) -> None:
+        super().__init__()
+        self._both = (end, lost)
+
+    def is_set(self) -> bool:
+        return any(each.is_set() for each in self._both)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self._both[0].wait(timeout)
+        return self.is_set()

@@ -1,29 +1,195 @@
-"""The jobs of a round as columns for a policy, from what the store and the fleet know."""
+"""The jobs of a round as columns for a policy, from the store's records, the engine's nodes and ended jobs.
 
+Nodes become groups of equal ones; ended jobs teach rates and remaining work; runs are accounted in
+accelerator-seconds, dollars and units of work.
+"""
+
+import contextlib
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 
-from trimtab.schedule.allocation import WAITING, Allocation
-from trimtab.schedule.cluster import Cluster, Floats, Ints, Shape, usual_shapes
-from trimtab.schedule.job import Job
-from trimtab.schedule.jobs import Jobs
-from trimtab.schedule.locality import fetch
-from trimtab.schedule.loop.accounting import done, held, seconds_of, spent, told_rate, workers_of
-from trimtab.schedule.loop.fleet import Fleet
-from trimtab.schedule.loop.history import History, Left, features
-from trimtab.schedule.possible import largest_gang
-from trimtab.schedule.speeds import Speeds, speeds_of, together
-from trimtab.schedule.submission import Submission
-from trimtab.store import JobRecord, JobState
+from trimtab.core import Node
+from trimtab.predict import Durations, JobFeatures, WorkLeft
+from trimtab.schedule.allocation import WAITING, Allocation, Jobs
+from trimtab.schedule.cluster import Cluster, Floats, Group, Ints, Shape, fetch, largest_gang, usual_shapes
+from trimtab.schedule.job import Job, Speeds, Submission, kind_of, speeds_of, together
+from trimtab.store import JobRecord, JobRun, JobState
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """Groups, and the names of each one's nodes."""
+
+    groups: tuple[Group, ...] = ()
+    nodes: tuple[tuple[str, ...], ...] = ()
+
+    @staticmethod
+    def of(nodes: Sequence[Node], prices: Mapping[str, float] | None = None) -> "Fleet":
+        """Nodes with the same accelerators, CPUs, memory and zone are one group.
+
+        `prices` are dollars per second of one accelerator of a kind, or of a node without any under "".
+        """
+        alike: dict[tuple[str, int, float, float, str], list[str]] = defaultdict(list)
+        for node in nodes:
+            kind = kind_of(node.accelerator) if node.gpus else ""
+            alike[kind, node.gpus, node.cpus, node.memory, node.zone].append(node.name)
+        groups, names, taken = [], [], set[str]()
+        for (kind, gpus, cpus, memory, zone), members in sorted(alike.items()):
+            price = (prices or {}).get(kind, 0.0) * max(1, gpus)
+            name = _free_name(kind, gpus, zone, taken)
+            groups.append(Group(name, kind, len(members), gpus, cpus, memory, price, zone=zone))
+            names.append(tuple(sorted(members)))
+        return Fleet(tuple(groups), tuple(names))
+
+    @cached_property
+    def places(self) -> Mapping[str, tuple[int, int]]:
+        """Of each node: its group, and its number there."""
+        return {
+            name: (group, number)
+            for group, names in enumerate(self.nodes)
+            for number, name in enumerate(names)
+        }
+
+    def named(self, name: str) -> Group | None:
+        """The group of that name; None where it is gone."""
+        return next((group for group in self.groups if group.name == name), None)
+
+
+def _free_name(kind: str, gpus: int, zone: str, taken: set[str]) -> str:
+    name = f"{gpus}x{kind}" if gpus else "cpu"
+    name += f"@{zone}" if zone else ""
+    chosen, number = name, 1
+    while chosen in taken:
+        number += 1
+        chosen = f"{name}.{number}"
+    taken.add(chosen)
+    return chosen
+
+
+RemainingWork = Callable[[Sequence[JobFeatures], Sequence[float]], WorkLeft]
+"""How many units jobs have left that have done so many."""
+
+
+class JobHistory:
+    """Measured rates of ended jobs by application, and what is learned from how much work they were."""
+
+    def __init__(self) -> None:
+        self._durations = Durations()
+        self._rates: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+        self._medians: dict[str, Mapping[str, float]] = {}
+
+    def learn(self, record: JobRecord, job: Job) -> None:
+        """One more has ended."""
+        self._durations.ended(features(job), record.done)
+        self._medians.pop(record.application, None)
+        for kind, rate in record.run.rates.items():
+            self._rates[record.application][kind].append(rate)
+
+    def rates(self, application: str) -> Mapping[str, float]:
+        """Units per second of one worker on each kind of accelerator: medians of those that have ended."""
+        if application not in self._medians:
+            known = self._rates.get(application, {})
+            self._medians[application] = {kind: statistics.median(rates) for kind, rates in known.items()}
+        return self._medians[application]
+
+    def left(self, jobs: Sequence[JobFeatures], done: Sequence[float]) -> WorkLeft:
+        """What jobs have left, as those that have ended teach; NaN where none of their application has."""
+        return self._durations.left_many(jobs, done)
+
+
+def features(job: Job) -> JobFeatures:
+    """What ended jobs are compared by."""
+    return JobFeatures(job.application, job.workload.tenant, job.least * (job.worker.gpus or 1.0))
+
+
+def workers_of(run: JobRun) -> int:
+    """How many workers its run has."""
+    return sum(part.workers for part in run.parts)
+
+
+def accelerators(job: Job, run: JobRun) -> float:
+    """How many accelerators its run holds; a worker without any counts as one."""
+    return workers_of(run) * (job.worker.gpus or 1.0)
+
+
+def seconds_of(run: JobRun, now: float) -> float:
+    """How long its present run has lasted."""
+    return max(0.0, now - run.since) if run.since is not None else 0.0
+
+
+def held(job: Job, run: JobRun, now: float) -> dict[str, float]:
+    """Accelerator-seconds by group, up to now."""
+    given = dict(run.held)
+    if run.since is not None:
+        given[run.group] = given.get(run.group, 0.0) + accelerators(job, run) * seconds_of(run, now)
+    return given
+
+
+def price_of(job: Job, run: JobRun, group: Group) -> float:
+    """Dollars per second of its present run."""
+    return accelerators(job, run) * group.gpu_price
+
+
+def spent(job: Job, run: JobRun, now: float, group: Group | None) -> float:
+    """Dollars up to now; nothing is added where the group's price is not known any more."""
+    if group is None:
+        return run.spent
+    return run.spent + seconds_of(run, now) * price_of(job, run, group)
+
+
+def done(record: JobRecord, speeds: Speeds, kind: str, now: float, told: float | None) -> float:
+    """Units done: as the job itself has written down, else what its speed makes of its time."""
+    if told is not None:
+        return told
+    run = record.run
+    if run.since is None:
+        return record.done
+    return run.began + seconds_of(run, now) * speeds.of(kind, workers_of(run))
+
+
+def told_progress(path: Path) -> float | None:
+    """What a job has written into its progress file; None where that is no number yet."""
+    with contextlib.suppress(OSError, ValueError):
+        value = float(path.read_text(encoding="utf-8")[:100])
+        if 0 <= value < math.inf:
+            return value
+    return None
+
+
+def told_rate(run: JobRun, now: float, told: float | None) -> float | None:
+    """Units per second of one worker in the present run; None where the job does not say how far it came."""
+    seconds = seconds_of(run, now)
+    if told is None or told <= run.began or seconds <= 0:
+        return None
+    return (told - run.began) / seconds / together(workers_of(run))
+
+
+def closed(job: Job, record: JobRecord, now: float, group: Group | None, told: float | None) -> JobRun:
+    """The run when its present attempt is over; its rate is known where the job said how far it came."""
+    run = record.run
+    rate = told_rate(run, now, told)
+    return replace(
+        run,
+        held=held(job, run, now),
+        spent=spent(job, run, now, group),
+        seconds=run.seconds + seconds_of(run, now),
+        since=None,
+        rates=dict(run.rates) if group is None or rate is None else {**run.rates, group.accelerator: rate},
+    )
+
 
 _UNSAVED_RESTART = 30.0  # s from launch to the first useful step of a job that says nothing about it
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class JobRow:
     """One job of a round: its record, what was handed in, how fast it is, and the units it has done."""
 
     record: JobRecord
@@ -38,18 +204,23 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class RoundView:
     """A round as a policy sees it; `rows` are its jobs, `previous` what they have now."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[JobRow, ...]
     jobs: Jobs
     cluster: Cluster
     previous: Allocation
 
 
 def row_of(
-    record: JobRecord, submission: Submission, fleet: Fleet, history: History, now: float, told: float | None
-) -> Row:
+    record: JobRecord,
+    submission: Submission,
+    fleet: Fleet,
+    history: JobHistory,
+    now: float,
+    told: float | None,
+) -> JobRow:
     """What is known of one job; `told` is how far it says it has come."""
     measured = {**history.rates(record.application), **record.run.rates}
     group = fleet.named(record.run.group)
@@ -58,10 +229,10 @@ def row_of(
     speeds = speeds_of(submission.job, measured)
     if live is not None and not submission.job.speeds:
         speeds = speeds_of(submission.job, {**measured, kind: live})
-    return Row(record, submission, speeds, done(record, speeds, kind, now, told))
+    return JobRow(record, submission, speeds, done(record, speeds, kind, now, told))
 
 
-def view_of(rows: Sequence[Row], fleet: Fleet, left: Left, now: float) -> View:
+def view_of(rows: Sequence[JobRow], fleet: Fleet, left: RemainingWork, now: float) -> RoundView:
     """All columns. Rows whose run is on its way out have nothing for a policy: they will wait."""
     most = _most(rows, fleet)
     cluster = Cluster(fleet.groups, _shapes(rows, most, fleet))
@@ -100,7 +271,7 @@ def view_of(rows: Sequence[Row], fleet: Fleet, left: Left, now: float) -> View:
     )
     shape = [_present_shape(row.record, fleet, cluster) for row in rows]
     previous = Allocation(np.array(shape, dtype=np.int64), np.arange(len(rows)))
-    return View(tuple(rows), jobs, cluster, previous)
+    return RoundView(tuple(rows), jobs, cluster, previous)
 
 
 def is_placed(record: JobRecord) -> bool:
@@ -116,13 +287,13 @@ def _moment(job: Job) -> float:
     return math.inf if job.workload.deadline is None else job.submitted + job.workload.deadline
 
 
-def _most(rows: Sequence[Row], fleet: Fleet) -> Ints:
+def _most(rows: Sequence[JobRow], fleet: Fleet) -> Ints:
     """The most workers each job can have in each group."""
     most = [[min(row.job.most, largest_gang(row.job.worker, g)) for g in fleet.groups] for row in rows]
     return np.array(most, dtype=np.int64).reshape(len(rows), len(fleet.groups))
 
 
-def _shapes(rows: Sequence[Row], most: Ints, fleet: Fleet) -> tuple[Shape, ...]:
+def _shapes(rows: Sequence[JobRow], most: Ints, fleet: Fleet) -> tuple[Shape, ...]:
     """The usual ones, and those that the jobs ask for: gangs of any size, several accelerators per worker."""
     wanted = {(shape.group, shape.workers) for shape in usual_shapes(fleet.groups)}
     for group in range(len(fleet.groups)):
@@ -142,7 +313,7 @@ def _sizes(least: int, most: int) -> set[int]:
     return {size for size in doubled if size <= most} | {most}
 
 
-def _speed(rows: Sequence[Row], most: Ints, cluster: Cluster) -> Floats:
+def _speed(rows: Sequence[JobRow], most: Ints, cluster: Cluster) -> Floats:
     one = [[row.speeds.one(group.accelerator) for group in cluster.groups] for row in rows]
     rate = np.array(one, dtype=float).reshape(len(rows), len(cluster.groups))
     group, workers = cluster.shape_group, cluster.shape_workers
@@ -151,7 +322,7 @@ def _speed(rows: Sequence[Row], most: Ints, cluster: Cluster) -> Floats:
     return np.where(fits, rate[:, group] * np.array([together(int(each)) for each in workers]), 0.0)
 
 
-def _remaining(rows: Sequence[Row], left: Left) -> tuple[Floats, Floats, Floats]:
+def _remaining(rows: Sequence[JobRow], left: RemainingWork) -> tuple[Floats, Floats, Floats]:
     """What is left of each, low and high: as told where its speed is in the same units, else as learned."""
     learned = left([features(row.job) for row in rows], [row.done for row in rows])
     value, low, high = learned.value.copy(), learned.low.copy(), learned.high.copy()
@@ -162,7 +333,7 @@ def _remaining(rows: Sequence[Row], left: Left) -> tuple[Floats, Floats, Floats]
     return value, low, high
 
 
-def _held(rows: Sequence[Row], fleet: Fleet, now: float) -> Floats:
+def _held(rows: Sequence[JobRow], fleet: Fleet, now: float) -> Floats:
     number = {group.name: index for index, group in enumerate(fleet.groups)}
     given = np.zeros((len(rows), len(fleet.groups)))
     for index, row in enumerate(rows):
@@ -172,7 +343,7 @@ def _held(rows: Sequence[Row], fleet: Fleet, now: float) -> Floats:
     return given
 
 
-def _restart(row: Row, now: float) -> float:
+def _restart(row: JobRow, now: float) -> float:
     """What stopping it would cost: saving and restarting, or all its work since it started."""
     checkpoint = row.job.checkpoint
     if checkpoint is None:
@@ -180,7 +351,7 @@ def _restart(row: Row, now: float) -> float:
     return checkpoint.seconds + checkpoint.restart
 
 
-def _settling(row: Row, now: float) -> bool:
+def _settling(row: JobRow, now: float) -> bool:
     checkpoint = row.job.checkpoint
     restart = checkpoint.restart if checkpoint else _UNSAVED_RESTART
     return is_placed(row.record) and seconds_of(row.record.run, now) < restart

@@ -5,11 +5,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from trimtab.core import Clock
-from trimtab.schedule.allocation import Allocation
+from trimtab.schedule.allocation import Allocation, Bools, Jobs
 from trimtab.schedule.cluster import Cluster, Floats
-from trimtab.schedule.jobs import Bools, Jobs
-from trimtab.schedule.policies.filling import Filling, workers_of
-from trimtab.schedule.policies.reasons import Reasons
+from trimtab.schedule.policies.filling import Filling, WaitingReasons, workers_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +34,9 @@ class Drf:
         filling.fill(order)
         filling.improve(order)
         return Allocation(
-            filling.shape, order, Reasons(filling.shape, order, filling.possible, "tenants' dominant shares")
+            filling.shape,
+            order,
+            WaitingReasons(filling.shape, order, filling.possible, "tenants' dominant shares"),
         )
 
     def _share_before(self, filling: Filling) -> Floats:

@@ -5,11 +5,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from trimtab.core import Clock
-from trimtab.schedule.allocation import WAITING, Allocation
+from trimtab.schedule.allocation import WAITING, Allocation, Bools, Jobs
 from trimtab.schedule.cluster import Cluster, Floats
-from trimtab.schedule.jobs import Bools, Jobs
-from trimtab.schedule.policies.filling import Filling
-from trimtab.schedule.policies.reasons import Reasons
+from trimtab.schedule.policies.filling import Filling, WaitingReasons
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +36,7 @@ class Edf:
         order = np.lexsort((jobs.submitted, ~filling.running, np.nan_to_num(jobs.deadline, nan=np.inf), rank))
         filling.fill(order)
         filling.improve(order)
-        why = Reasons(filling.shape, order, filling.possible, "deadline", refused)
+        why = WaitingReasons(filling.shape, order, filling.possible, "deadline", refused)
         return Allocation(filling.shape, order, why, tuple(refused))
 
     def _refused(self, filling: Filling, due: Floats) -> dict[int, str]:

@@ -5,11 +5,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from trimtab.core import Clock
-from trimtab.schedule.allocation import WAITING, Allocation
+from trimtab.schedule.allocation import WAITING, Allocation, Jobs
 from trimtab.schedule.cluster import Cluster, Floats, Ints
-from trimtab.schedule.jobs import Jobs
-from trimtab.schedule.policies.filling import Filling
-from trimtab.schedule.policies.reasons import Reasons
+from trimtab.schedule.policies.filling import Filling, WaitingReasons
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +52,7 @@ class Fifo:
         rest = np.flatnonzero(~filling.running)
         order = np.concatenate((running, rest))
         return Allocation(
-            filling.shape, order, Reasons(filling.shape, order, filling.possible, "arrival", why)
+            filling.shape, order, WaitingReasons(filling.shape, order, filling.possible, "arrival", why)
         )
 
 

@@ -1,12 +1,64 @@
 """Greedy filling: jobs in an order, each with the fastest shape that fits into what is left of its group."""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
-from trimtab.schedule.allocation import WAITING, Allocation
+from trimtab.schedule.allocation import WAITING, Allocation, Bools, Jobs
 from trimtab.schedule.cluster import Cluster, Floats, Ints
-from trimtab.schedule.jobs import Bools, Jobs
+
+
+class WaitingReasons(Mapping[int, str]):
+    """For each waiting job how many running ones came before it, by which rule; `known` goes first."""
+
+    def __init__(
+        self, shape: Ints, order: Ints, possible: Bools, rule: str, known: Mapping[int, str] | None = None
+    ) -> None:
+        self._shape, self._order, self._possible, self._rule = shape, order, possible, rule
+        self._known = dict(known or {})
+
+    @cached_property
+    def _ahead(self) -> dict[int, int]:
+        """Waiting jobs, with the running ones before each."""
+        runs = self._shape[self._order] != WAITING
+        return dict(zip(self._order[~runs].tolist(), np.cumsum(runs)[~runs].tolist(), strict=True))
+
+    def __getitem__(self, row: int) -> str:
+        if row in self._known:
+            return self._known[row]
+        ahead = self._ahead[row]
+        if not self._possible[row]:
+            return "nothing in this cluster can hold it, even if it were empty"
+        return f"running jobs that come before it by {self._rule}: {ahead}; what is left does not hold it"
+
+    def __iter__(self) -> Iterator[int]:
+        return iter({**self._ahead, **self._known})
+
+    def __len__(self) -> int:
+        return len({**self._ahead, **self._known})
+
+
+class JobMemory:
+    """Columns of numbers whose rows follow the jobs of each round; those of a new job start at zero."""
+
+    def __init__(self, columns: int) -> None:
+        self._ids: tuple[str, ...] = ()
+        self._values = np.zeros((0, columns))
+
+    def follow(self, ids: tuple[str, ...]) -> tuple[Floats, Bools]:
+        """The rows of these jobs, to be changed in place, and which of them are new."""
+        new = np.zeros(len(ids), dtype=bool)
+        if ids != self._ids:
+            index = {job: row for row, job in enumerate(self._ids)}
+            before = np.fromiter((index.get(job, -1) for job in ids), dtype=np.int64, count=len(ids))
+            new = before < 0
+            values = np.zeros((len(ids), self._values.shape[1]))
+            values[~new] = self._values[before[~new]]
+            self._ids, self._values = ids, values
+        return self._values, new
+
 
 SLACK = 1e-9
 """The part of a capacity by which a sum of shares may exceed it: such sums are not exact."""

@@ -10,12 +10,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from trimtab.core import Clock
-from trimtab.schedule.allocation import WAITING, Allocation
+from trimtab.schedule.allocation import WAITING, Allocation, Jobs
 from trimtab.schedule.cluster import Cluster, Ints
-from trimtab.schedule.jobs import Jobs
-from trimtab.schedule.policies.filling import Filling
-from trimtab.schedule.policies.reasons import Reasons
-from trimtab.schedule.policies.remembered import Remembered
+from trimtab.schedule.policies.filling import Filling, JobMemory, WaitingReasons
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +29,7 @@ class Las:
 
     settings: LasSettings = field(default_factory=LasSettings)
     # Service at the last promotion; seconds run since then; seconds waited since it last ran.
-    _history: Remembered = field(default_factory=lambda: Remembered(3), init=False, repr=False)
+    _history: JobMemory = field(default_factory=lambda: JobMemory(3), init=False, repr=False)
     _last: float | None = field(default=None, init=False, repr=False)
 
     def allocate(self, jobs: Jobs, cluster: Cluster, previous: Allocation, clock: Clock) -> Allocation:
@@ -42,7 +39,7 @@ class Las:
         filling.fill(order)
         filling.improve(order)
         return Allocation(
-            filling.shape, order, Reasons(filling.shape, order, filling.possible, "attained service")
+            filling.shape, order, WaitingReasons(filling.shape, order, filling.possible, "attained service")
         )
 
     def _queue(self, jobs: Jobs, previous: Allocation, now: float) -> Ints:

@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from trimtab.core import BadInputError, Clock
-from trimtab.schedule.allocation import Allocation
+from trimtab.schedule.allocation import Allocation, Jobs
 from trimtab.schedule.cluster import Cluster, Floats, Ints
-from trimtab.schedule.jobs import Jobs
 from trimtab.schedule.policies.time_shares import Choices, RoundSettings, TimeShares
 
 _TINY = 1e-12

@@ -5,13 +5,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from trimtab.core import Clock
-from trimtab.schedule.allocation import WAITING, Allocation
+from trimtab.schedule.allocation import WAITING, Allocation, Jobs
 from trimtab.schedule.cluster import Cluster, Floats
 from trimtab.schedule.job import Priority
-from trimtab.schedule.jobs import Jobs
-from trimtab.schedule.policies.filling import Filling
-from trimtab.schedule.policies.reasons import Reasons
-from trimtab.schedule.policies.remembered import Remembered
+from trimtab.schedule.policies.filling import Filling, JobMemory, WaitingReasons
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +28,7 @@ class PriorityQueues:
     """
 
     settings: PrioritySettings = field(default_factory=PrioritySettings)
-    _waited: Remembered = field(default_factory=lambda: Remembered(1), init=False, repr=False)
+    _waited: JobMemory = field(default_factory=lambda: JobMemory(1), init=False, repr=False)
     _last: float | None = field(default=None, init=False, repr=False)
 
     def allocate(self, jobs: Jobs, cluster: Cluster, previous: Allocation, clock: Clock) -> Allocation:
@@ -40,7 +37,9 @@ class PriorityQueues:
         order = np.lexsort((jobs.submitted, ~filling.running, -level))
         filling.fill(order)
         filling.improve(order)
-        return Allocation(filling.shape, order, Reasons(filling.shape, order, filling.possible, "priority"))
+        return Allocation(
+            filling.shape, order, WaitingReasons(filling.shape, order, filling.possible, "priority")
+        )
 
     def _level(self, jobs: Jobs, previous: Allocation, now: float) -> Floats:
         """The class of each job, with what it has gained by waiting."""

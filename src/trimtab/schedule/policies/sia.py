@@ -10,10 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from trimtab.core import Clock
-from trimtab.schedule.allocation import WAITING, Allocation
-from trimtab.schedule.assignment import Problem, assign
+from trimtab.schedule.allocation import WAITING, Allocation, Jobs
 from trimtab.schedule.cluster import Cluster, Floats
-from trimtab.schedule.jobs import Jobs
+from trimtab.schedule.policies.assignment import AssignmentProblem, assign
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,7 @@ class SiaPolicy:
                 goodput > 0, self.settings.waiting - np.round(goodput**self.settings.power, 2), 0.0
             )
         pinned = np.where(jobs.settling, previous.shape, WAITING)
-        problem = Problem.of(worth, cluster, jobs.demand, pinned)
+        problem = AssignmentProblem.of(worth, cluster, jobs.demand, pinned)
         answer = assign(problem, previous.shape, self.settings.seconds)
         shape = np.where(pinned == WAITING, answer.shape, pinned)
         return Allocation(shape, np.arange(len(jobs)))

@@ -5,11 +5,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from trimtab.core import Clock
-from trimtab.schedule.allocation import Allocation
+from trimtab.schedule.allocation import Allocation, Jobs
 from trimtab.schedule.cluster import Cluster, Floats
-from trimtab.schedule.jobs import Jobs
-from trimtab.schedule.policies.filling import Filling
-from trimtab.schedule.policies.reasons import Reasons
+from trimtab.schedule.policies.filling import Filling, WaitingReasons
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +31,7 @@ class Srtf:
         filling.fill(order)
         filling.improve(order)
         return Allocation(
-            filling.shape, order, Reasons(filling.shape, order, filling.possible, "remaining time")
+            filling.shape, order, WaitingReasons(filling.shape, order, filling.possible, "remaining time")
         )
 
 

@@ -10,12 +10,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from trimtab.schedule.allocation import WAITING, Allocation
+from trimtab.schedule.allocation import WAITING, Allocation, Bools, Jobs
 from trimtab.schedule.cluster import Cluster, Floats, Ints
-from trimtab.schedule.jobs import Bools, Jobs
-from trimtab.schedule.policies.filling import SLACK, usable_shapes
-from trimtab.schedule.policies.reasons import Reasons
-from trimtab.schedule.policies.remembered import Remembered
+from trimtab.schedule.policies.filling import SLACK, JobMemory, WaitingReasons, usable_shapes
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +45,7 @@ class TimeShares:
     """Remembers the shares and what has been received of them."""
 
     settings: RoundSettings = field(default_factory=RoundSettings)
-    _known: Remembered = field(default_factory=lambda: Remembered(0), init=False, repr=False)
+    _known: JobMemory = field(default_factory=lambda: JobMemory(0), init=False, repr=False)
     _groups: tuple[str, ...] = field(default=(), init=False, repr=False)
     _ids: frozenset[str] = field(default=frozenset(), init=False, repr=False)
     _nodes: tuple[int, ...] = field(default=(), init=False, repr=False)
@@ -82,7 +79,7 @@ class TimeShares:
             choices.shape[share <= 0] = WAITING
         shape = _filled(jobs, cluster, choices, rank, turns(choices), self.settings.one_queue)
         order = np.argsort(rank.min(axis=1, initial=rank.size), kind="stable")
-        return Allocation(shape, order, Reasons(shape, order, possible, "share of time received"))
+        return Allocation(shape, order, WaitingReasons(shape, order, possible, "share of time received"))
 
     def _follow(
         self, jobs: Jobs, cluster: Cluster, previous: Allocation, now: float
@@ -91,7 +88,7 @@ class TimeShares:
         count, names = len(cluster.groups), tuple(group.name for group in cluster.groups)
         if names != self._groups:
             # Shares of other groups are worth nothing: begin again.
-            self._known, self._groups, self._renewed = Remembered(3 * count), names, None
+            self._known, self._groups, self._renewed = JobMemory(3 * count), names, None
         kept, _ = self._known.follow(jobs.ids)
         received = kept[:, count : 2 * count]
         runs = np.flatnonzero(previous.shape != WAITING)

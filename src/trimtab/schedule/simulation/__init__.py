@@ -1,5 +1,1 @@
-"""What would a policy do with this trace? A deterministic cluster to try it in."""
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+"""Simulation of a cluster: traces replayed under a policy, in a world of measured or declared speeds."""

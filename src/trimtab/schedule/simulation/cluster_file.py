@@ -8,7 +8,7 @@ from trimtab.core import BadInputError, parse_price, parse_rate
 from trimtab.kernel import read_yaml
 from trimtab.schedule.cluster import Group, Market
 from trimtab.schedule.fields import Fields
-from trimtab.schedule.kinds import kind_of
+from trimtab.schedule.job import kind_of
 from trimtab.schedule.quota import Quotas
 from trimtab.store import Tenant
 

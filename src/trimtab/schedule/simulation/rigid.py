@@ -14,9 +14,11 @@ from trimtab.core import BadInputError
 from trimtab.schedule.cluster import Cluster, Floats, Group, Ints
 from trimtab.schedule.job import Job
 from trimtab.schedule.placing import Placement
-from trimtab.schedule.simulation.goodput.profiles import Application, KindTable
-from trimtab.schedule.simulation.goodput.totals import Totals
-from trimtab.schedule.simulation.world import Look
+from trimtab.schedule.simulation.goodput import Totals
+from trimtab.schedule.simulation.goodput_profiles import Application, KindTable
+from trimtab.schedule.simulation.state import (
+    Look,
+)
 
 _ROUNDING = 1e-8
 

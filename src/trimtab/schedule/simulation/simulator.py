@@ -14,11 +14,10 @@ from trimtab.core import BadInputError, SimulatedClock
 from trimtab.schedule.allocation import WAITING, Allocation, SchedulingPolicy
 from trimtab.schedule.cluster import Cluster, Ints
 from trimtab.schedule.job import Job
-from trimtab.schedule.placing import Floor, Placement
+from trimtab.schedule.placing import NodeOccupancy, Placement
 from trimtab.schedule.simulation.faults import Faults, NoFaults
 from trimtab.schedule.simulation.replay import Replay, Segment
-from trimtab.schedule.simulation.state import State
-from trimtab.schedule.simulation.world import World
+from trimtab.schedule.simulation.state import State, World
 
 NOTED = 25
 """Of how many jobs, those that wait longest, a simulation notes why."""
@@ -75,7 +74,7 @@ class _Simulation:
         self.faults = faults
         self.progress = progress
         self.state = State.of(jobs, cluster, world)
-        self.floor = Floor(cluster.groups, settings.moving)
+        self.floor = NodeOccupancy(cluster.groups, settings.moving)
         self.clock = SimulatedClock()
         self.segments: list[Segment] = []
         self.open: dict[int, tuple[Placement, float]] = {}

@@ -1,19 +1,54 @@
-"""What the simulator keeps of every job of a trace, as columns."""
+"""What the simulator keeps of every job of a trace, and the world in which jobs progress."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trimtab.core import daly_interval
-from trimtab.schedule.allocation import WAITING
-from trimtab.schedule.cluster import Cluster, Floats, Ints
+from trimtab.schedule.allocation import WAITING, Bools, Jobs
+from trimtab.schedule.cluster import Cluster, Floats, Ints, fetch
 from trimtab.schedule.job import Job
-from trimtab.schedule.jobs import Bools, Jobs
-from trimtab.schedule.locality import fetch
 from trimtab.schedule.placing import Placement
-from trimtab.schedule.simulation.world import World
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Look:
+    """What may be known about jobs at a moment, row by row: see `Jobs` for the columns."""
+
+    speed: Floats
+    most: Ints
+    done: Floats
+    remaining: Floats
+    remaining_low: Floats
+    remaining_high: Floats
+
+
+class World(Protocol):
+    """How jobs progress. Jobs go by their index in the trace."""
+
+    def look(self, jobs: Ints) -> Look:
+        """What a scheduler may know about these jobs now."""
+        ...
+
+    def restart_seconds(self, job: int) -> float:
+        """How long a job holds its accelerators before it works, whenever it starts or changes its form."""
+        ...
+
+    def start(self, job: int, placement: Placement) -> None:
+        """From now on the job runs so."""
+        ...
+
+    def stop(self, job: int, lost: float) -> None:
+        """From now on the job does not run; `lost` seconds of its last work were not saved."""
+        ...
+
+    def advance(self, jobs: Ints, seconds: Floats) -> Floats:
+        """Let each job work so long; after how many seconds it was done, infinite where it goes on."""
+        ...
+
 
 UNENDED = np.inf
 

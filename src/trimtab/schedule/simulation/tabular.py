@@ -1,18 +1,119 @@
 """A world of tabulated speeds: jobs of a class work at one rate in a given shape. All advance at once."""
 
-from collections.abc import Hashable, Mapping, Sequence
+import csv
+import gzip
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from trimtab.core import BadInputError
-from trimtab.schedule.cluster import Cluster, Floats, Ints
-from trimtab.schedule.job import Job
-from trimtab.schedule.jobs import Bools
+from trimtab.core import BadInputError, NotFoundError
+from trimtab.schedule.allocation import Bools
+from trimtab.schedule.cluster import Cluster, Floats, Group, Ints, Shape, largest_gang, usual_shapes
+from trimtab.schedule.job import DOUBLING, Job, Speeds
 from trimtab.schedule.placing import Placement
-from trimtab.schedule.simulation.world import Look
+from trimtab.schedule.simulation.state import (
+    Look,
+)
+from trimtab.schedule.traces.table import ANY_KIND, SECONDS_ANYWHERE
 
-_Asked = tuple[tuple[str, ...], int, int]
+JobClass = tuple[str, float | None, int]
+"""A model, its batch per accelerator (None where it has none), and on how many accelerators it runs."""
+
+LARGEST = 8
+"""On how many accelerators speeds were measured; a step on more is believed to take as long as on so many."""
+
+
+def read_throughputs(folder: Path, source: str = "simulation") -> dict[tuple[JobClass, str], float]:
+    """Steps per second by class and accelerator, of jobs alone on a server; what does not fit is left out."""
+    path = folder / "gavel_throughputs.csv.gz"
+    found: dict[tuple[JobClass, str], float] = {}
+    try:
+        with gzip.open(path, "rt", newline="") as file:
+            for row in csv.DictReader(file):
+                if row["source"] != source or row["consolidated"] != "True" or row["other_model"]:
+                    continue
+                rate = float(row["steps_per_s"])
+                if rate > 0:
+                    batch = float(row["batch_size"]) if row["batch_size"] else None
+                    found[(row["model"], batch, int(row["num_gpus"])), row["accelerator"]] = rate
+    except FileNotFoundError:
+        raise NotFoundError(
+            f"there is no {path}; --data names the folder that holds gpu-throughput"
+        ) from None
+    except (OSError, KeyError, ValueError) as error:
+        raise BadInputError(f"{path} cannot be read: {error}") from None
+    return found
+
+
+def rates(
+    throughputs: Mapping[tuple[JobClass, str], float], classes: Iterable[JobClass], cluster: Cluster
+) -> dict[JobClass, Floats]:
+    """Steps per second of each class in every shape; 0 in shapes of another size, and where it cannot be."""
+    rows = {}
+    for model, batch, gpus in classes:
+        row = np.zeros(len(cluster.shapes))
+        for index, shape in enumerate(cluster.shapes):
+            if shape.workers == gpus:
+                kind = cluster.groups[shape.group].accelerator
+                row[index] = throughputs.get(((model, batch, min(gpus, LARGEST)), kind), 0.0)
+        rows[model, batch, gpus] = row
+    return rows
+
+
+def requested_shapes(jobs: Sequence[Job], groups: Sequence[Group]) -> tuple[Shape, ...]:
+    """Shapes of the sizes that jobs can have: the usual ones for elastic jobs, and where their ranges end."""
+    ranges = {(job.least, job.most) for job in jobs}
+    usual = {shape.workers for shape in usual_shapes(groups)} if any(a < b for a, b in ranges) else set()
+    sizes = {size for least, most in ranges for size in (least, most)}
+    sizes |= {size for size in usual if any(least < size < most for least, most in ranges)}
+    largest = [
+        max(largest_gang(worker, group) for worker in {job.worker for job in jobs}) for group in groups
+    ]
+    return tuple(
+        Shape(index, size) for index in range(len(groups)) for size in sorted(sizes) if size <= largest[index]
+    )
+
+
+def declared_rates(jobs: Sequence[Job], cluster: Cluster) -> tuple[list[Hashable], dict[Hashable, Floats]]:
+    """The class of each job, and units of work per second of each class in every shape.
+
+    Each doubling of workers keeps 95 % of their speed: beyond the smallest gang for a job told by its
+    duration, beyond one worker for a job told by one worker's speed. A kind that is not named is as fast as
+    "any kind" where that is told, else in proportion to peak rates.
+    """
+    classes: list[Hashable] = []
+    rates: dict[Hashable, Floats] = {}
+    for job in jobs:
+        if not job.speeds or job.work is None:
+            raise BadInputError(
+                f"job {job.id} says neither how long it takes nor how fast it works; a simulation needs "
+                "duration_s, or work with speed columns"
+            )
+        key = (job.worker, job.least, job.most, tuple(sorted(job.speeds.items())))
+        classes.append(key)
+        if key not in rates:
+            rates[key] = _rates(job, cluster)
+    return classes, rates
+
+
+def _rates(job: Job, cluster: Cluster) -> Floats:
+    one = np.array([_one(job.speeds, group.accelerator) for group in cluster.groups])
+    most = np.array([min(job.most, largest_gang(job.worker, group)) for group in cluster.groups])
+    group, workers = cluster.shape_group, cluster.shape_workers
+    base = job.least if job.speeds == SECONDS_ANYWHERE else 1
+    together = workers * DOUBLING ** np.log2(np.maximum(workers / base, 1.0))
+    fits = (workers >= job.least) & (workers <= most[group])
+    return np.where(fits, one[group] * together, 0.0)
+
+
+def _one(speeds: dict[str, float], kind: str) -> float:
+    """Units per second of one worker on a kind."""
+    return speeds.get(kind) or speeds.get(ANY_KIND) or Speeds(speeds, own=True).one(kind)
+
+
+_Request = tuple[tuple[str, ...], int, int]
 """Kinds of accelerator, fewest and most workers."""
 
 
@@ -33,8 +134,8 @@ class TabularWorld:
         believed: Floats | None = None,
     ) -> None:
         accepted = _accepted(jobs, cluster)
-        rows: dict[tuple[Hashable, _Asked], int] = {}
-        asked = [(name, _asked(job)) for name, job in zip(classes, jobs, strict=True)]
+        rows: dict[tuple[Hashable, _Request], int] = {}
+        asked = [(name, _request(job)) for name, job in zip(classes, jobs, strict=True)]
         self._class = np.array([rows.setdefault(each, len(rows)) for each in asked], dtype=np.int64)
         self._rates = np.array([np.where(accepted[of], rates[name], 0.0) for name, of in rows])
         self._work = work
@@ -71,15 +172,15 @@ class TabularWorld:
         return np.where(needed <= seconds, needed, np.inf)
 
 
-def _asked(job: Job) -> _Asked:
+def _request(job: Job) -> _Request:
     return job.worker.accelerators, job.least, job.most
 
 
-def _accepted(jobs: Sequence[Job], cluster: Cluster) -> dict[_Asked, Bools]:
+def _accepted(jobs: Sequence[Job], cluster: Cluster) -> dict[_Request, Bools]:
     """Which shapes are taken: of accepted kinds, and with no fewer or more workers than asked for."""
     kinds = np.array([cluster.groups[group].accelerator for group in cluster.shape_group])
     workers = cluster.shape_workers
     return {
         (taken, least, most): (workers >= least) & (workers <= most) & (np.isin(kinds, taken) | (not taken))
-        for taken, least, most in {_asked(job) for job in jobs}
+        for taken, least, most in {_request(job) for job in jobs}
     }

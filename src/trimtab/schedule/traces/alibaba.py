@@ -8,8 +8,7 @@ import numpy as np
 from trimtab.core import Workload
 from trimtab.schedule.cluster import Group
 from trimtab.schedule.job import Job, Priority, Worker
-from trimtab.schedule.traces.table import Table, read_table
-from trimtab.schedule.traces.trace import SECONDS_ANYWHERE, Trace
+from trimtab.schedule.traces.table import SECONDS_ANYWHERE, Table, Trace, read_table
 
 COLUMNS = (
     "name",

@@ -5,8 +5,7 @@ import numpy as np
 from trimtab.core import Workload
 from trimtab.schedule.cluster import Group
 from trimtab.schedule.job import Job
-from trimtab.schedule.traces.table import Table
-from trimtab.schedule.traces.trace import Trace
+from trimtab.schedule.traces.table import Table, Trace
 
 COLUMNS = (
     "trace",

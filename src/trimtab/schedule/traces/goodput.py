@@ -6,8 +6,7 @@ How an application progresses is not in the file: `Job.work` and `Job.speeds` ar
 from trimtab.core import Workload
 from trimtab.schedule.cluster import Group
 from trimtab.schedule.job import Job
-from trimtab.schedule.traces.table import Table
-from trimtab.schedule.traces.trace import Trace
+from trimtab.schedule.traces.table import Table, Trace
 
 COLUMNS = ("workload", "job", "submit_time_s", "application", "num_replicas", "batch_size")
 PARTS = "workload"

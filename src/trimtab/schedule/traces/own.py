@@ -8,10 +8,8 @@ import numpy as np
 
 from trimtab.core import BadInputError, Workload, did_you_mean, one_line, parse_bytes, parse_money
 from trimtab.schedule.cluster import Floats
-from trimtab.schedule.job import Checkpoint, DataSet, Job, Priority, Worker
-from trimtab.schedule.kinds import kind_of
-from trimtab.schedule.traces.table import Table
-from trimtab.schedule.traces.trace import ANY_KIND, SECONDS_ANYWHERE, Trace
+from trimtab.schedule.job import Checkpoint, DataSet, Job, Priority, Worker, kind_of
+from trimtab.schedule.traces.table import ANY_KIND, SECONDS_ANYWHERE, Table, Trace
 
 COLUMNS = ("job", "submit_s")
 PARTS = None

@@ -5,8 +5,7 @@ import numpy as np
 from trimtab.core import Workload
 from trimtab.schedule.cluster import Floats
 from trimtab.schedule.job import Job, Worker
-from trimtab.schedule.traces.table import Table
-from trimtab.schedule.traces.trace import SECONDS_ANYWHERE, Trace
+from trimtab.schedule.traces.table import SECONDS_ANYWHERE, Table, Trace
 
 COLUMNS = ("timestamp", "duration", "num_gpus", "cluster")
 PARTS = None

@@ -8,8 +8,7 @@ from typing import Protocol, cast
 
 from trimtab.core import BadInputError, NotFoundError, did_you_mean
 from trimtab.schedule.traces import alibaba, gavel, goodput, own, philly
-from trimtab.schedule.traces.table import Table, read_table
-from trimtab.schedule.traces.trace import Trace
+from trimtab.schedule.traces.table import Table, Trace, read_table
 
 
 class Reader(Protocol):

@@ -1,11 +1,11 @@
-"""CSV files as columns of text, and complaints that name the file and the line."""
+"""A trace, and the CSV table it is read from: columns of text, refusals with file and line."""
 
 import csv
 import gzip
 import io
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from pathlib import Path
 from typing import NoReturn
@@ -13,7 +13,32 @@ from typing import NoReturn
 import numpy as np
 
 from trimtab.core import BadInputError, NotFoundError, one_line
-from trimtab.schedule.cluster import Floats
+from trimtab.schedule.cluster import Floats, Group
+from trimtab.schedule.job import Job
+
+ANY_KIND = ""
+"""In `Job.speeds`: on accelerators of any kind that is not named, and on none."""
+
+SECONDS_ANYWHERE = {ANY_KIND: 1.0}
+"""Speeds of a job whose work is told in seconds of one worker, wherever that is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Jobs in order of submission, the cluster they were meant for where it is told, and what was put right.
+
+    `batch_sizes` are samples per step that users asked for, by job, where told.
+    """
+
+    name: str
+    jobs: tuple[Job, ...]
+    groups: tuple[Group, ...] = ()
+    notes: tuple[str, ...] = ()
+    batch_sizes: Mapping[str, int] = field(default_factory=dict)
+
+    def elastic(self, most: int) -> "Trace":
+        """The same jobs, each content with any number of workers up to `most`."""
+        return replace(self, jobs=tuple(replace(job, least=1, most=most) for job in self.jobs))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -24,7 +24,7 @@ from trimtab.store import (
 
 if TYPE_CHECKING:
     from trimtab.resize import Status
-    from trimtab.schedule import Running
+    from trimtab.schedule import SchedulerStatus
 
 
 class RemoteArea:
@@ -191,11 +191,11 @@ class RemoteTokens(RemoteArea):
 class RemoteFleet(RemoteArea):
     """The scheduler and its nodes."""
 
-    def now(self) -> "Running":
+    def now(self) -> "SchedulerStatus":
         """As it last spoke."""
-        from trimtab.schedule import Running
+        from trimtab.schedule import SchedulerStatus
 
-        return from_plain(Running, self._connection.get("/v1/fleet"), "the fleet")
+        return from_plain(SchedulerStatus, self._connection.get("/v1/fleet"), "the fleet")
 
 
 class RemotePools(RemoteArea):

@@ -11,7 +11,7 @@ from trimtab.serve.principal import Principal
 from trimtab.store import Store, WantedDecisions, WantedEvents, WantedJobs, WantedProfiles
 
 if TYPE_CHECKING:
-    from trimtab.schedule import Running
+    from trimtab.schedule import SchedulerStatus
 
 _TRUSTED = 1.0  # s
 
@@ -34,9 +34,9 @@ class Desk:
     engines: dict[str, Engine] = field(default_factory=dict)
     noting: Noting | None = field(default_factory=Noting)
     _opening: threading.Lock = field(default_factory=threading.Lock)
-    _scheduler: list[tuple[float, "Running"]] = field(default_factory=list)
+    _scheduler: list[tuple[float, "SchedulerStatus"]] = field(default_factory=list)
 
-    def scheduler(self) -> "Running":
+    def scheduler(self) -> "SchedulerStatus":
         """What the scheduler last said about itself, a second ago at most."""
         from trimtab.schedule import running_scheduler
 

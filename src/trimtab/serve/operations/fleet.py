@@ -8,7 +8,7 @@ from trimtab.serve.operations.desk import Area
 
 if TYPE_CHECKING:
     from trimtab.resize import Status as PoolStatus
-    from trimtab.schedule import Running
+    from trimtab.schedule import SchedulerStatus
 
 
 class Fleet(Area):
@@ -16,7 +16,7 @@ class Fleet(Area):
 
     __slots__ = ()
 
-    def now(self) -> "Running":
+    def now(self) -> "SchedulerStatus":
         """What the scheduler last said about itself."""
         self.principal.require("fleet")
         return self.desk.scheduler()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from trimtab.schedule.simulation.goodput import Application, read_profiles
+from trimtab.schedule.simulation.goodput_profiles import Application, read_profiles
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from trimtab.schedule.simulation.goodput.between import Between
+from trimtab.schedule.simulation.goodput_profiles import Between
 
 GRID = np.array([[x, y, z] for x in (0.0, 1.0, 3.0) for y in (0.0, 2.0) for z in (0.0, 1.0, 5.0)])
 SLOPES = np.array([[2.0, -1.0], [0.5, 3.0], [-4.0, 0.1]])

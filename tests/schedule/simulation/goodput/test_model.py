@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from trimtab.schedule.simulation.goodput.model import StepModel, fit
+from trimtab.schedule.simulation.goodput import StepModel, fit
 
 TRUE = StepModel(0.1, 0.01, within=0.05, within_more=0.02, across=0.2, across_more=0.05, overlap=1.6)
 SEEN = [(1, 1, 8), (1, 1, 32), (1, 2, 16), (1, 4, 16), (2, 8, 16), (2, 12, 16)]

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from trimtab.core import BadInputError, NotFoundError
-from trimtab.schedule.simulation.goodput import Application, read_profiles
-from trimtab.schedule.simulation.goodput.profiles import KindTable
+from trimtab.schedule.simulation.goodput_profiles import Application, KindTable, read_profiles
 
 # Smallest and largest batch, epochs, total progress, seconds to restart, and hours on one T4, 2080 Ti and
 # A100 at the smallest batch, as published with the data.

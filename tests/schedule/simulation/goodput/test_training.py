@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from trimtab.schedule import Cluster, Group, usual_shapes
-from trimtab.schedule.simulation.goodput import Application
-from trimtab.schedule.simulation.goodput.training import Surroundings, Training, ways
+from trimtab.schedule.simulation.goodput import Surroundings, Training, ways
+from trimtab.schedule.simulation.goodput_profiles import Application
 
 GROUPS = (
     Group("t4", "t4", 6, 4, 32.0, 1e12),

@@ -9,8 +9,9 @@ from trimtab.core import NotFoundError, Workload
 from trimtab.schedule import Cluster, Group, Job, Shape, read_trace, usual_shapes
 from trimtab.schedule.placing import Placement
 from trimtab.schedule.policies import policy
-from trimtab.schedule.simulation import SimulationSettings, simulate
-from trimtab.schedule.simulation.goodput import Application, GoodputWorld
+from trimtab.schedule.simulation.goodput import GoodputWorld
+from trimtab.schedule.simulation.goodput_profiles import Application
+from trimtab.schedule.simulation.simulator import SimulationSettings, simulate
 
 ONE_A100 = Cluster(
     (Group("a100", "a100", 1, 8, 64.0, 1e12),), (Shape(0, 1), Shape(0, 2), Shape(0, 4), Shape(0, 8))

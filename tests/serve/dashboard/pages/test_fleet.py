@@ -2,7 +2,7 @@
 
 import pytest
 
-from trimtab.schedule import Group, Running
+from trimtab.schedule import Group, SchedulerStatus
 from trimtab.serve.dashboard.pages.fleet import FleetNow, figures, group_rows, node_rows, share_in_use
 from trimtab.store import JobRecord, JobRun, JobState, Part
 
@@ -24,7 +24,7 @@ def now() -> FleetNow:
         job("2", "a100", (Part("n1", 1),), gpus=4),
         job("3", "cpu", (Part("c1", 1),), gpus=0, cpus=1),
     )
-    return FleetNow(Running("local://", "trimtab", groups, True), holding, 3)
+    return FleetNow(SchedulerStatus("local://", "trimtab", groups, True), holding, 3)
 
 
 def test_shares_and_costs_are_of_accelerators_and_where_there_are_none_of_cpus(now: FleetNow) -> None:

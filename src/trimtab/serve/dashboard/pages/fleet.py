@@ -14,7 +14,7 @@ from trimtab.serve.operations import Service
 from trimtab.store import ACTIVE, JobRecord, JobState, WantedJobs
 
 if TYPE_CHECKING:
-    from trimtab.schedule import Group, Running
+    from trimtab.schedule import Group, SchedulerStatus
 
 _AREAS = ("job",)
 _MOST = 1000  # jobs that hold something
@@ -43,7 +43,7 @@ _NODES = (
 class FleetNow:
     """The scheduler, the jobs that hold something of it, and how many wait."""
 
-    scheduler: "Running"
+    scheduler: "SchedulerStatus"
     holding: tuple[JobRecord, ...]
     waiting: int
 

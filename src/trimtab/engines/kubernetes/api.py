@@ -1,0 +1,220 @@
+"""The Kubernetes API through its official client: finding the cluster, calls, a watch on a list of objects.
+
+A watch starts from one list and continues from its resource version; objects stay known while the server
+cannot be reached.
+"""
+
+import contextlib
+import json
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Generic, Self, TypeVar
+
+from trimtab.core import BadInputError, MissingDependencyError, TrimtabError
+
+TIMEOUT = 10.0
+"""Seconds for an answer."""
+
+
+class KubernetesError(TrimtabError):
+    """The API server refuses, or does not answer (status 0)."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(
+            f"the Kubernetes API answers {status}: {message}"
+            if status
+            else f"the Kubernetes API does not answer: {message}"
+        )
+        self.status = status
+        self.message = message
+
+
+def api_client() -> Any:
+    """The client, by KUBECONFIG or the user's own configuration; in a pod, by its account."""
+    try:
+        from kubernetes import client, config
+    except ImportError:
+        raise MissingDependencyError(
+            "Kubernetes needs its client: pip install 'trimtab[kubernetes]'"
+        ) from None
+    configuration = client.Configuration()
+    in_pod = "KUBERNETES_SERVICE_HOST" in os.environ and "KUBECONFIG" not in os.environ
+    try:
+        if in_pod:
+            config.load_incluster_config(client_configuration=configuration)
+        else:
+            config.load_kube_config(os.environ.get("KUBECONFIG"), client_configuration=configuration)
+    except (config.ConfigException, OSError, ValueError) as error:
+        why = next(iter(str(error).splitlines()), "it is damaged")
+        raise BadInputError(
+            f"no Kubernetes cluster is known here: {why}; name its configuration with KUBECONFIG, or run in "
+            "a pod with a service account"
+        ) from None
+    return client.ApiClient(configuration)
+
+
+def core_api() -> Any:
+    """The client's `CoreV1Api`."""
+    from_client = api_client()
+    from kubernetes import client
+
+    return client.CoreV1Api(from_client)
+
+
+def called(function: Callable[..., Any], *arguments: Any, **named: Any) -> dict[str, Any]:
+    """What the server answers, as it wrote it; `KubernetesError` where it refuses or does not answer."""
+    status, body = answered(function, *arguments, **named)
+    try:
+        told = json.loads(body)
+    except ValueError:
+        told = {"message": body.decode(errors="replace")[:200]}
+    if not 200 <= status < 300 or not isinstance(told, dict):
+        raise KubernetesError(status, told.get("message", "") if isinstance(told, dict) else "no object")
+    return told
+
+
+def answered(function: Callable[..., Any], *arguments: Any, **named: Any) -> tuple[int, bytes]:
+    """The status and the bytes of an answer, whatever it says."""
+    from kubernetes.client.exceptions import ApiException
+    from urllib3.exceptions import HTTPError
+
+    try:
+        answer = function(*arguments, **named, _preload_content=False, _request_timeout=TIMEOUT)
+        return answer.status, bytes(answer.data)
+    except ApiException as error:
+        body = error.body or error.reason or ""
+        return error.status or 0, body.encode() if isinstance(body, str) else bytes(body)
+    except (HTTPError, OSError) as error:
+        raise KubernetesError(0, plain(error)) from None
+
+
+def plain(error: BaseException) -> str:
+    """The last cause, which says what happened without how it was tried."""
+    reason = getattr(error, "reason", None)
+    return plain(reason) if isinstance(reason, BaseException) else str(error) or type(error).__name__
+
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Read = Callable[[Mapping[str, Any]], Mapping[str, T]]
+
+_WATCH = 300  # s after which the server ends a watch, and another one begins
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 30.0  # s before the server is asked again
+_GONE = 410  # the version to go on from is too old
+
+
+class ObjectWatch(Generic[T]):
+    """What a function of the client lists, with these arguments; `read` says what is kept of an object.
+
+    `meanwhile` ends the sentence that is logged when the server goes away.
+    """
+
+    def __init__(
+        self, function: Any, *arguments: Any, read: Read[T], meanwhile: str, **selectors: str
+    ) -> None:
+        self._question = (function, *arguments)
+        self._selectors = selectors
+        self._read, self._meanwhile = read, meanwhile
+        self._watch: Any = None
+        self._ended = threading.Event()
+        self.objects: Mapping[str, T] = {}
+        self.changes = 0  # grows whenever something else is known
+        self.away: KubernetesError | None = None  # why nothing new is known
+
+    def __enter__(self) -> Self:
+        """Raises `KubernetesError` where the server does not let us in; later it is asked again and again."""
+        version = self._list()
+        threading.Thread(target=self._follow, args=(version,), daemon=True).start()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._ended.set()
+        if self._watch is not None:
+            self._watch.stop()
+
+    def _list(self) -> str:
+        """Take everything in; the version to go on from."""
+        function, *arguments = self._question
+        told = called(function, *arguments, **self._selectors)
+        with _as_documented():
+            found = dict[str, T]()
+            for each in told.get("items") or ():
+                found |= self._read(each)
+            version = str(told["metadata"]["resourceVersion"])
+        self.objects = found
+        self.changes += 1
+        return version
+
+    def _follow(self, version: str | None) -> None:
+        """Watch until the end, listing anew whenever it cannot go on from where it was."""
+        pause = _FIRST_PAUSE
+        while not self._ended.is_set():
+            try:
+                if version is None:
+                    version = self._list()
+                if self.away is not None:
+                    log.warning("the Kubernetes API answers again")
+                self.away = None
+                version = self._go_on(version)
+                pause = _FIRST_PAUSE
+            except KubernetesError as error:
+                version = None
+                if error.status != _GONE and not self._ended.is_set():
+                    if self.away is None:
+                        log.warning(f"{error}; {self._meanwhile}")
+                    pause, self.away = min(2 * pause, _LONGEST_PAUSE), error
+            self._ended.wait(pause)
+
+    def _go_on(self, version: str) -> str:
+        """Take in what changes until the server ends the watch; the version to go on from."""
+        from kubernetes.client.exceptions import ApiException
+        from kubernetes.watch import Watch
+        from urllib3.exceptions import HTTPError, ProtocolError, ReadTimeoutError
+
+        watch = self._watch = Watch(return_type="object")
+        function, *arguments = self._question
+        try:
+            for event in watch.stream(
+                function,
+                *arguments,
+                **self._selectors,
+                resource_version=version,
+                allow_watch_bookmarks=True,
+                timeout_seconds=_WATCH,
+                _request_timeout=(TIMEOUT, _WATCH + TIMEOUT),
+            ):
+                if self._ended.is_set():
+                    break
+                if event is not None:
+                    self._take_in(event)
+        except ApiException as error:
+            raise KubernetesError(error.status or 0, str(error.reason or "")) from None
+        except (ProtocolError, ReadTimeoutError):
+            pass  # it was cut off in the middle, and can go on from there
+        except (HTTPError, OSError) as error:
+            raise KubernetesError(0, plain(error)) from None
+        return str(watch.resource_version or version)
+
+    def _take_in(self, event: Mapping[str, Any]) -> None:
+        before = self.objects
+        with _as_documented():
+            kind, told = event["type"], event["raw_object"]
+            if kind in ("ADDED", "MODIFIED"):
+                self.objects = {**before, **self._read(told)}
+            elif kind == "DELETED":
+                gone = self._read(told)
+                self.objects = {name: each for name, each in before.items() if name not in gone}
+        if self.objects != before:
+            self.changes += 1
+
+
+@contextlib.contextmanager
+def _as_documented() -> Iterator[None]:
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        why = f"{type(error).__name__} {error}"
+        raise KubernetesError(0, f"what it sent is not as documented ({why})") from None

@@ -1,0 +1,459 @@
+"""A Ray cluster as an engine: a run is a Ray job whose driver leads one actor per worker on the named nodes.
+
+Trimtab need not be installed on the cluster: the driver travels with the job. Runs are recorded in
+`$TRIMTAB_HOME/engines/ray/HOST_PORT`; everything else is read from the dashboard's REST interface. Ray's own
+client speaks the same interface, but waits for ever if the cluster does not answer.
+"""
+
+import contextlib
+import hashlib
+import http.client
+import io
+import json
+import os
+import re
+import secrets
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from signal import Signals
+from typing import Any
+
+from trimtab.core import (
+    BadInputError,
+    Clock,
+    EngineEvent,
+    Launch,
+    Node,
+    NotFoundError,
+    RealClock,
+    TrimtabError,
+    home,
+    one_line,
+)
+from trimtab.engines.launch import check_capacity, check_launch, signal_number
+from trimtab.engines.run_folder import FINAL, Accepted, Intent, RunFolder, RunFolders
+from trimtab.kernel import write_whole
+
+_TIMEOUT = 20.0  # s for an answer
+_MOST_NODES = 10_000  # as many as Ray lists at once
+_OVER = {"SUCCEEDED", "FAILED", "STOPPED"}
+
+
+class RayError(TrimtabError):
+    """The cluster refuses (its HTTP status), or does not answer (0)."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class RayNode:
+    """A node with the id that Ray knows it by."""
+
+    id: str
+    node: Node
+
+
+@dataclass(frozen=True, slots=True)
+class RayJob:
+    """A job as Ray sees it. Times in seconds; `exit_code` is the driver's, None where nobody saw it.
+
+    `node` is the id of the driver's node, and `package` what it has as its folder there.
+    """
+
+    id: str
+    status: str
+    message: str
+    error: str
+    end: float | None
+    exit_code: int | None
+    node: str | None
+    package: str
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended, one way or another."""
+        return self.status in _OVER
+
+
+class RayCluster:
+    """The dashboard at HOST:PORT."""
+
+    def __init__(self, address: str) -> None:
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdigit() or "/" in address:
+            raise BadInputError(
+                f'"ray://{address}" is no address of a Ray cluster; name its dashboard, as in ray://HOST:8265'
+            )
+        self.address = address
+
+    def nodes(self) -> list[RayNode]:
+        """Those that are alive, by name; nodes of one name get a part of their id."""
+        told = self._json("GET", f"/api/v0/nodes?limit={_MOST_NODES}")
+        alive = [each for each in told["data"]["result"]["result"] if each["state"] == "ALIVE"]
+        names = [each["node_name"] or each["node_ip"] for each in alive]
+        found = []
+        for each, name in zip(alive, names, strict=True):
+            unique = name if names.count(name) == 1 else f"{name}-{each['node_id'][:8]}"
+            found.append(RayNode(each["node_id"], _node(unique, each["resources_total"], each["labels"])))
+        return sorted(found, key=lambda each: each.node.name)
+
+    def upload(self, files: Mapping[str, bytes]) -> str:
+        """Hand over a package of files; the address by which jobs name it as their folder."""
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as package:
+            for name, content in sorted(files.items()):
+                package.writestr(zipfile.ZipInfo(name), content)
+        body = buffer.getvalue()
+        name = f"_ray_pkg_{hashlib.sha256(body).hexdigest()[:32]}.zip"
+        self._ask("PUT", f"/api/packages/gcs/{name}", body)
+        return f"gcs://{name}"
+
+    def submit(self, job_id: str, command: str, package: str, node: str | None = None, **more: Any) -> None:
+        """Start a command in a package's folder, unless there has been a job of that id before."""
+        asked: dict[str, Any] = {"entrypoint": command, "submission_id": job_id, **more}
+        asked["runtime_env"] = {"working_dir": package, **more.get("runtime_env", {})}
+        if node is not None:
+            asked["entrypoint_label_selector"] = {"ray.io/node-id": node}
+        try:
+            self._json("POST", "/api/jobs/", asked)
+        except RayError as error:
+            if not error.status or self.job(job_id) is None:
+                raise
+
+    def jobs(self) -> dict[str, RayJob]:
+        """All that were submitted and are remembered, by id."""
+        told = self._json("GET", "/api/jobs/")
+        return {each["submission_id"]: _job(each) for each in told if each.get("submission_id")}
+
+    def job(self, job_id: str) -> RayJob | None:
+        """One of them, or None."""
+        try:
+            return _job(self._json("GET", f"/api/jobs/{job_id}"))
+        except RayError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    def output(self, job_id: str) -> str:
+        """What the job's driver has written."""
+        return str(self._json("GET", f"/api/jobs/{job_id}/logs")["logs"])
+
+    def stop(self, job_id: str) -> None:
+        """Ask Ray to end a job's driver; it kills it some seconds later."""
+        self._json("POST", f"/api/jobs/{job_id}/stop")
+
+    def forget(self, job_id: str) -> None:
+        """Take a job that has ended off Ray's list."""
+        self._json("DELETE", f"/api/jobs/{job_id}")
+
+    def _json(self, method: str, path: str, asked: Any = None) -> Any:
+        body = None if asked is None else json.dumps(asked).encode()
+        answer = self._ask(method, path, body)
+        try:
+            return json.loads(answer)
+        except ValueError:
+            raise RayError(0, f"what answers at {self.address} is no Ray dashboard") from None
+
+    def _ask(self, method: str, path: str, body: bytes | None) -> bytes:
+        request = urllib.request.Request(
+            f"http://{self.address}{path}",
+            body,
+            {"Content-Type": "application/json", **_token()},
+            method=method,
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer:  # nosec B310 # always http
+                content: bytes = answer.read()
+                return content
+        except urllib.error.HTTPError as error:
+            why = _last_line(error.read().decode(errors="replace"))
+            raise RayError(error.code, f"the Ray cluster at {self.address} refuses: {why}") from None
+        except (OSError, http.client.HTTPException) as error:
+            reason = getattr(error, "reason", error)
+            why = str(getattr(reason, "strerror", None) or reason or type(reason).__name__).lower()
+            raise RayError(
+                0,
+                f"the Ray cluster at {self.address} does not answer ({why}); runs there are left as they are",
+            ) from None
+
+
+def _token() -> dict[str, str]:
+    """The token of clusters that want one, where Ray's own tools look for it."""
+    token = os.environ.get("RAY_AUTH_TOKEN", "")
+    path = os.environ.get("RAY_AUTH_TOKEN_PATH")
+    if not token and path:
+        try:
+            token = Path(path).read_text(encoding="utf-8").strip()
+        except OSError as error:
+            raise BadInputError(
+                f"RAY_AUTH_TOKEN_PATH names {path}, which cannot be read: {error.strerror}"
+            ) from None
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def _node(name: str, resources: Mapping[str, float], labels: Mapping[str, str]) -> Node:
+    kinds = [each.partition(":")[2] for each in resources if each.startswith("accelerator_type:")]
+    kind = labels.get("accelerator") or labels.get("ray.io/accelerator-type") or next(iter(kinds), "")
+    gpus = int(resources.get("GPU", 0))
+    return Node(
+        name,
+        cpus=float(resources.get("CPU", 0)),
+        memory=float(resources.get("memory", 0)),
+        accelerator=kind if gpus else "",
+        gpus=gpus,
+        zone=labels.get("zone") or labels.get("ray.io/availability-zone", ""),
+    )
+
+
+def _job(told: Mapping[str, Any]) -> RayJob:
+    end = told.get("end_time")
+    return RayJob(
+        told["submission_id"],
+        told["status"],
+        told.get("message") or "",
+        told.get("error_type") or "",
+        end / 1000 if end else None,
+        told.get("driver_exit_code"),
+        told.get("driver_node_id"),
+        (told.get("runtime_env") or {}).get("working_dir", ""),
+    )
+
+
+def _last_line(text: str) -> str:
+    """Ray answers with a traceback, whose last line with words says what is wrong."""
+    lines: Sequence[str] = [line.strip() for line in text.splitlines() if line.strip(" .")]
+    return lines[-1][:300] if lines else "without a reason"
+
+
+PATIENCE = 30.0
+"""Seconds a run is missing before it counts as lost. Workers nobody leads end themselves in half of that."""
+
+_ORDER_WITHIN = 60.0  # s for an order to reach the driver
+_ENDS_WITHIN = 20.0  # s from the grace's end to the end of the job
+_PAUSE = 0.2  # s between two looks at a job
+_STOP_WAIT = 15  # s from Ray's own stop to the driver's death
+_GUEST_FILES = ("gang.py", "holder.py")
+_DIED = {"JOB_SUPERVISOR_ACTOR_DIED", "JOB_SUPERVISOR_ACTOR_UNKNOWN_FAILURE", ""}
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """The word that marks the driver's notes in the midst of the workers' output."""
+
+    word: str
+
+
+class RayEngine:
+    """Launches, signals, stops and watches gangs on the Ray cluster whose dashboard is at `address`."""
+
+    def __init__(
+        self, address: str, place: Path | None = None, clock: Clock | None = None, patience: float = PATIENCE
+    ) -> None:
+        self._cluster = RayCluster(address)
+        folder = re.sub(r"[^\w.-]", "_", address)
+        self._kept = RunFolders(place or home() / "engines" / "ray" / folder)
+        self._clock = clock or RealClock()
+        self._patience = patience
+        self._missed: dict[str, float] = {}  # since when (monotonic) nobody knows how a run is
+
+    def nodes(self) -> Sequence[Node]:
+        """The machines that are alive; the label `accelerator` says which kind of accelerators they have."""
+        return [each.node for each in self._cluster.nodes()]
+
+    def launch(self, launch: Launch) -> str:
+        """Submit it as a Ray job, unless that has been done for this key; the run's id."""
+        run = self._kept.of_key(launch.key)
+        with self._kept.alone():
+            if run.read(Accepted) is None:
+                self._submit(run, launch)
+        return run.id
+
+    def resize(self, run_id: str, cpus: float | None, memory: float | None) -> None:
+        """Ray cannot: what a worker reserves stays as it was launched."""
+        self._kept.named(run_id)
+        raise BadInputError("Ray cannot resize a worker that runs; stop it, and launch it with other limits")
+
+    def signal(self, run_id: str, name: str) -> None:
+        """Send the command of every worker a signal such as "USR1"; arrives within seconds."""
+        number = signal_number(name)
+        run = self._kept.named(run_id)
+        job = self._cluster.job(_job_id(run))
+        if job is None or job.over:
+            raise NotFoundError(f"the run {run_id} has ended; nobody is there to hear {name}")
+        if not self._order(job, {"signal": Signals(number).name.removeprefix("SIG")}):
+            raise TrimtabError(f"the run {run_id} cannot be reached on its driver's node now; try again")
+
+    def stop(self, run_id: str, grace: float = 10.0) -> None:
+        """End all its workers: asked first, killed after `grace` seconds; returns when the job is over."""
+        run = self._kept.named(run_id)
+        job = self._cluster.job(_job_id(run))
+        if job is None or job.over:
+            return
+        run.mark_stopping()
+        told = job.status == "RUNNING" and self._order(job, {"stop": grace})
+        if told and self._over_within(job.id, grace + _ENDS_WITHIN):
+            return
+        self._cluster.stop(job.id)
+        if not self._over_within(job.id, _STOP_WAIT + _ENDS_WITHIN):
+            raise TrimtabError(f"the run {run_id} cannot be stopped; see the job {job.id} in Ray's dashboard")
+
+    def watch(self) -> Iterator[EngineEvent]:
+        """What has happened since the last time, oldest run first; does not wait for more."""
+        runs = self._kept.unfinished()
+        jobs = self._cluster.jobs() if runs else {}
+        for run, _ in runs:
+            yield from run.tell(self._news(run, jobs.get(_job_id(run))))
+            if FINAL & set(run.told):
+                self._forget_orders(run, jobs)
+
+    def running(self) -> Mapping[str, str]:
+        """Ids of the runs that have not ended, with their keys; also those of an earlier Trimtab."""
+        runs = self._kept.unfinished()
+        jobs = self._cluster.jobs() if runs else {}
+        found = ((run.id, intent.key, jobs.get(_job_id(run))) for run, intent in runs)
+        return {run_id: key for run_id, key, job in found if job is not None and not job.over}
+
+    def log(self, run_id: str) -> Path:
+        """The file with what the run has written: fetched now, or as it was when that last went well."""
+        run = self._kept.named(run_id)
+        if not FINAL & set(run.told):
+            with contextlib.suppress(RayError):
+                self._fetch(run)
+        if not run.log.exists():
+            write_whole(run.log, "")
+        return run.log
+
+    def _submit(self, run: RunFolder, launch: Launch) -> None:
+        """After a crash in the middle the same job is submitted again, and Ray refuses what it has."""
+        places = self._places(launch)
+        run.make(Intent(launch.key, launch.workload.name, self._clock.now(), launch.workers))
+        secret = run.read(Secret) or Secret(secrets.token_hex(16))
+        run.keep(secret)
+        package = self._cluster.upload(_package(secret.word, places, launch, self._patience / 2))
+        stop_wait = {"env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": str(_STOP_WAIT)}}
+        self._cluster.submit(_job_id(run), "python gang.py", package, runtime_env=stop_wait)
+        run.keep(Accepted(self._clock.now()))
+
+    def _places(self, launch: Launch) -> list[tuple[str, int]]:
+        """Ray's ids of the nodes; refuses what they could never hold."""
+        there = {each.node.name: each for each in self._cluster.nodes()}
+        check_launch(launch, there)
+        if launch.gpus > 1 and launch.gpus % 1:
+            raise BadInputError(
+                f"Ray gives a worker a share of one accelerator or whole ones, not {launch.gpus:g}"
+            )
+        check_capacity(launch, {name: each.node for name, each in there.items()})
+        return [(there[name].id, count) for name, count in launch.parts]
+
+    def _order(self, job: RayJob, order: Mapping[str, Any]) -> bool:
+        """Leave an order in the driver's folder, by a job of its own on the driver's node; whether it did."""
+        name = f"{time.time_ns()}"
+        text = json.dumps(order)
+        command = f"mkdir -p orders && echo '{text}' > orders/{name} && mv orders/{name} orders/{name}.json"
+        messenger = f"{job.id}-order-{name}"
+        self._cluster.submit(messenger, command, job.package, job.node)
+        if not self._over_within(messenger, _ORDER_WITHIN):
+            self._cluster.stop(messenger)
+        sent = self._cluster.job(messenger)
+        return sent is not None and sent.status == "SUCCEEDED"
+
+    def _forget_orders(self, run: RunFolder, jobs: Mapping[str, RayJob]) -> None:
+        for each in jobs.values():
+            if each.over and each.id.startswith(f"{_job_id(run)}-order-"):
+                with contextlib.suppress(RayError):  # it stays on a list in a dashboard, no more
+                    self._cluster.forget(each.id)
+
+    def _over_within(self, job_id: str, seconds: float) -> bool:
+        until = self._clock.monotonic() + seconds
+        while (job := self._cluster.job(job_id)) is not None and not job.over:
+            if self._clock.monotonic() > until:
+                return False
+            self._clock.sleep(_PAUSE)
+        return True
+
+    def _news(self, run: RunFolder, job: RayJob | None) -> Iterator[EngineEvent]:
+        if job is None:
+            if run.read(Accepted) is not None:
+                yield from self._unless_patient(run, "the cluster does not know it any more")
+            return
+        if job.status == "PENDING" or (job.status == "RUNNING" and "started" in run.told):
+            return
+        notes = self._fetch(run)
+        for note in notes:
+            if note["what"] == "started" and "started" not in run.told:
+                yield EngineEvent(run.id, note["time"], "started", note["detail"])
+        if not job.over:
+            return
+        end = next((note for note in notes if note["what"] in ("ended", "failed", "lost")), None)
+        if run.stopping:
+            time_of_end = end["time"] if end else job.end or self._clock.now()
+            yield EngineEvent(run.id, time_of_end, "ended", "stopped")
+        elif end is not None:
+            yield EngineEvent(run.id, end["time"], end["what"], one_line(end["detail"]))
+        elif (job.exit_code is None and job.error in _DIED) or (job.exit_code or 0) < 0:
+            yield from self._unless_patient(run, _first_sentence(job.message) or "its driver died")
+        else:
+            why = _first_sentence(job.message) or f"its driver ended with status {job.exit_code}"
+            yield EngineEvent(run.id, job.end or self._clock.now(), "failed", why)
+
+    def _unless_patient(self, run: RunFolder, why: str) -> Iterator[EngineEvent]:
+        """Lost, once its workers have had the time to notice that nobody leads them."""
+        since = self._missed.setdefault(run.id, self._clock.monotonic())
+        if run.stopping:
+            yield EngineEvent(run.id, self._clock.now(), "ended", "stopped")
+        elif self._clock.monotonic() >= since + self._patience:
+            yield EngineEvent(run.id, self._clock.now(), "lost", why)
+
+    def _fetch(self, run: RunFolder) -> list[dict[str, Any]]:
+        """Bring the log here; the driver's notes from it."""
+        secret = run.read(Secret)
+        output, notes = split_notes(self._cluster.output(_job_id(run)), secret.word if secret else "")
+        write_whole(run.log, output)
+        return notes
+
+
+def _first_sentence(text: str) -> str:
+    return one_line(text).split(". ")[0][:300]
+
+
+def _job_id(run: RunFolder) -> str:
+    return f"trimtab-{run.id}"
+
+
+def _package(
+    secret: str, places: Sequence[tuple[str, int]], launch: Launch, lease: float
+) -> dict[str, bytes]:
+    """The files that travel to the cluster: the driver, what it starts, and what is asked for."""
+    told = {
+        "secret": secret,
+        "parts": places,
+        "cpus": launch.cpus,
+        "gpus": launch.gpus,
+        "memory": int(launch.memory),
+        "lease": lease,
+        "command": launch.workload.command,
+        "environment": dict(launch.environment),
+        "folder": os.getcwd(),
+    }
+    here = Path(__file__).parent
+    files = {name: (here / name).read_bytes() for name in _GUEST_FILES}
+    return {**files, "launch.json": json.dumps(told).encode()}
+
+
+def split_notes(text: str, secret: str) -> tuple[str, list[dict[str, Any]]]:
+    """What the workers wrote, and what the driver noted; what Ray said before that is left out."""
+    first, *parts = text.split(f"\n{secret} ")
+    output, notes = "", []
+    for part in parts:
+        line, _, rest = part.partition("\n")
+        notes.append(json.loads(line))
+        output += rest
+    return (output if parts else first), notes
