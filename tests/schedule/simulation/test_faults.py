@@ -5,14 +5,14 @@ import pytest
 
 from trimtab.schedule import Group, Market
 from trimtab.schedule.placing import Placement
-from trimtab.schedule.simulation.faults import Fault, FaultRates, NoFaults, RandomFaults
+from trimtab.schedule.simulation.faults import FaultRates, NodeFault, NoFaults, RandomFaults
 
 OWN = Group("own", "a", 40, 8, 8.0, 1.0, reclaims=1.0)
 SPOT = Group("spot", "a", 40, 8, 8.0, 1.0, market=Market.SPOT, reclaims=1e-3)
 JOBS = np.arange(3)
 
 
-def _faults(rates: FaultRates, seed: int = 0, until: float = 1e5) -> list[Fault]:
+def _faults(rates: FaultRates, seed: int = 0, until: float = 1e5) -> list[NodeFault]:
     return list(RandomFaults((OWN, SPOT), rates, seed).until(until))
 
 

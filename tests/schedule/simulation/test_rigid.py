@@ -8,7 +8,7 @@ import pytest
 from trimtab.core import BadInputError, Workload
 from trimtab.schedule import Cluster, Group, Job, Shape, policy, read_trace
 from trimtab.schedule.placing import Placement
-from trimtab.schedule.simulation.goodput_profiles import Application, read_profiles
+from trimtab.schedule.simulation.goodput_profiles import MeasuredApplication, read_profiles
 from trimtab.schedule.simulation.rigid import Gang, RigidWorld
 from trimtab.schedule.simulation.scene import scene_of
 from trimtab.schedule.simulation.simulator import SimulationSettings, simulate
@@ -18,7 +18,7 @@ PUBLISHED = (1.671, 35.63, 6.42)
 
 
 @pytest.fixture(scope="module")
-def profiles(shared_data: Path) -> dict[str, Application]:
+def profiles(shared_data: Path) -> dict[str, MeasuredApplication]:
     return read_profiles(shared_data / "goodput")
 
 
@@ -33,7 +33,7 @@ def test_gavel_with_rigid_jobs_is_where_it_was_published(shared_data: Path) -> N
 
 
 def test_one_accelerator_at_the_smallest_batch_takes_the_hours_that_are_told(
-    profiles: dict[str, Application],
+    profiles: dict[str, MeasuredApplication],
 ) -> None:
     for name, hours in {"cifar10": 2.01, "bert": 4.54, "deepspeech2": 6.48}.items():
         application = profiles[name]
@@ -42,13 +42,13 @@ def test_one_accelerator_at_the_smallest_batch_takes_the_hours_that_are_told(
         assert application.milestones[-1] / pace.steps / 3600 == pytest.approx(hours, rel=0.02)
 
 
-def test_a_batch_that_does_not_fit_is_accumulated(profiles: dict[str, Application]) -> None:
+def test_a_batch_that_does_not_fit_is_accumulated(profiles: dict[str, MeasuredApplication]) -> None:
     small, large = (Gang(profiles["bert"], 2, batch).pace("t4", (2,)) for batch in (24, 48))
     assert 1.5 < small.steps / large.steps < 2.5
     assert (large.gains > small.gains).all()
 
 
-def test_what_was_not_saved_is_done_again(profiles: dict[str, Application]) -> None:
+def test_what_was_not_saved_is_done_again(profiles: dict[str, MeasuredApplication]) -> None:
     groups = (Group("t4", "t4", 1, 4, 32, 256e9),)
     cluster = Cluster(groups, (Shape(0, 1), Shape(0, 2)))
     (job,) = _jobs("cifar10", 2)
@@ -66,14 +66,16 @@ def test_what_was_not_saved_is_done_again(profiles: dict[str, Application]) -> N
     assert world.look(one).done[0] == pytest.approx(before.done[0])
 
 
-def test_only_the_size_asked_for_has_a_speed(profiles: dict[str, Application]) -> None:
+def test_only_the_size_asked_for_has_a_speed(profiles: dict[str, MeasuredApplication]) -> None:
     groups = (Group("t4", "t4", 1, 4, 32, 256e9), Group("h100", "h100", 1, 4, 32, 256e9))
     cluster = Cluster(groups, tuple(Shape(g, n) for g in (0, 1) for n in (1, 2, 4)))
     speed = RigidWorld(profiles, _jobs("bert", 2), [24], cluster).look(np.array([0])).speed[0]
     assert np.flatnonzero(speed).tolist() == [1]
 
 
-def test_a_gang_that_no_measured_accelerator_holds_is_refused(profiles: dict[str, Application]) -> None:
+def test_a_gang_that_no_measured_accelerator_holds_is_refused(
+    profiles: dict[str, MeasuredApplication],
+) -> None:
     groups = (Group("h100", "h100", 1, 4, 32, 256e9),)
     with pytest.raises(BadInputError, match="bert was measured on t4"):
         RigidWorld(profiles, _jobs("bert", 2), [24], Cluster(groups, (Shape(0, 2),)))

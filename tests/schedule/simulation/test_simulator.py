@@ -24,7 +24,7 @@ from trimtab.schedule import (
 )
 from trimtab.schedule.placing import Placement
 from trimtab.schedule.policies import policy
-from trimtab.schedule.simulation.faults import Fault, FaultRates, NoFaults, RandomFaults
+from trimtab.schedule.simulation.faults import FaultRates, NodeFault, NoFaults, RandomFaults
 from trimtab.schedule.simulation.replay import Replay
 from trimtab.schedule.simulation.simulator import SimulationSettings, simulate
 from trimtab.schedule.simulation.tabular import TabularWorld
@@ -57,11 +57,11 @@ class Broken(NoFaults):
 
     any = True
 
-    def __init__(self, faults: Iterable[Fault] = (), slow: int | None = None) -> None:
+    def __init__(self, faults: Iterable[NodeFault] = (), slow: int | None = None) -> None:
         self._faults = sorted(faults)
         self._slow = slow
 
-    def until(self, now: float) -> Iterable[Fault]:
+    def until(self, now: float) -> Iterable[NodeFault]:
         while self._faults and self._faults[0].time <= now:
             yield self._faults.pop(0)
 
@@ -149,7 +149,7 @@ def test_idle_time_is_skipped() -> None:
 
 def test_a_lost_node_loses_what_was_not_saved() -> None:
     saves = Checkpoint(interval=20.0, seconds=0.0, restart=10.0)
-    done = alone(100.0, {0: {"a": ONE}}, Broken([Fault(45.0, 0, 0)]), checkpoint=saves)
+    done = alone(100.0, {0: {"a": ONE}}, Broken([NodeFault(45.0, 0, 0)]), checkpoint=saves)
     # 35 seconds of work, of which 20 were saved; then on the other node from the next round on.
     assert done.ended.tolist() == [60.0 + 10.0 + 80.0]
     assert [(s.start, s.end) for s in done.segments] == [(0.0, 45.0), (60.0, 150.0)]
@@ -157,7 +157,7 @@ def test_a_lost_node_loses_what_was_not_saved() -> None:
 
 
 def test_a_job_that_cannot_save_starts_from_the_beginning() -> None:
-    done = alone(100.0, {0: {"a": ONE}}, Broken([Fault(45.0, 0, 0)]), checkpoint=None)
+    done = alone(100.0, {0: {"a": ONE}}, Broken([NodeFault(45.0, 0, 0)]), checkpoint=None)
     assert done.ended.tolist() == [160.0]
 
 
@@ -166,7 +166,7 @@ def test_stopping_on_purpose_saves() -> None:
     done = alone(
         100.0,
         moments,
-        Broken([Fault(150.0, 0, 0)]),
+        Broken([NodeFault(150.0, 0, 0)]),
         checkpoint=Checkpoint(interval=1e6, seconds=0.0, restart=0.0),
     )
     # 60 saved when it was stopped, 30 lost with the node.
@@ -184,8 +184,8 @@ def test_a_slow_node_is_slow() -> None:
 
 
 def test_a_cluster_without_nodes_waits_for_their_return() -> None:
-    gone = [Fault(5.0, 0, node) for node in (0, 1)]
-    back = [Fault(290.0, 0, node, back=True) for node in (0, 1)]
+    gone = [NodeFault(5.0, 0, node) for node in (0, 1)]
+    back = [NodeFault(290.0, 0, node, back=True) for node in (0, 1)]
     done = replay([job("a", 10.0)], [50.0], policy("fifo"), Broken([*gone, *back]))
     assert done.ended.tolist() == [300.0 + 10.0 + 50.0 / 2]
 

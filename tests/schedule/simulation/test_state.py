@@ -6,7 +6,7 @@ from trimtab.core import Workload
 from trimtab.schedule import Checkpoint, Cluster, Group, Job, Shape
 from trimtab.schedule.placing import Placement
 from trimtab.schedule.simulation.state import (
-    State,
+    SimulationState,
 )
 from trimtab.schedule.simulation.tabular import TabularWorld
 
@@ -21,7 +21,7 @@ ON_TWO = Placement(0, ((0, 2),), (1.0, 1.0, 0.0))
 
 
 def test_jobs_arrive_in_turn_and_leave_together() -> None:
-    state = State.of(JOBS, CLUSTER, WORLD)
+    state = SimulationState.of(JOBS, CLUSTER, WORLD)
     assert (state.arriving, state.next_arrival) == (True, 0.0)
     state.arrive(10.0)
     assert state.active.tolist() == [0, 1]
@@ -37,7 +37,7 @@ def test_jobs_arrive_in_turn_and_leave_together() -> None:
 
 
 def test_a_policy_sees_columns_of_those_who_are_there() -> None:
-    state = State.of(JOBS, CLUSTER, WORLD)
+    state = SimulationState.of(JOBS, CLUSTER, WORLD)
     state.arrive(10.0)
     state.start(0, ON_TWO, 10.0, hazard=0.0)
     state.charge(np.array([0]), np.array([3.0]), np.array([0.0]))
@@ -61,7 +61,7 @@ def test_work_is_saved_in_intervals_of_its_own_or_by_the_rule() -> None:
         Job("never", Workload("never"), 0.0),
     ]
     world = TabularWorld(jobs, CLUSTER, ["any"] * 3, {"any": np.ones(2)}, np.full(3, 1e6))
-    state, rows = State.of(jobs, CLUSTER, world), np.arange(3)
+    state, rows = SimulationState.of(jobs, CLUSTER, world), np.arange(3)
     for job in rows:
         state.start(job, Placement(0, ((0, 1),), (1.0, 1.0, 0.0)), 0.0, hazard=1e-4)
     state.charge(rows, np.full(3, 390.0), np.full(3, 390.0))

@@ -115,7 +115,7 @@ class JobStart:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RoundPlan:
     """By row: runs to stop (to what end, and why), jobs to start, to refuse, and without room as yet."""
 
     stops: Mapping[int, tuple[str, str]] = field(default_factory=dict)
@@ -130,7 +130,7 @@ def plan_of(
     fleet: Fleet,
     records: Sequence[JobRecord],
     submission: Callable[[JobRecord], Submission],
-) -> Plan:
+) -> RoundPlan:
     """Starts are on nodes that are free now; what is stopped gives its nodes to a later round."""
     before, after = view.previous.shape, allocation.shape
     why = {row: allocation.why.get(row, "") for row in range(len(view.rows))}
@@ -161,7 +161,7 @@ def plan_of(
         )
         for row, placement in settled.placed.items()
     }
-    return Plan(stops, starts, refused, settled.unplaced)
+    return RoundPlan(stops, starts, refused, settled.unplaced)
 
 
 def _occupied(
@@ -213,7 +213,7 @@ def _first_in_line(view: RoundView, row: int) -> str:
 
 
 def outlooks(
-    view: RoundView, allocation: Allocation, plan: Plan, now: float
+    view: RoundView, allocation: Allocation, plan: RoundPlan, now: float
 ) -> tuple[dict[str, float], dict[str, Outlook]]:
     """By id: units done, and the outlook of those that wait; only what differs from what was told before."""
     done = {row.record.id: row.done for row in view.rows if row.done != row.record.done}
@@ -249,7 +249,7 @@ def _same(one: Outlook, other: Outlook) -> bool:
     )
 
 
-def _why(view: RoundView, allocation: Allocation, plan: Plan, index: int) -> str:
+def _why(view: RoundView, allocation: Allocation, plan: RoundPlan, index: int) -> str:
     row = view.rows[index]
     never = impossible(row.job, view.cluster.groups)
     if never is not None:

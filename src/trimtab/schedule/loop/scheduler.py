@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from trimtab.core import Clock, Engine, RealClock, StorageError, TrimtabError, format_money
 from trimtab.schedule.allocation import SchedulingPolicy
 from trimtab.schedule.loop.journal import JobFolder, JobJournal
-from trimtab.schedule.loop.plan import Plan, outlooks, plan_of
+from trimtab.schedule.loop.plan import RoundPlan, outlooks, plan_of
 from trimtab.schedule.loop.runs import PATIENCE, ActiveJobs, JobRuns, sentence_of
 from trimtab.schedule.loop.view import (
     Fleet,
@@ -186,7 +186,7 @@ class Scheduler:
 
     def _decide(
         self, view: RoundView, policy: SchedulingPolicy, now: float
-    ) -> tuple[Plan, tuple[dict[str, float], dict[str, Outlook]]]:
+    ) -> tuple[RoundPlan, tuple[dict[str, float], dict[str, Outlook]]]:
         """What a policy's answer means for runs, and what is told about it; nothing has changed as yet.
 
         A policy that fails is asked again in the next round, and has then forgotten what it remembered:
@@ -201,7 +201,7 @@ class Scheduler:
             self._policy = copy.deepcopy(self._forgetful)
             raise PolicyFailedError(f"policy {self._about['policy']} failed: {sentence_of(error)}") from error
 
-    def _act(self, view: RoundView, plan: Plan, now: float) -> None:
+    def _act(self, view: RoundView, plan: RoundPlan, now: float) -> None:
         """Each in turn; what somebody else has changed meanwhile is left to the next round."""
         for row, reason in plan.refused.items():
             with contextlib.suppress(OutdatedError):

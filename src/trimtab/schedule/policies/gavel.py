@@ -13,7 +13,7 @@ import numpy as np
 from trimtab.core import BadInputError, Clock
 from trimtab.schedule.allocation import Allocation, Jobs
 from trimtab.schedule.cluster import Cluster, Floats, Ints
-from trimtab.schedule.policies.time_shares import Choices, RoundSettings, TimeShares
+from trimtab.schedule.policies.time_shares import GroupChoices, RoundSettings, TimeShares
 
 _OBJECTIVES = ("maxmin", "throughput", "fifo")
 _LITTLE = 1e-6  # how much the mean gain counts beside the smallest
@@ -50,7 +50,7 @@ class Gavel:
     def allocate(self, jobs: Jobs, cluster: Cluster, previous: Allocation, clock: Clock) -> Allocation:
         return self._rounds.allocate(jobs, cluster, previous, clock.now(), self._shares, _fastest_first)
 
-    def _shares(self, jobs: Jobs, cluster: Cluster, choices: Choices) -> Floats:
+    def _shares(self, jobs: Jobs, cluster: Cluster, choices: GroupChoices) -> Floats:
         if self.settings.objective == "fifo":
             return self._by_arrival(jobs, cluster, choices)
         if self.settings.objective == "throughput":
@@ -60,7 +60,7 @@ class Gavel:
         gain = choices.workers * choices.speed / np.where(even > 0, even, 1.0)[:, None]
         return _solved(jobs, cluster, choices, gain, fair=True)
 
-    def _by_arrival(self, jobs: Jobs, cluster: Cluster, choices: Choices) -> Floats:
+    def _by_arrival(self, jobs: Jobs, cluster: Cluster, choices: GroupChoices) -> Floats:
         """All the time on one group for those who come first; nobody passes the first who must wait."""
         free, demand = cluster.capacity.copy(), jobs.demand
         share = np.zeros(choices.speed.shape)
@@ -81,14 +81,14 @@ class Gavel:
         return share
 
 
-def _fastest_first(choices: Choices) -> Ints:
+def _fastest_first(choices: GroupChoices) -> Ints:
     """Groups by how much jobs like them, on average: their speed there against that on their best group."""
     best = choices.speed.max(axis=1, initial=0.0)
     liked = choices.speed / np.where(best > 0, best, 1.0)[:, None]
     return np.argsort(-liked.sum(axis=0), kind="stable")
 
 
-def _solved(jobs: Jobs, cluster: Cluster, choices: Choices, gain: Floats, fair: bool) -> Floats:
+def _solved(jobs: Jobs, cluster: Cluster, choices: GroupChoices, gain: Floats, fair: bool) -> Floats:
     """X that maximises the smallest gain (`fair`), or the sum of gains. Jobs that are alike share alike."""
     facts = np.hstack((np.where(choices.possible, gain, 0.0), choices.workers, jobs.demand))
     _, first, kind, alike = np.unique(

@@ -7,7 +7,7 @@ import numpy as np
 from trimtab.core import BadInputError, Clock
 from trimtab.schedule.allocation import Allocation, Jobs
 from trimtab.schedule.cluster import Cluster, Floats, Ints
-from trimtab.schedule.policies.time_shares import Choices, RoundSettings, TimeShares
+from trimtab.schedule.policies.time_shares import GroupChoices, RoundSettings, TimeShares
 
 _TINY = 1e-12
 
@@ -40,10 +40,10 @@ class MaxMin:
         self._count += 1
         return self._rounds.allocate(jobs, cluster, previous, clock.now(), self._shares, self._turns)
 
-    def _turns(self, choices: Choices) -> Ints:
+    def _turns(self, choices: GroupChoices) -> Ints:
         return np.random.default_rng((self.settings.seed, self._count)).permutation(choices.shape.shape[1])
 
-    def _shares(self, jobs: Jobs, cluster: Cluster, choices: Choices) -> Floats:
+    def _shares(self, jobs: Jobs, cluster: Cluster, choices: GroupChoices) -> Floats:
         size = choices.workers.max(axis=1, initial=0) * np.where(jobs.gpus > 0, jobs.gpus, 1.0)
         room = np.where(cluster.capacity[:, 0] > 0, cluster.capacity[:, 0], cluster.capacity[:, 1])
         given = np.zeros(len(jobs))

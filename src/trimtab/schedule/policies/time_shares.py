@@ -27,7 +27,7 @@ class RoundSettings:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Choices:
+class GroupChoices:
     """Each job in the fastest usable shape of each group; (jobs, groups), WAITING where there is none."""
 
     shape: Ints
@@ -58,8 +58,8 @@ class TimeShares:
         cluster: Cluster,
         previous: Allocation,
         now: float,
-        shares: Callable[[Jobs, Cluster, Choices], Floats],
-        turns: Callable[[Choices], Ints],
+        shares: Callable[[Jobs, Cluster, GroupChoices], Floats],
+        turns: Callable[[GroupChoices], Ints],
     ) -> Allocation:
         """One round. `shares` computes X when that is due; `turns` says in which order groups are filled."""
         usable = usable_shapes(jobs, cluster, np.arange(len(jobs)))
@@ -103,7 +103,7 @@ class TimeShares:
         return now - self._renewed >= self.settings.renew_after and frozenset(ids) != self._ids
 
 
-def _choices(jobs: Jobs, cluster: Cluster, previous: Allocation, usable: Bools) -> Choices:
+def _choices(jobs: Jobs, cluster: Cluster, previous: Allocation, usable: Bools) -> GroupChoices:
     """The fastest usable shape of each group; the one a job has on its own group."""
     shape = np.full((len(jobs), len(cluster.groups)), WAITING, dtype=np.int64)
     speed = np.where(usable & (jobs.speed > 0), jobs.speed, np.where(usable, 0.0, -1.0))
@@ -119,7 +119,7 @@ def _choices(jobs: Jobs, cluster: Cluster, previous: Allocation, usable: Bools) 
     workers, best = np.zeros_like(shape), np.zeros(shape.shape)
     best[row, group] = speed[row, shape[row, group]]
     workers[row, group] = cluster.shape_workers[shape[row, group]]
-    return Choices(shape, best, workers)
+    return GroupChoices(shape, best, workers)
 
 
 def _priority(share: Floats, received: Floats) -> Floats:
@@ -136,7 +136,7 @@ def _ranks(priority: Floats, deficit: Floats, share: Floats) -> Ints:
 
 
 def _filled(
-    jobs: Jobs, cluster: Cluster, choices: Choices, rank: Ints, groups: Ints, one_queue: bool
+    jobs: Jobs, cluster: Cluster, choices: GroupChoices, rank: Ints, groups: Ints, one_queue: bool
 ) -> Ints:
     """Each job in at most one of its shapes, groups filled by rank."""
     shape = np.full(len(jobs), WAITING, dtype=np.int64)
@@ -169,7 +169,7 @@ def _greedy(need: Floats, free: Floats) -> Ints:
     return np.concatenate(taken) if taken else np.empty(0, dtype=np.int64)
 
 
-def _fill_together(shape: Ints, free: Floats, demand: Floats, choices: Choices, rank: Ints) -> None:
+def _fill_together(shape: Ints, free: Floats, demand: Floats, choices: GroupChoices, rank: Ints) -> None:
     """Pairs of job and group in one order."""
     pairs = np.argsort(rank, axis=None)
     rows, groups = np.unravel_index(pairs, rank.shape)

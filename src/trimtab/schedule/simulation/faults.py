@@ -17,7 +17,7 @@ from trimtab.schedule.placing import Placement
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Fault:
+class NodeFault:
     """A node goes away, or comes back."""
 
     time: float
@@ -31,7 +31,7 @@ class Faults(Protocol):
 
     any: bool
 
-    def until(self, now: float) -> Iterable[Fault]:
+    def until(self, now: float) -> Iterable[NodeFault]:
         """Nodes that went or came back since the last time, in order of time."""
         ...
 
@@ -57,7 +57,7 @@ class NoFaults:
 
     any = False
 
-    def until(self, now: float) -> Iterable[Fault]:
+    def until(self, now: float) -> Iterable[NodeFault]:
         return ()
 
     def slowness(self, placement: Placement) -> float:
@@ -106,12 +106,12 @@ class RandomFaults:
         self._left: dict[int, float] = {}
         self._failures: Counter[int] = Counter()
         self._slow = [self._random.random(group.nodes) < self.rates.slow for group in self.groups]
-        self._ahead: list[Fault] = []
+        self._ahead: list[NodeFault] = []
         for group, one in enumerate(self.groups):
             for node in range(one.nodes):
                 self._next_loss(0.0, group, node)
 
-    def until(self, now: float) -> Iterable[Fault]:
+    def until(self, now: float) -> Iterable[NodeFault]:
         while self._ahead and self._ahead[0].time <= now:
             fault = heappop(self._ahead)
             if fault.back:
@@ -119,7 +119,7 @@ class RandomFaults:
             else:
                 spot = self.groups[fault.group].market is Market.SPOT
                 away = self.rates.refill if spot else self.rates.repair
-                heappush(self._ahead, Fault(fault.time + away, fault.group, fault.node, back=True))
+                heappush(self._ahead, NodeFault(fault.time + away, fault.group, fault.node, back=True))
             yield fault
 
     def slowness(self, placement: Placement) -> float:
@@ -159,7 +159,7 @@ class RandomFaults:
     def _next_loss(self, after: float, group: int, node: int) -> None:
         rate = self._loss(group)
         if rate > 0:
-            heappush(self._ahead, Fault(after + self._random.exponential(1 / rate), group, node))
+            heappush(self._ahead, NodeFault(after + self._random.exponential(1 / rate), group, node))
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,9 @@ import numpy as np
 from trimtab.core import NotFoundError
 from trimtab.schedule.cluster import Cluster, Floats, Ints
 from trimtab.schedule.placing import Placement
-from trimtab.schedule.simulation.goodput_profiles import Application
+from trimtab.schedule.simulation.goodput_profiles import MeasuredApplication
 from trimtab.schedule.simulation.state import (
-    Look,
+    JobKnowledge,
 )
 
 _TINY = 1e-8
@@ -193,7 +193,9 @@ class Batches:
     allowed: Floats
 
 
-def ways(application: Application, smallest: int, largest: int, nodes: Floats, workers: Floats) -> Batches:
+def ways(
+    application: MeasuredApplication, smallest: int, largest: int, nodes: Floats, workers: Floats
+) -> Batches:
     """Fifty global batches from the smallest that fits to the largest, in equal ratios, for each shape."""
     first = np.maximum(application.smallest, smallest * workers)
     batch = np.geomspace(np.minimum(first, application.largest), application.largest, _SAMPLES)
@@ -215,13 +217,13 @@ def progress_rate(model: StepModel, batches: Batches, square: float, variance: f
 
 
 @dataclass
-class Surroundings:
+class ApplicationShapes:
     """The shapes of a cluster by accelerator, and the ways an application can use them.
 
     Shared by all its jobs: those that have seen the same expect the same, and it is worked out once.
     """
 
-    application: Application
+    application: MeasuredApplication
     cluster: Cluster
     columns: dict[str, Ints] = field(init=False)
     _ways: dict[object, Batches] = field(default_factory=dict)
@@ -307,10 +309,10 @@ class Surroundings:
         return rates * (kinds[kind].one_worker / kinds[on].one_worker)
 
 
-class Training:
+class AdaptiveTraining:
     """One job's state: how far it is, and what it has seen."""
 
-    def __init__(self, surroundings: Surroundings) -> None:
+    def __init__(self, surroundings: ApplicationShapes) -> None:
         self.surroundings = surroundings
         self.application = surroundings.application
         self.progress = 0.0
@@ -411,17 +413,17 @@ class GoodputWorld:
     """
 
     def __init__(
-        self, profiles: Mapping[str, Application], applications: Sequence[str], cluster: Cluster
+        self, profiles: Mapping[str, MeasuredApplication], applications: Sequence[str], cluster: Cluster
     ) -> None:
         strangers = sorted(set(applications) - set(profiles))
         if strangers:
             raise NotFoundError(f'there is no profile of "{strangers[0]}"; there are {", ".join(profiles)}')
-        places = {name: Surroundings(profiles[name], cluster) for name in set(applications)}
-        self._jobs = [Training(places[name]) for name in applications]
+        places = {name: ApplicationShapes(profiles[name], cluster) for name in set(applications)}
+        self._jobs = [AdaptiveTraining(places[name]) for name in applications]
         self._cluster = cluster
         self._totals = Totals()
 
-    def look(self, jobs: Ints) -> Look:
+    def look(self, jobs: Ints) -> JobKnowledge:
         """Expected speeds, also in shapes it may not have yet; what is left, by ended jobs of its kind."""
         trainings = [self._jobs[job] for job in jobs]
         speed = np.stack([training.speed() for training in trainings])
@@ -430,7 +432,9 @@ class GoodputWorld:
         total = np.array([self._totals.of(training.application.name) for training in trainings])
         left = np.maximum(total - done, 1.0)
         known = np.array([self._totals.known(training.application.name) for training in trainings])
-        return Look(speed, most, done, left, np.where(known, left, 1.0), np.where(known, left, np.inf))
+        return JobKnowledge(
+            speed, most, done, left, np.where(known, left, 1.0), np.where(known, left, np.inf)
+        )
 
     def restart_seconds(self, job: int) -> float:
         return self._jobs[job].application.nature.restart

@@ -126,7 +126,7 @@ class KindTable:
 
 
 @dataclass
-class Application:
+class MeasuredApplication:
     """One application: step times on each accelerator, and gradient statistics by epoch and batch."""
 
     name: str
@@ -159,7 +159,7 @@ class Application:
         return self._gradients[key]
 
 
-def read_profiles(folder: Path) -> dict[str, Application]:
+def read_profiles(folder: Path) -> dict[str, MeasuredApplication]:
     """All applications of the data set `goodput` in this folder."""
     try:
         return _read(folder)
@@ -167,7 +167,7 @@ def read_profiles(folder: Path) -> dict[str, Application]:
         raise BadInputError(f"the tables in {folder} cannot be used: {error!r}") from None
 
 
-def _read(folder: Path) -> dict[str, Application]:
+def _read(folder: Path) -> dict[str, MeasuredApplication]:
     placements = _grouped(folder / "placements.csv.gz")
     scalability = _grouped(folder / "scalability.csv.gz")
     validation: dict[str, dict[int, list[dict[str, str]]]] = defaultdict(lambda: defaultdict(list))
@@ -186,7 +186,7 @@ def _application(
     placements: dict[tuple[str, str], list[dict[str, str]]],
     scalability: dict[tuple[str, str], list[dict[str, str]]],
     validation: dict[int, list[dict[str, str]]],
-) -> Application:
+) -> MeasuredApplication:
     kinds = {
         kind: _kind_table(placements[name, called], scalability.get((name, called), []))
         for kind, called in KINDS.items()
@@ -200,7 +200,7 @@ def _application(
     def column(key: str) -> Floats:
         return np.array([[float(validation[b][e][key]) for b in batches] for e in range(epochs)])
 
-    return Application(
+    return MeasuredApplication(
         name=name,
         nature=nature,
         kinds=kinds,

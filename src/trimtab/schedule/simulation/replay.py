@@ -10,12 +10,12 @@ from trimtab.schedule.cluster import Cluster, Floats, Ints, Market
 from trimtab.schedule.job import Job
 from trimtab.schedule.quota import jain_index
 from trimtab.schedule.simulation.state import (
-    State,
+    SimulationState,
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class RunSegment:
     """A job had so many workers in a group from one moment to another."""
 
     job: int
@@ -47,7 +47,7 @@ class Replay:
     attained: Floats
     held: Floats
     spent: Floats
-    segments: Sequence[Segment]
+    segments: Sequence[RunSegment]
     why: Mapping[int, str]
     rounds: int
     job_rounds: int
@@ -55,9 +55,9 @@ class Replay:
 
     @staticmethod
     def of(
-        state: State,
+        state: SimulationState,
         cluster: Cluster,
-        segments: Sequence[Segment],
+        segments: Sequence[RunSegment],
         why: Mapping[int, str],
         rounds: int,
         job_rounds: int,

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from trimtab.core import format_duration, format_money
 from trimtab.page import COLORS, bullets, chart, page, table
 from trimtab.schedule.cluster import Floats, Group
-from trimtab.schedule.simulation.replay import Replay, Segment, summary
+from trimtab.schedule.simulation.replay import Replay, RunSegment, summary
 from trimtab.schedule.simulation.scene import Scene
 from trimtab.schedule.simulation.simulator import NOTED
 
@@ -23,24 +23,24 @@ _BINS = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class GanttBars:
     """What a Gantt chart draws, and a sentence about what it leaves out."""
 
-    segments: tuple[Segment, ...]
+    segments: tuple[RunSegment, ...]
     note: str
 
 
-def drawn(replay: Replay) -> Shown:
+def drawn(replay: Replay) -> GanttBars:
     """All jobs that ran where they are few, else those that waited longest; moves in one form are one bar."""
-    by_job: dict[int, list[Segment]] = defaultdict(list)
+    by_job: dict[int, list[RunSegment]] = defaultdict(list)
     for each in replay.segments:
         mine = by_job[each.job]
         if mine and _goes_on(mine[-1], each.group, each.workers, each.start):
-            mine[-1] = Segment(each.job, each.group, each.workers, mine[-1].start, each.end)
+            mine[-1] = RunSegment(each.job, each.group, each.workers, mine[-1].start, each.end)
         else:
-            mine.append(Segment(each.job, each.group, each.workers, each.start, each.end))
+            mine.append(RunSegment(each.job, each.group, each.workers, each.start, each.end))
     waited = replay.waited
-    chosen: list[Segment] = []
+    chosen: list[RunSegment] = []
     jobs = sorted(by_job, key=lambda job: (-waited[job], job))[:MOST_JOBS]
     for count, job in enumerate(jobs):
         if chosen and len(chosen) + len(by_job[job]) > _MOST_SEGMENTS:
@@ -48,8 +48,8 @@ def drawn(replay: Replay) -> Shown:
             break
         chosen += by_job[job]
     if len(jobs) == len(by_job):
-        return Shown(tuple(chosen), f"All {len(jobs):,} jobs that ran, in order of submission.")
-    return Shown(
+        return GanttBars(tuple(chosen), f"All {len(jobs):,} jobs that ran, in order of submission.")
+    return GanttBars(
         tuple(chosen),
         f"The {len(jobs):,} of {len(by_job):,} jobs that waited longest, in order of submission.",
     )
@@ -84,7 +84,7 @@ def _held_until(moments: Floats, since: Floats, amount: Floats) -> Floats:
     return held
 
 
-def _goes_on(last: Segment, group: int, workers: int, start: float) -> bool:
+def _goes_on(last: RunSegment, group: int, workers: int, start: float) -> bool:
     return last.group == group and last.workers == workers and abs(last.end - start) < 1e-6
 
 
@@ -211,7 +211,7 @@ def _distribution(replays: Mapping[str, Replay]) -> go.Figure:
     return figure
 
 
-def _gantt(replay: Replay, shown: tuple[Segment, ...]) -> go.Figure:
+def _gantt(replay: Replay, shown: tuple[RunSegment, ...]) -> go.Figure:
     """One row per job in order of submission, one colour per group; more workers make a thicker bar."""
     figure = go.Figure()
     rows = {job: row for row, job in enumerate(sorted({each.job for each in shown}))}

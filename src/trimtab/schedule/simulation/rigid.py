@@ -15,9 +15,9 @@ from trimtab.schedule.cluster import Cluster, Floats, Group, Ints
 from trimtab.schedule.job import Job
 from trimtab.schedule.placing import Placement
 from trimtab.schedule.simulation.goodput import Totals
-from trimtab.schedule.simulation.goodput_profiles import Application, KindTable
+from trimtab.schedule.simulation.goodput_profiles import KindTable, MeasuredApplication
 from trimtab.schedule.simulation.state import (
-    Look,
+    JobKnowledge,
 )
 
 _ROUNDING = 1e-8
@@ -35,7 +35,7 @@ class Pace:
 class Gang:
     """Jobs of one application that asked for the same workers and batch: how fast they are, wherever."""
 
-    application: Application
+    application: MeasuredApplication
     workers: int
     batch: int
     _paces: dict[tuple[str, tuple[int, ...]], Pace] = field(default_factory=dict)
@@ -127,7 +127,7 @@ class RigidWorld:
 
     def __init__(
         self,
-        profiles: Mapping[str, Application],
+        profiles: Mapping[str, MeasuredApplication],
         jobs: Sequence[Job],
         batches: Sequence[int],
         cluster: Cluster,
@@ -147,11 +147,11 @@ class RigidWorld:
         self._cluster = cluster
         self._totals = Totals()
 
-    def look(self, jobs: Ints) -> Look:
+    def look(self, jobs: Ints) -> JobKnowledge:
         runs = [self._runs[job] for job in jobs.tolist()]
         left = np.array([self._left(run) for run in runs])
         done = np.array([run.steps for run in runs])
-        return Look(np.stack([run.speeds for run in runs]), self._most[jobs], done, left, left, left)
+        return JobKnowledge(np.stack([run.speeds for run in runs]), self._most[jobs], done, left, left, left)
 
     def restart_seconds(self, job: int) -> float:
         return self._runs[job].gang.application.nature.restart

@@ -17,7 +17,7 @@ from trimtab.schedule.cluster import Cluster, Floats, Group, impossible, usual_s
 from trimtab.schedule.job import Checkpoint, Job
 from trimtab.schedule.quota import Quotas
 from trimtab.schedule.simulation.goodput import GoodputWorld
-from trimtab.schedule.simulation.goodput_profiles import Application, read_profiles
+from trimtab.schedule.simulation.goodput_profiles import MeasuredApplication, read_profiles
 from trimtab.schedule.simulation.rigid import RigidWorld
 from trimtab.schedule.simulation.state import (
     World,
@@ -216,7 +216,7 @@ def _measured_applications(trace: Trace, groups: tuple[Group, ...], folder: Path
     return Scene(trace.name, jobs, cluster, world, ADAPTIVE_ROUND, trace.notes)
 
 
-def _rigid(trace: Trace, groups: tuple[Group, ...], profiles: dict[str, Application]) -> Scene:
+def _rigid(trace: Trace, groups: tuple[Group, ...], profiles: dict[str, MeasuredApplication]) -> Scene:
     jobs = trace.jobs
     _refuse_impossible(jobs, groups)
     cluster = Cluster(groups, requested_shapes(jobs, groups))
@@ -231,7 +231,7 @@ def _rigid(trace: Trace, groups: tuple[Group, ...], profiles: dict[str, Applicat
 
 
 def _refuse_unmeasured(
-    jobs: Sequence[Job], groups: Sequence[Group], profiles: dict[str, Application]
+    jobs: Sequence[Job], groups: Sequence[Group], profiles: dict[str, MeasuredApplication]
 ) -> None:
     kinds = {group.accelerator for group in groups}
     for job in {job.application: job for job in jobs}.values():

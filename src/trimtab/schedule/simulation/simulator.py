@@ -16,8 +16,8 @@ from trimtab.schedule.cluster import Cluster, Ints
 from trimtab.schedule.job import Job
 from trimtab.schedule.placing import NodeOccupancy, Placement
 from trimtab.schedule.simulation.faults import Faults, NoFaults
-from trimtab.schedule.simulation.replay import Replay, Segment
-from trimtab.schedule.simulation.state import State, World
+from trimtab.schedule.simulation.replay import Replay, RunSegment
+from trimtab.schedule.simulation.state import SimulationState, World
 
 NOTED = 25
 """Of how many jobs, those that wait longest, a simulation notes why."""
@@ -73,10 +73,10 @@ class _Simulation:
         self.settings = settings
         self.faults = faults
         self.progress = progress
-        self.state = State.of(jobs, cluster, world)
+        self.state = SimulationState.of(jobs, cluster, world)
         self.floor = NodeOccupancy(cluster.groups, settings.moving)
         self.clock = SimulatedClock()
-        self.segments: list[Segment] = []
+        self.segments: list[RunSegment] = []
         self.open: dict[int, tuple[Placement, float]] = {}
         self.job_rounds = 0
         self.rounds = 0
@@ -183,7 +183,7 @@ class _Simulation:
     def _close(self, job: int, now: float) -> None:
         placement, since = self.open.pop(job)
         if now > since:
-            self.segments.append(Segment(job, placement.group, placement.workers, since, now))
+            self.segments.append(RunSegment(job, placement.group, placement.workers, since, now))
 
     def _work(self, now: float, seconds: float, hit: Mapping[Hashable, float]) -> None:
         """Everyone who has nodes restarts for as long as that takes, and works for the rest of the round.

@@ -15,7 +15,7 @@ from trimtab.schedule.placing import Placement
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Look:
+class JobKnowledge:
     """What may be known about jobs at a moment, row by row: see `Jobs` for the columns."""
 
     speed: Floats
@@ -29,7 +29,7 @@ class Look:
 class World(Protocol):
     """How jobs progress. Jobs go by their index in the trace."""
 
-    def look(self, jobs: Ints) -> Look:
+    def look(self, jobs: Ints) -> JobKnowledge:
         """What a scheduler may know about these jobs now."""
         ...
 
@@ -54,7 +54,7 @@ UNENDED = np.inf
 
 
 @dataclass
-class State:
+class SimulationState:
     """One row per job of the trace; `active` are the rows that have arrived and not ended."""
 
     jobs: Sequence[Job]
@@ -95,7 +95,7 @@ class State:
     finished: int = 0
 
     @staticmethod
-    def of(jobs: Sequence[Job], cluster: Cluster, world: World) -> "State":
+    def of(jobs: Sequence[Job], cluster: Cluster, world: World) -> "SimulationState":
         """Nobody has arrived yet."""
         count, groups = len(jobs), len(cluster.groups)
         tenants = tuple(dict.fromkeys(job.workload.tenant for job in jobs))
@@ -111,7 +111,7 @@ class State:
         def fresh(value: float = 0.0) -> Floats:
             return np.full(count, value)
 
-        return State(
+        return SimulationState(
             jobs=jobs,
             ids=np.array([job.id for job in jobs], dtype=object),
             tenants=tenants,

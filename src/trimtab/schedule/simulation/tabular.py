@@ -14,7 +14,7 @@ from trimtab.schedule.cluster import Cluster, Floats, Group, Ints, Shape, larges
 from trimtab.schedule.job import DOUBLING, Job, Speeds
 from trimtab.schedule.placing import Placement
 from trimtab.schedule.simulation.state import (
-    Look,
+    JobKnowledge,
 )
 from trimtab.schedule.traces.table import ANY_KIND, SECONDS_ANYWHERE
 
@@ -150,10 +150,10 @@ class TabularWorld:
             first = jobs[int(np.isin(self._class, helpless).argmax())]
             raise BadInputError(f"no shape of this cluster can run {first.id}")
 
-    def look(self, jobs: Ints) -> Look:
+    def look(self, jobs: Ints) -> JobKnowledge:
         done, believed = self._done[jobs], self._believed[jobs]
         left = np.where(done >= believed, 0.1 * done, believed - done)
-        return Look(self._rates[self._class[jobs]], self._most[jobs], done, left, left, left)
+        return JobKnowledge(self._rates[self._class[jobs]], self._most[jobs], done, left, left, left)
 
     def restart_seconds(self, job: int) -> float:
         return float(self._restart[job])

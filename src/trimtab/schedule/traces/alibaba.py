@@ -8,7 +8,7 @@ import numpy as np
 from trimtab.core import Workload
 from trimtab.schedule.cluster import Group
 from trimtab.schedule.job import Job, Priority, Worker
-from trimtab.schedule.traces.table import SECONDS_ANYWHERE, Table, Trace, read_table
+from trimtab.schedule.traces.table import SECONDS_ANYWHERE, Trace, TraceTable, read_table
 
 COLUMNS = (
     "name",
@@ -29,7 +29,7 @@ _MIB = 2.0**20
 _PRIORITIES = {"LS": Priority.HIGH, "Guaranteed": Priority.HIGH, "BE": Priority.LOW}
 
 
-def read(table: Table, name: str) -> Trace:
+def read(table: TraceTable, name: str) -> Trace:
     """Pods are jobs of one worker on one node; work is in seconds. Groups come from the file of nodes beside.
 
     Latency-sensitive and guaranteed pods are of high priority, best-effort ones of low.
@@ -53,7 +53,7 @@ def read(table: Table, name: str) -> Trace:
     return Trace(name, _jobs(table, submitted.tolist(), seconds.tolist()), groups, tuple(notes))
 
 
-def _jobs(table: Table, submitted: list[float], seconds: list[float | None]) -> tuple[Job, ...]:
+def _jobs(table: TraceTable, submitted: list[float], seconds: list[float | None]) -> tuple[Job, ...]:
     """Jobs of one worker each; equal needs share one `Worker`."""
     workers: dict[tuple[object, ...], Worker] = {}
     needs = zip(

@@ -5,7 +5,7 @@ import numpy as np
 from trimtab.core import Workload
 from trimtab.schedule.cluster import Group
 from trimtab.schedule.job import Job
-from trimtab.schedule.traces.table import Table, Trace
+from trimtab.schedule.traces.table import Trace, TraceTable
 
 COLUMNS = (
     "trace",
@@ -26,7 +26,7 @@ _KINDS = ("v100", "p100", "k80")
 _NODES, _GPUS = 3, 4
 
 
-def read(table: Table, name: str) -> Trace:
+def read(table: TraceTable, name: str) -> Trace:
     """One trace. An application is a model at a batch size ("ResNet-18/32"): its steps are of one kind.
 
     Speeds are measured elsewhere (`gavel_throughputs`). A deadline, where there is one, is hard.
@@ -65,7 +65,7 @@ def read(table: Table, name: str) -> Trace:
     return Trace(name, jobs, groups, _notes(table), sizes)
 
 
-def _notes(table: Table) -> tuple[str, ...]:
+def _notes(table: TraceTable) -> tuple[str, ...]:
     weights = table.numbers("priority_weight", hole=1.0)
     unequal = int(np.count_nonzero(weights != 1.0))
     return (f"{unequal} weights other than 1 are not used",) if unequal else ()

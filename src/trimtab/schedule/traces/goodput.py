@@ -6,7 +6,7 @@ How an application progresses is not in the file: `Job.work` and `Job.speeds` ar
 from trimtab.core import Workload
 from trimtab.schedule.cluster import Group
 from trimtab.schedule.job import Job
-from trimtab.schedule.traces.table import Table, Trace
+from trimtab.schedule.traces.table import Trace, TraceTable
 
 COLUMNS = ("workload", "job", "submit_time_s", "application", "num_replicas", "batch_size")
 PARTS = "workload"
@@ -15,7 +15,7 @@ PARTS = "workload"
 _CLUSTER = (("t4", 6, 4), ("rtx2080ti", 3, 8), ("a100", 2, 8))
 
 
-def read(table: Table, name: str) -> Trace:
+def read(table: TraceTable, name: str) -> Trace:
     """One workload. Everybody asks for a rigid gang; adaptive policies take `Trace.elastic`."""
     names = table.unique("job")
     submitted = table.numbers("submit_time_s")

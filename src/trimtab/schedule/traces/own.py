@@ -9,7 +9,7 @@ import numpy as np
 from trimtab.core import BadInputError, Workload, did_you_mean, one_line, parse_bytes, parse_money
 from trimtab.schedule.cluster import Floats
 from trimtab.schedule.job import Checkpoint, DataSet, Job, Priority, Worker, kind_of
-from trimtab.schedule.traces.table import ANY_KIND, SECONDS_ANYWHERE, Table, Trace
+from trimtab.schedule.traces.table import ANY_KIND, SECONDS_ANYWHERE, Trace, TraceTable
 
 COLUMNS = ("job", "submit_s")
 PARTS = None
@@ -44,7 +44,7 @@ _YES = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": 
 T = TypeVar("T")
 
 
-def read(table: Table, name: str) -> Trace:
+def read(table: TraceTable, name: str) -> Trace:
     """The jobs; whatever cannot be understood is refused with its line."""
     _refuse_strangers(table)
     submitted = table.numbers("submit_s")
@@ -78,7 +78,7 @@ def read(table: Table, name: str) -> Trace:
     return Trace(name, tuple(jobs))
 
 
-def _refuse_strangers(table: Table) -> None:
+def _refuse_strangers(table: TraceTable) -> None:
     known = (*COLUMNS, *OTHER_COLUMNS)
     for column in table.columns:
         if column not in known and not column.startswith(SPEED_ON):
@@ -88,7 +88,7 @@ def _refuse_strangers(table: Table) -> None:
             )
 
 
-def _gangs(table: Table) -> tuple[list[Worker], list[int], list[int]]:
+def _gangs(table: TraceTable) -> tuple[list[Worker], list[int], list[int]]:
     """What each worker needs, and how many of them there are at least and at most."""
     fewest_gpus, most_gpus = _gpus(table)
     usual = np.where(most_gpus < 1.0, most_gpus, 1.0)
@@ -102,7 +102,7 @@ def _gangs(table: Table) -> tuple[list[Worker], list[int], list[int]]:
     return list(map(made, each.tolist(), cpus.tolist(), memory, accelerators)), least, most
 
 
-def _gpus(table: Table) -> tuple[Floats, Floats]:
+def _gpus(table: TraceTable) -> tuple[Floats, Floats]:
     """Accelerators of each job at least and at most; one where nothing is told."""
     told = {name for name in ("min_gpus", "max_gpus") if name in table.columns}
     if len(told) == 1 or (told and "gpus" in table.columns):
@@ -120,7 +120,7 @@ def _gpus(table: Table) -> tuple[Floats, Floats]:
     return fewest, most
 
 
-def _workers(table: Table, gpus: Floats, each: Floats) -> list[int]:
+def _workers(table: TraceTable, gpus: Floats, each: Floats) -> list[int]:
     count = np.where(each > 0.0, gpus / np.where(each > 0.0, each, 1.0), 1.0)
     uneven = np.flatnonzero((count != np.round(count)) | (count < 1.0))
     if uneven.size:
@@ -133,7 +133,7 @@ def _workers(table: Table, gpus: Floats, each: Floats) -> list[int]:
     return [int(workers) for workers in count.tolist()]
 
 
-def _work(table: Table, least: Sequence[int]) -> tuple[list[float | None], list[dict[str, float]]]:
+def _work(table: TraceTable, least: Sequence[int]) -> tuple[list[float | None], list[dict[str, float]]]:
     """How much there is to do, and units per second of one worker by kind of accelerator."""
     kinds = {ANY_KIND: "speed"} if "speed" in table.columns else {}
     kinds |= {
@@ -154,7 +154,7 @@ def _work(table: Table, least: Sequence[int]) -> tuple[list[float | None], list[
     return _holes_as_none(table, "work", above=0.0), speeds
 
 
-def _checkpoints(table: Table) -> list[Checkpoint | None]:
+def _checkpoints(table: TraceTable) -> list[Checkpoint | None]:
     """Those of jobs that say how long saving takes."""
     saving, restart, interval = (
         _holes_as_none(table, name) for name in ("checkpoint_s", "restart_s", "interval_s")
@@ -168,13 +168,13 @@ def _checkpoints(table: Table) -> list[Checkpoint | None]:
     ]
 
 
-def _data(table: Table) -> list[DataSet | None]:
+def _data(table: TraceTable) -> list[DataSet | None]:
     sizes = _each(table, "data_bytes", parse_bytes, 0.0)
     zones = _optional(table, "data_zone", "")
     return [DataSet(zone, size) if size else None for zone, size in zip(zones, sizes, strict=True)]
 
 
-def _numbers(table: Table, name: str, usual: Floats, above: float | None = None) -> Floats:
+def _numbers(table: TraceTable, name: str, usual: Floats, above: float | None = None) -> Floats:
     """A column that may be missing, or have holes: then what is usual."""
     if name not in table.columns:
         return usual
@@ -182,20 +182,20 @@ def _numbers(table: Table, name: str, usual: Floats, above: float | None = None)
     return np.where(np.isnan(values), usual, values)
 
 
-def _holes_as_none(table: Table, name: str, above: float | None = None) -> list[float | None]:
+def _holes_as_none(table: TraceTable, name: str, above: float | None = None) -> list[float | None]:
     if name not in table.columns:
         return [None] * len(table)
     values = table.numbers(name, 0.0, above, hole=np.nan).tolist()
     return [None if value != value else value for value in values]
 
 
-def _optional(table: Table, name: str, usual: str) -> list[str]:
+def _optional(table: TraceTable, name: str, usual: str) -> list[str]:
     if name not in table.columns:
         return [usual] * len(table)
     return [cell or usual for cell in table.columns[name]]
 
 
-def _each(table: Table, name: str, parse: Callable[[str], T], usual: T) -> list[T]:
+def _each(table: TraceTable, name: str, parse: Callable[[str], T], usual: T) -> list[T]:
     """A column of words, each understood once; `usual` where it is empty or missing."""
     if name not in table.columns:
         return [usual] * len(table)

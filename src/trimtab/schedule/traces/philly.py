@@ -5,7 +5,7 @@ import numpy as np
 from trimtab.core import Workload
 from trimtab.schedule.cluster import Floats
 from trimtab.schedule.job import Job, Worker
-from trimtab.schedule.traces.table import SECONDS_ANYWHERE, Table, Trace
+from trimtab.schedule.traces.table import SECONDS_ANYWHERE, Trace, TraceTable
 
 COLUMNS = ("timestamp", "duration", "num_gpus", "cluster")
 PARTS = None
@@ -13,7 +13,7 @@ PARTS = None
 _WORKER = Worker()
 
 
-def read(table: Table, name: str) -> Trace:
+def read(table: TraceTable, name: str) -> Trace:
     """All of it. Virtual clusters are tenants, work is in GPU-seconds, time starts with the first job."""
     times = _times(table)
     order = np.argsort(times, kind="stable")
@@ -39,7 +39,7 @@ def read(table: Table, name: str) -> Trace:
     return Trace(name, jobs, notes=notes)
 
 
-def _times(table: Table) -> Floats:
+def _times(table: TraceTable) -> Floats:
     """Seconds since 1970."""
     cells = table.text("timestamp")
     try:

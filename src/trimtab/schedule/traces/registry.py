@@ -8,7 +8,7 @@ from typing import Protocol, cast
 
 from trimtab.core import BadInputError, NotFoundError, did_you_mean
 from trimtab.schedule.traces import alibaba, gavel, goodput, own, philly
-from trimtab.schedule.traces.table import Table, Trace, read_table
+from trimtab.schedule.traces.table import Trace, TraceTable, read_table
 
 
 class Reader(Protocol):
@@ -17,7 +17,7 @@ class Reader(Protocol):
     COLUMNS: Sequence[str]
     PARTS: str | None
 
-    def read(self, table: Table, name: str) -> Trace: ...
+    def read(self, table: TraceTable, name: str) -> Trace: ...
 
 
 READERS: Mapping[str, Reader] = {
@@ -88,7 +88,7 @@ def _no_collecting() -> Iterator[None]:
             gc.enable()
 
 
-def _open(path: Path | str) -> tuple[Table, Reader]:
+def _open(path: Path | str) -> tuple[TraceTable, Reader]:
     table = read_table(Path(path))
     reader = next((r for r in READERS.values() if all(name in table.columns for name in r.COLUMNS)), None)
     if reader is None:
@@ -101,7 +101,7 @@ def _open(path: Path | str) -> tuple[Table, Reader]:
     return table, reader
 
 
-def _parts(table: Table, column: str) -> dict[str, list[int]]:
+def _parts(table: TraceTable, column: str) -> dict[str, list[int]]:
     """Rows of each trace, by short name."""
     names = {cell: _short(cell) for cell in dict.fromkeys(table.text(column))}
     rows: dict[str, list[int]] = {short: [] for short in names.values()}

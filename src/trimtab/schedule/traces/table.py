@@ -42,7 +42,7 @@ class Trace:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Table:
+class TraceTable:
     """Columns of a file, by name, and the line each row is on."""
 
     path: Path
@@ -52,11 +52,11 @@ class Table:
     def __len__(self) -> int:
         return len(self.lines)
 
-    def rows(self, chosen: Sequence[int]) -> "Table":
+    def rows(self, chosen: Sequence[int]) -> "TraceTable":
         """Some of the rows, in this order."""
         pick = itemgetter(*chosen) if len(chosen) > 1 else lambda cells: tuple(cells[row] for row in chosen)
         columns = {name: pick(cells) for name, cells in self.columns.items()}
-        return Table(self.path, columns, pick(self.lines))
+        return TraceTable(self.path, columns, pick(self.lines))
 
     def refuse(self, row: int, sentence: str) -> NoReturn:
         """Say what is wrong in a row, and where."""
@@ -127,7 +127,7 @@ class Table:
             raise
 
 
-def read_table(path: Path) -> Table:
+def read_table(path: Path) -> TraceTable:
     """A CSV file with a line of names, compressed by gzip or not."""
     reader = csv.reader(io.StringIO(_text(path), newline=""), skipinitialspace=True)
     rows, lines = [], []
@@ -146,7 +146,7 @@ def read_table(path: Path) -> Table:
         raise BadInputError(f'{path}:{lines[0]}: column "{one_line(twice)}" is there twice')
     try:
         columns = zip(*rows[1:], strict=True) if len(rows) > 1 else [()] * len(header)
-        return Table(path, dict(zip(header, columns, strict=True)), lines[1:])
+        return TraceTable(path, dict(zip(header, columns, strict=True)), lines[1:])
     except ValueError:
         ragged = next(i for i, row in enumerate(rows) if len(row) != len(header))
         count = f"{len(rows[ragged])} cells in a table of {len(header)} columns"

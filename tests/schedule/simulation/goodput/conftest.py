@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from trimtab.schedule.simulation.goodput_profiles import Application, read_profiles
+from trimtab.schedule.simulation.goodput_profiles import MeasuredApplication, read_profiles
 
 
 @pytest.fixture(scope="session")
-def profiles(shared_data: Path) -> dict[str, Application]:
+def profiles(shared_data: Path) -> dict[str, MeasuredApplication]:
     return read_profiles(shared_data / "goodput")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from trimtab.core import BadInputError, NotFoundError
-from trimtab.schedule.simulation.goodput_profiles import Application, KindTable, read_profiles
+from trimtab.schedule.simulation.goodput_profiles import KindTable, MeasuredApplication, read_profiles
 
 # Smallest and largest batch, epochs, total progress, seconds to restart, and hours on one T4, 2080 Ti and
 # A100 at the smallest batch, as published with the data.
@@ -29,7 +29,7 @@ KINDS = ("t4", "rtx2080ti", "a100")
 
 
 @pytest.mark.parametrize("name", FACTS)
-def test_applications_are_as_published(name: str, profiles: dict[str, Application]) -> None:
+def test_applications_are_as_published(name: str, profiles: dict[str, MeasuredApplication]) -> None:
     smallest, largest, epochs, progress, restart, hours = FACTS[name]
     application = profiles[name]
     assert (application.smallest, application.largest) == (smallest, largest)
@@ -75,7 +75,7 @@ def test_the_largest_batch_is_that_of_the_form() -> None:
     assert TABLE.one_worker == 8.0
 
 
-def test_gradients_are_linear_between_batches(profiles: dict[str, Application]) -> None:
+def test_gradients_are_linear_between_batches(profiles: dict[str, MeasuredApplication]) -> None:
     application = profiles["cifar10"]
     low, high = application.batches[:2]
     edges = [application.gradient(batch, 3) for batch in (low, high)]

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from trimtab.schedule import Cluster, Group, usual_shapes
-from trimtab.schedule.simulation.goodput import Surroundings, Training, ways
-from trimtab.schedule.simulation.goodput_profiles import Application
+from trimtab.schedule.simulation.goodput import AdaptiveTraining, ApplicationShapes, ways
+from trimtab.schedule.simulation.goodput_profiles import MeasuredApplication
 
 GROUPS = (
     Group("t4", "t4", 6, 4, 32.0, 1e12),
@@ -18,11 +18,13 @@ GROUPS = (
 CLUSTER = Cluster(GROUPS, usual_shapes(GROUPS))
 
 
-def _training(profiles: dict[str, Application], name: str) -> Training:
-    return Training(Surroundings(profiles[name], CLUSTER))
+def _training(profiles: dict[str, MeasuredApplication], name: str) -> AdaptiveTraining:
+    return AdaptiveTraining(ApplicationShapes(profiles[name], CLUSTER))
 
 
-def test_batches_are_from_the_smallest_to_the_largest_and_fit(profiles: dict[str, Application]) -> None:
+def test_batches_are_from_the_smallest_to_the_largest_and_fit(
+    profiles: dict[str, MeasuredApplication],
+) -> None:
     application = profiles["bert"]
     for workers in (1.0, 3.0, 8.0, 64.0):
         found = ways(application, 4, 12, np.array([1.0]), np.array([workers]))
@@ -37,7 +39,7 @@ def test_batches_are_from_the_smallest_to_the_largest_and_fit(profiles: dict[str
             assert (found.accumulated[chosen & (found.local * (found.accumulated + 1) > 12)] >= 1).all()
 
 
-def test_a_job_begins_with_the_smallest_batch(profiles: dict[str, Application]) -> None:
+def test_a_job_begins_with_the_smallest_batch(profiles: dict[str, MeasuredApplication]) -> None:
     training = _training(profiles, "cifar10")
     training.start("t4", (1,))
     assert (training.local, training.accumulated) == (128, 0)
@@ -46,12 +48,14 @@ def test_a_job_begins_with_the_smallest_batch(profiles: dict[str, Application]) 
     assert training.local * 12 >= 384
 
 
-def test_before_it_ran_only_one_worker_can_be_judged(profiles: dict[str, Application]) -> None:
+def test_before_it_ran_only_one_worker_can_be_judged(profiles: dict[str, MeasuredApplication]) -> None:
     speed = _training(profiles, "bert").speed()
     assert ((speed > 0) == ((CLUSTER.shape_workers == 1) & (CLUSTER.shape_group < 2))).all()
 
 
-def test_having_run_it_expects_something_of_every_shape_it_can_use(profiles: dict[str, Application]) -> None:
+def test_having_run_it_expects_something_of_every_shape_it_can_use(
+    profiles: dict[str, MeasuredApplication],
+) -> None:
     training = _training(profiles, "bert")
     training.start("t4", (1,))
     assert math.isinf(training.advance(60.0))
@@ -62,7 +66,7 @@ def test_having_run_it_expects_something_of_every_shape_it_can_use(profiles: dic
     assert (speed[CLUSTER.shape_group == 2] == 0).all()
 
 
-def test_what_it_expects_where_it_runs_is_what_it_does(profiles: dict[str, Application]) -> None:
+def test_what_it_expects_where_it_runs_is_what_it_does(profiles: dict[str, MeasuredApplication]) -> None:
     training = _training(profiles, "cifar10")
     training.start("a100", (4,))
     training.advance(120.0)
@@ -76,7 +80,7 @@ def test_what_it_expects_where_it_runs_is_what_it_does(profiles: dict[str, Appli
 @settings(max_examples=10, deadline=None)
 @given(steps=st.lists(st.floats(1.0, 4000.0), min_size=1, max_size=20))
 def test_it_ends_with_all_progress_however_time_is_cut(
-    steps: list[float], profiles: dict[str, Application]
+    steps: list[float], profiles: dict[str, MeasuredApplication]
 ) -> None:
     training = _training(profiles, "bert")
     training.start("a100", (1,))
@@ -95,7 +99,7 @@ def test_it_ends_with_all_progress_however_time_is_cut(
     assert 0.83 / 8 <= passed / 3600 <= 0.84
 
 
-def test_what_was_not_saved_is_lost_and_no_more(profiles: dict[str, Application]) -> None:
+def test_what_was_not_saved_is_lost_and_no_more(profiles: dict[str, MeasuredApplication]) -> None:
     training = _training(profiles, "cifar10")
     training.start("t4", (1,))
     training.advance(600.0)

@@ -10,7 +10,7 @@ from trimtab.schedule import Cluster, Group, Job, Shape, read_trace, usual_shape
 from trimtab.schedule.placing import Placement
 from trimtab.schedule.policies import policy
 from trimtab.schedule.simulation.goodput import GoodputWorld
-from trimtab.schedule.simulation.goodput_profiles import Application
+from trimtab.schedule.simulation.goodput_profiles import MeasuredApplication
 from trimtab.schedule.simulation.simulator import SimulationSettings, simulate
 
 ONE_A100 = Cluster(
@@ -23,7 +23,7 @@ def _on(workers: int) -> Placement:
     return Placement(0, ((0, workers),), (1.0, 1.0, 0.0))
 
 
-def test_a_job_may_at_most_double_what_it_has_tried(profiles: dict[str, Application]) -> None:
+def test_a_job_may_at_most_double_what_it_has_tried(profiles: dict[str, MeasuredApplication]) -> None:
     world = GoodputWorld(profiles, ["bert"], ONE_A100)
     rows = BOTH[:1]
     assert world.look(rows).most.tolist() == [1]
@@ -33,7 +33,9 @@ def test_a_job_may_at_most_double_what_it_has_tried(profiles: dict[str, Applicat
         assert world.look(rows).most.tolist() == [most]
 
 
-def test_what_is_left_is_known_when_one_of_its_kind_has_ended(profiles: dict[str, Application]) -> None:
+def test_what_is_left_is_known_when_one_of_its_kind_has_ended(
+    profiles: dict[str, MeasuredApplication],
+) -> None:
     world = GoodputWorld(profiles, ["bert", "bert"], ONE_A100)
     assert np.isnan(world.look(BOTH).remaining).all()
     world.start(0, _on(1))
@@ -41,7 +43,9 @@ def test_what_is_left_is_known_when_one_of_its_kind_has_ended(profiles: dict[str
     assert world.look(BOTH).remaining[1] == pytest.approx(profiles["bert"].milestones[-1])
 
 
-def test_the_first_start_and_every_other_form_cost_a_restart(profiles: dict[str, Application]) -> None:
+def test_the_first_start_and_every_other_form_cost_a_restart(
+    profiles: dict[str, MeasuredApplication],
+) -> None:
     job = Job("a", Workload("a"), 0.0, most=1)
     world = GoodputWorld(profiles, ["bert"], ONE_A100)
     alone = simulate([job], ONE_A100, world, policy("fifo"))
@@ -55,13 +59,15 @@ def test_the_first_start_and_every_other_form_cost_a_restart(profiles: dict[str,
     assert alone.ended[0] == pytest.approx(120.0 + 60.0 * (rounds - 1) + ended)
 
 
-def test_an_application_nobody_measured_is_told(profiles: dict[str, Application]) -> None:
+def test_an_application_nobody_measured_is_told(profiles: dict[str, MeasuredApplication]) -> None:
     with pytest.raises(NotFoundError, match='no profile of "doom"; there are cifar10'):
         GoodputWorld(profiles, ["bert", "doom"], ONE_A100)
 
 
 @pytest.mark.slow
-def test_sias_policy_lands_where_sia_has_it(shared_data: Path, profiles: dict[str, Application]) -> None:
+def test_sias_policy_lands_where_sia_has_it(
+    shared_data: Path, profiles: dict[str, MeasuredApplication]
+) -> None:
     trace = read_trace(shared_data / "goodput" / "workloads.csv.gz", "saturn-1").elastic(64)
     cluster = Cluster(trace.groups, usual_shapes(trace.groups))
     world = GoodputWorld(profiles, [job.application for job in trace.jobs], cluster)
