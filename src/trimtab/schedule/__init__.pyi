@@ -48,13 +48,13 @@ from .job_file import (
 )
 from .loop.journal import JobFolder as JobFolder
 from .loop.requests import (
+    NOTE as NOTE,
     SchedulerStatus as SchedulerStatus,
     cancel_job as cancel_job,
     hand_in as hand_in,
     running_scheduler as running_scheduler,
 )
 from .loop.scheduler import (
-    NOTE as NOTE,
     LoopSettings as LoopSettings,
     Scheduler as Scheduler,
     SchedulerLeadership as SchedulerLeadership,

@@ -4,11 +4,17 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from trimtab.core import BadInputError, Clock, from_plain
+from trimtab.core import (
+    BadInputError,
+    Clock,
+    from_plain,
+)
 from trimtab.schedule.cluster import Group, refuse_impossible
 from trimtab.schedule.job import Submission
-from trimtab.schedule.loop.scheduler import NOTE
 from trimtab.store import JobRecord, JobRun, JobState, OutdatedError, Store
+
+NOTE = "scheduler"
+"""Under which name the store knows what the scheduler last said about itself."""
 
 
 def append_event(store: Store, record: JobRecord, now: float) -> None:

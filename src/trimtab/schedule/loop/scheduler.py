@@ -17,6 +17,7 @@ from trimtab.core import Clock, Engine, RealClock, StorageError, TrimtabError, f
 from trimtab.schedule.allocation import SchedulingPolicy
 from trimtab.schedule.loop.journal import JobFolder, JobJournal
 from trimtab.schedule.loop.plan import RoundPlan, outlooks, plan_of
+from trimtab.schedule.loop.requests import NOTE
 from trimtab.schedule.loop.runs import PATIENCE, ActiveJobs, JobRuns, sentence_of
 from trimtab.schedule.loop.view import (
     Fleet,
@@ -46,9 +47,6 @@ class LoopSettings:
     patience: float = PATIENCE
     rest: float = 20.0
 
-
-NOTE = "scheduler"
-"""Under which name the store knows what the scheduler last said about itself."""
 
 log = logging.getLogger(__name__)
 
