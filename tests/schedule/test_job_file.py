@@ -113,93 +113,93 @@ def test_several_documents_and_settings_on_the_command_line(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"),
+    ("text", "parts"),
     [
-        ("nam: a", r'job.yaml: there is no "nam" here \(did you mean name\?\)'),
-        ("resources: {gpu: 1}", r'job.yaml: resources: there is no "gpu" here \(did you mean gpus'),
-        ("resources: 8", "job.yaml: resources is 8; it should be names and values, such as gpus: 8"),
-        (
-            "resources: {gpus: eight}",
-            "resources.gpus is 'eight'; it should be a whole number such as 8, or a range",
-        ),
-        ("resources: {gpus: 16..2}", r"resources.gpus is '16..2'; it should be .* a range such as 2..16"),
-        ("resources: {gpus: -1}", "resources.gpus is -1; it should be"),
-        ("resources: {gpus: true}", "resources.gpus is True; it should be"),
-        ("resources: {gpus: 1.5}", "resources.gpus is 1.5; it should be a number above 0 and at most 1"),
-        ("resources: {share: 0}", "resources.share is 0; it should be a number above 0 and at most 1"),
-        ("resources: {gpus: 2, share: 0.5}", "resources.gpus is 2; share says how many as well"),
-        ("resources: {gpus: 2, accelerators: 'a100:4'}", "accelerators says how many as well"),
-        ("resources: {accelerators: ['a100:4', t4]}", "the count should be the same for every kind"),
-        ("resources: {accelerators: {a100: 4}}", "resources.accelerators is .* a list such as"),
-        ("resources: {gpus: 0, accelerators: a100}", "accelerators names kinds, so at least 1"),
-        ("resources: {gpus: 7}\nworkers: 2", "workers is 2; 7 accelerators cannot be dealt out evenly"),
-        ("resources: {memory: lots}", "resources.memory is 'lots'; it should be an amount such as"),
-        ("resources: {cpus: .inf}", "resources.cpus is inf; it should be a number above 0"),
-        ("resources: {cpus: .nan}", "resources.cpus is nan; it should be a number above 0"),
-        ("workers: 0", "workers is 0; it should be a whole number"),
-        (
-            "priority: hgih",
-            r"priority is 'hgih'; it should be one of low, normal, high, urgent \(did you mean high",
-        ),
-        ("priority: 7", "priority is 7; it should be one of"),
-        ("kind: game", "kind is 'game'; it should be one of training"),
-        ("deadline: soon", "deadline is 'soon'; it should be a duration such as 90s"),
-        ("deadline: -5", "deadline is -5; it should be a duration"),
-        ("deadline: {hard: true}", "deadline.by is missing; give a duration"),
-        ("deadline: {by: 6h, hard: maybe}", "deadline.hard is 'maybe'; it should be true or false"),
-        ("checkpoint: KILL", "checkpoint is 'KILL'; it should be one of USR1"),
-        (
-            "checkpoint: {signal: USR1, command: save}",
-            "checkpoint.signal is 'USR1'; a command is given as well",
-        ),
-        ("checkpoint: {seconds: 0}", "checkpoint.seconds is 0; it should be a duration"),
-        ("checkpoint: {evry: 3}", 'checkpoint: there is no "evry" here'),
-        ("data: {zone: a}", "data.size is missing; say how much"),
-        ("data: {size: 1TB, nodes: 7}", "data.nodes is 7; it should be a list of names"),
-        ("budget: a lot", r"budget is 'a lot'; it should be an amount such as \$20"),
-        ("work: 0", "work is 0; it should be a number above 0"),
-        ("speeds: {a100: fast}", "speeds.a100 is 'fast'; it should be a number above 0"),
-        ("speeds: [1]", r"speeds is \[1\]; it should be names with a value each"),
-        ("environment: {A: [1]}", r"environment.A is \[1\]; it should be text"),
-        ("environment: {a-b: 1}", "environment has 'a-b', which is not the name of a variable"),
-        ("environment: {WANDB_API_KEY: x}", r"looks like a secret, .* write pass: \[WANDB_API_KEY\]"),
-        ("pass: [1]", r"pass is \[1\]; it should be a list of names"),
-        ("retries: many", "retries is 'many'; it should be a whole number from 0"),
-        ("tenant: 'a b'", "tenant is 'a b'; it should be a name"),
-        ("folder: 7", "folder is 7; it should be a path"),
-        ("command: 'echo \"'", 'command is .echo ".; its quotes do not close'),
-        ("command: []", r"command is \[\]; it should be a command"),
-        ("command: [[a]]", "command is .*; it should be a command"),
-        ("command: null", "command is missing; give what is to be run"),
-        ("name: 7", "name is 7; it should be a name"),
+        ("nam: a", ('"nam"', "did you mean name?")),
+        ("resources: {gpu: 1}", ('"gpu" in resources', "did you mean gpus?")),
+        ("resources: 8", ("resources is 8", "gpus, share, accelerators")),
+        ("resources: {gpus: eight}", ("resources.gpus is 'eight'", "2..16")),
+        ("resources: {gpus: 16..2}", ("resources.gpus is '16..2'", "2..16")),
+        ("resources: {gpus: -1}", ("resources.gpus is -1",)),
+        ("resources: {gpus: true}", ("resources.gpus is True",)),
+        ("resources: {gpus: 1.5}", ("resources.gpus is 1.5", "above 0 and at most 1")),
+        ("resources: {share: 0}", ("resources.share is 0", "above 0 and at most 1")),
+        ("resources: {gpus: 2, share: 0.5}", ("resources is", "'gpus': 2", "'share': 0.5")),
+        ("resources: {gpus: 2, accelerators: 'a100:4'}", ("resources is", "'a100:4'", "gpus")),
+        ("resources: {accelerators: ['a100:4', t4]}", ("resources.accelerators is ['a100:4', 't4']",)),
+        ("resources: {accelerators: {a100: 4}}", ("resources.accelerators is {'a100': 4}", "[a100, v100]")),
+        ("resources: {gpus: 0, accelerators: a100}", ("resources is", "gpus", "accelerators")),
+        ("resources: {gpus: 7}\nworkers: 2", ("workers is 2", "7 accelerators")),
+        ("resources: {memory: lots}", ("resources.memory is 'lots'", "16GiB")),
+        ("resources: {cpus: .inf}", ("resources.cpus is inf",)),
+        ("resources: {cpus: .nan}", ("resources.cpus is nan",)),
+        ("workers: 0", ("workers is 0", "2..16")),
+        ("priority: hgih", ("priority is 'hgih'", "did you mean high?")),
+        ("priority: 7", ("priority is 7", "'low', 'normal', 'high' or 'urgent'")),
+        ("kind: game", ("kind is 'game'", "training")),
+        ("deadline: soon", ("deadline.by is 'soon'", "90s")),
+        ("deadline: -5", ("deadline.by is -5", "90s")),
+        ("deadline: {hard: true}", ("deadline.by is missing",)),
+        ("deadline: {by: 6h, hard: maybe}", ("deadline.hard is 'maybe'", "true or false")),
+        ("checkpoint: KILL", ("checkpoint.signal is 'KILL'", "USR1")),
+        ("checkpoint: {signal: USR1, command: save}", ("checkpoint is", "'USR1'", "'save'")),
+        ("checkpoint: {seconds: 0}", ("checkpoint.seconds is 0",)),
+        ("checkpoint: {evry: 3}", ('"evry" in checkpoint', "interval")),
+        ("data: {zone: a}", ("data.size is missing",)),
+        ("data: {size: 1TB, nodes: 7}", ("data.nodes is 7",)),
+        ("budget: a lot", ("budget is 'a lot'", "$20")),
+        ("work: 0", ("work is 0",)),
+        ("speeds: {a100: fast}", ("speeds.a100 is 'fast'",)),
+        ("speeds: [1]", ("speeds is [1]",)),
+        ("environment: {A: [1]}", ("environment.A is [1]",)),
+        ("environment: {a-b: 1}", ("environment has 'a-b'",)),
+        ("environment: {WANDB_API_KEY: x}", ("environment has 'WANDB_API_KEY'", "pass: [WANDB_API_KEY]")),
+        ("pass: [1]", ("pass is [1]",)),
+        ("retries: many", ("retries is 'many'", "whole number")),
+        ("tenant: 'a b'", ("tenant is 'a b'",)),
+        ("folder: 7", ("folder is 7",)),
+        ("command: 'echo \"'", ("command is 'echo \"'", "quotes")),
+        ("command: []", ("command is []",)),
+        ("command: [[a]]", ("command is [['a']]",)),
+        ("command: null", ("command is missing",)),
+        ("name: 7", ("name is 7",)),
     ],
 )
-def test_what_is_wrong_is_one_sentence_with_its_path(text: str, sentence: str) -> None:
+def test_a_refusal_is_one_sentence_with_path_and_value(text: str, parts: tuple[str, ...]) -> None:
     name = text.partition(":")[0]
     rest = "".join(line for line in SHORT.splitlines(True) if not line.startswith(f"{name}:"))
-    with pytest.raises(BadInputError, match=sentence) as raised:
+    with pytest.raises(BadInputError) as raised:
         parse_jobs(rest + text, "job.yaml")
-    assert str(raised.value).startswith("job.yaml")
-    assert "\n" not in str(raised.value)
+    sentence = str(raised.value)
+    assert sentence.startswith("job.yaml")
+    assert all(part in sentence for part in parts), sentence
+    assert "\n" not in sentence
+
+
+def test_the_value_of_a_secret_is_not_repeated() -> None:
+    with pytest.raises(BadInputError) as raised:
+        parse_jobs(SHORT + "environment: {WANDB_API_KEY: hunter2}", "job.yaml")
+    assert "hunter2" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
-    ("content", "sentence"),
+    ("content", "parts"),
     [
-        ("", "job.yaml has no job; it needs at least name: resnet50"),
-        ("---\n---\n", "has no job"),
-        ("a: [", "job.yaml cannot be read as YAML: "),
-        ("- a\n- b", "job.yaml is .*; it should be names and values, such as name: resnet50"),
-        ("7", "job.yaml is 7; it should be names and values"),
-        (f"{SHORT}---\nname: b", "job.yaml, job 2: command is missing"),
-        ("command: 'true'", "job.yaml: name is missing"),
-        ("!!python/object:os.system {}", "cannot be read as YAML"),
-        ("a: &a [x, x]\nb: &b [*a, *a]\nname: [*b, *b, *b]", 'there is no "a" here'),
+        ("", ("job.yaml", "name: resnet50")),
+        ("---\n---\n", ("job.yaml", "name: resnet50")),
+        ("a: [", ("job.yaml", "YAML")),
+        ("- a\n- b", ("job.yaml is ['a', 'b']", "name, tenant")),
+        ("7", ("job.yaml is 7", "name, tenant")),
+        (f"{SHORT}---\nname: b", ("job.yaml, job 2: command is missing",)),
+        ("command: 'true'", ("job.yaml: name is missing",)),
+        ("!!python/object:os.system {}", ("job.yaml", "YAML")),
+        ("a: &a [x, x]\nb: &b [*a, *a]\nname: [*b, *b, *b]", ('there is no field "a"',)),
     ],
 )
-def test_files_without_a_usable_job(content: str, sentence: str) -> None:
-    with pytest.raises(BadInputError, match=sentence) as raised:
+def test_files_without_a_usable_job(content: str, parts: tuple[str, ...]) -> None:
+    with pytest.raises(BadInputError) as raised:
         parse_jobs(content, "job.yaml")
+    assert all(part in str(raised.value) for part in parts), raised.value
     assert "\n" not in str(raised.value)
 
 

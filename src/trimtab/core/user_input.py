@@ -91,9 +91,10 @@ def validate(model: type[Model], data: Any, where: str) -> Model:
 
 
 def _problem(model: type[BaseModel], error: ValidationError) -> str:
-    first = error.errors(include_url=False)[0]
-    path, kind = first["loc"], first["type"]
-    place = _written(path)
+    """The first problem; an unknown name first, because the field it stands for is missing as well."""
+    found = error.errors(include_url=False)
+    first = next((each for each in found if each["type"] == "extra_forbidden"), found[0])
+    path, kind, value = first["loc"], first["type"], first["input"]
     if kind == "extra_forbidden":
         known = _known_at(model, path[:-1])
         name = one_line(str(path[-1]))
@@ -101,16 +102,31 @@ def _problem(model: type[BaseModel], error: ValidationError) -> str:
         inside = f" in {_written(path[:-1])}" if len(path) > 1 else ""
         return f'there is no field "{name:.40}"{inside}{did_you_mean(name, known)}{names}'
     if kind == "missing":
-        return f"{place} is missing"
-    problem = str(first.get("ctx", {}).get("error") or "") or _plain(first["msg"])
-    if not place:
+        return f"{_written(path)} is missing"
+    problem = str(first.get("ctx", {}).get("error") or "") or _plain(first["msg"], kind, value)
+    if kind == "model_type":
+        problem = f"it should have fields: {', '.join(_known_at(model, path))}"
+    if not path:
         return problem
-    return f"{place} is {one_line(quoted(first['input'])):.60}; {problem}"
+    if path[-1] == "[key]":  # a name in a table of the user's own names
+        return f"{_written(path[:-2])} has {one_line(quoted(value)):.60}; {problem}"
+    return f"{_written(path)} is {one_line(quoted(value)):.60}; {problem}"
 
 
-def _plain(message: str) -> str:
+_PLAIN = {
+    "bool_type": "it should be true or false",
+    "int_type": "it should be a whole number",
+    "dict_type": "it should be names with a value each, such as {A: 1}",
+}
+
+
+def _plain(message: str, kind: str, value: Any) -> str:
+    """Pydantic's message as we write them; one of a few words with the nearest to what was written."""
+    if kind in _PLAIN:
+        return _PLAIN[kind]
     text = message.replace("Input should be", "it should be").removeprefix("Value error, ")
-    return text[:1].lower() + text[1:]
+    hint = did_you_mean(value, re.findall(r"'([^']*)'", message)) if isinstance(value, str) else ""
+    return f"{text[:1].lower()}{text[1:]}{hint if kind in ('enum', 'literal_error') else ''}"
 
 
 def _written(path: tuple[int | str, ...]) -> str:

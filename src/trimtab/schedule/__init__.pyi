@@ -29,7 +29,6 @@ from .cluster import (
     tier_between as tier_between,
     usual_shapes as usual_shapes,
 )
-from .fields import require_name as require_name
 from .job import (
     Checkpoint as Checkpoint,
     DataSet as DataSet,
@@ -41,9 +40,11 @@ from .job import (
     submission_of as submission_of,
 )
 from .job_file import (
+    JobDocument as JobDocument,
     parse_jobs as parse_jobs,
     read_job_documents as read_job_documents,
     read_job_file as read_job_file,
+    require_name as require_name,
     submissions as submissions,
 )
 from .loop.journal import JobFolder as JobFolder
@@ -74,13 +75,14 @@ from .overcommit import (
 )
 from .policies import POLICIES as POLICIES, policy as policy
 from .quota import Quotas as Quotas, WithQuotas as WithQuotas, jain_index as jain_index
-from .simulation.cluster_file import read_cluster as read_cluster, read_quotas as read_quotas
 from .simulation.faults import FaultSettings as FaultSettings, parse_faults as parse_faults
 from .simulation.replay import Replay as Replay, summary as summary, tenant_summaries as tenant_summaries
 from .simulation.report import html_report as html_report
 from .simulation.scene import (
     Scene as Scene,
     find_trace as find_trace,
+    read_cluster as read_cluster,
+    read_quotas as read_quotas,
     refuse_beyond_quotas as refuse_beyond_quotas,
     scene_of as scene_of,
 )

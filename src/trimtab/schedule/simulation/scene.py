@@ -9,12 +9,27 @@ given, or as rigid as its user asked for.
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated, Self
 
 import numpy as np
+from pydantic import Field, model_validator
 
-from trimtab.core import BadInputError, NotFoundError, did_you_mean
-from trimtab.schedule.cluster import Cluster, Floats, Group, impossible, usual_shapes
-from trimtab.schedule.job import Checkpoint, Job
+from trimtab.core import (
+    BadInputError,
+    Bytes,
+    Count,
+    Name,
+    NotFoundError,
+    StrictModel,
+    Whole,
+    did_you_mean,
+    parse_price,
+    parse_rate,
+    quantity,
+)
+from trimtab.kernel import read_user_file
+from trimtab.schedule.cluster import Cluster, Floats, Group, Market, impossible, usual_shapes
+from trimtab.schedule.job import Checkpoint, Job, kind_of
 from trimtab.schedule.quota import Quotas
 from trimtab.schedule.simulation.goodput import GoodputWorld
 from trimtab.schedule.simulation.goodput_profiles import MeasuredApplication, read_profiles
@@ -32,6 +47,7 @@ from trimtab.schedule.simulation.tabular import (
 )
 from trimtab.schedule.traces.registry import read_trace, trace_names
 from trimtab.schedule.traces.table import Trace
+from trimtab.store import Tenant
 
 _WITH_PARTS = ("goodput/workloads.csv.gz", "gpu-throughput/gavel_traces.csv.gz")
 _WITHOUT_PARTS = ("goodput/philly_trace.csv.gz", "gpu-cluster/ali_v2023_pods_default.csv.gz")
@@ -87,6 +103,101 @@ ADAPTIVE_ROUND, RIGID_ROUND = 60.0, 360.0
 """Seconds between decisions where nobody says: the rounds in which Sia and Gavel were measured."""
 
 _MOST = 64  # workers of an adaptive job
+
+
+# Beside each accelerator of a node if the file does not say.
+_CPUS, _MEMORY = 8.0, 64e9
+
+_Amount = Annotated[float, quantity(float, "a number of accelerators")]
+
+
+class GroupDocument(StrictModel):
+    """One group of equal nodes in a cluster file."""
+
+    name: Name | None = None
+    accelerator: Name | None = None
+    nodes: Count = 1
+    gpus: Annotated[Whole, Field(ge=0, le=1_000_000)] | None = None
+    cpus: Annotated[float, quantity(float, "a number above 0"), Field(gt=0)] | None = None
+    memory: Annotated[Bytes, Field(gt=0)] | None = None
+    price: Annotated[float, quantity(parse_price, "the price of one node, such as $3.20/h")] = 0.0
+    market: Market = Market.ON_DEMAND
+    reclaims: Annotated[float, quantity(parse_rate, "how often a node is taken away, such as 0.05/h")] = 0.0
+    zone: str = ""
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if self.gpus and self.accelerator is None:
+            raise ValueError("accelerator is missing; name the kind, such as a100")
+        if not self._gpus and (self.cpus is None or self.memory is None):
+            missing = "cpus" if self.cpus is None else "memory"
+            raise ValueError(f"{missing} is missing; nodes without accelerators need cpus and memory")
+        if "reclaims" in self.model_fields_set and self.market is not Market.SPOT:
+            raise ValueError("only nodes of the market spot are reclaimed; add market: spot")
+        return self
+
+    @property
+    def _gpus(self) -> int:
+        return (1 if self.accelerator else 0) if self.gpus is None else self.gpus
+
+    def group(self) -> Group:
+        """The group, with the usual CPUs and memory beside each accelerator."""
+        gpus = self._gpus
+        kind = kind_of(self.accelerator or "") if gpus else ""
+        return Group(
+            name=self.name or kind or "cpu",
+            accelerator=kind,
+            nodes=self.nodes,
+            gpus=gpus,
+            cpus=_CPUS * gpus if self.cpus is None else self.cpus,
+            memory=_MEMORY * gpus if self.memory is None else self.memory,
+            price=self.price,
+            market=self.market,
+            reclaims=self.reclaims,
+            zone=self.zone,
+        )
+
+
+class ClusterDocument(StrictModel):
+    """A cluster file: described in docs/schedule.md."""
+
+    groups: Annotated[list[GroupDocument], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _unique(self) -> Self:
+        names = [each.group().name for each in self.groups]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f"two groups are called {twice}; every group needs a name of its own")
+        return self
+
+
+class TenantDocument(StrictModel):
+    """One tenant in a file of quotas."""
+
+    name: Name
+    parent: Name | None = None
+    guarantee: _Amount = 0.0
+    limit: Annotated[_Amount, Field(gt=0)] | None = None
+    weight: Annotated[_Amount, Field(gt=0)] = 1.0
+
+
+class QuotasDocument(StrictModel):
+    """A file of quotas: described in docs/schedule.md."""
+
+    tenants: Annotated[list[TenantDocument], Field(min_length=1)]
+
+
+def read_cluster(path: Path) -> tuple[Group, ...]:
+    """The groups of a cluster file."""
+    document = read_user_file(path, ClusterDocument, "that describes a cluster")
+    return tuple(each.group() for each in document.groups)
+
+
+def read_quotas(path: Path) -> Quotas:
+    """Guarantees and limits of tenants."""
+    document = read_user_file(path, QuotasDocument, "that describes tenants")
+    return Quotas(Tenant(**each.model_dump()) for each in document.tenants)
 
 
 @dataclass(frozen=True, slots=True)

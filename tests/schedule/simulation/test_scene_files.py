@@ -6,7 +6,7 @@ import pytest
 
 from trimtab.core import BadInputError
 from trimtab.schedule import Group, Market
-from trimtab.schedule.simulation.cluster_file import read_cluster, read_quotas
+from trimtab.schedule.simulation.scene import read_cluster, read_quotas
 
 
 def write(folder: Path, text: str) -> Path:
@@ -37,19 +37,19 @@ groups:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("", "it should be names and values"),
-        ("groups: []", "groups is .*a list of at least one"),
+        ("", "file.yaml is None; .*groups"),
+        ("groups: []", r"groups is \[\]"),
         ("group: [{}]", "did you mean groups"),
-        ("groups: [{accelerator: a100, node: 2}]", r"groups\[1\].*did you mean nodes"),
-        ("groups: [{gpus: 2}]", r"groups\[1\]: accelerator is missing"),
+        ("groups: [{accelerator: a100, node: 2}]", r"groups\[0\].*did you mean nodes"),
+        ("groups: [{gpus: 2}]", r"groups\[0\] is .*; accelerator is missing"),
         ("groups: [{nodes: 2}]", "cpus is missing; nodes without accelerators need cpus and memory"),
-        ("groups: [{accelerator: a100, nodes: 0}]", "nodes is 0; it should be a whole number from 1"),
+        ("groups: [{accelerator: a100, nodes: 0}]", r"groups\[0\].nodes is 0"),
         ("groups: [{accelerator: a100, price: dear}]", r"price is 'dear'; .*\$3\.20/h"),
         ("groups: [{accelerator: a100, market: sport}]", "did you mean spot"),
         ("groups: [{accelerator: a100, reclaims: 1/h}]", "add market: spot"),
         ("groups: [{accelerator: a100, market: spot, reclaims: often}]", "such as 0.05/h"),
         ("groups: [{accelerator: t4}, {accelerator: t4}]", "two groups are called t4"),
-        ("groups: [{accelerator: t4, zone: [1]}]", "zone is .*it should be a name"),
+        ("groups: [{accelerator: t4, zone: [1]}]", r"zone is \[1\]"),
         ("groups: {", "cannot be read as YAML"),
     ],
 )
