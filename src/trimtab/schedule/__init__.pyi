@@ -55,8 +55,10 @@ from .loop.requests import (
     hand_in as hand_in,
     running_scheduler as running_scheduler,
 )
-from .loop.scheduler import (
+from .loop.runs import (
     LoopSettings as LoopSettings,
+)
+from .loop.scheduler import (
     Scheduler as Scheduler,
     SchedulerLeadership as SchedulerLeadership,
     only_scheduler as only_scheduler,

@@ -8,7 +8,8 @@ import pytest
 
 from trimtab.core import EngineEvent, Launch, Node, NotFoundError, TrimtabError
 from trimtab.schedule import Submission, parse_jobs
-from trimtab.schedule.loop.scheduler import LoopSettings, Scheduler
+from trimtab.schedule.loop.runs import LoopSettings
+from trimtab.schedule.loop.scheduler import Scheduler
 from trimtab.schedule.policies import policy
 from trimtab.store import Store, open_store
 

@@ -14,7 +14,7 @@ from driven_loop import in_thread, until
 
 from trimtab.engines import LocalEngine
 from trimtab.kernel import LimitedGroup, NoGroupError
-from trimtab.schedule import JobFiles, Scheduler, Submission
+from trimtab.schedule import JobFolder, Scheduler, Submission
 from trimtab.store import Store
 
 Submit = Callable[..., Submission]
@@ -133,7 +133,7 @@ def test_a_job_preempted_midway_goes_on_from_its_checkpoint_with_the_same_result
 
 def _progress(id: str) -> float:
     try:
-        return float(JobFiles.of(id).progress.read_text() or 0)
+        return float(JobFolder.of(id).progress.read_text() or 0)
     except OSError:
         return 0.0
 

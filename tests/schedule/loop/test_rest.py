@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from trimtab.core import Engine
-from trimtab.schedule.loop.scheduler import LoopSettings, Scheduler
+from trimtab.schedule.loop.runs import LoopSettings
+from trimtab.schedule.loop.scheduler import Scheduler
 from trimtab.schedule.policies import policy
 from trimtab.store import Store
 

@@ -8,7 +8,7 @@ import pytest
 from driven_loop import Chosen, states, until
 
 from trimtab.core import Node
-from trimtab.schedule import JobFiles, Scheduler, Submission, policy
+from trimtab.schedule import JobFolder, Scheduler, Submission, policy
 from trimtab.store import JobState, Store
 
 Submit = Callable[..., Submission]
@@ -84,7 +84,7 @@ def test_a_job_of_higher_class_takes_the_place_of_one_that_saves_and_goes_on_lat
     until(lambda: engine.signals == [("run-low-1", "USR2")], loop.step)
     assert states(store) == {"low": "stopping", "high": "waiting"}
     assert engine.keys() == ["low-1"]
-    JobFiles.of("low").saved.touch()
+    JobFolder.of("low").saved.touch()
     until(lambda: states(store) == {"low": "waiting", "high": "running"}, loop.step)
     engine.end("run-high-1")
     until(lambda: states(store) == {"low": "running", "high": "ended"}, loop.step)
@@ -124,8 +124,8 @@ def test_an_elastic_job_saves_and_goes_on_with_more_or_fewer_workers(
     for workers in (1, 4, 2):
         chosen.workers = workers
         until(lambda: store.jobs.get("wide").state is JobState.STOPPING or not engine.runs, loop.step)
-        JobFiles.of("wide").make()
-        JobFiles.of("wide").saved.touch()
+        JobFolder.of("wide").make()
+        JobFolder.of("wide").saved.touch()
         until(lambda: store.jobs.get("wide").state is JobState.RUNNING, loop.step)
         seen.append([(part.node, part.workers) for part in store.jobs.get("wide").run.parts])
     assert seen == [[("n1", 1)], [("n1", 2), ("n2", 2)], [("n1", 2)]]

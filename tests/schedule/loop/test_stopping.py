@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from trimtab.core import BadInputError, Launch, TrimtabError
-from trimtab.schedule import JobFiles, parse_jobs
+from trimtab.schedule import JobFolder, parse_jobs
 from trimtab.schedule.loop.runs import StoppingRun, StoppingRuns
 from trimtab.store import JobRecord
 
@@ -18,7 +18,7 @@ def stopped(engine: Any, text: str, folder: Path, **settings: float) -> tuple[Jo
     (job,) = parse_jobs(f"name: a\ncommand: 'true'\nenvironment: {{A: b}}\n{text}", "job.yaml")
     job = type(job)(job.job, str(folder), job.environment)
     record = job.named("a", 0.0).record()
-    JobFiles.of("a").make()
+    JobFolder.of("a").make()
     engine.launch(Launch(record.key, job.job.workload, (("n1", 1),), 1.0, 1.0))
     stops = StoppingRuns(engine, **settings)
     stops.begin(record, f"run-{record.key}", job)
@@ -40,7 +40,7 @@ def test_a_checkpoint_command_runs_in_the_jobs_folder_with_its_variables(
     engine = memory_engine()
     record, stop = stopped(engine, save, tmp_path)
     assert (stop.said, stop.failed) == ("", "")
-    assert (JobFiles.of("a").checkpoint / "state").read_text() == f"{tmp_path} b a\n"
+    assert (JobFolder.of("a").checkpoint / "state").read_text() == f"{tmp_path} b a\n"
     assert record.key not in engine.running().values()
 
 

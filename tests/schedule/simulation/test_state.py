@@ -5,9 +5,7 @@ import numpy as np
 from trimtab.core import Workload
 from trimtab.schedule import Checkpoint, Cluster, Group, Job, Shape
 from trimtab.schedule.placing import Placement
-from trimtab.schedule.simulation.state import (
-    SimulationState,
-)
+from trimtab.schedule.simulation.state import SimulationState
 from trimtab.schedule.simulation.tabular import TabularWorld
 
 CLUSTER = Cluster((Group("a", "a", 2, 4, 8.0, 1.0, price=4.0),), (Shape(0, 1), Shape(0, 2)))

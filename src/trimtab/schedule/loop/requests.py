@@ -4,11 +4,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from trimtab.core import (
-    BadInputError,
-    Clock,
-    from_plain,
-)
+from trimtab.core import BadInputError, Clock, from_plain
 from trimtab.schedule.cluster import Group, refuse_impossible
 from trimtab.schedule.job import Submission
 from trimtab.store import JobRecord, JobRun, JobState, OutdatedError, Store

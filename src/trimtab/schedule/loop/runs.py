@@ -27,9 +27,23 @@ from trimtab.core import (
 from trimtab.schedule.checkpointing import gang_rate
 from trimtab.schedule.job import Checkpoint, Submission
 from trimtab.schedule.loop.journal import JobFolder, JobJournal
-from trimtab.schedule.loop.scheduler import LoopSettings
 from trimtab.schedule.loop.view import is_placed
 from trimtab.store import JobRecord, JobState, OutdatedError, Store
+
+
+@dataclass(frozen=True, slots=True)
+class LoopSettings:
+    """`round` is how often a policy decides when nothing happens, `look` how often it is looked whether
+    something has, and `grace` how long a run may take to end after SIGTERM; all in seconds. A run that saves
+    is waited for `patience` times as long as its job says that takes. Who is stirred all the time rests
+    `rest` times as long as a round computed, so that the larger the queue, the more is decided at once.
+    """
+
+    round: float = 10.0
+    look: float = 0.5
+    grace: float = 10.0
+    patience: float = 2.0
+    rest: float = 20.0
 
 
 def sentence_of(error: Exception) -> str:
@@ -47,9 +61,9 @@ log = logging.getLogger(__name__)
 class ActiveJobs:
     """Jobs that we can do something about: read from the store again after every change."""
 
-    def __init__(self, store: Store, book: JobJournal, address: str) -> None:
+    def __init__(self, store: Store, journal: JobJournal, address: str) -> None:
         self._store = store
-        self._book = book
+        self._journal = journal
         self._address = address
         self._jobs: tuple[JobRecord, ...] = ()
         self._runs: dict[str, str] = {}
@@ -61,7 +75,7 @@ class ActiveJobs:
         """Read them again, whoever has changed them."""
         newest, _ = self._store.jobs.pulse()
         found = self._store.jobs.active()
-        self._changes = self._book.changes
+        self._changes = self._journal.changes
         self._pulse = (newest, sum(record.state is JobState.STOPPING for record in found))
         self._jobs = tuple(record for record in found if self._is_ours(record))
         self._runs = {
@@ -72,7 +86,7 @@ class ActiveJobs:
 
     def now(self) -> tuple[JobRecord, ...]:
         """In order of submission."""
-        if self._changes != self._book.changes:
+        if self._changes != self._journal.changes:
             self.refresh()
         return self._jobs
 
@@ -93,7 +107,7 @@ class ActiveJobs:
     def _is_ours(self, record: JobRecord) -> bool:
         """Whether it can be read, and does not run on somebody else's engine."""
         try:
-            self._book.submission(record)
+            self._journal.submission(record)
         except BadInputError as error:
             self._say_once(f"job {record.id} is left alone, because it cannot be read: {error}")
             return False
@@ -155,9 +169,6 @@ def _saving(checkpoint: Checkpoint | None, nodes: int) -> dict[str, str]:
     return {"TRIMTAB_SAVE_EVERY": f"{every:.0f}"}
 
 
-PATIENCE = 2.0
-"""How many times as long as a job says a save takes it is waited for."""
-
 _LOOK = 0.05  # s between looks at whether it has saved
 
 
@@ -175,7 +186,7 @@ class StoppingRun:
 class StoppingRuns:
     """All runs on their way out, by the keys of their attempts."""
 
-    def __init__(self, engine: Engine, grace: float = 10.0, patience: float = PATIENCE) -> None:
+    def __init__(self, engine: Engine, grace: float = 10.0, patience: float = 2.0) -> None:
         self._engine = engine
         self._grace = grace
         self._patience = patience
@@ -287,10 +298,10 @@ class JobRuns:
     """Does with an engine what the book says is intended, and writes down what it tells."""
 
     def __init__(
-        self, engine: Engine, book: JobJournal, active: ActiveJobs, clock: Clock, settings: LoopSettings
+        self, engine: Engine, journal: JobJournal, active: ActiveJobs, clock: Clock, settings: LoopSettings
     ) -> None:
         self._engine = engine
-        self._book = book
+        self._journal = journal
         self._active = active
         self._clock = clock
         self._stops = StoppingRuns(engine, settings.grace, settings.patience)
@@ -331,10 +342,10 @@ class JobRuns:
         """Begin to end the run of a job of which that is written down."""
         run_id = record.run.run_id or self._run_of(record.key)
         if not run_id:
-            self._book.stopped(record, self._clock.now(), "")
+            self._journal.stopped(record, self._clock.now(), "")
             return
         wanted = record.run.then is not JobState.CANCELLED
-        self._stops.begin(record, run_id, self._book.submission(record) if wanted else None)
+        self._stops.begin(record, run_id, self._journal.submission(record) if wanted else None)
 
     def hear(self) -> bool:
         """Take the engine's news; whether there were any of our runs.
@@ -356,20 +367,20 @@ class JobRuns:
     def _note(self, record: JobRecord, event: EngineEvent) -> None:
         if event.what == "started":
             if record.state is JobState.STARTING:
-                self._book.started(record, event.time)
+                self._journal.started(record, event.time)
         elif event.what == "ended" and not event.detail.startswith("stopped"):
             self._stops.take(record.key)
-            self._book.ended(record, event.time, event.detail)
+            self._journal.ended(record, event.time, event.detail)
         elif record.state is JobState.STOPPING:
             stop = self._stops.take(record.key)
-            self._book.stopped(record, event.time, stop.said if stop else "")
+            self._journal.stopped(record, event.time, stop.said if stop else "")
         elif event.what == "failed":
-            self._book.failed(record, event.time, event.detail)
+            self._journal.failed(record, event.time, event.detail)
         else:
-            self._book.lost(record, event.time, event.detail)
+            self._journal.lost(record, event.time, event.detail)
 
     def _launch(self, record: JobRecord) -> None:
-        submission = self._book.submission(record)
+        submission = self._journal.submission(record)
         files = JobFolder.of(record.id)
         try:
             files.make()
@@ -377,13 +388,13 @@ class JobRuns:
                 files.progress.unlink(missing_ok=True)
             run_id = self._hand_over(launch_of_job(record, submission))
         except BadInputError as error:
-            self._book.failed(record, self._clock.now(), f"it cannot be started: {error}")
+            self._journal.failed(record, self._clock.now(), f"it cannot be started: {error}")
         except NotFoundError as error:
-            self._book.not_launched(record, f"it could not be started: {error}")
+            self._journal.not_launched(record, f"it could not be started: {error}")
         except OSError as error:
             raise TrimtabError(f"{files.folder} cannot be made: {error.strerror}") from None
         else:
-            self._book.launched(record, run_id, self._clock.now())
+            self._journal.launched(record, run_id, self._clock.now())
 
     def _hand_over(self, launch: Launch) -> str:
         """The run's id; also where the engine would refuse now what it has launched before."""
@@ -401,7 +412,7 @@ class JobRuns:
         if stop is not None and stop.failed:
             log.warning("job %s cannot be stopped yet: %s", record.id, stop.failed)
         elif stop is not None:
-            self._book.stopped(record, self._clock.now(), stop.said)
+            self._journal.stopped(record, self._clock.now(), stop.said)
 
     def _run_of(self, key: str) -> str:
         return next((run_id for run_id, name in self._engine.running().items() if name == key), "")
@@ -415,7 +426,7 @@ class JobRuns:
                 absent[record.key] = self._absent.get(record.key, 0) + 1
                 if absent[record.key] >= _ABSENT:
                     with contextlib.suppress(OutdatedError):
-                        self._book.lost(record, self._clock.now(), "its engine does not know it any more")
+                        self._journal.lost(record, self._clock.now(), "its engine does not know it any more")
         self._absent = absent
 
 

@@ -11,14 +11,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from trimtab.core import Clock, Engine, RealClock, StorageError, TrimtabError, format_money
 from trimtab.schedule.allocation import SchedulingPolicy
 from trimtab.schedule.loop.journal import JobFolder, JobJournal
 from trimtab.schedule.loop.plan import RoundPlan, outlooks, plan_of
 from trimtab.schedule.loop.requests import NOTE
-from trimtab.schedule.loop.runs import PATIENCE, ActiveJobs, JobRuns, sentence_of
+from trimtab.schedule.loop.runs import ActiveJobs, JobRuns, LoopSettings, sentence_of
 from trimtab.schedule.loop.view import (
     Fleet,
     RemainingWork,
@@ -31,22 +30,6 @@ from trimtab.schedule.loop.view import (
 )
 from trimtab.schedule.quota import Quotas, WithQuotas
 from trimtab.store import JobRecord, JobState, Leader, OutdatedError, Outlook, Store
-
-
-@dataclass(frozen=True, slots=True)
-class LoopSettings:
-    """`round` is how often a policy decides when nothing happens, `look` how often it is looked whether
-    something has, and `grace` how long a run may take to end after SIGTERM; all in seconds. A run that saves
-    is waited for `patience` times as long as its job says that takes. Who is stirred all the time rests
-    `rest` times as long as a round computed, so that the larger the queue, the more is decided at once.
-    """
-
-    round: float = 10.0
-    look: float = 0.5
-    grace: float = 10.0
-    patience: float = PATIENCE
-    rest: float = 20.0
-
 
 log = logging.getLogger(__name__)
 
@@ -83,10 +66,10 @@ class Scheduler:
         self._clock = clock or RealClock()
         self._prices = prices or {}
         self._about = {"policy": name, "engine": address}
-        self._book = JobJournal(store, name, address, self._clock)
-        self._left = left or self._book.history.left
-        self._active = ActiveJobs(store, self._book, address)
-        self._runs = JobRuns(engine, self._book, self._active, self._clock, self._settings)
+        self._journal = JobJournal(store, name, address, self._clock)
+        self._left = left or self._journal.history.left
+        self._active = ActiveJobs(store, self._journal, address)
+        self._runs = JobRuns(engine, self._journal, self._active, self._clock, self._settings)
         self._silent = ""
 
     def run(self, end: threading.Event) -> None:
@@ -139,29 +122,29 @@ class Scheduler:
 
     def _see_fleet(self, now: float) -> None:
         fleet = Fleet.of(self._engine.nodes(), self._prices)
-        if fleet != self._book.fleet:
+        if fleet != self._journal.fleet:
             shown = ", ".join(f"{group.nodes} × {group.name}" for group in fleet.groups) or "no nodes"
             log.info("the fleet is %s", shown)
             self._forget(fleet)
-        self._book.fleet = fleet
+        self._journal.fleet = fleet
         self._store.notes.put(NOTE, {**self._about, "groups": fleet.groups}, now)
 
     def _forget(self, fleet: Fleet) -> None:
         """Where there are other groups than before, what a policy remembers of them is of no use."""
-        before, after = ([group.name for group in each.groups] for each in (self._book.fleet, fleet))
+        before, after = ([group.name for group in each.groups] for each in (self._journal.fleet, fleet))
         if before and before != after:
             self._policy = copy.deepcopy(self._forgetful)
 
     def _end_what_is_spent(self, now: float) -> None:
         for record in self._active.now():
-            budget = self._book.submission(record).job.budget
+            budget = self._journal.submission(record).job.budget
             if budget is None or not is_placed(record) or not record.run.run_id:
                 continue
-            used = spent(self._book.submission(record).job, record.run, now, self._book.group(record))
+            used = spent(self._journal.submission(record).job, record.run, now, self._journal.group(record))
             if used >= budget:
                 reason = f"its budget of {format_money(budget)} is spent"
                 with contextlib.suppress(OutdatedError):
-                    self._runs.stop(self._book.intend_stop(record, JobState.FAILED, "end", reason, now))
+                    self._runs.stop(self._journal.intend_stop(record, JobState.FAILED, "end", reason, now))
 
     def _within_quotas(self) -> SchedulingPolicy:
         """The policy, within what tenants are guaranteed and limited to now."""
@@ -169,18 +152,22 @@ class Scheduler:
         return WithQuotas(self._policy, Quotas(tenants)) if tenants else self._policy
 
     def _view(self, now: float) -> RoundView:
-        book, rows = self._book, []
+        journal, rows = self._journal, []
         for record in self._active.now():
             if self._takes_part(record):
                 told = told_progress(JobFolder.of(record.id).progress)
-                rows.append(row_of(record, book.submission(record), book.fleet, book.history, now, told))
-        return view_of(rows, book.fleet, self._left, now)
+                rows.append(
+                    row_of(record, journal.submission(record), journal.fleet, journal.history, now, told)
+                )
+        return view_of(rows, journal.fleet, self._left, now)
 
     def _takes_part(self, record: JobRecord) -> bool:
         """Whether a policy is asked about it: not where nobody wants it any more or its nodes are gone."""
         if record.state is JobState.STOPPING:
             return record.run.then is JobState.WAITING
-        return not is_placed(record) or all(part.node in self._book.fleet.places for part in record.run.parts)
+        return not is_placed(record) or all(
+            part.node in self._journal.fleet.places for part in record.run.parts
+        )
 
     def _decide(
         self, view: RoundView, policy: SchedulingPolicy, now: float
@@ -193,7 +180,7 @@ class Scheduler:
         records = self._active.now()
         try:
             allocation = policy.allocate(view.jobs, view.cluster, view.previous, self._clock)
-            plan = plan_of(view, allocation, self._book.fleet, records, self._book.submission)
+            plan = plan_of(view, allocation, self._journal.fleet, records, self._journal.submission)
             return plan, outlooks(view, allocation, plan, now)
         except Exception as error:
             self._policy = copy.deepcopy(self._forgetful)
@@ -203,16 +190,16 @@ class Scheduler:
         """Each in turn; what somebody else has changed meanwhile is left to the next round."""
         for row, reason in plan.refused.items():
             with contextlib.suppress(OutdatedError):
-                self._book.refuse(view.rows[row].record, reason, now)
+                self._journal.refuse(view.rows[row].record, reason, now)
         for row, (what, reason) in plan.stops.items():
             with contextlib.suppress(OutdatedError):
                 record = view.rows[row].record
-                self._runs.stop(self._book.intend_stop(record, JobState.WAITING, what, reason, now))
+                self._runs.stop(self._journal.intend_stop(record, JobState.WAITING, what, reason, now))
         for row, start in plan.starts.items():
             with contextlib.suppress(OutdatedError):
                 record = view.rows[row].record
                 self._runs.launch(
-                    self._book.intend_start(
+                    self._journal.intend_start(
                         record, start.group, start.parts, start.reason, now, start.estimates
                     )
                 )

@@ -18,9 +18,7 @@ from trimtab.core import NotFoundError
 from trimtab.schedule.cluster import Cluster, Floats, Ints
 from trimtab.schedule.placing import Placement
 from trimtab.schedule.simulation.goodput_profiles import MeasuredApplication
-from trimtab.schedule.simulation.state import (
-    JobKnowledge,
-)
+from trimtab.schedule.simulation.state import JobKnowledge
 
 _TINY = 1e-8
 _ALIKE = 1e-14  # of a determinant, below which it is only rounding

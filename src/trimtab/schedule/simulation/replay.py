@@ -9,9 +9,7 @@ from trimtab.schedule.allocation import Bools
 from trimtab.schedule.cluster import Cluster, Floats, Ints, Market
 from trimtab.schedule.job import Job
 from trimtab.schedule.quota import jain_index
-from trimtab.schedule.simulation.state import (
-    SimulationState,
-)
+from trimtab.schedule.simulation.state import SimulationState
 
 
 @dataclass(frozen=True, slots=True)

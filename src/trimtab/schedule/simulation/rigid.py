@@ -16,9 +16,7 @@ from trimtab.schedule.job import Job
 from trimtab.schedule.placing import Placement
 from trimtab.schedule.simulation.goodput import Totals
 from trimtab.schedule.simulation.goodput_profiles import KindTable, MeasuredApplication
-from trimtab.schedule.simulation.state import (
-    JobKnowledge,
-)
+from trimtab.schedule.simulation.state import JobKnowledge
 
 _ROUNDING = 1e-8
 

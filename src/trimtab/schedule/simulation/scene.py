@@ -34,9 +34,7 @@ from trimtab.schedule.quota import Quotas
 from trimtab.schedule.simulation.goodput import GoodputWorld
 from trimtab.schedule.simulation.goodput_profiles import MeasuredApplication, read_profiles
 from trimtab.schedule.simulation.rigid import RigidWorld
-from trimtab.schedule.simulation.state import (
-    World,
-)
+from trimtab.schedule.simulation.state import World
 from trimtab.schedule.simulation.tabular import (
     JobClass,
     TabularWorld,

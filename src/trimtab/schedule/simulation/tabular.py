@@ -13,9 +13,7 @@ from trimtab.schedule.allocation import Bools
 from trimtab.schedule.cluster import Cluster, Floats, Group, Ints, Shape, largest_gang, usual_shapes
 from trimtab.schedule.job import DOUBLING, Job, Speeds
 from trimtab.schedule.placing import Placement
-from trimtab.schedule.simulation.state import (
-    JobKnowledge,
-)
+from trimtab.schedule.simulation.state import JobKnowledge
 from trimtab.schedule.traces.table import ANY_KIND, SECONDS_ANYWHERE
 
 JobClass = tuple[str, float | None, int]
