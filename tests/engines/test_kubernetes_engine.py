@@ -1,187 +1,31 @@
 """Runs as Jobs: the official client against a small server that speaks the API's JSON. No cluster is near."""
 
-import base64
-import hashlib
 import json
-import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
-import yaml
-from small_api import SmallHandler, SmallServer
+from small_kubernetes import KubernetesServer, write_kubeconfig
 
 from trimtab.core import BadInputError, EngineEvent, Launch, Node, NotFoundError, TrimtabError, Workload
 from trimtab.engines import KubernetesEngine, engine
 from trimtab.engines.kubernetes.cluster import merged_logs
 
 GIB = 2**30
-INDEX = "batch.kubernetes.io/job-completion-index"
-_PATH = re.compile(r"/(?:api|apis/batch)/v1(?:/namespaces/([^/]+))?/(\w+)(?:/([^/]+))?(?:/(\w+))?")
-_KINDS = {"jobs": "Job", "pods": "Pod", "services": "Service", "secrets": "Secret", "nodes": "Node"}
-
-
-class Server(SmallServer):
-    """Objects by kind and name, in one namespace. Tests play the controllers."""
-
-    def __init__(self) -> None:
-        super().__init__(_Handler)
-        self.objects: dict[tuple[str, str], dict[str, Any]] = {}
-        self.asked: list[str] = []
-        self.bodies: list[dict[str, Any]] = []
-        self.logs: dict[str, str] = {}
-        self.executed: list[tuple[str, list[str]]] = []
-        self.refusal: tuple[int, str] | None = None
-        self.on_created: Callable[[str], None] = lambda kind: None
-
-    def put(self, kind: str, told: dict[str, Any], event: str = "MODIFIED") -> None:
-        name = told["metadata"]["name"]
-        told["kind"] = _KINDS[kind]
-        with self.changed:
-            if event == "DELETED":
-                del self.objects[kind, name]
-            else:
-                self.objects[kind, name] = told
-            self.tell(event, told)
-
-    def node(self, name: str, **more: Any) -> None:
-        allocatable = {"cpu": "7900m", "memory": f"{16 * 2**20}Ki", **more.get("devices", {})}
-        ready = {"type": "Ready", "status": more.get("ready", "True")}
-        labels = {"kubernetes.io/hostname": f"{name}.here", "topology.kubernetes.io/zone": "a"}
-        metadata = {"name": name, "labels": {**labels, **more.get("labels", {})}}
-        status = {"conditions": [ready], "allocatable": allocatable}
-        self.put("nodes", {"metadata": metadata, "spec": {}, "status": status}, "ADDED")
-
-    def job(self) -> dict[str, Any]:
-        (found,) = (each for (kind, _), each in self.objects.items() if kind == "jobs")
-        return found
-
-    def begin(self, *ranks: int) -> None:
-        """The pods of these ranks run."""
-        name = self.job()["metadata"]["name"]
-        for rank in ranks:
-            state = {"running": {"startedAt": f"2026-08-22T10:00:0{rank}Z"}}
-            metadata = {
-                "name": f"{name}-{rank}-x",
-                "labels": {"batch.kubernetes.io/job-name": name},
-                "annotations": {INDEX: str(rank)},
-            }
-            status = {"phase": "Running", "containerStatuses": [{"name": "main", "state": state}]}
-            self.put("pods", {"metadata": metadata, "spec": {"containers": []}, "status": status}, "ADDED")
-
-    def end(self, codes: dict[int, int], condition: str, **more: Any) -> None:
-        """Pods end with these exit codes, one after the other, and the Job with a condition."""
-        name = self.job()["metadata"]["name"]
-        for second, (rank, code) in enumerate(codes.items()):
-            pod = self.objects["pods", f"{name}-{rank}-x"]
-            pod["status"]["phase"] = "Failed" if code else "Succeeded"
-            times = {"startedAt": "2026-08-22T10:00:00Z", "finishedAt": f"2026-08-22T10:01:0{second}Z"}
-            reason = {"reason": more["reason"]} if "reason" in more else {}
-            state = {"terminated": {"exitCode": code, **times, **reason}}
-            pod["status"]["containerStatuses"][0]["state"] = state
-            pod["status"]["conditions"] = more.get("pod_conditions", [])
-            self.put("pods", pod)
-        ended = {"type": condition, "status": "True", "lastTransitionTime": "2026-08-22T10:02:00Z"}
-        job = self.job()
-        job["status"] = {"conditions": [{**ended, "message": more.get("message", "")}]}
-        self.put("jobs", job)
-
-
-class _Handler(SmallHandler):
-    def do_GET(self) -> None:
-        kind, name, part, query = self._asked()
-        if kind == "":
-            return
-        wanted = dict(each.split("=") for each in query.get("labelSelector", [""])[0].split(",") if each)
-
-        def fits(told: dict[str, Any]) -> bool:
-            labels = told["metadata"].get("labels") or {}
-            return told["kind"] == _KINDS[kind] and wanted.items() <= labels.items()
-
-        if part == "exec":
-            self._execute(name, query["command"])
-        elif part == "log":
-            self.answer_bytes(200, self.api.logs.get(name, "").encode())
-        elif name:
-            found = self.api.objects.get((kind, name))
-            self.answer(200, found) if found else self.refuse(404, f'{kind} "{name}" not found')
-        elif query.get("watch"):
-            self.stream(int(query["resourceVersion"][0]), fits)
-        else:
-            self.list(_KINDS[kind], self.api.objects, fits)
-
-    def do_POST(self) -> None:
-        told = self.body()
-        kind, *_ = self._asked()
-        if kind == "":
-            return
-        name = told["metadata"]["name"]
-        if (kind, name) in self.api.objects:
-            self.refuse(409, f'{kind} "{name}" already exists')
-            return
-        self.api.put(kind, told, "ADDED")
-        self.api.on_created(kind)
-        self.answer(201, told)
-
-    def do_DELETE(self) -> None:
-        body = self.body()
-        kind, name, _, _ = self._asked()
-        found = self.api.objects.get((kind, name))
-        if found is None:
-            self.refuse(404, f'{kind} "{name}" not found')
-            return
-        self.api.bodies.append({"deleted": kind, **body})
-        self.api.put(kind, found, "DELETED")
-        self.answer(200, {"kind": "Status", "status": "Success"})
-
-    def do_PATCH(self) -> None:
-        self.api.bodies.append(self.body())
-        _, name, part, _ = self._asked()
-        assert part == "resize"
-        self.answer(200, self.api.objects["pods", name])
-
-    def _asked(self) -> tuple[str, str, str, dict[str, list[str]]]:
-        self.api.asked.append(f"{self.command} {self.path}")
-        parts = urlsplit(self.path)
-        found = _PATH.fullmatch(parts.path)
-        if self.api.refusal or found is None or found[1] not in (None, "training"):
-            self.refuse(*(self.api.refusal or (404, "the server could not find the requested resource")))
-            return "", "", "", {}
-        return found[2], found[3] or "", found[4] or "", parse_qs(parts.query)
-
-    def _execute(self, pod: str, command: list[str]) -> None:
-        """A web socket with one frame on channel 3, where a command's end is told."""
-        self.api.executed.append((pod, command))
-        magic = self.headers["Sec-WebSocket-Key"] + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
-        self.send_response(101)
-        self.send_header("Upgrade", "websocket")
-        self.send_header("Connection", "Upgrade")
-        self.send_header("Sec-WebSocket-Protocol", "v4.channel.k8s.io")
-        self.send_header(
-            "Sec-WebSocket-Accept", base64.b64encode(hashlib.sha1(magic.encode()).digest()).decode()
-        )
-        self.end_headers()
-        end = b"\x03" + json.dumps({"metadata": {}, "status": "Success"}).encode()
-        self.wfile.write(bytes([0x82, len(end)]) + end + b"\x88\x00")
-        self.close_connection = True
 
 
 @pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[KubernetesServer]:
     pytest.importorskip("kubernetes", reason="needs kubernetes==37.0.2")
-    there = Server()
+    there = KubernetesServer()
     for name in ("left", "right"):
         there.node(name, devices={"nvidia.com/gpu": "4"}, labels={"accelerator": "t4"})
-    cluster = {"name": "c", "cluster": {"server": there.address}}
-    context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
-    told = {"clusters": [cluster], "contexts": [context], "users": [{"name": "u", "user": {}}]}
     config = tmp_path / "config"
-    config.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "Config", "current-context": "c", **told}))
+    write_kubeconfig(config, there.address)
     monkeypatch.setenv("KUBECONFIG", str(config))
     monkeypatch.setenv("TRIMTAB_HOME", str(tmp_path / "home"))
     yield there
@@ -189,7 +33,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 
 
 @pytest.fixture
-def there(server: Server) -> KubernetesEngine:
+def there(server: KubernetesServer) -> KubernetesEngine:
     return KubernetesEngine("training")
 
 
@@ -210,7 +54,7 @@ def told(there: KubernetesEngine, until: str) -> list[EngineEvent]:
     return found
 
 
-def test_nodes_are_those_that_take_pods(server: Server, there: KubernetesEngine) -> None:
+def test_nodes_are_those_that_take_pods(server: KubernetesServer, there: KubernetesEngine) -> None:
     server.node("broken", ready="False")
     server.node("plain", labels={"accelerator": "none to speak of"})
     assert list(there.nodes()) == [
@@ -223,7 +67,7 @@ def test_nodes_are_those_that_take_pods(server: Server, there: KubernetesEngine)
 @pytest.mark.parametrize("version", ["1.31", "1.37"])
 @pytest.mark.parametrize("more", [{}, {"gpus": 0.0, "environment": {}}, {"memory": 0.0, "cpus": 0.0}])
 def test_the_schema_accepts_every_object(
-    server: Server, there: KubernetesEngine, more: dict[str, Any], version: str
+    server: KubernetesServer, there: KubernetesEngine, more: dict[str, Any], version: str
 ) -> None:
     schema = pytest.importorskip("kubernetes_validate", reason="needs kubernetes-validate==1.37.0")
     there.launch(launch(**more))
@@ -234,7 +78,7 @@ def test_the_schema_accepts_every_object(
         schema.validate(each, version, strict=True)
 
 
-def test_a_gang_is_one_job_on_the_nodes_named(server: Server, there: KubernetesEngine) -> None:
+def test_a_gang_is_one_job_on_the_nodes_named(server: KubernetesServer, there: KubernetesEngine) -> None:
     run_id = there.launch(launch())
     spec, name = server.job()["spec"], f"trimtab-{run_id}"
     assert (spec["completionMode"], spec["parallelism"], spec["backoffLimit"]) == ("Indexed", 3, 0)
@@ -256,7 +100,7 @@ def test_a_gang_is_one_job_on_the_nodes_named(server: Server, there: KubernetesE
     assert (owner["kind"], owner["uid"]) == ("Job", server.job()["metadata"]["uid"])
 
 
-def test_an_image_comes_from_the_address_or_the_run(server: Server) -> None:
+def test_an_image_comes_from_the_address_or_the_run(server: KubernetesServer) -> None:
     there = engine("kubernetes://training?image=registry/train:3")
     there.launch(launch())
     assert server.job()["spec"]["template"]["spec"]["containers"][0]["image"] == "registry/train:3"
@@ -267,13 +111,13 @@ def test_an_image_comes_from_the_address_or_the_run(server: Server) -> None:
 
 
 def test_a_run_begins_and_ends_and_its_log_is_in_order_of_time(
-    server: Server, there: KubernetesEngine
+    server: KubernetesServer, there: KubernetesEngine
 ) -> None:
     run_id = there.launch(launch())
     name = f"trimtab-{run_id}"
-    server.begin(0, 1)
+    server.begin(server.job()["metadata"]["name"], 0, 1)
     assert list(there.watch()) == [], "a gang has begun when all have"
-    server.begin(2)
+    server.begin(server.job()["metadata"]["name"], 2)
     (start,) = told(there, "started")
     assert (start.run_id, start.time, start.detail) == (run_id, 1787392802.0, "workers: 3")
     assert there.running() == {run_id: "job-1"}
@@ -304,10 +148,10 @@ def test_a_run_begins_and_ends_and_its_log_is_in_order_of_time(
     ],
 )
 def test_of_a_gang_that_breaks_the_first_to_fail_is_named(
-    server: Server, there: KubernetesEngine, more: dict[str, Any], what: str, detail: str
+    server: KubernetesServer, there: KubernetesEngine, more: dict[str, Any], what: str, detail: str
 ) -> None:
     there.launch(launch())
-    server.begin(0, 1, 2)
+    server.begin(server.job()["metadata"]["name"], 0, 1, 2)
     server.end({1: 3, 0: 143, 2: 143}, "Failed", **more)
     assert [(event.what, event.detail) for event in told(there, what)] == [
         ("started", "workers: 3"),
@@ -315,13 +159,15 @@ def test_of_a_gang_that_breaks_the_first_to_fail_is_named(
     ]
 
 
-def test_a_job_without_pods_says_what_kubernetes_says(server: Server, there: KubernetesEngine) -> None:
+def test_a_job_without_pods_says_what_kubernetes_says(
+    server: KubernetesServer, there: KubernetesEngine
+) -> None:
     there.launch(launch())
     server.end({}, "Failed", message="quota exceeded")
     assert [(event.what, event.detail) for event in told(there, "failed")] == [("failed", "quota exceeded")]
 
 
-def test_the_same_key_is_the_same_run_also_after_a_kill_in_the_middle(server: Server) -> None:
+def test_the_same_key_is_the_same_run_also_after_a_kill_in_the_middle(server: KubernetesServer) -> None:
     source = (
         "from trimtab.core import Launch, Workload; from trimtab.engines import engine;"
         "engine('kubernetes://training').launch(Launch('job-1', Workload('train', command=('x',)),"
@@ -339,10 +185,10 @@ def test_the_same_key_is_the_same_run_also_after_a_kill_in_the_middle(server: Se
 
 
 def test_stopping_deletes_the_job_with_its_pods_and_keeps_the_log(
-    server: Server, there: KubernetesEngine
+    server: KubernetesServer, there: KubernetesEngine
 ) -> None:
     run_id = there.launch(launch(("left", 1)))
-    server.begin(0)
+    server.begin(server.job()["metadata"]["name"], 0)
     told(there, "started")
     server.logs[f"trimtab-{run_id}-0-x"] = "2026-08-22T10:00:00Z so far\n"
     assert there.log(run_id).read_text() == "so far\n"
@@ -356,7 +202,7 @@ def test_stopping_deletes_the_job_with_its_pods_and_keeps_the_log(
     there.stop(run_id)
 
 
-def test_a_job_somebody_deleted_is_lost(server: Server, there: KubernetesEngine) -> None:
+def test_a_job_somebody_deleted_is_lost(server: KubernetesServer, there: KubernetesEngine) -> None:
     there.launch(launch(("left", 1)))
     list(there.watch())
     server.put("jobs", server.job(), "DELETED")
@@ -364,11 +210,11 @@ def test_a_job_somebody_deleted_is_lost(server: Server, there: KubernetesEngine)
     assert event.detail == "its Job is gone; how it ended is not known"
 
 
-def test_signals_and_sizes_reach_every_pod(server: Server, there: KubernetesEngine) -> None:
+def test_signals_and_sizes_reach_every_pod(server: KubernetesServer, there: KubernetesEngine) -> None:
     run_id = there.launch(launch(("left", 2)))
     with pytest.raises(NotFoundError, match="has no worker that runs"):
         there.signal(run_id, "USR1")
-    server.begin(0, 1)
+    server.begin(server.job()["metadata"]["name"], 0, 1)
     there.signal(run_id, "SIGUSR1")
     pods = [f"trimtab-{run_id}-{rank}-x" for rank in (0, 1)]
     assert server.executed == [(pod, ["sh", "-c", "kill -s USR1 1"]) for pod in pods]
@@ -379,14 +225,14 @@ def test_signals_and_sizes_reach_every_pod(server: Server, there: KubernetesEngi
         there.resize(run_id, -1.0, None)
 
 
-def test_a_server_that_is_away_has_lost_nothing(server: Server, there: KubernetesEngine) -> None:
+def test_a_server_that_is_away_has_lost_nothing(server: KubernetesServer, there: KubernetesEngine) -> None:
     run_id = there.launch(launch(("left", 1)))
     server.refusal = (503, "etcd is away")
     for question in (lambda: list(there.watch()), there.running, there.nodes, lambda: there.stop(run_id)):
         with pytest.raises(TrimtabError, match="the Kubernetes API answers 503: etcd is away"):
             question()
     server.refusal = None
-    server.begin(0)
+    server.begin(server.job()["metadata"]["name"], 0)
     assert [event.what for event in told(there, "started")] == ["started"]
 
 

@@ -4,6 +4,7 @@ A watch starts from one list and continues from its resource version; objects st
 cannot be reached.
 """
 
+import atexit
 import contextlib
 import json
 import logging
@@ -127,10 +128,12 @@ class ObjectWatch(Generic[T]):
     def __enter__(self) -> Self:
         """Raises `KubernetesError` where the server does not let us in; later it is asked again and again."""
         version = self._list()
+        atexit.register(self._ended.set)  # a thread that logs while the interpreter ends aborts the process
         threading.Thread(target=self._follow, args=(version,), daemon=True).start()
         return self
 
     def __exit__(self, *raised: object) -> None:
+        atexit.unregister(self._ended.set)
         self._ended.set()
         if self._watch is not None:
             self._watch.stop()
