@@ -11,8 +11,7 @@ from trimtab.schedule.cluster import Floats
 from trimtab.schedule.job import Checkpoint, DataSet, Job, Priority, Worker, kind_of
 from trimtab.schedule.traces.table import ANY_KIND, SECONDS_ANYWHERE, Trace, TraceTable
 
-COLUMNS = ("job", "submit_s")
-PARTS = None
+OWN_COLUMNS = ("job", "submit_s")
 
 OTHER_COLUMNS = (
     "tenant",
@@ -44,7 +43,7 @@ _YES = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": 
 T = TypeVar("T")
 
 
-def read(table: TraceTable, name: str) -> Trace:
+def read_own(table: TraceTable, name: str) -> Trace:
     """The jobs; whatever cannot be understood is refused with its line."""
     _refuse_strangers(table)
     submitted = table.numbers("submit_s")
@@ -79,7 +78,7 @@ def read(table: TraceTable, name: str) -> Trace:
 
 
 def _refuse_strangers(table: TraceTable) -> None:
-    known = (*COLUMNS, *OTHER_COLUMNS)
+    known = (*OWN_COLUMNS, *OTHER_COLUMNS)
     for column in table.columns:
         if column not in known and not column.startswith(SPEED_ON):
             raise BadInputError(

@@ -1,35 +1,46 @@
 """Which reader a file is for, by its columns, and which of the traces in it."""
 
 import gc
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, cast
 
 from trimtab.core import BadInputError, NotFoundError, did_you_mean
-from trimtab.schedule.traces import alibaba, gavel, goodput, own, philly
+from trimtab.schedule.traces.own import OTHER_COLUMNS, OWN_COLUMNS, read_own
+from trimtab.schedule.traces.published import (
+    ALIBABA_COLUMNS,
+    ALIBABA_PARTS,
+    GAVEL_COLUMNS,
+    GAVEL_PARTS,
+    GOODPUT_COLUMNS,
+    GOODPUT_PARTS,
+    PHILLY_COLUMNS,
+    read_alibaba,
+    read_gavel,
+    read_goodput,
+    read_philly,
+)
 from trimtab.schedule.traces.table import Trace, TraceTable, read_table
 
 
-class Reader(Protocol):
-    """A module that reads one format: the columns it needs, the one that names traces in a file, if any."""
+@dataclass(frozen=True, slots=True)
+class TraceFormat:
+    """A format of trace files: the columns it needs, the one that names traces in a file if there is one."""
 
-    COLUMNS: Sequence[str]
-    PARTS: str | None
+    columns: Sequence[str]
+    parts: str | None
+    read: Callable[[TraceTable, str], Trace]
 
-    def read(self, table: TraceTable, name: str) -> Trace: ...
 
-
-READERS: Mapping[str, Reader] = {
-    name: cast(Reader, module)
-    for name, module in {
-        "goodput": goodput,
-        "philly": philly,
-        "gavel": gavel,
-        "alibaba": alibaba,
-        "own": own,
-    }.items()
+READERS: Mapping[str, TraceFormat] = {
+    "goodput": TraceFormat(GOODPUT_COLUMNS, GOODPUT_PARTS, read_goodput),
+    "philly": TraceFormat(PHILLY_COLUMNS, None, read_philly),
+    "gavel": TraceFormat(GAVEL_COLUMNS, GAVEL_PARTS, read_gavel),
+    "alibaba": TraceFormat(ALIBABA_COLUMNS, ALIBABA_PARTS, read_alibaba),
+    "own": TraceFormat(OWN_COLUMNS, None, read_own),
 }
+"""One more is a function that reads a table, and a line here."""
 
 _NAMED = 12  # parts of a file that a sentence lists
 
@@ -42,11 +53,11 @@ def read_trace(path: Path | str, part: str | None = None) -> Trace:
 
 def _read(path: Path | str, part: str | None) -> Trace:
     table, reader = _open(path)
-    if reader.PARTS is None or reader.PARTS not in table.columns:
+    if reader.parts is None or reader.parts not in table.columns:
         if part is not None:
             raise BadInputError(f'{path} holds a single trace, none called "{part}"; leave the name out')
         return reader.read(table, _stem(table.path))
-    rows = _parts(table, reader.PARTS)
+    rows = _parts(table, reader.parts)
     name = part if part is not None else next(iter(rows))
     if name not in rows and (name := _short(name)) not in rows:
         raise NotFoundError(
@@ -61,19 +72,19 @@ def read_traces(path: Path | str) -> dict[str, Trace]:
     """Every trace in a file, by name."""
     with _no_collecting():
         table, reader = _open(path)
-        if reader.PARTS is None or reader.PARTS not in table.columns:
+        if reader.parts is None or reader.parts not in table.columns:
             trace = reader.read(table, _stem(table.path))
             return {trace.name: trace}
-        parts = _parts(table, reader.PARTS)
+        parts = _parts(table, reader.parts)
         return {name: reader.read(table.rows(rows), name) for name, rows in parts.items()}
 
 
 def trace_names(path: Path | str) -> tuple[str, ...]:
     """What the traces in a file are called; the file's own name where it holds a single one."""
     table, reader = _open(path)
-    if reader.PARTS is None or reader.PARTS not in table.columns:
+    if reader.parts is None or reader.parts not in table.columns:
         return (_stem(table.path),)
-    return tuple(_parts(table, reader.PARTS))
+    return tuple(_parts(table, reader.parts))
 
 
 @contextmanager
@@ -88,13 +99,13 @@ def _no_collecting() -> Iterator[None]:
             gc.enable()
 
 
-def _open(path: Path | str) -> tuple[TraceTable, Reader]:
+def _open(path: Path | str) -> tuple[TraceTable, TraceFormat]:
     table = read_table(Path(path))
-    reader = next((r for r in READERS.values() if all(name in table.columns for name in r.COLUMNS)), None)
+    reader = next((r for r in READERS.values() if all(name in table.columns for name in r.columns)), None)
     if reader is None:
         raise BadInputError(
             f"{path}: these are the columns of no trace: {', '.join(list(table.columns)[:_NAMED])}; one of "
-            f"your own needs {' and '.join(own.COLUMNS)}, and may have {', '.join(own.OTHER_COLUMNS)}"
+            f"your own needs {' and '.join(OWN_COLUMNS)}, and may have {', '.join(OTHER_COLUMNS)}"
         )
     if not len(table):
         raise BadInputError(f"{path} holds no job; there must be a row for each below the names")
