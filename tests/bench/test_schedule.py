@@ -6,18 +6,29 @@ from pathlib import Path
 import pytest
 from trimtab_bench import BenchOptions, run_bench
 from trimtab_bench.kept import Kept, Part, done
-from trimtab_bench.schedule.beliefs import belief_figures
-from trimtab_bench.schedule.deadlines import deadline_figures
-from trimtab_bench.schedule.gavel_trace import gavel_trace_figures
-from trimtab_bench.schedule.goals import compared
 from trimtab_bench.schedule.parts import parts_of
-from trimtab_bench.schedule.priorities import priority_figures
-from trimtab_bench.schedule.published import GAVEL_TRACE, SIA
+from trimtab_bench.schedule.philly import (
+    QUICK_JOBS,
+    QUICK_LOAD,
+    PhillyJobs,
+    belief_figures,
+    busiest,
+    deadline_figures,
+    duration,
+    had_of_entitled,
+    priority_figures,
+    spot_figures,
+    tenant_figures,
+)
+from trimtab_bench.schedule.report import compared
 from trimtab_bench.schedule.speed import job_rounds_per_second, round_seconds
-from trimtab_bench.schedule.spot import spot_figures
-from trimtab_bench.schedule.stage import QUICK_JOBS, QUICK_LOAD, Stage, busiest, duration
-from trimtab_bench.schedule.tenants import had_of_entitled, tenant_figures
-from trimtab_bench.schedule.workloads import CONTESTANTS, workload_figures
+from trimtab_bench.schedule.workloads import (
+    CONTESTANTS,
+    GAVEL_TRACE,
+    SIA,
+    gavel_trace_figures,
+    workload_figures,
+)
 
 from trimtab.core import BadInputError, Workload
 from trimtab.schedule import Group, Job, read_trace
@@ -31,13 +42,13 @@ def _job(name: str, gpus: int, seconds: float, submitted: float = 0.0, tenant: s
 
 
 @pytest.fixture(scope="module")
-def philly(shared_data: Path) -> Stage:
+def philly(shared_data: Path) -> PhillyJobs:
     trace = read_trace(shared_data / "goodput" / "philly_trace.csv.gz")
     return busiest(trace.jobs, QUICK_JOBS, QUICK_LOAD)
 
 
 @pytest.fixture(scope="module")
-def few(philly: Stage) -> Stage:
+def few(philly: PhillyJobs) -> PhillyJobs:
     """The first of them, whose queues are as long."""
     return replace(philly.loaded(2.0), jobs=philly.jobs[:70])
 
@@ -47,7 +58,7 @@ def test_it_says_which_data_it_needs() -> None:
         run_bench("schedule", BenchOptions(quiet=True))
 
 
-def test_the_slice_is_of_consecutive_jobs_and_loads_its_nodes_as_told(philly: Stage) -> None:
+def test_the_slice_is_of_consecutive_jobs_and_loads_its_nodes_as_told(philly: PhillyJobs) -> None:
     submitted = [job.submitted for job in philly.jobs]
     assert len(philly.jobs) == QUICK_JOBS
     assert submitted == sorted(submitted)
@@ -59,19 +70,19 @@ def test_the_slice_is_of_consecutive_jobs_and_loads_its_nodes_as_told(philly: St
     assert philly.loaded(2.0).groups[0].nodes == -(-group.nodes // 2)
 
 
-def test_feasible_deadlines_are_the_same_for_all_and_those_of_edf_are_met(few: Stage) -> None:
+def test_feasible_deadlines_are_the_same_for_all_and_those_of_edf_are_met(few: PhillyJobs) -> None:
     figures = deadline_figures(few, ("edf", "fifo"), 0)
     assert figures["edf"]["feasible"] == figures["fifo"]["feasible"]
     assert figures["edf"]["feasible_met"] > figures["fifo"]["feasible_met"]
 
 
-def test_high_priorities_are_shorter_than_first_come_and_never_beyond_the_bound(few: Stage) -> None:
+def test_high_priorities_are_shorter_than_first_come_and_never_beyond_the_bound(few: PhillyJobs) -> None:
     figures = priority_figures(few, ("priority", "fifo"), 0)
     assert 0.0 < figures["priority"]["shorter"] <= figures["priority"]["bound"]
     assert figures["fifo"]["shorter"] == 0.0
 
 
-def test_tenants_who_send_little_wait_less_where_tenants_are_equal(few: Stage) -> None:
+def test_tenants_who_send_little_wait_less_where_tenants_are_equal(few: PhillyJobs) -> None:
     figures = tenant_figures(few, ("drf", "fifo"), 0)
     assert figures["drf"]["others_h"] < figures["fifo"]["others_h"]
     assert figures["drf"]["jain_shares"] > figures["fifo"]["jain_shares"]
@@ -79,19 +90,19 @@ def test_tenants_who_send_little_wait_less_where_tenants_are_equal(few: Stage) -
 
 def test_who_cannot_use_its_share_is_entitled_to_what_it_asks_for() -> None:
     jobs = (_job("all", 8, 36_000.0), _job("one", 1, 18_000.0, tenant="b"))
-    replay = Stage(jobs, (NODE,)).run("fifo")  # the second waits for the first, though owed one of eight
+    replay = PhillyJobs(jobs, (NODE,)).run("fifo")  # the second waits for the first, though owed one of eight
     assert had_of_entitled(replay).tolist() == pytest.approx([1.0, 0.33], abs=0.01)
-    assert had_of_entitled(Stage(jobs, (replace(NODE, nodes=2),)).run("fifo")).min() > 0.98
+    assert had_of_entitled(PhillyJobs(jobs, (replace(NODE, nodes=2),)).run("fifo")).min() > 0.98
 
 
 def test_wrong_estimates_mislead_who_trusts_them() -> None:
     jobs = tuple(_job(f"{n}", 8, 600.0 * 1.1**n) for n in range(10))
-    figures = belief_figures(Stage(jobs, (NODE,)), ("srtf", "fifo"), 0)
+    figures = belief_figures(PhillyJobs(jobs, (NODE,)), ("srtf", "fifo"), 0)
     assert figures["srtf"]["ratio"] > 1.02
     assert figures["fifo"]["ratio"] == pytest.approx(1.0, abs=0.02)
 
 
-def test_spot_is_cheaper_at_the_same_deadlines(few: Stage) -> None:
+def test_spot_is_cheaper_at_the_same_deadlines(few: PhillyJobs) -> None:
     figures = spot_figures(few, 0)
     assert figures["with spot"]["cheaper"] > 0.4
     assert figures["with spot"]["deadlines_met"] >= figures["on-demand"]["deadlines_met"]

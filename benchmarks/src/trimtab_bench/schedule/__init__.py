@@ -8,14 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import trimtab.schedule
 from trimtab.core import BadInputError
 from trimtab_bench.kept import Kept, Key, done
 from trimtab_bench.options import BenchOptions
 from trimtab_bench.result import BenchResult
-from trimtab_bench.schedule import published
-from trimtab_bench.schedule.goals import compared, goals
 from trimtab_bench.schedule.parts import parts_of
-from trimtab_bench.schedule.tables import tables
+from trimtab_bench.schedule.report import compared, goals, tables
+from trimtab_bench.schedule.workloads import GAVEL, GAVEL_TRACE, SIA, SIA_SECONDS
 
 _OVER_SEEDS = ("deadlines", "priorities", "priorities_busier", "tenants", "beliefs", "spot")
 _DATA = ("goodput/*.csv.gz", "gpu-throughput/gavel_*.csv.gz")
@@ -76,14 +76,12 @@ def _baselines(figures: Mapping[str, Any]) -> dict[str, Any]:
 
 def _published() -> dict[str, Any]:
     return {
-        "Sia's own simulator, average h": {name: each.average for name, each in published.SIA.items()},
-        "Sia's own simulator, 99th percentile h": {name: each.p99 for name, each in published.SIA.items()},
-        "Sia's own simulator, seconds here": {"saturn-1": published.SIA_SECONDS},
-        "Gavel's policy in Sia's simulator, average h": {
-            name: each.average for name, each in published.GAVEL.items()
-        },
+        "Sia's own simulator, average h": {name: each.average for name, each in SIA.items()},
+        "Sia's own simulator, 99th percentile h": {name: each.p99 for name, each in SIA.items()},
+        "Sia's own simulator, seconds here": {"saturn-1": SIA_SECONDS},
+        "Gavel's policy in Sia's simulator, average h": {name: each.average for name, each in GAVEL.items()},
         "Gavel's own simulator on its trace, average h": {
-            name: average for name, (average, _) in published.GAVEL_TRACE.items()
+            name: average for name, (average, _) in GAVEL_TRACE.items()
         },
     }
 
@@ -94,7 +92,6 @@ def _made_from(options: BenchOptions, data: Path) -> Iterator[bytes]:
     for pattern in _DATA:
         for path in sorted(data.glob(pattern)):
             yield path.read_bytes()
-    here = Path(__file__).resolve().parent
-    for folder in (here, here.parent.parent / "schedule"):
+    for folder in (Path(__file__).resolve().parent, Path(trimtab.schedule.__file__).resolve().parent):
         for path in sorted(folder.rglob("*.py")):
             yield path.read_bytes()

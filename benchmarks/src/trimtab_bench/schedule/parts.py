@@ -10,17 +10,7 @@ from trimtab.core import BadInputError
 from trimtab.schedule import Trace, read_trace, read_traces
 from trimtab_bench.kept import Part
 from trimtab_bench.options import BenchOptions
-from trimtab_bench.schedule import (
-    beliefs,
-    deadlines,
-    gavel_trace,
-    priorities,
-    speed,
-    spot,
-    stage,
-    tenants,
-    workloads,
-)
+from trimtab_bench.schedule import philly, speed, workloads
 
 _SEEDS = 3
 _TIMED = ("trimtab", "sia")
@@ -70,23 +60,23 @@ def _traces(options: BenchOptions, data: Path) -> dict[str, tuple[Trace, Path]]:
 
 
 def _gavel_trace(options: BenchOptions, data: Path) -> Iterator[Part]:
-    for name in gavel_trace.QUICK if options.quick else gavel_trace.POLICIES:
-        yield Part(("gavel_trace", name), partial(gavel_trace.gavel_trace_figures, data, name))
+    for name in workloads.GAVEL_TRACE_QUICK if options.quick else workloads.GAVEL_TRACE_POLICIES:
+        yield Part(("gavel_trace", name), partial(workloads.gavel_trace_figures, data, name))
 
 
 def _philly(options: BenchOptions, data: Path) -> Iterator[Part]:
     """Promises and spot, seed by seed."""
     trace = read_trace(data / "goodput" / "philly_trace.csv.gz").jobs
-    count, load = (stage.QUICK_JOBS, stage.QUICK_LOAD) if options.quick else (stage.JOBS, stage.LOAD)
-    jobs = stage.busiest(trace, count, load)
-    busier = jobs.loaded(priorities.BUSIER)
+    count, load = (philly.QUICK_JOBS, philly.QUICK_LOAD) if options.quick else (philly.JOBS, philly.LOAD)
+    jobs = philly.busiest(trace, count, load)
+    busier = jobs.loaded(philly.BUSIER)
     sections: dict[str, Callable[[int], Any]] = {
-        "deadlines": partial(deadlines.deadline_figures, jobs, deadlines.POLICIES),
-        "priorities": partial(priorities.priority_figures, jobs, priorities.POLICIES),
-        "priorities_busier": partial(priorities.priority_figures, busier, priorities.POLICIES),
-        "tenants": partial(tenants.tenant_figures, jobs, tenants.POLICIES),
-        "beliefs": partial(beliefs.belief_figures, jobs, beliefs.POLICIES),
-        "spot": partial(spot.spot_figures, jobs),
+        "deadlines": partial(philly.deadline_figures, jobs, philly.DEADLINE_POLICIES),
+        "priorities": partial(philly.priority_figures, jobs, philly.PRIORITY_POLICIES),
+        "priorities_busier": partial(philly.priority_figures, busier, philly.PRIORITY_POLICIES),
+        "tenants": partial(philly.tenant_figures, jobs, philly.TENANT_POLICIES),
+        "beliefs": partial(philly.belief_figures, jobs, philly.BELIEF_POLICIES),
+        "spot": partial(philly.spot_figures, jobs),
     }
     for name, run in sections.items():
         for seed in range(options.seed, options.seed + (1 if options.quick else _SEEDS)):

@@ -7,7 +7,7 @@ import numpy as np
 
 from trimtab.core import SimulatedClock, Workload
 from trimtab.schedule import WAITING, Allocation, Cluster, Group, Job, Jobs, policy, usual_shapes
-from trimtab_bench.schedule.stage import Stage
+from trimtab_bench.schedule.philly import PhillyJobs
 
 SIZES, QUICK_SIZES = (250, 500, 1000, 2000, 4000), (250, 500)
 SIMULATED = ("fifo", "las")
@@ -47,7 +47,7 @@ def job_rounds_per_second(name: str, jobs: int, seed: int) -> float:
         Job(f"job-{number}", Workload(f"job-{number}"), at, work=units)
         for number, (at, units) in enumerate(zip(when, work, strict=True))
     )
-    stage = Stage(many, (Group("nodes", "v100", gpus // _NODE, _NODE, 64.0, 512e9),))
+    stage = PhillyJobs(many, (Group("nodes", "v100", gpus // _NODE, _NODE, 64.0, 512e9),))
     begun = process_time()
     return stage.run(name).job_rounds / (process_time() - begun)
 

@@ -1,16 +1,59 @@
-"""Workloads on the 64 accelerators they were made for: adaptive jobs, and rigid ones as their users asked."""
+"""Traces on the accelerators they were made for, and what Sia's and Gavel's own simulators reach on them.
+
+Workloads of adaptive jobs on 64 accelerators, also as rigid as their users asked; Gavel's own trace of rigid
+jobs on 12 accelerators of each of three kinds, in rounds of 360 s.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
+from typing import NamedTuple
 
 import numpy as np
 
 from trimtab.schedule import Trace, policy
 from trimtab.schedule.simulation.replay import Replay, summary
-from trimtab.schedule.simulation.scene import scene_of
+from trimtab.schedule.simulation.scene import find_trace, scene_of
 from trimtab.schedule.simulation.simulator import SimulationSettings, simulate
+
+
+class Published(NamedTuple):
+    """One run of somebody else's simulator, in hours."""
+
+    average: float
+    p99: float
+    makespan: float
+
+
+SIA = {
+    "saturn-1": Published(0.581, 7.82, 12.65),
+    "saturn-2": Published(0.701, 8.54, 12.42),
+    "saturn-3": Published(0.731, 10.63, 16.42),
+    "philly-1": Published(0.538, 8.51, 15.92),
+    "philly-2": Published(0.754, 10.76, 13.56),
+    "newtrace-1": Published(0.812, 5.58, 51.30),
+    "newtrace-2": Published(1.102, 14.17, 52.79),
+}
+"""Adaptive jobs, rounds of 60 s, 64 accelerators of three kinds."""
+
+GAVEL = {
+    "saturn-1": Published(1.798, 21.8, 27.27),
+    "saturn-2": Published(1.717, 30.1, 34.05),
+    "saturn-3": Published(2.596, 44.8, 48.57),
+    "philly-1": Published(1.671, 28.2, 35.63),
+    "philly-2": Published(2.103, 32.0, 36.74),
+    "newtrace-1": Published(8.562, 75.9, 95.8),
+    "newtrace-2": Published(15.92, 144.7, 153.2),
+}
+"""Rigid jobs as users asked, rounds of 360 s, the most throughput together."""
+
+GAVEL_TRACE = {"gavel:objective=fifo": (7.56, 42.0), "maxmin": (5.32, 20.5), "gavel": (4.16, 17.6)}
+"""Average and makespan on its own trace, with 12 accelerators of each of three kinds."""
+
+SIA_SECONDS = 42.0
+"""How long Sia's own simulator takes for saturn-1, on two cores."""
+
 
 LISTED = ("saturn-1", "saturn-2", "saturn-3", "philly-1", "philly-2", "newtrace-1", "newtrace-2")
 
@@ -22,27 +65,27 @@ TENANTS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Contestant:
+class RivalPolicy:
     """A policy, and whether jobs keep the size they asked for."""
 
     policy: str
     rigid: bool = True
 
 
-CONTESTANTS: Mapping[str, Contestant] = {
-    "trimtab": Contestant("trimtab", rigid=False),
-    "sia": Contestant("sia", rigid=False),
-    "trimtab-rigid": Contestant("trimtab"),
-    "gavel": Contestant("gavel:objective=throughput,one_queue=true,renew_after=0,anew=false"),
-    "fifo": Contestant("fifo"),
-    "srtf": Contestant("srtf"),
-    "las": Contestant("las"),
-    "maxmin": Contestant("maxmin"),
+CONTESTANTS: Mapping[str, RivalPolicy] = {
+    "trimtab": RivalPolicy("trimtab", rigid=False),
+    "sia": RivalPolicy("sia", rigid=False),
+    "trimtab-rigid": RivalPolicy("trimtab"),
+    "gavel": RivalPolicy("gavel:objective=throughput,one_queue=true,renew_after=0,anew=false"),
+    "fifo": RivalPolicy("fifo"),
+    "srtf": RivalPolicy("srtf"),
+    "las": RivalPolicy("las"),
+    "maxmin": RivalPolicy("maxmin"),
 }
 QUICK = ("trimtab", "sia", "fifo")
 
 
-def workload_figures(trace: Trace, path: Path, data: Path | None, who: Contestant) -> dict[str, float]:
+def workload_figures(trace: Trace, path: Path, data: Path | None, who: RivalPolicy) -> dict[str, float]:
     """One policy on one workload; `jain` is over four equal tenants, to whom jobs are dealt afterwards.
 
     The workloads have no tenants, and a policy that saw some would do something else than the peers did.
@@ -60,3 +103,16 @@ def workload_figures(trace: Trace, path: Path, data: Path | None, who: Contestan
 def _dealt(replay: Replay) -> Replay:
     names = tuple(f"t{number}" for number in range(TENANTS))
     return replace(replay, tenants=names, tenant=np.arange(len(replay.jobs)) % TENANTS)
+
+
+GAVEL_TRACE_NAME = "physical_cluster/max_min_fairness"
+GAVEL_TRACE_POLICIES = ("trimtab", "gavel", "maxmin", "gavel:objective=fifo", "fifo", "srtf", "las")
+GAVEL_TRACE_QUICK = ("trimtab", "gavel", "fifo")
+
+
+def gavel_trace_figures(data: Path, name: str) -> dict[str, float]:
+    """One policy on that trace."""
+    trace, file = find_trace(data, GAVEL_TRACE_NAME)
+    scene = scene_of(trace, file)
+    settings = SimulationSettings(scene.round)
+    return summary(simulate(scene.jobs, scene.cluster, scene.world(), policy(name), settings))
