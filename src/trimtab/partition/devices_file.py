@@ -1,26 +1,29 @@
-"""Devices as somebody wrote them down in YAML: machines, what sits in them, and links that differ."""
+"""Devices in a YAML file: machines, their devices, and links that differ; see docs/partition.md."""
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import BeforeValidator, Field, create_model, model_validator
 
-from trimtab.catalog import FORMATS, find_accelerator
+from trimtab.catalog import FORMATS, accelerators, find_accelerator
 from trimtab.core import (
     BadInputError,
+    Bytes,
+    Number,
+    Seconds,
+    StrictModel,
+    Whole,
     did_you_mean,
     one_line,
     parse_bandwidth,
-    parse_bytes,
-    parse_duration,
     parse_flop_rate,
     parse_price,
-    refuse_unknown,
+    quantity,
 )
-from trimtab.kernel import read_yaml
+from trimtab.kernel import read_user_file
 from trimtab.partition.devices import (
     CPU,
     MOST_DEVICES,
@@ -40,149 +43,174 @@ from trimtab.partition.devices import (
     this_machine,
 )
 
-_FILE = ("network", "latency", "machines", "links")
-_MACHINE = ("name", "count", "devices", "bandwidth", "latency")
-_DEVICE = ("kind", "name", "count", "memory", "peak", "memory_bandwidth", "price", "cores")
-_LINK = ("from", "to", "bandwidth", "latency")
-_EXAMPLE = "machines: [{devices: [{kind: a100-40, count: 2}]}]"
+
+def _name(value: Any) -> str:
+    if not isinstance(value, str | int) or isinstance(value, bool) or not 0 < len(str(value).strip()) <= 63:
+        raise ValueError("it should be a name")
+    return one_line(str(value))
+
+
+def _link_bandwidth(text: str) -> float:
+    """B/s, zero for "none" and 0."""
+    if text.strip().lower() in ("none", "0"):
+        return 0.0
+    if (amount := parse_bandwidth(text)) <= 0.0:
+        raise ValueError
+    return amount
+
+
+_Name = Annotated[str, BeforeValidator(_name)]
+_Count = Annotated[Whole, Field(ge=1, le=MOST_DEVICES)]
+_Latency = Annotated[Seconds, Field(gt=0)]
+_Bandwidth = Annotated[float, quantity(parse_bandwidth, "a bandwidth like 300GB/s or 25Gbit"), Field(gt=0)]
+_Network = Annotated[float, quantity(parse_network, "a bandwidth like 25Gbit or 3GB/s, or none for no link")]
+_LinkBandwidth = Annotated[float, quantity(_link_bandwidth, "a bandwidth like 25Gbit, or none for no link")]
+_FlopRate = Annotated[float, quantity(parse_flop_rate, "a rate like 65 TFLOP/s"), Field(gt=0)]
+_Price = Annotated[float, quantity(parse_price, "a price like $0.35/h"), Field(ge=0)]
+_RATES: dict[str, Any] = dict.fromkeys(FORMATS, (_FlopRate | None, None))
+_Peak: Any = create_model("_Peak", __base__=StrictModel, **_RATES)
+
+
+class _DeviceEntry(StrictModel):
+    """Devices of a kind; what the entry gives counts more than the catalog."""
+
+    kind: _Name
+    name: _Name = ""
+    count: _Count = 1
+    memory: Annotated[Bytes, Field(gt=0)] | None = None
+    peak: _Peak | None = None
+    memory_bandwidth: _Bandwidth | None = None
+    price: _Price | None = None
+    cores: Annotated[Number, Field(gt=0)] | None = None
+
+    @model_validator(mode="after")
+    def _can_be_known(self) -> "_DeviceEntry":
+        if self.name and self.count > 1:
+            raise ValueError(
+                f"{self.count} devices cannot share the name {self.name}; leave it or the count out"
+            )
+        if self.cores is not None and self.kind.lower() != CPU:
+            raise ValueError(f"cores is for kind: cpu; {self.kind} has none")
+        if self.peak is not None and not self.rates:
+            raise ValueError("peak is empty; give a rate by number format, like fp32: 8 TFLOP/s")
+        if self.kind.lower() != CPU and find_accelerator(self.kind) is None:
+            missing = [name for name in ("memory", "peak", "memory_bandwidth") if getattr(self, name) is None]
+            near = did_you_mean(self.kind, [known.name for known in accelerators()])
+            if missing:
+                raise ValueError(
+                    f"the catalog has no {self.kind:.40}{near}; a kind of your own needs"
+                    f" {' and '.join(missing)}"
+                )
+        return self
+
+    @property
+    def rates(self) -> dict[str, float]:
+        """FLOP/s by number format, as far as the entry gives them."""
+        return {} if self.peak is None else self.peak.model_dump(exclude_none=True)
+
+    def devices(self) -> tuple[Device, ...]:
+        """The devices, without machine and, but for `name`, without a name."""
+        if self.kind.lower() == CPU:
+            cores, memory = this_machine()
+            device = cpu_device(self.cores or max(1, cores // self.count), memory / self.count)
+        elif find_accelerator(self.kind) is not None:
+            device = catalog_device(self.kind)
+        else:
+            device = Device("", self.kind, 0.0, {}, 0.0)
+        given: dict[str, Any] = self.model_dump(include={"memory", "memory_bandwidth", "price"})
+        given["peak"] = self.rates or None
+        given = {name: value for name, value in given.items() if value is not None}
+        return (replace(device, name=self.name, **given),) * self.count
+
+
+class _MachineEntry(StrictModel):
+    """So many machines with the same devices in them."""
+
+    devices: Annotated[list[_DeviceEntry], Field(min_length=1)]
+    name: _Name = ""
+    count: _Count = 1
+    bandwidth: _Bandwidth | None = None
+    latency: _Latency | None = None
+
+    @model_validator(mode="after")
+    def _can_be_built(self) -> "_MachineEntry":
+        if self.latency is not None and self.bandwidth is None:
+            raise ValueError("latency needs a bandwidth beside it")
+        if self.count * sum(entry.count for entry in self.devices) > MOST_DEVICES:
+            raise ValueError(f"it has more than {MOST_DEVICES:,} devices; plan a part of them")
+        if self.count > 1 and any(entry.name for entry in self.devices):
+            raise ValueError(f"{self.count} machines cannot share one device's name; leave the name out")
+        return self
+
+    def machines(self, number: int) -> list[Machine]:
+        """The machines; one without a name is called by its number in the file."""
+        inside = None if self.bandwidth is None else Link(self.bandwidth, self.latency or PCIE_LATENCY)
+        devices = tuple(device for entry in self.devices for device in entry.devices())
+        name = self.name or f"machine-{number}"
+        names = [name] if self.count == 1 else [f"{name}.{k}" for k in range(1, self.count + 1)]
+        return [Machine(each, devices, inside) for each in names]
+
+
+class _LinkEntry(StrictModel):
+    """A link between two devices or machines; without a latency, that of the network stays."""
+
+    source: str = Field(alias="from")
+    target: str = Field(alias="to")
+    bandwidth: _LinkBandwidth
+    latency: _Latency | None = None
+
+
+class _DevicesFile(StrictModel):
+    machines: Annotated[list[_MachineEntry], Field(min_length=1)]
+    network: _Network | None = None
+    latency: _Latency = NETWORK_LATENCY
+    links: Annotated[list[_LinkEntry], Field(min_length=1)] | None = None
 
 
 def read_devices(path: str, network: str | None = None) -> ParsedDevices:
-    """The devices of a file; a `network` told beside it counts more than the file's."""
-    told = _entry(path, read_yaml(Path(path), "of devices"), _FILE, _EXAMPLE)
+    """The devices of a file; `network`, where given, counts more than the file's."""
+    file = read_user_file(Path(path), _DevicesFile, "that describes devices")
     machines = named(
-        machine
-        for number, each in enumerate(_list(f"{path}: machines", told.get("machines"), _EXAMPLE), 1)
-        for machine in _machines(f"{path}: machines[{number}]", each, number)
+        machine for number, entry in enumerate(file.machines, 1) for machine in entry.machines(number)
     )
     names = [device.name for machine in machines for device in machine.devices]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise BadInputError(f"{path}: two devices are called {twice}; every device needs a name of its own")
-    between = network or (str(told["network"]) if told.get("network") is not None else None)
-    latency = _amount(f"{path}: latency", told.get("latency"), parse_duration, "like 30us", NETWORK_LATENCY)
-    devices = connected(machines, Link(parse_network(between or NETWORK), latency))
-    if told.get("links") is not None:
-        devices = _overridden(devices, machines, path, told["links"])
-    assumed = len(machines) > 1 and between is None and told.get("links") is None
+    between = parse_network(network) if network is not None else file.network
+    usual = parse_network(NETWORK) if between is None else between
+    devices = connected(machines, Link(usual, file.latency))
+    if file.links:
+        devices = _with_links(devices, machines, path, file.links)
+    assumed = len(machines) > 1 and between is None and file.links is None
     return ParsedDevices(devices, (f"{NETWORK} between machines, since {path} does not say",) * assumed)
 
 
-def _machines(where: str, told: Any, number: int) -> list[Machine]:
-    entry = _entry(where, told, _MACHINE, "devices: [{kind: t4, count: 4}]")
-    listed = _list(f"{where}.devices", entry.get("devices"), "[{kind: t4, count: 4}]")
-    devices = tuple(
-        device
-        for place, each in enumerate(listed, 1)
-        for device in _devices(f"{where}.devices[{place}]", each)
-    )
-    inside = None
-    if entry.get("bandwidth") is not None:
-        inside = Link(
-            _bandwidth(f"{where}.bandwidth", entry["bandwidth"]),
-            _amount(f"{where}.latency", entry.get("latency"), parse_duration, "like 5us", PCIE_LATENCY),
-        )
-    elif entry.get("latency") is not None:
-        raise BadInputError(f"{where}.latency needs a bandwidth beside it")
-    count = _count(f"{where}.count", entry.get("count"))
-    if count * len(devices) > MOST_DEVICES:
-        raise BadInputError(f"{where} has more than {MOST_DEVICES:,} devices; plan a part of them")
-    name = _name(f"{where}.name", entry.get("name")) or f"machine-{number}"
-    if count > 1 and any(device.name for device in devices):
-        raise BadInputError(f"{where}: {count} machines cannot share one device's name; leave the name out")
-    return [Machine(name if count == 1 else f"{name}.{k}", devices, inside) for k in range(1, count + 1)]
-
-
-def _devices(where: str, told: Any) -> tuple[Device, ...]:
-    entry = _entry(where, told, _DEVICE, "kind: t4, count: 4")
-    kind = _name(f"{where}.kind", entry.get("kind"))
-    if not kind:
-        raise BadInputError(f"{where}.kind is missing; name an accelerator of the catalog, cpu, or your own")
-    count = _count(f"{where}.count", entry.get("count"))
-    name = _name(f"{where}.name", entry.get("name"))
-    if name and count > 1:
-        raise BadInputError(
-            f"{where}: {count} devices cannot share the name {name}; leave it or the count out"
-        )
-    if count > MOST_DEVICES:
-        raise BadInputError(f"{where} has more than {MOST_DEVICES:,} devices; plan a part of them")
-    if entry.get("cores") is not None and kind.lower() != CPU:
-        raise BadInputError(f"{where}.cores is for kind: cpu; {kind} has none")
-    device = _known(where, kind, entry, count)
-    return (replace(device, name=name, **_told_facts(where, entry)),) * count
-
-
-def _known(where: str, kind: str, entry: Mapping[str, Any], count: int) -> Device:
-    """The device before what the file says of it: a CPU, an accelerator of the catalog, or somebody's own."""
-    if kind.lower() == CPU:
-        cores, memory = this_machine()
-        return cpu_device(
-            _positive(f"{where}.cores", entry.get("cores"), max(1, cores // count)), memory / count
-        )
-    if find_accelerator(kind) is not None:
-        return catalog_device(kind)
-    missing = [name for name in ("memory", "peak", "memory_bandwidth") if entry.get(name) is None]
-    if missing:
-        from trimtab.catalog import accelerators
-
-        near = did_you_mean(kind, [a.name for a in accelerators()])
-        raise BadInputError(
-            f"{where}: the catalog has no {one_line(kind):.40}{near};"
-            f" a kind of your own needs {' and '.join(missing)}"
-        )
-    return Device("", kind, 0.0, {}, 0.0)
-
-
-def _told_facts(where: str, entry: Mapping[str, Any]) -> dict[str, Any]:
-    """What the file says of a device, in place of what is known."""
-    facts: dict[str, Any] = {}
-    if entry.get("memory") is not None:
-        facts["memory"] = _amount(f"{where}.memory", entry["memory"], parse_bytes, "like 16GB")
-    if entry.get("memory_bandwidth") is not None:
-        facts["memory_bandwidth"] = _bandwidth(f"{where}.memory_bandwidth", entry["memory_bandwidth"])
-    if entry.get("price") is not None:
-        facts["price"] = _amount(f"{where}.price", entry["price"], parse_price, "like $0.35/h", least=0.0)
-    if entry.get("peak") is not None:
-        rates = _entry(f"{where}.peak", entry["peak"], FORMATS, "{fp32: 8 TFLOP/s, fp16: 65 TFLOP/s}")
-        facts["peak"] = {
-            name: _amount(f"{where}.peak.{name}", rate, parse_flop_rate, "like 65 TFLOP/s")
-            for name, rate in rates.items()
-        }
-        if not facts["peak"]:
-            raise BadInputError(f"{where}.peak is empty; give a rate by number format, like fp32: 8 TFLOP/s")
-    return facts
-
-
-def _overridden(devices: Devices, machines: Sequence[Machine], path: str, told: Any) -> Devices:
-    """The same devices with told links; one told one way counts for both, unless the other is told too."""
+def _with_links(
+    devices: Devices, machines: Sequence[Machine], path: str, entries: Sequence[_LinkEntry]
+) -> Devices:
+    """The devices with the file's links; one that is given one way counts for both, unless both are given."""
     ends = _ends(machines)
     bandwidth, latency = np.array(devices.bandwidth), np.array(devices.latency)
     links = []
-    for number, each in enumerate(_list(f"{path}: links", told, "[{from: A, to: B, bandwidth: 25Gbit}]"), 1):
+    for number, entry in enumerate(entries):
         where = f"{path}: links[{number}]"
-        entry = _entry(where, each, _LINK, "from: T4:0, to: T4:1, bandwidth: 25Gbit")
-        source, target = (_end(f"{where}.{side}", entry.get(side), ends) for side in ("from", "to"))
-        if entry.get("bandwidth") is None:
-            raise BadInputError(f"{where}.bandwidth is missing; write it like 25Gbit, or none for no link")
-        link = Link(
-            _bandwidth(f"{where}.bandwidth", entry["bandwidth"], none=True),
-            _amount(f"{where}.latency", entry.get("latency"), parse_duration, "like 30us", -1.0),
-        )
+        source, target = _end(f"{where}.from", entry.source, ends), _end(f"{where}.to", entry.target, ends)
         pairs = [(i, j) for i in source for j in target if i != j]
         if not pairs:
-            raise BadInputError(f"{where} joins {one_line(entry['from'])} with itself; name two ends")
-        links.append((pairs, link))
+            raise BadInputError(f"{where} joins {one_line(entry.source)} with itself; name two ends")
+        links.append((pairs, entry))
     for backwards in (True, False):
-        for pairs, link in links:
+        for pairs, entry in links:
             for i, j in pairs:
                 place = (j, i) if backwards else (i, j)
-                bandwidth[place] = link.bandwidth
-                latency[place] = link.latency if link.latency >= 0 else latency[place]
+                bandwidth[place] = entry.bandwidth
+                latency[place] = latency[place] if entry.latency is None else entry.latency
     return Devices(devices.devices, bandwidth, latency)
 
 
 def _ends(machines: Sequence[Machine]) -> dict[str, tuple[int, ...]]:
-    """Devices by their own name, and by their machine's."""
+    """Numbers of devices by the device's name and by the machine's."""
     ends: dict[str, tuple[int, ...]] = {}
     first = 0
     for machine in machines:
@@ -193,70 +221,11 @@ def _ends(machines: Sequence[Machine]) -> dict[str, tuple[int, ...]]:
     return ends
 
 
-def _end(where: str, told: Any, ends: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
-    if not isinstance(told, str) or told not in ends:
-        near = did_you_mean(told, list(ends)) if isinstance(told, str) else ""
+def _end(where: str, name: str, ends: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
+    if name not in ends:
         raise BadInputError(
-            f"{where} is {one_line(told):.40}, which is no device and no machine of this file{near};"
+            f"{where} is {one_line(name):.40}, which is no device and no machine of this file"
+            f"{did_you_mean(name, list(ends))};"
             f" there are {', '.join(list(ends)[:6])}{' …' if len(ends) > 6 else ''}"
         )
-    return ends[told]
-
-
-def _entry(where: str, told: Any, names: Sequence[str], example: str) -> Mapping[str, Any]:
-    if not isinstance(told, Mapping):
-        raise BadInputError(f"{where} is {one_line(told):.40}; it should be names and values: {example}")
-    refuse_unknown(where, told, names)
-    return told
-
-
-def _list(where: str, told: Any, example: str) -> list[Any]:
-    if not isinstance(told, list) or not told:
-        raise BadInputError(f"{where} should be a list of at least one, such as {example}")
-    return told
-
-
-def _name(where: str, told: Any) -> str:
-    if told is None:
-        return ""
-    if not isinstance(told, str | int) or isinstance(told, bool) or not 0 < len(str(told).strip()) <= 63:
-        raise BadInputError(f"{where} is {one_line(told):.40}; it should be a name")
-    return one_line(str(told))
-
-
-def _count(where: str, told: Any) -> int:
-    if told is None:
-        return 1
-    if not isinstance(told, int) or isinstance(told, bool) or told < 1:
-        raise BadInputError(f"{where} is {one_line(told):.40}; it should be a whole number of at least 1")
-    return told
-
-
-def _positive(where: str, told: Any, default: float) -> float:
-    return _amount(where, told, float, "a number like 8", default)
-
-
-def _bandwidth(where: str, told: Any, none: bool = False) -> float:
-    if none and (told == 0 or str(told).strip().lower() == "none"):
-        return 0.0
-    return _amount(where, told, parse_bandwidth, "like 300GB/s or 25Gbit")
-
-
-def _amount(
-    where: str,
-    told: Any,
-    parse: Callable[[str], float],
-    right: str,
-    default: float = math.nan,
-    least: float = math.ulp(0.0),
-) -> float:
-    """A quantity in its own unit, of at least `least`; the default where nothing is told."""
-    if told is None and not math.isnan(default):
-        return default
-    try:
-        value = math.nan if isinstance(told, bool) else parse(str(told))
-    except (BadInputError, ValueError):
-        value = math.nan
-    if not least <= value < math.inf:
-        raise BadInputError(f"{where} is {one_line(told):.40}; it should be an amount above 0, {right}")
-    return value
+    return ends[name]

@@ -1,7 +1,8 @@
 """A model as a graph: what each operation computes, holds and hands on, in an order that can be run."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +27,20 @@ KINDS = (
     "copy",
     "output",
 )
-"""What a node may be; those of `core.Operators`, and the two ends."""
+"""Kinds of nodes: those of `core.Operators`, and the two ends."""
+
+NODE_COLUMNS = (
+    "calls",
+    "flop",
+    "traffic",
+    "parameters",
+    "buffers",
+    "saved",
+    "split",
+    "reduced_forward",
+    "reduced_backward",
+)
+"""Fields of `Graph` that hold a number for every node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,30 +116,21 @@ class Graph:
         np.add.at(change, last + 1, -size)
         return np.maximum(np.cumsum(change)[: len(self) + 1], 0.0)
 
+    def columns_of(self, nodes: Sequence[int] | Ints) -> dict[str, Any]:
+        """Names, blocks, kinds and numbers of some nodes, by field."""
+        texts = {name: tuple(getattr(self, name)[i] for i in nodes) for name in ("names", "blocks", "kinds")}
+        return texts | {name: getattr(self, name)[nodes] for name in NODE_COLUMNS}
+
     def reordered(self, order: Ints) -> "Graph":
         """The same graph with node `order[i]` at place i; the order must put needs first."""
         place = np.empty(len(self), dtype=np.int64)
         place[order] = np.arange(len(self))
-        return Graph(
-            name=self.name,
-            names=tuple(self.names[i] for i in order),
-            blocks=tuple(self.blocks[i] for i in order),
-            kinds=tuple(self.kinds[i] for i in order),
-            calls=self.calls[order],
-            flop=self.flop[order],
-            traffic=self.traffic[order],
-            parameters=self.parameters[order],
-            buffers=self.buffers[order],
-            saved=self.saved[order],
-            split=self.split[order],
-            reduced_forward=self.reduced_forward[order],
-            reduced_backward=self.reduced_backward[order],
+        return replace(
+            self,
+            **self.columns_of(order),
             producer=place[self.producer],
-            size=self.size,
-            used=self.used,
             user=place[self.user],
             ties=tuple(Tie(tuple(sorted(int(place[n]) for n in t.nodes)), t.parameters) for t in self.ties),
-            element=self.element,
         )
 
 
@@ -210,26 +215,16 @@ def coarsened(graph: Graph, most: int) -> Coarse:
         ],
         axis=1,
     )
-    coarse = Graph(
-        name=graph.name,
-        names=tuple(graph.names[index] for index in heaviest),
-        blocks=tuple(graph.blocks[index] for index in heaviest),
-        kinds=tuple(graph.kinds[index] for index in heaviest),
-        calls=summed(graph.calls),
-        flop=summed(graph.flop),
-        traffic=summed(graph.traffic),
-        parameters=parameters,
-        buffers=summed(graph.buffers),
-        saved=summed(graph.saved),
-        split=summed(graph.split * weight) / summed(weight),
-        reduced_forward=summed(graph.reduced_forward),
-        reduced_backward=summed(graph.reduced_backward),
+    columns = graph.columns_of(heaviest) | {name: summed(getattr(graph, name)) for name in NODE_COLUMNS}
+    columns |= {"parameters": parameters, "split": summed(graph.split * weight) / summed(weight)}
+    coarse = replace(
+        graph,
+        **columns,
         producer=group[graph.producer[leaves]],
         size=graph.size[leaves],
         used=uses[0],
         user=uses[1],
         ties=ties,
-        element=graph.element,
     )
     return Coarse(graph, coarse, starts)
 

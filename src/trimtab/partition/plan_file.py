@@ -2,16 +2,17 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from pydantic import Field
 
-from trimtab.core import BadInputError
+from trimtab.core import BadInputError, StrictModel, validate
 from trimtab.partition.devices import Device, Devices
 from trimtab.partition.graph import Graph
-from trimtab.partition.plan import DeviceUse, Forecast, Plan, Recipe, Stage
+from trimtab.partition.plan import Forecast, Plan, Recipe, Schedule, Sharding, Stage
 
 FORMAT = "trimtab partition plan 1"
 
@@ -48,7 +49,14 @@ def plan_json(
         "shares": plan.shares,
         "sharding": plan.sharding,
         "recompute": plan.recompute,
-        "stages": [_stage(stage, graph) for stage in plan.stages],
+        "stages": [
+            {
+                "devices": stage.ranks,
+                "modules": list(dict.fromkeys(graph.blocks[node] for node in stage.nodes)),
+                "nodes": [graph.names[node] for node in stage.nodes],
+            }
+            for stage in plan.stages
+        ],
         "devices": [{**asdict(device), "peak": dict(device.peak)} for device in devices.devices],
         "bandwidth": devices.bandwidth.tolist(),
         "latency": devices.latency.tolist(),
@@ -58,27 +66,65 @@ def plan_json(
     return json.dumps(_finite(document), indent=1, allow_nan=False) + "\n"
 
 
+class _StageEntry(StrictModel):
+    """A stage: `devices` by replica; `modules` are for people."""
+
+    devices: tuple[tuple[int, ...], ...]
+    nodes: tuple[str, ...]
+    modules: tuple[str, ...] = ()
+
+
+class _PlanFile(StrictModel, allow_inf_nan=True):
+    """The JSON document, field by field."""
+
+    format: Literal["trimtab partition plan 1"]
+    model: str
+    target: str | None
+    recipe: Recipe
+    schedule: Schedule
+    microbatches: Annotated[int, Field(ge=1)]
+    shares: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)]
+    sharding: Sharding
+    recompute: bool
+    stages: Annotated[tuple[_StageEntry, ...], Field(min_length=1)]
+    devices: tuple[Device, ...]
+    bandwidth: list[list[float]]
+    latency: list[list[float]]
+    forecast: Forecast | None
+    operations: tuple[str, ...]
+
+
 def read_plan(text: str, where: str = "the plan") -> PlanDocument:
     """The plan in a document; `where` is what to call it in errors."""
     try:
-        told = json.loads(text)
+        written = json.loads(text)
     except ValueError as error:
         raise BadInputError(f"{where} is no JSON: {error}") from None
-    if not isinstance(told, dict) or told.get("format") != FORMAT:
+    if not isinstance(written, dict) or written.get("format") != FORMAT:
         raise BadInputError(f'{where} is no plan; its "format" must be "{FORMAT}"')
-    try:
-        return _document(told, where)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-        raise BadInputError(f"{where} is no whole plan: {what}") from None
+    file = validate(_PlanFile, written, where)
+    place = {name: number for number, name in enumerate(file.operations)}
+    stages = tuple(_stage_of(entry, place, len(file.devices), where) for entry in file.stages)
+    if sorted(node for stage in stages for node in stage.nodes) != list(range(len(place))):
+        raise BadInputError(f"{where} does not run every operation in exactly one stage")
+    plan = Plan(stages, file.shares, file.microbatches, file.schedule, file.sharding, file.recompute)
+    for number, stage in enumerate(stages):
+        if len(stage.ranks) != plan.replicas or {len(rank) for rank in stage.ranks} != {plan.tensor}:
+            raise BadInputError(
+                f"{where}: stage {number} must have {plan.replicas} replicas of {plan.tensor} devices each"
+            )
+    devices = Devices(file.devices, np.array(file.bandwidth), np.array(file.latency))
+    return PlanDocument(file.model, file.target, file.operations, plan, file.recipe, devices, file.forecast)
 
 
-def _stage(stage: Stage, graph: Graph) -> dict[str, Any]:
-    return {
-        "devices": stage.ranks,
-        "modules": list(dict.fromkeys(graph.blocks[node] for node in stage.nodes)),
-        "nodes": [graph.names[node] for node in stage.nodes],
-    }
+def _stage_of(entry: _StageEntry, place: Mapping[str, int], devices: int, where: str) -> Stage:
+    unknown = [name for name in entry.nodes if name not in place]
+    if unknown:
+        raise BadInputError(f'{where} has no operation called "{unknown[0]}"')
+    strange = [device for rank in entry.devices for device in rank if not 0 <= device < devices]
+    if strange:
+        raise BadInputError(f"{where} has no device {strange[0]}; it names {devices}, counted from 0")
+    return Stage(tuple(place[name] for name in entry.nodes), entry.devices)
 
 
 def _finite(value: Any) -> Any:
@@ -89,86 +135,4 @@ def _finite(value: Any) -> Any:
         return {key: _finite(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
         return [_finite(each) for each in value]
-    return value
-
-
-def _document(told: dict[str, Any], where: str) -> PlanDocument:
-    operations = tuple(str(name) for name in told["operations"])
-    place = {name: number for number, name in enumerate(operations)}
-    stages = tuple(_told_stage(each, place, len(told["devices"]), where) for each in told["stages"])
-    placed = sorted(node for stage in stages for node in stage.nodes)
-    if placed != list(range(len(operations))):
-        raise BadInputError(f"{where} does not run every operation in exactly one stage")
-    plan = Plan(
-        stages=stages,
-        shares=tuple(int(share) for share in told["shares"]),
-        microbatches=int(told["microbatches"]),
-        schedule=_one_of(told["schedule"], ("gpipe", "1f1b"), "schedule", where),
-        sharding=_one_of(told["sharding"], ("none", "optimizer", "full"), "sharding", where),
-        recompute=bool(told["recompute"]),
-    )
-    _check_shape(plan, where)
-    return PlanDocument(
-        model=str(told["model"]),
-        target=told["target"],
-        operations=operations,
-        plan=plan,
-        recipe=Recipe(**told["recipe"]),
-        devices=_devices(told),
-        forecast=None if told["forecast"] is None else _forecast(told["forecast"]),
-    )
-
-
-def _told_stage(told: Mapping[str, Any], place: Mapping[str, int], devices: int, where: str) -> Stage:
-    unknown = [name for name in told["nodes"] if name not in place]
-    if unknown:
-        raise BadInputError(f'{where} has no operation called "{unknown[0]}"')
-    ranks = tuple(tuple(int(device) for device in rank) for rank in told["devices"])
-    strange = [device for rank in ranks for device in rank if not 0 <= device < devices]
-    if strange:
-        raise BadInputError(f"{where} has no device {strange[0]}; it names {devices}, counted from 0")
-    return Stage(tuple(place[name] for name in told["nodes"]), ranks)
-
-
-def _check_shape(plan: Plan, where: str) -> None:
-    """Every stage must have all replicas, all of the same width, and shares must be of samples."""
-    if not plan.stages or not plan.shares or min(plan.shares) < 1 or plan.microbatches < 1:
-        raise BadInputError(f"{where} needs a stage, and at least one sample per replica and micro-batch")
-    for number, stage in enumerate(plan.stages):
-        if len(stage.ranks) != plan.replicas or {len(rank) for rank in stage.ranks} != {plan.tensor}:
-            raise BadInputError(
-                f"{where}: stage {number} must have {plan.replicas} replicas of {plan.tensor} devices each"
-            )
-
-
-def _devices(told: Mapping[str, Any]) -> Devices:
-    rows = [Device(**{**row, "peak": _floats(row["peak"])}) for row in told["devices"]]
-    return Devices(tuple(rows), _matrix(told["bandwidth"]), _matrix(told["latency"]))
-
-
-def _forecast(told: Mapping[str, Any]) -> Forecast:
-    uses = tuple(DeviceUse(**{**_numbers(use), "stages": tuple(use["stages"])}) for use in told["uses"])
-    rows = {
-        name: tuple(float(each) for each in told[name])
-        for name in ("stage_forward", "stage_backward", "transfers")
-    }
-    return Forecast(**{**_numbers(told), **rows, "uses": uses})
-
-
-def _numbers(told: Mapping[str, Any]) -> dict[str, Any]:
-    """The entries, numbers that were written as words read again."""
-    return {key: float(value) if isinstance(value, str) else value for key, value in told.items()}
-
-
-def _floats(told: Mapping[str, Any]) -> dict[str, float]:
-    return {str(key): float(value) for key, value in told.items()}
-
-
-def _matrix(rows: Sequence[Sequence[Any]]) -> Any:
-    return np.array([[float(each) for each in row] for row in rows], dtype=np.float64)
-
-
-def _one_of(value: Any, allowed: Sequence[str], what: str, where: str) -> Any:
-    if value not in allowed:
-        raise BadInputError(f'{where}: no {what} is called "{value}"; there are {", ".join(allowed)}')
     return value
