@@ -12,8 +12,8 @@ from trimtab.cli import keeping
 from trimtab.cli.keeping import Keeping
 from trimtab.cli.place import Server, ask
 from trimtab.core import Answer, Decision, Estimate, StorageError, TrimtabError
-from trimtab.serve.http import build
-from trimtab.serve.listening import listening
+from trimtab.serve.http import Application
+from trimtab.serve.processes.server import listening
 from trimtab.serve.settings import Settings
 from trimtab.store import Role, Store, open_store
 
@@ -36,7 +36,7 @@ def serve(store: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
     @contextmanager
     def serving() -> Iterator[int]:
         settings = Settings(listen=f"127.0.0.1:{ports[-1]}", dashboard=False, rate_limit=0.0)
-        with listening(build(store, settings), settings) as server:
+        with listening(Application(store, settings), settings) as server:
             ports.append(server.port)
             ask(Server(f"http://127.0.0.1:{server.port}", token))
             yield server.port

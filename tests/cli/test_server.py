@@ -17,8 +17,8 @@ pytest.importorskip("fastapi", reason="needs the serve extra")
 
 from trimtab.core import Answer, Decision, Estimate
 from trimtab.kernel import LimitedGroup
-from trimtab.serve.http import build
-from trimtab.serve.listening import listening
+from trimtab.serve.http import Application
+from trimtab.serve.processes.server import listening
 from trimtab.serve.settings import Settings
 from trimtab.store import Role, Store, WantedEvents, open_store
 
@@ -37,7 +37,7 @@ def run(store: Store, tmp_path: Path) -> Iterator[Run]:
     """A command that is asked of the server, with the token of a tenant's user."""
     settings = Settings(listen="127.0.0.1:0", dashboard=False, rate_limit=0.0)
     _, text = store.tokens.make("cli", "team", Role.USER)
-    with listening(build(store, settings), settings) as server:
+    with listening(Application(store, settings), settings) as server:
         url = f"http://127.0.0.1:{server.port}"
 
         def command(*words: str, token: str = text) -> "subprocess.CompletedProcess[str]":

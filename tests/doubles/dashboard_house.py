@@ -142,11 +142,10 @@ def _stop_jobs(store: Store) -> None:
 
 def furnish(store: Store, hostile: str = ATTACK) -> None:
     """Real operations, with texts that would like to be markup."""
-    from trimtab.recommend import Request
-    from trimtab.serve.operations import Desk, Service, Wish
-    from trimtab.serve.principal import LOCAL
+    from trimtab.serve.access import LOCAL
+    from trimtab.serve.operations import Backend, Service
 
-    service = Service(Desk(store), LOCAL)
+    service = Service(Backend(store), LOCAL)
     service.profiles.save(profile_of(hostile, "profile-attack"))
     service.profiles.save(profile_of())
     until(lambda: service.fleet.now().there, "the scheduler")
@@ -159,10 +158,10 @@ def furnish(store: Store, hostile: str = ATTACK) -> None:
             {"name": "waits", "command": "true", "resources": {"gpus": 0, "cpus": _all_cpus(service)}},
         ]
     )
-    _, made = service.recommendations.make(Wish("profile-resnet50", Request(top=30)))
+    made = service.decisions.get(service.recommendations.make("profile-resnet50", top=30)["decision"])
     time_taken, cost = (made.estimates[name].value for name in ("time", "cost"))
     service.decisions.record_outcome(made.id, {"time": 1.1 * time_taken, "cost": 1.1 * cost}, hostile)
-    service.recommendations.make(Wish("profile-attack", Request(top=5)))
+    service.recommendations.make("profile-attack", top=5)
     until(lambda: service.jobs.get(records[0].id).state.final, "the end of a job")
     until(lambda: service.jobs.get(records[1].id).state.final, "the failure of a job")
     until(lambda: service.jobs.get(records[2].id).state.value == "running", "a job that runs")

@@ -8,9 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from trimtab.core import SimulatedClock
-from trimtab.serve.access import TRUSTED, Access
-from trimtab.serve.errors import UnknownCallerError
-from trimtab.serve.principal import LOCAL
+from trimtab.serve.access import CACHE_SECONDS, LOCAL, Access, UnknownCallerError
 from trimtab.store import Role, Store, Token, open_store
 
 
@@ -25,29 +23,29 @@ def test_until_there_is_a_token_who_is_at_the_machine_needs_none_and_then_all_do
     clock = SimulatedClock(1000.0)
     with open_store(f"sqlite:///{tmp_path}/a.sqlite") as store:
         access = Access(store, clock=clock)
-        assert access.caller(None, here=True) is LOCAL
+        assert access.caller(None, from_this_machine=True) is LOCAL
         with pytest.raises(UnknownCallerError):
-            access.caller(None, here=False)
+            access.caller(None, from_this_machine=False)
         store.tokens.make("ci", "a", Role.VIEWER)
-        clock.advance(TRUSTED)
+        clock.advance(CACHE_SECONDS)
         with pytest.raises(UnknownCallerError, match="a token is needed"):
-            access.caller(None, here=True)
+            access.caller(None, from_this_machine=True)
 
 
 def test_who_always_wants_tokens_lets_nobody_in_without(store: Store) -> None:
     with pytest.raises(UnknownCallerError):
-        Access(store, always=True).caller(None, here=True)
+        Access(store, always=True).caller(None, from_this_machine=True)
 
 
 def test_a_revoked_token_is_noticed_within_a_second(store: Store) -> None:
     clock = SimulatedClock(1000.0)
     access = Access(store, clock=clock)
     token, text = store.tokens.make("ci", "a", Role.USER)
-    assert access.caller(f"Bearer {text}", here=False).tenants == ("a",)
+    assert access.caller(f"Bearer {text}", from_this_machine=False).tenants == ("a",)
     store.tokens.revoke(token.id)
-    clock.advance(TRUSTED)
+    clock.advance(CACHE_SECONDS)
     with pytest.raises(UnknownCallerError, match="opens nothing"):
-        access.caller(f"Bearer {text}", here=False)
+        access.caller(f"Bearer {text}", from_this_machine=False)
 
 
 def test_a_token_that_was_known_opens_nothing_once_it_has_ended(store: Store) -> None:
@@ -63,7 +61,7 @@ def test_a_token_that_was_known_opens_nothing_once_it_has_ended(store: Store) ->
 @given(st.text(max_size=100))
 def test_what_is_no_token_opens_nothing(store: Store, text: str) -> None:
     with pytest.raises(UnknownCallerError):
-        Access(store, always=True).caller(f"Bearer {text}", here=True)
+        Access(store, always=True).caller(f"Bearer {text}", from_this_machine=True)
 
 
 def test_a_token_changed_in_one_character_opens_nothing(store: Store) -> None:
@@ -86,7 +84,7 @@ def test_a_token_revoked_while_it_is_looked_up_is_not_remembered(
     def overtaken(text: str) -> Token | None:
         found = find(text)
         store.tokens.revoke(token.id)
-        clock.advance(TRUSTED)
+        clock.advance(CACHE_SECONDS)
         assert not access.open_here  # somebody else looks, and notices
         return found
 

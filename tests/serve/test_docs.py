@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from trimtab.serve.http import build
+from trimtab.serve.http import Application
 from trimtab.serve.http.openapi import document
-from trimtab.serve.listening import listening
+from trimtab.serve.processes.server import listening
 from trimtab.serve.settings import Settings
 from trimtab.store import Store
 
@@ -21,7 +21,7 @@ PAGE = (Path(__file__).resolve().parents[2] / "docs" / "api.md").read_text(encod
 @pytest.fixture
 def port(store: Store) -> Iterator[int]:
     told = Settings(listen="127.0.0.1:0", dashboard=False)
-    with listening(build(store, told), told) as server:
+    with listening(Application(store, told), told) as server:
         yield server.port
 
 

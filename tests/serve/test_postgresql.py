@@ -14,8 +14,8 @@ import pytest
 from httpx import Client, HTTPError
 from postgres_server import private_postgres
 
-from trimtab.serve.http import build
-from trimtab.serve.listening import listening
+from trimtab.serve.http import Application
+from trimtab.serve.processes.server import listening
 from trimtab.serve.settings import Settings
 from trimtab.store import open_store
 
@@ -34,7 +34,7 @@ def test_requests_are_answered_as_over_sqlite(database: str, tmp_path: Path) -> 
     told = Settings(listen="127.0.0.1:0", dashboard=False, rate_limit=0.0)
     with ExitStack() as stack:
         store = stack.enter_context(open_store(database))
-        server = stack.enter_context(listening(build(store, told), told))
+        server = stack.enter_context(listening(Application(store, told), told))
         client = stack.enter_context(Client(base_url=f"http://127.0.0.1:{server.port}", timeout=30))
 
         def submit(_: int) -> str:

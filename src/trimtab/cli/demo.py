@@ -125,14 +125,14 @@ def _scheduling(store: "Store") -> Iterator[None]:
     """Somebody schedules meanwhile: who does already, or this process."""
     from trimtab.core import RealClock
     from trimtab.schedule import only_scheduler, running_scheduler
-    from trimtab.serve import Settings, scheduler_of
+    from trimtab.serve import Settings, scheduler_factory
 
     if running_scheduler(store, RealClock()).there:
         typer.echo("the scheduler that runs on this store runs them")
         yield
         return
     typer.echo("no scheduler runs on this store; they are scheduled here until they have ended")
-    make, end = scheduler_of(Settings(engine="local://", policy="trimtab", round=1.0)), threading.Event()
+    make, end = scheduler_factory(Settings(engine="local://", policy="trimtab", round=1.0)), threading.Event()
     with only_scheduler(store) as post:
         thread = threading.Thread(target=post.hold, args=(make, end), name="scheduler")
         thread.start()

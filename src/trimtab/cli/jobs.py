@@ -36,7 +36,7 @@ def jobs(
     from rich.console import Console
 
     from trimtab.core import BadInputError, RealClock, did_you_mean, to_plain
-    from trimtab.store import JobState, WantedJobs
+    from trimtab.store import JobState
 
     known = [each.value for each in JobState]
     for each in state or ():
@@ -45,9 +45,8 @@ def jobs(
                 f'"{each}" is not a state{did_you_mean(each, known)}; they are {", ".join(known)}'
             )
     states = [JobState(each) for each in state or ()]
-    wanted = WantedJobs(states, tenants=None if tenant is None else (tenant,))
     with place() as at:
-        found = at.jobs.page(limit, wanted).items
+        found = at.jobs.page(limit, state=states, tenant=tenant).items
     if as_json:
         print(json.dumps([to_plain(record) for record in found]))
         return
@@ -87,12 +86,12 @@ def queue(
     from rich.console import Console
 
     from trimtab.core import RealClock, to_plain
-    from trimtab.store import JobState, WantedJobs
+    from trimtab.store import JobState
 
     clock = RealClock()
     with place() as at:
-        waiting = WantedJobs((JobState.WAITING,))
-        shown = [at.jobs.get(id)] if id is not None else [*reversed(at.jobs.page(_MOST, waiting).items)]
+        waiting = (JobState.WAITING,)
+        shown = [at.jobs.get(id)] if id is not None else [*reversed(at.jobs.page(_MOST, state=waiting).items)]
         scheduler = at.fleet.now()
     if as_json:
         print(json.dumps([to_plain(record) for record in shown]))
@@ -131,10 +130,7 @@ def logs(
             raise BadInputError("--engine is this machine's to ask; a server knows where its jobs run")
         shown, run = 0, ""
         while True:
-            if isinstance(at, Service):
-                piece = at.jobs.log(record.id, shown, engine=engine)
-            else:
-                piece = at.jobs.log(record.id, shown)
+            piece = at.jobs.log(record.id, shown, engine=engine)
             if piece.run != run:
                 shown, run, again = 0, piece.run, shown > 0
                 if again:

@@ -87,11 +87,11 @@ def place() -> "Iterator[Service | Client]":
         with Client(server.url, server.token) as client:
             yield client
         return
-    from trimtab.serve import LOCAL, Desk, Service
+    from trimtab.serve import LOCAL, Backend, Service
     from trimtab.store import open_store
 
     with open_store() as store:
-        yield Service(Desk(store, noting=None), LOCAL)
+        yield Service(Backend(store), LOCAL)
 
 
 def check_place() -> None:

@@ -187,7 +187,6 @@ def recommend(
         runs_after,
         work,
     )
-    from trimtab.store import WantedDecisions
     from trimtab.tune import JobSource
 
     check_subject(context, subject, job)
@@ -218,7 +217,7 @@ def recommend(
     )
     profile = _profile(subject)
     with place() as at:
-        known = at.decisions.page(LOOK_BACK, WantedDecisions("recommend", profile.workload.name)).items
+        known = at.decisions.page(LOOK_BACK, kind="recommend", subject=profile.workload.name).items
         earlier = runs_after(known, at.decisions.outcomes, profile)
     result = search(profile, load_offers(), request, work(profile, epochs, steps, samples), earlier)
     _row(result, row)

@@ -36,13 +36,10 @@ def submit(
     jobs = read_job_documents(file, settings or ())
     with place() as at:
         scheduler = at.fleet.now()
-        if isinstance(at, Service):
-            groups = Fleet.of(open_engine(engine).nodes()).groups if engine else None
-            records = at.jobs.submit(jobs, keep=not dry_run, fleet=groups)
-        elif engine:
+        if engine and not isinstance(at, Service):
             raise BadInputError("--engine is this machine's to ask; a server knows its own nodes")
-        else:
-            records = at.jobs.submit(jobs, keep=not dry_run)
+        groups = Fleet.of(open_engine(engine).nodes()).groups if engine else None
+        records = at.jobs.submit(jobs, dry_run=dry_run, fleet=groups)
     if as_json:
         print(json.dumps([to_plain(record) for record in records]))
         return

@@ -29,11 +29,11 @@ def tenants(
     from rich.console import Console
 
     from trimtab.core import to_plain
-    from trimtab.store import ACTIVE, WantedJobs
+    from trimtab.store import ACTIVE
 
     with place() as at:
         known = at.tenants.list()
-        active = at.jobs.page(_MOST, WantedJobs(ACTIVE)).items
+        active = at.jobs.page(_MOST, state=ACTIVE).items
     if as_json:
         print(json.dumps([to_plain(tenant) for tenant in known]))
         return
@@ -93,7 +93,7 @@ def set_tenant(
             weight=tenant.weight if weight is None else weight,
             limit=None if no_limit else tenant.limit if limit is None else limit,
         )
-        at.tenants.put(tenant)
+        at.tenants.put(name, tenant.parent, tenant.guarantee, tenant.weight, tenant.limit)
     typer.echo(f"tenant {name}: guarantee {tenant.guarantee:g}, weight {tenant.weight:g}")
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from trimtab.serve import Beside, Settings, Told
+    from trimtab.serve import SchedulerProcess, Settings, Told
     from trimtab.store import Store
 
 
@@ -47,15 +47,15 @@ def up(
 
     from rich.console import Console
 
-    from trimtab.serve import scheduling_beside, shown_log
+    from trimtab.serve import log_to_stderr, scheduler_process
     from trimtab.store import open_store
 
     settings = told.settings
     console = Console(stderr=True, highlight=False)
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(open_store(settings.store or None))
-        stack.enter_context(shown_log(settings))
-        scheduler = stack.enter_context(scheduling_beside(settings))
+        stack.enter_context(log_to_stderr(settings))
+        scheduler = stack.enter_context(scheduler_process(settings))
         if not no_api:
             _serve_api(stack, store, settings, scheduler, console)
         scheduler.wait()
@@ -72,7 +72,11 @@ def up(
 
 
 def _serve_api(
-    stack: "ExitStack", store: "Store", settings: "Settings", scheduler: "Beside", console: "Console"
+    stack: "ExitStack",
+    store: "Store",
+    settings: "Settings",
+    scheduler: "SchedulerProcess",
+    console: "Console",
 ) -> None:
     """Serve it too; who has not installed what it needs has a scheduler alone."""
     from trimtab.core import MissingDependencyError

@@ -1,5 +1,5 @@
-from .beside import Beside as Beside, scheduling_beside as scheduling_beside
-from .client.client import Client as Client
+from .access import LOCAL as LOCAL, Principal as Principal
+from .client import Client as Client
 from .configuration import (
     Told as Told,
     check_names as check_names,
@@ -9,17 +9,27 @@ from .configuration import (
 )
 from .doctor import GROUPS as GROUPS, Examined as Examined, examine as examine, fit as fit
 from .doctor.finding import Finding as Finding, State as State
-from .health import (
+from .operations import (
+    Backend as Backend,
+    ModelVersion as ModelVersion,
+    Operations as Operations,
+    Service as Service,
+    plan_partition as plan_partition,
+    rank_configurations as rank_configurations,
+)
+from .processes.health import (
     HEALTH_PATH as HEALTH_PATH,
     NotServingError as NotServingError,
     check_serving as check_serving,
 )
-from .log_lines import shown_log as shown_log
-from .operations.desk import Desk as Desk
-from .operations.models import ModelVersion as ModelVersion
-from .operations.service import Service as Service
-from .principal import LOCAL as LOCAL, Principal as Principal
-from .run import require_installed as require_installed, scheduler_of as scheduler_of, serving as serving
+from .processes.scheduler import (
+    SchedulerProcess as SchedulerProcess,
+    parse_prices as parse_prices,
+    scheduler_factory as scheduler_factory,
+    scheduler_process as scheduler_process,
+)
+from .processes.server import require_installed as require_installed, serving as serving
+from .processes.supervision import log_to_stderr as log_to_stderr
 from .settings import (
     Setting as Setting,
     Settings as Settings,

@@ -17,8 +17,8 @@ from trimtab.predict import Foundation, Versions
 from trimtab.predict.fewshot.foundation.model import shipped_foundation
 from trimtab.resize.status import Row, Status as PoolStatus
 from trimtab.schedule import Group
-from trimtab.serve.http import build
-from trimtab.serve.listening import listening
+from trimtab.serve.http import Application
+from trimtab.serve.processes.server import listening
 from trimtab.serve.settings import Settings
 from trimtab.store import (
     JobRecord,
@@ -157,7 +157,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[
         patch.setattr(resize, "read_status", lambda now: replace(pools, time=now))
         fill(store, home, now)
         settings = Settings(listen="127.0.0.1:0", rate_limit=0.0)
-        with listening(build(store, settings), settings) as served:
+        with listening(Application(store, settings), settings) as served:
             yield House(served.port, {"TRIMTAB_HOME": str(home)}, store, chromium)
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from trimtab.core import SimulatedClock, TrimtabError
+from trimtab.serve.access import LOCAL, Principal
 from trimtab.serve.dashboard.pulse import Pulse, Remembered
-from trimtab.serve.hub import Hub, running
-from trimtab.serve.principal import LOCAL, Principal
+from trimtab.serve.http.stream import Hub, running
 from trimtab.store import Role, Token, open_store
 
 

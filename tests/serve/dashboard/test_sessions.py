@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from trimtab.core import SimulatedClock, TrimtabError
-from trimtab.serve.access import Access
+from trimtab.serve.access import LOCAL, Access
 from trimtab.serve.dashboard.sessions import AT_THE_MACHINE, COOKIE, LASTS, Sessions, session_cookie
-from trimtab.serve.principal import LOCAL
 from trimtab.store import Role, Store, open_store
 
 

@@ -9,15 +9,15 @@ from dashboard_house import faults, until
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from trimtab.serve.operations import Desk, Service
-from trimtab.serve.principal import LOCAL
+from trimtab.serve.access import LOCAL
+from trimtab.serve.operations import Backend, Service
 from trimtab.store import Role
 
 
 @pytest.fixture(scope="module")
 def tokens(empty_house: Any) -> dict[str, tuple[str, str]]:
     """Ids and texts of tokens, by who has them; a job of each tenant."""
-    service = Service(Desk(empty_house.store), LOCAL)
+    service = Service(Backend(empty_house.store), LOCAL)
     made = {
         name: service.tokens.make(name, role, tenant)
         for name, role, tenant in (
@@ -56,7 +56,7 @@ def test_a_token_opens_the_page_that_was_asked_for_and_ends_with_its_session(
         assert (cookie["httpOnly"], cookie["sameSite"], cookie["expires"]) == (True, "Strict", -1)
         assert text not in cookie["value"]
         page.wait_for_function("window.did_handshake")
-        Service(Desk(empty_house.store), LOCAL).tokens.revoke(id)
+        Service(Backend(empty_house.store), LOCAL).tokens.revoke(id)
         page.get_by_role("button", name="Sign in").wait_for()
     assert empty_house.problems == []
 

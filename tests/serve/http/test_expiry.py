@@ -5,7 +5,7 @@ import time
 import pytest
 from httpx import Client
 
-from trimtab.serve import hub as hub_module
+from trimtab.serve.http import stream as hub_module
 from trimtab.store import Role, Store
 
 LIVES = 2.0  # s

@@ -8,7 +8,7 @@ import pytest
 from httpx import Client, Response
 
 from trimtab.core import Host, Kind, Profile, Series, Workload
-from trimtab.serve import hub as hub_module
+from trimtab.serve.http import stream as hub_module
 from trimtab.store import JobRecord, JobState, Store
 from trimtab.store.database import Database
 

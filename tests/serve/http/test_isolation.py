@@ -6,7 +6,7 @@ import pytest
 from httpx import Client, Response
 
 from trimtab.core import Host, Kind, Profile, Series, Workload
-from trimtab.serve.http.areas import AREAS
+from trimtab.serve.operations import AREAS
 from trimtab.store import Role, Store, Tenant
 
 JOB = {"jobs": [{"name": "secret-name", "command": ["python", "secret.py"]}]}
@@ -53,7 +53,8 @@ DECISION = {
 @pytest.fixture
 def reading() -> list[str]:
     """Every path that can be read."""
-    return [route.path for area in AREAS for route in area.router.routes if "GET" in route.methods]
+    operations = (operation for area in AREAS.values() for operation in area.operations.values())
+    return [operation.path for operation in operations if operation.method == "GET"]
 
 
 def same(one: Response, other: Response, names: tuple[str, str]) -> bool:

@@ -153,7 +153,7 @@ def test_every_error_is_a_problem_in_a_sentence(admin: Client, url: str) -> None
         assert told["status"] == status
         assert told["detail"]
         assert "Traceback" not in answer.text
-    assert asked[4][0].headers["allow"] == "GET, POST"
+    assert asked[4][0].headers["allow"] == "GET, HEAD, POST"
     assert asked[-1][0].headers["www-authenticate"] == "Bearer"
 
 

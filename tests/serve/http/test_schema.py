@@ -17,13 +17,13 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from trimtab.core import Answer, Decision, Estimate, Host, Kind, Profile, Series, Workload
-from trimtab.serve.http import build
+from trimtab.serve.access import LOCAL
+from trimtab.serve.http import Application
 from trimtab.serve.http.openapi import document
-from trimtab.serve.listening import listening
-from trimtab.serve.operations import Desk, Service
-from trimtab.serve.principal import LOCAL
+from trimtab.serve.operations import Backend, Service
+from trimtab.serve.processes.server import listening
 from trimtab.serve.settings import Settings
-from trimtab.store import Role, Store, Tenant, open_store
+from trimtab.store import Role, Store, open_store
 
 CHECKS = [
     not_a_server_error,
@@ -48,7 +48,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, dict[
         fill(store)
         _, text = store.tokens.make("stranger", "*", Role.ADMIN)
         told = Settings(listen="127.0.0.1:0", dashboard=False, rate_limit=0.0)
-        with listening(build(store, told), told) as server:
+        with listening(Application(store, told), told) as server:
             yield f"http://127.0.0.1:{server.port}", {"Authorization": f"Bearer {text}"}
 
 
@@ -62,9 +62,9 @@ def fill(store: Store) -> None:
     store.profiles.save(
         Profile("0", 1.0, work, Host("cpu", 2, 1e9), 1, 1, "cgroup-v1", "exited", 0, Series())
     )
-    service = Service(Desk(store), LOCAL)
+    service = Service(Backend(store), LOCAL)
     service.jobs.submit([{"name": "0", "command": "true"}])
-    service.tenants.put(Tenant("0"))
+    service.tenants.put("0")
     for kind in ("alert.raised", "service.started"):
         store.events.append(kind, "0", {"why": "0"}, 1.0)
 

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 import pytest
 from httpx import Client, Response
 
-from trimtab.serve import hub as hub_module
-from trimtab.serve.hub import Batch, Hub
-from trimtab.serve.principal import LOCAL, Principal
+from trimtab.serve.access import LOCAL, Principal
+from trimtab.serve.http import stream as hub_module
+from trimtab.serve.http.stream import Batch, Hub
 from trimtab.store import Role, Store, Token
 
 
@@ -115,7 +115,7 @@ def test_who_cannot_keep_up_is_lost_and_told_so(store: Store) -> None:
         hub = Hub(store, ask)
         slow, quick = hub.listen(LOCAL), hub.listen(LOCAL)
         for _ in range(1000):
-            await hub._tell(Batch(()))
+            await hub._pass_on(Batch(()))
             assert await quick.heard() is not None
         assert slow.lost
         assert await slow.heard() is None

@@ -5,10 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from trimtab.core import NotFoundError, TrimtabError
-from trimtab.serve.errors import ForbiddenError
-from trimtab.serve.operations import AUDIT, Desk, Service
-from trimtab.serve.principal import LOCAL, Principal
-from trimtab.store import Role, Store, Tenant, Token
+from trimtab.serve.access import LOCAL, ForbiddenError, Principal
+from trimtab.serve.operations import AUDIT, Backend, Service
+from trimtab.store import Role, Store, Token
 
 JOB = {"name": "train", "command": "python train.py"}
 
@@ -17,7 +16,7 @@ JOB = {"name": "train", "command": "python train.py"}
 def of(store: Store) -> Callable[..., Service]:
     def make(tenant: str = "*", role: str = "admin", *scopes: str) -> Service:
         token = Token("t1", "test", tenant, Role(role), frozenset(scopes or ("*",)), 0.0)
-        return Service(Desk(store), Principal(token))
+        return Service(Backend(store), Principal(token))
 
     return make
 
@@ -38,7 +37,7 @@ def of(store: Store) -> Callable[..., Service]:
         ("viewer", lambda service: service.workloads.list()),
         ("viewer", lambda service: service.calibration.by_kind()),
         ("user", lambda service: service.jobs.submit([JOB])),
-        ("operator", lambda service: service.tenants.put(Tenant("q"))),
+        ("operator", lambda service: service.tenants.put("q")),
         ("admin", lambda service: service.tokens.page()),
         ("admin", lambda service: service.tokens.make("x", Role.VIEWER)),
     ],
@@ -120,6 +119,6 @@ def test_no_token_can_be_made_that_does_more_than_its_maker(of: Callable[..., Se
 
 
 def test_who_is_at_the_machine_may_do_everything(store: Store) -> None:
-    service = Service(Desk(store), LOCAL)
+    service = Service(Backend(store), LOCAL)
     assert service.tokens.make("first", Role.ADMIN, "*")[0].by == ""
-    assert service.tenants.put(Tenant("q")).name == "q"
+    assert service.tenants.put("q").name == "q"

@@ -16,8 +16,8 @@ from trimtab.serve.dashboard.pulse import Pulse, Remembered
 from trimtab.serve.dashboard.sessions import Sessions
 from trimtab.serve.dashboard.tail import Tails
 from trimtab.serve.dashboard.visit import Visit
-from trimtab.serve.hub import Hub
-from trimtab.serve.operations import Desk
+from trimtab.serve.http.stream import Hub
+from trimtab.serve.operations import Backend
 
 STATIC = "/static"
 
@@ -26,11 +26,16 @@ class Dashboard:
     """Pages at every path that they name. `secure`: it is reached by TLS; `hosts`: further names of ours."""
 
     def __init__(
-        self, desk: Desk, access: Access, hub: Hub, secure: bool = False, hosts: frozenset[str] = frozenset()
+        self,
+        backend: Backend,
+        access: Access,
+        hub: Hub,
+        secure: bool = False,
+        hosts: frozenset[str] = frozenset(),
     ) -> None:
         self._hub, self._pulse = hub, Pulse()
-        sessions = Sessions(access, desk.clock)
-        visit = Visit(desk, sessions, self._pulse, Remembered(desk.clock), Tails(), "")
+        sessions = Sessions(access, backend.clock)
+        visit = Visit(backend, sessions, self._pulse, Remembered(backend.clock), Tails(), "")
         self._door = Door(_pages(), sessions, lambda session: replace(visit, session=session), secure, hosts)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:

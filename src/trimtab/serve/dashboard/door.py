@@ -18,7 +18,7 @@ from trimtab.serve.dashboard.policy import (
 )
 from trimtab.serve.dashboard.sessions import AT_THE_MACHINE, Sessions, session_cookie
 from trimtab.serve.dashboard.visit import KEY, Visit, same_session
-from trimtab.serve.http.buckets import Buckets, retry_after
+from trimtab.serve.http.gate import Buckets, retry_after
 
 _OWN = ("/_nicegui", "/static/", "/favicon.ico")  # scripts and styles: the same for everybody
 _SOCKET = "/_nicegui_ws/"

@@ -8,10 +8,10 @@ from nicegui import ui
 from starlette.requests import Request
 
 from trimtab.core import TrimtabError
+from trimtab.serve.access import Principal
 from trimtab.serve.dashboard.parts import alert, element, text
 from trimtab.serve.dashboard.registry import Draw, Page
 from trimtab.serve.dashboard.visit import Visit, visit_of
-from trimtab.serve.principal import Principal
 from trimtab.serve.problems import problem_of
 
 log = logging.getLogger("trimtab.serve")

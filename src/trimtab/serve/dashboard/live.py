@@ -6,9 +6,9 @@ from typing import Any
 from nicegui import ui
 
 from trimtab.core import TrimtabError
+from trimtab.serve.access import UnknownCallerError
 from trimtab.serve.dashboard.parts import notice
 from trimtab.serve.dashboard.visit import FRESH, Visit
-from trimtab.serve.errors import UnknownCallerError
 from trimtab.serve.problems import problem_of
 
 EVERY = 1.0
@@ -29,7 +29,7 @@ def follow(
     visit: Visit, areas: tuple[str, ...], draw: Callable[[], Awaitable[None]], age: float = FRESH
 ) -> None:
     """Draw again when something happened in these areas, and after `age` seconds in any case."""
-    clock = visit.desk.clock
+    clock = visit.backend.clock
     seen, drawn = visit.pulse.stamp(visit.principal, areas), clock.monotonic()
     trouble = notice()
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from trimtab.core import Clock, RealClock
-from trimtab.serve.hub import Hub
-from trimtab.serve.principal import LOCAL, Principal
+from trimtab.serve.access import LOCAL, Principal
+from trimtab.serve.http.stream import Hub
 
 T = TypeVar("T")
 _MOST = 300

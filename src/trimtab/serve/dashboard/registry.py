@@ -3,8 +3,8 @@
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
+from trimtab.serve.access import Principal
 from trimtab.serve.dashboard.visit import Visit
-from trimtab.serve.principal import Principal
 from trimtab.store import Role
 
 Asked = Mapping[str, str]

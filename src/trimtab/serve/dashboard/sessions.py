@@ -6,9 +6,7 @@ from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
 
 from trimtab.core import Clock, RealClock, TrimtabError
-from trimtab.serve.access import Access
-from trimtab.serve.errors import UnknownCallerError
-from trimtab.serve.principal import LOCAL, Principal
+from trimtab.serve.access import LOCAL, Access, Principal, UnknownCallerError
 
 COOKIE = "trimtab_session"
 LASTS = 12 * 3600.0

@@ -7,11 +7,11 @@ from typing import Any, TypeVar
 
 from starlette.requests import Request
 
+from trimtab.serve.access import Principal
 from trimtab.serve.dashboard.pulse import Pulse, Remembered
 from trimtab.serve.dashboard.sessions import AT_THE_MACHINE, Sessions
 from trimtab.serve.dashboard.tail import Tails
-from trimtab.serve.operations import Desk, Service
-from trimtab.serve.principal import Principal
+from trimtab.serve.operations import Backend, Service
 
 T = TypeVar("T")
 KEY = "trimtab.visit"
@@ -25,7 +25,7 @@ FRESH = 5.0
 class Visit:
     """Somebody at a page. Every question finds out anew who asks, so that it ends with their token."""
 
-    desk: Desk
+    backend: Backend
     sessions: Sessions
     pulse: Pulse
     remembered: Remembered
@@ -40,7 +40,7 @@ class Visit:
     @property
     def service(self) -> Service:
         """What they may ask for."""
-        return Service(self.desk, self.principal)
+        return Service(self.backend, self.principal)
 
     @property
     def signed_in(self) -> bool:

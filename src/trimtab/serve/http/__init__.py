@@ -1,7 +1,5 @@
-"""What Trimtab can be asked over HTTP: routes, their limits, and the application that serves them."""
+"""The operations over HTTP: the ASGI application, its limits, and the document that describes it."""
 
-from trimtab.serve.http.app import Served, build
-from trimtab.serve.http.areas.events import STREAM
-from trimtab.serve.http.writer import writing_beside
+from trimtab.serve.http.app import Application
 
-__all__ = ["STREAM", "Served", "build", "writing_beside"]
+__all__ = ["Application"]

@@ -1,6 +1,5 @@
-"""What is sent back: JSON that is already encoded, its tag, and where a list goes on."""
+"""Answers: a status, a body that is already encoded, and headers; and how they are sent."""
 
-import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -9,70 +8,69 @@ from urllib.parse import parse_qsl, urlencode
 import orjson
 
 from trimtab.core import TrimtabError, to_plain
-from trimtab.serve.encoding import encoded
-from trimtab.serve.problems import MEDIA_TYPE, HttpError, Problem, plain_problem, problem_of
+from trimtab.serve.problems import (
+    MEDIA_TYPE,
+    HttpError,
+    Problem,
+    encoded,
+    entity_tag,
+    plain_problem,
+    problem_of,
+)
 from trimtab.store import Page
 
 Headers = tuple[tuple[bytes, bytes], ...]
-_JSON = (b"content-type", b"application/json")
-_PROBLEM = (b"content-type", MEDIA_TYPE.encode())
+JSON_TYPE = (b"content-type", b"application/json")
+_PROBLEM_TYPE = (b"content-type", MEDIA_TYPE.encode())
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A status, a body and headers. `kept` is what to repeat for the same key, if that is not the body."""
+    """A response. `kept` is the body for repetitions of the request's key, where that is not `body`."""
 
     status: int
     body: bytes
-    headers: Headers = (_JSON,)
+    headers: Headers = (JSON_TYPE,)
     kept: bytes | None = None
 
 
-def json_answer(value: Any, status: int = 200, tagged: bool = False) -> Answer:
-    """Plain data, or what of the vocabulary can be made plain."""
-    body = encoded(value)
-    return Answer(status, body, (_JSON, (b"etag", tag(body))) if tagged else (_JSON,))
+def json_answer(body: bytes, status: int = 200, tagged: bool = False) -> Answer:
+    """Answer with JSON, and its ETag where it is `tagged`."""
+    return Answer(status, body, (JSON_TYPE, (b"etag", entity_tag(body))) if tagged else (JSON_TYPE,))
 
 
-def text_answer(text: str, status: int = 200) -> Answer:
-    """JSON as the store keeps it, with its tag."""
-    body = text.encode()
-    return Answer(status, body, (_JSON, (b"etag", tag(body))))
-
-
-def page_answer(scope: Any, page: Page[str]) -> Answer:
-    """A page of JSON texts, and a link to the one that follows."""
+def page_answer(path: str, query: bytes, page: Page[Any], texts: bool) -> Answer:
+    """A page of a list, with a Link header to the next one; its items are JSON `texts`, or objects."""
+    items = page.items if texts else [encoded(each).decode() for each in page.items]
     following = b"null" if page.next is None else orjson.dumps(page.next)
-    body = b'{"items":[' + ",".join(page.items).encode() + b'],"next":' + following + b"}"
-    return Answer(200, body, (_JSON,) if page.next is None else (_JSON, _link(scope, page.next)))
-
-
-def plain_page(scope: Any, page: Page[Any]) -> Answer:
-    """The same of things that are not text yet."""
-    return page_answer(scope, Page(tuple(encoded(each).decode() for each in page.items), page.next))
+    body = b'{"items":[' + ",".join(items).encode() + b'],"next":' + following + b"}"
+    if page.next is None:
+        return Answer(200, body)
+    pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
+    again = urlencode([*((name, value) for name, value in pairs if name != "after"), ("after", page.next)])
+    return Answer(200, body, (JSON_TYPE, (b"link", f'<{path}?{again}>; rel="next"'.encode())))
 
 
 def problem_answer(problem: Problem, headers: Iterable[tuple[str, str]] = ()) -> Answer:
-    """An error."""
-    told = {name: value for name, value in to_plain(problem).items() if value not in ("", [])}
+    """Answer with problem+json."""
+    plain = {name: value for name, value in to_plain(problem).items() if value not in ("", [])}
     more = tuple((name.lower().encode(), value.encode()) for name, value in headers)
-    return Answer(problem.status, orjson.dumps(told), (_PROBLEM, *more))
+    return Answer(problem.status, orjson.dumps(plain), (_PROBLEM_TYPE, *more))
 
 
-def failed(error: TrimtabError, scope: Any) -> Answer:
-    """The answer that says what went wrong; why one of ours did is left for the log."""
+def error_answer(error: TrimtabError, request_id: str) -> Answer:
+    """Answer to a request that failed with an error of Trimtab's."""
     headers = error.headers if isinstance(error, HttpError) else ()
-    answer = problem_answer(problem_of(error, scope.get("trimtab.id", "")), headers)
+    answer = problem_answer(problem_of(error, request_id), headers)
     if answer.status == 401:
         return Answer(401, answer.body, (*answer.headers, (b"www-authenticate", b"Bearer")))
-    if answer.status >= 500:
-        scope["trimtab.why"] = str(error)
     return answer
 
 
-def crashed(id: str) -> Answer:
-    """The answer to a request that met an error of ours, which the log has under the request's id."""
-    return problem_answer(plain_problem(500, f"this is an error of ours; the log has it as {id}", id))
+def crash_answer(request_id: str) -> Answer:
+    """Answer to a request that met a bug, which the log has under the request's id."""
+    detail = f"this is an error of ours; the log has it as {request_id}"
+    return problem_answer(plain_problem(500, detail, request_id))
 
 
 async def reply(send: Any, answer: Answer) -> None:
@@ -80,14 +78,3 @@ async def reply(send: Any, answer: Answer) -> None:
     headers = [*answer.headers, (b"content-length", str(len(answer.body)).encode())]
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     await send({"type": "http.response.body", "body": answer.body})
-
-
-def tag(body: bytes) -> bytes:
-    """The strong tag of a body."""
-    return b'"' + hashlib.blake2b(body, digest_size=12).hexdigest().encode() + b'"'
-
-
-def _link(scope: Any, following: str) -> tuple[bytes, bytes]:
-    asked = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-    query = urlencode([*((name, value) for name, value in asked if name != "after"), ("after", following)])
-    return b"link", f'<{scope["path"]}?{query}>; rel="next"'.encode()

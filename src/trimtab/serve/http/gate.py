@@ -1,82 +1,116 @@
-"""Who comes in: callers are known by their token, ask no oftener than they may, and are no strange page."""
+"""Who may ask, and how often: authentication, rate limits, and no requests by other sites' pages."""
 
+import math
 import time
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 from trimtab.core import is_loopback
-from trimtab.serve.access import Access
-from trimtab.serve.errors import ForbiddenError, UnknownCallerError
-from trimtab.serve.http.buckets import Buckets, retry_after
-from trimtab.serve.principal import LOCAL, Principal
+from trimtab.serve.access import LOCAL, Access, ForbiddenError, Principal, UnknownCallerError
 from trimtab.serve.problems import HttpError
 
-_STRANGERS = 20.0  # requests per second of an address that nobody knows
+STRANGERS_RATE = 20.0
+"""Requests per second of an address without a valid token."""
+
+_MOST_BUCKETS = 20_000
+_CHECKED = (b"host", b"origin", b"sec-fetch-site")
+
+
+@dataclass(slots=True)
+class Buckets:
+    """Token buckets by name; each fills with `rate` per second up to `burst`. A rate of 0 is no limit."""
+
+    rate: float
+    burst: float
+    _levels: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+    def take(self, name: str, now: float) -> float:
+        """Take one; 0.0, or the seconds until there is one to take."""
+        if self.rate <= 0:
+            return 0.0
+        level, then = self._levels.get(name, (self.burst, now))
+        level = min(self.burst, level + (now - then) * self.rate)
+        if level < 1.0:
+            self._levels[name] = (level, now)
+            return (1.0 - level) / self.rate
+        if len(self._levels) >= _MOST_BUCKETS:
+            self._drop_full(now)
+        self._levels[name] = (level - 1.0, now)
+        return 0.0
+
+    def _drop_full(self, now: float) -> None:
+        """Full buckets are as good as none."""
+        kept = {
+            name: (level, then)
+            for name, (level, then) in self._levels.items()
+            if level + (now - then) * self.rate < self.burst
+        }
+        self._levels = kept if len(kept) < _MOST_BUCKETS else {}
+
+
+def retry_after(seconds: float) -> str:
+    """Value of a Retry-After header."""
+    return str(max(1, math.ceil(seconds)))
 
 
 @dataclass(slots=True)
 class Gate:
-    """Lets callers in. `rate` is requests per second of each token; `hosts` are names that are ours."""
+    """Admits callers. `rate` is requests per second of each token; `hosts` are names of this server."""
 
     access: Access
     rate: float = 0.0
     hosts: frozenset[str] = frozenset()
     _known: Buckets = field(init=False)
-    _unknown: Buckets = field(default_factory=lambda: Buckets(_STRANGERS, 2 * _STRANGERS))
+    _unknown: Buckets = field(init=False)
 
     def __post_init__(self) -> None:
         self._known = Buckets(self.rate, 2 * self.rate)
+        self._unknown = Buckets(STRANGERS_RATE, 2 * STRANGERS_RATE)
 
     def admit(self, scope: Any) -> Principal:
-        """Who asks; raises where nobody knows, or they ask too often."""
+        """Principal of a request; raises where the caller is unknown or asks too often."""
         headers = scope["headers"]
         address = scope["client"][0] if scope["client"] else ""
         authorization = next((value for name, value in headers if name == b"authorization"), None)
         try:
-            told = None if authorization is None else authorization.decode("latin-1")
-            caller = self.access.caller(told, is_here(address))
+            text = None if authorization is None else authorization.decode("latin-1")
+            caller = self.access.caller(text, is_here(address))
         except UnknownCallerError:
             self._take(self._unknown, address)
             raise
         if caller is LOCAL:
-            self._refuse_strange_pages(headers)
+            self._refuse_other_sites(headers)
         self._take(self._known, caller.id)
         return caller
 
     def admit_anybody(self, scope: Any) -> None:
-        """For what everybody may ask, as often as a stranger may."""
+        """For what needs no token, as often as a stranger may ask."""
         self._take(self._unknown, scope["client"][0] if scope["client"] else "")
 
     def _take(self, buckets: Buckets, name: str) -> None:
         wait = buckets.take(name, time.monotonic())
         if wait:
-            told = (("retry-after", retry_after(wait)),)
-            raise HttpError(429, f"too many requests; try again in {retry_after(wait)} s", told)
+            after = retry_after(wait)
+            raise HttpError(429, f"too many requests; try again in {after} s", (("retry-after", after),))
 
-    def _refuse_strange_pages(self, headers: Any) -> None:
-        """Without a token, a page of somebody else's in a browser on this machine must not pass for us."""
-        told = {name: value.decode("latin-1") for name, value in headers if name in _LOOKED_AT}
-        host = told.get(b"host", "")
-        if not self._ours(host):
+    def _refuse_other_sites(self, headers: Any) -> None:
+        """Without a token, a page of another site in a browser on this machine must not pass for its user."""
+        found = {name: value.decode("latin-1") for name, value in headers if name in _CHECKED}
+        host = found.get(b"host", "")
+        if host not in self.hosts and not _names_this_machine(host):
             raise ForbiddenError("without a token, ask by a name of this machine, such as localhost")
-        origin = told.get(b"origin")
+        origin = found.get(b"origin")
         if origin is not None and origin.partition("://")[2] != host:
             raise ForbiddenError("without a token, no other site's page may ask")
-        if told.get(b"sec-fetch-site", "none") not in ("none", "same-origin"):
+        if found.get(b"sec-fetch-site", "none") not in ("none", "same-origin"):
             raise ForbiddenError("without a token, no other site's page may ask")
-
-    def _ours(self, host: str) -> bool:
-        return host in self.hosts or _names_this_machine(host)
 
 
 @lru_cache(maxsize=256)
 def _names_this_machine(host: str) -> bool:
     name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
     return is_loopback(name.strip("[]"))
-
-
-_LOOKED_AT = (b"host", b"origin", b"sec-fetch-site")
 
 
 @lru_cache(maxsize=4096)

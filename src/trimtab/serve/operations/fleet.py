@@ -1,30 +1,45 @@
-"""The fleet: what the scheduler last said of its nodes; what pools hold; what hosts' networks do."""
+"""The scheduler and its nodes, the pools of containers, and the networks of hosts."""
 
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from trimtab.core import NotFoundError, TrimtabError
-from trimtab.serve.operations.desk import Area
+from trimtab.core import NotFoundError, TrimtabError, from_plain
+from trimtab.serve.operations.operation import Area, BodyModel, operation
 
 if TYPE_CHECKING:
     from trimtab.resize import Status as PoolStatus
     from trimtab.schedule import SchedulerStatus
 
 
-class Fleet(Area):
+class FleetNow(BodyModel):
+    """State that the scheduler published: engine, policy, groups of equal nodes, whether it is alive."""
+
+    engine: str
+    policy: str
+    groups: list[dict[str, Any]]
+    there: bool
+
+
+def _running(answer: Any) -> "SchedulerStatus":
+    from trimtab.schedule import SchedulerStatus
+
+    return from_plain(SchedulerStatus, answer, "the fleet")
+
+
+class Fleet(Area, name="fleet"):
     """The scheduler and its groups of nodes: capacity, which every tenant may know."""
 
     __slots__ = ()
 
+    @operation("GET", "/v1/fleet", answer=FleetNow, read=_running)
     def now(self) -> "SchedulerStatus":
-        """What the scheduler last said about itself."""
-        self.principal.require("fleet")
-        return self.desk.scheduler()
+        """The scheduler, and the nodes that jobs can have."""
+        return self.backend.scheduler()
 
 
 @dataclass(frozen=True, slots=True)
 class PoolNow:
-    """A pool: its caps (CPUs, bytes), what of them is given, and its containers as plain data."""
+    """A pool: its caps (CPUs, bytes), how much of them is given, and its containers as plain data."""
 
     name: str
     cpus: float
@@ -34,22 +49,18 @@ class PoolNow:
     containers: tuple[dict[str, Any], ...]
 
 
-class Pools(Area):
-    """Pools whose agent or controller runs on this machine; for who may see all tenants."""
+class Pools(Area, name="pools"):
+    """Pools whose agent or controller runs on this machine; for tokens of all tenants."""
 
     __slots__ = ()
 
-    def status(self) -> "PoolStatus":
-        """The latest snapshot; an error where there is none."""
+    @operation("GET", "/v1/pools", fleet=True, slow=True)
+    def list(self) -> tuple[PoolNow, ...]:
+        """Pools by name, their caps and containers; empty where no agent runs. For tokens of all tenants."""
         from trimtab.resize import read_status
 
-        self.principal.require("pools", fleet=True)
-        return read_status(self.desk.clock.now())
-
-    def list(self) -> tuple[PoolNow, ...]:
-        """By name; none where no agent runs."""
         try:
-            status = self.status()
+            status = read_status(self.backend.clock.now())
         except NotFoundError:
             return ()
         return tuple(
@@ -63,38 +74,56 @@ class Pools(Area):
             for name, (cpus, memory) in sorted(status.caps.items())
         )
 
+    @operation("GET", "/v1/pools/{name}", fleet=True, slow=True, tagged=True)
     def get(self, name: str) -> PoolNow:
-        """One of them."""
+        """One pool."""
         found = next((pool for pool in self.list() if pool.name == name), None)
         if found is None:
             raise NotFoundError(f'there is no pool "{name:.80}"')
         return found
 
+    def status(self) -> "PoolStatus":
+        """All pools as the agent's own status has them; raises NotFoundError where no agent runs."""
+        from trimtab.resize import Status
 
-class Fabric(Area):
-    """Hosts whose agents run on this machine; for who may see all tenants."""
+        pools = self.list()
+        if not pools:
+            raise NotFoundError("no agent runs there; start one with trimtab agent --pools FILE")
+        plain = {
+            "time": 0.0,
+            "late": 0,
+            "caps": {pool.name: [pool.cpus, pool.memory] for pool in pools},
+            "rows": [row for pool in pools for row in pool.containers],
+            "given": {pool.name: [pool.given_cpus, pool.given_memory] for pool in pools},
+        }
+        return from_plain(Status, plain, "the pools")
+
+
+class Fabric(Area, name="fabric"):
+    """Hosts whose fabric agents run on this machine; for tokens of all tenants."""
 
     __slots__ = ()
 
+    @operation("GET", "/v1/fabric", fleet=True, slow=True)
     def names(self) -> tuple[str, ...]:
-        """Of hosts that there are."""
+        """Hosts whose fabric runs on this machine; for tokens of all tenants."""
         from trimtab.fabric import fabrics_here
 
-        self.principal.require("fabric", fleet=True)
         return fabrics_here()
 
+    @operation("GET", "/v1/fabric/{host}", fleet=True, slow=True, tagged=True)
     def get(self, host: str) -> dict[str, Any]:
-        """What a host's fabric does: uplinks, paths, failovers, sessions, and whether its agent runs."""
+        """Uplinks, paths, failovers and sessions of a host, and whether its agent runs."""
         from trimtab.fabric import Sessions, agent_runs, plain_status, read_status, sessions_of
 
         if host not in self.names():
             raise NotFoundError(f'there is no host "{host:.80}" with a fabric here')
         status = read_status(host)
-        sessions, silent = Sessions(), list[str]()
+        sessions, unreachable = Sessions(), list[str]()
         if agent_runs(host):
             try:
                 sessions = sessions_of(host)
             except TrimtabError as error:
-                silent = [str(error)]
+                unreachable = [str(error)]
         plain = plain_status(status, sessions)
-        return {**plain, "problems": [*plain["problems"], *silent], "running": agent_runs(host)}
+        return {**plain, "problems": [*plain["problems"], *unreachable], "running": agent_runs(host)}

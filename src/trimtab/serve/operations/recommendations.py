@@ -1,73 +1,174 @@
-"""Recommendations: which configuration to rent for a profiled workload, kept as decisions."""
+"""Recommendations and plans: which configuration to rent, and how to split a model over devices."""
 
 import threading
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
-from trimtab.core import Decision, Profile
-from trimtab.serve.operations.desk import Area
+from pydantic import Field
+
+from trimtab.core import BadInputError, Decision, Profile
+from trimtab.serve.operations.decisions import OwnedDecision
+from trimtab.serve.operations.operation import After, Area, BodyModel, Limit, Text, operation
 from trimtab.store import Page, Role, WantedDecisions
 
-AREA = "recommendations"
+if TYPE_CHECKING:
+    from trimtab.partition import Devices, Graph, Recipe, SearchSettings, Solution
+    from trimtab.recommend import Recommendation, Request
+
 KIND = "recommend"
 
-# A search uses all of a core for a moment; two at once would only make both late, and everybody else.
-_one_at_a_time = threading.Lock()
+# A search uses all of a core for a moment; two at once would only make both late, and every other request.
+_one_search = threading.Lock()
+
+Names = Annotated[Sequence[str], Field(max_length=100)]
+Amount = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """What is asked for: a profile by its id ("" for the newest), how long the job is, and the request."""
+def rank_configurations(
+    profile: Profile,
+    request: "Request",
+    epochs: float | None = None,
+    steps: int | None = None,
+    samples: float | None = None,
+    earlier: Sequence[Any] = (),
+) -> "Recommendation":
+    """Configurations of the catalog for a profiled workload, ranked by the request's objective.
 
-    profile: str = ""
-    request: Any = None
-    epochs: float | None = None
-    steps: int | None = None
-    samples: float | None = None
+    The job's length is given by at most one of epochs, steps and samples. `earlier` are measured runs of it,
+    as `trimtab.recommend.earlier_runs` finds them.
+    """
+    from trimtab.catalog import load_offers
+    from trimtab.recommend import recommend, work
+
+    amount = work(profile, epochs, steps, samples)
+    with _one_search:
+        return recommend(profile, load_offers(), request, amount, tuple(earlier))
 
 
-class Recommendations(Area):
-    """Recommendations of the tenants that may be seen."""
+def plan_partition(
+    graph: "Graph",
+    devices: "Devices",
+    recipe: "Recipe",
+    settings: "SearchSettings",
+    method: str = "",
+    progress: Callable[[str, int, int], None] = lambda what, done, total: None,
+) -> "Solution":
+    """Best plan to split a model over devices; BadInputError says what would help where none fits.
+
+    `method` is one of `trimtab.partition.METHODS`, the first by default.
+    """
+    from trimtab.partition import METHODS, plan_by, why_not
+
+    chosen = method or METHODS[0]
+    with _one_search:
+        found = plan_by(chosen, graph, devices, recipe, settings, progress)
+        if found.forecast.fits:
+            return found
+        progress("finding out what would make it fit", 0, 0)
+        raise BadInputError(why_not(found, settings, partial(plan_by, chosen, graph)))
+
+
+class Ranked(BodyModel):
+    """Configurations, best first, each with its estimates and reasons; `decision` is the ledger's entry."""
+
+    decision: str
+    workload: str
+    objective: str
+    samples: float
+    considered: int
+    rows: list[dict[str, Any]]
+    dropped: list[dict[str, Any]]
+    notes: list[str]
+
+
+class Recommendations(Area, name="recommendations"):
+    """Recommendations of the tenants that may be seen, which are decisions of the ledger."""
 
     __slots__ = ()
 
-    def page_text(self, limit: int = 20, subject: str | None = None, after: str | None = None) -> Page[str]:
-        """Those that were made, as JSON of their decisions; newest first."""
-        self.principal.require(AREA)
-        wanted = self.allowed(WantedDecisions(KIND, subject))
-        return self.desk.store.ledger.page_text(limit, wanted, after)
+    @operation("GET", "/v1/recommendations", stored=True, answer=Page[OwnedDecision])
+    def page(self, limit: Limit = 50, after: After = None, subject: Text = None) -> Page[Decision]:
+        """Recommendations as the ledger keeps them, newest first."""
+        ledger, wanted = (
+            self.backend.store.ledger,
+            WantedDecisions(KIND, subject, tenants=self.principal.tenants),
+        )
+        return self.stored(ledger.page, ledger.page_text)(limit, wanted, after)
 
-    def make(self, wish: Wish, tenant: str | None = None) -> tuple[dict[str, Any], Decision]:
-        """Rank configurations and keep the first as a decision; the whole table as plain data, and that."""
-        found = self.search(wish)
-        return found[0], self.keep(found[1], tenant)
+    @operation("POST", "/v1/recommendations", least=Role.USER, slow=True, prepare="search", answer=Ranked)
+    def make(
+        self,
+        profile: Annotated[str, Field(max_length=200)] = "",
+        tenant: str | None = None,
+        objective: str = "balanced",
+        deadline: Amount | None = None,
+        budget: Amount | None = None,
+        clouds: Names = (),
+        regions: Names = (),
+        accelerators: Names = (),
+        spot: bool = False,
+        max_nodes: Annotated[int, Field(ge=1, le=10_000)] | None = None,
+        max_devices: Annotated[int, Field(ge=1, le=100_000)] | None = None,
+        batch_sizes: Annotated[Sequence[Annotated[int, Field(ge=1, le=2**31)]], Field(max_length=20)] = (),
+        precision: str | None = None,
+        top: Annotated[int, Field(ge=1, le=200)] = 10,
+        epochs: Amount | None = None,
+        steps: Annotated[int, Field(ge=1, le=2**53)] | None = None,
+        samples: Amount | None = None,
+        *,
+        prepared: tuple[dict[str, Any], Decision] | None = None,
+    ) -> dict[str, Any]:
+        """Rank what clouds sell for a profiled workload, and keep the first as a decision.
 
-    def search(self, wish: Wish) -> tuple[dict[str, Any], Decision]:
-        """The table and its decision, which is not kept yet."""
-        from trimtab.catalog import load_offers
-        from trimtab.recommend import Request, decision, earlier_runs, plain_recommendation, recommend, work
+        Without the id of a profile, for the newest one. Deadline in seconds, budget in dollars.
+        """
+        table, made = prepared or self.search(
+            profile=profile,
+            objective=objective,
+            deadline=deadline,
+            budget=budget,
+            clouds=tuple(clouds),
+            regions=tuple(regions),
+            accelerators=tuple(accelerators),
+            spot=spot,
+            max_nodes=max_nodes,
+            max_devices=max_devices,
+            batch_sizes=tuple(batch_sizes),
+            precision=precision,
+            top=top,
+            epochs=epochs,
+            steps=steps,
+            samples=samples,
+        )
+        owner = self.principal.owner_of_new(tenant)
 
-        self.principal.require(AREA, "write", Role.USER)
-        profile = self._profile(wish.profile)
-        request = wish.request or Request()
-        amount = work(profile, wish.epochs, wish.steps, wish.samples)
-        earlier = earlier_runs(self.desk.store, profile, self.principal.tenants)
-        with _one_at_a_time:
-            result = recommend(profile, load_offers(), request, amount, earlier)
-        made = decision(result, self.desk.clock)
-        return plain_recommendation(result, made.id, request.top), made
+        def effect() -> dict[str, Any]:
+            self.backend.store.ledger.record(made, owner)
+            return table
 
-    def keep(self, made: Decision, tenant: str | None = None) -> Decision:
-        """Write the decision down."""
-        self.principal.require(AREA, "write", Role.USER)
-        owner = self.principal.tenant_for(tenant)
+        return self.write(
+            "recommendations.make", owner, effect, lambda _: (made.id, {"subject": made.subject})
+        )
 
-        def effect() -> Decision:
-            self.desk.store.ledger.record(made, owner)
-            return made
+    def search(
+        self,
+        profile: str = "",
+        epochs: float | None = None,
+        steps: int | None = None,
+        samples: float | None = None,
+        tenant: str | None = None,
+        **request: Any,
+    ) -> tuple[dict[str, Any], Decision]:
+        """Table of ranked configurations and its decision, which is not kept yet; arguments as for `make`."""
+        from trimtab.recommend import Request, decision, earlier_runs, plain_recommendation
 
-        return self.written("recommendations.make", owner, effect, lambda d: (d.id, {"subject": d.subject}))
-
-    def _profile(self, id: str) -> Profile:
-        profiles, tenants = self.desk.store.profiles, self.principal.tenants
-        return profiles.get(id, tenants) if id else profiles.latest(tenants)
+        self.principal.require(self.scope, "write", Role.USER)
+        profiles, tenants = self.backend.store.profiles, self.principal.tenants
+        taken = profiles.get(profile, tenants) if profile else profiles.latest(tenants)
+        fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in request.items()}
+        wanted = Request(**fields)
+        earlier = earlier_runs(self.backend.store, taken, tenants)
+        result = rank_configurations(taken, wanted, epochs, steps, samples, earlier)
+        made = decision(result, self.backend.clock)
+        return plain_recommendation(result, made.id, wanted.top), made

@@ -11,10 +11,9 @@ import pytest
 from dashboard_house import faults
 
 from trimtab.core import BadInputError, TrimtabError
+from trimtab.serve.access import LOCAL, ForbiddenError, Principal
 from trimtab.serve.dashboard.pages.partition import Form, graph_of, plan_rows, planned, stage_rows
-from trimtab.serve.errors import ForbiddenError
-from trimtab.serve.operations import Desk, Service
-from trimtab.serve.principal import LOCAL, Principal
+from trimtab.serve.operations import Backend, Service
 from trimtab.store import Role, Token, open_store
 
 
@@ -29,7 +28,7 @@ def graph(layers: int = 6, name: str = "layer") -> str:
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Service]:
     with open_store(f"sqlite:///{tmp_path / 'store.sqlite'}") as store:
-        yield Service(Desk(store), LOCAL)
+        yield Service(Backend(store), LOCAL)
 
 
 def test_a_plan_is_kept_as_a_decision_and_comes_with_two_pictures(service: Service) -> None:

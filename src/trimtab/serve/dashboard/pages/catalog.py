@@ -1,7 +1,7 @@
 """Catalog: what can be rented, what it is made of, what it costs."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nicegui import ui
 
@@ -10,7 +10,6 @@ from trimtab.serve.dashboard.parts import button, element, heading, notice
 from trimtab.serve.dashboard.registry import Asked, Page
 from trimtab.serve.dashboard.table import Column, Rows, Table
 from trimtab.serve.dashboard.visit import Visit
-from trimtab.serve.operations import WantedOffers
 from trimtab.serve.problems import problem_of
 from trimtab.serve.values import texts
 from trimtab.store import Page as Listed
@@ -54,20 +53,20 @@ async def draw(visit: Visit, asked: Asked) -> None:
         find = button("Find", main=True)
     said = notice()
     with element("div"):
-        found = await _offers(visit, WantedOffers())
+        found = await _offers(visit)
         table = Table("Offers", _OFFERS, offer_rows(found.items))
     said.set_text(_count(found))
 
     async def search() -> None:
         try:
-            wanted = WantedOffers(
-                clouds=texts(clouds.value or ""),
-                accelerators=texts(devices.value or ""),
+            found = await _offers(
+                visit,
+                cloud=texts(clouds.value or ""),
+                accelerator=texts(devices.value or ""),
                 min_memory=parse_bytes(memory.value) if memory.value else None,
                 max_price=parse_price(price.value) if price.value else None,
                 spot=spot.value,
             )
-            found = await _offers(visit, wanted)
         except TrimtabError as error:
             said.set_text(problem_of(error).detail)
             return
@@ -80,8 +79,9 @@ async def draw(visit: Visit, asked: Asked) -> None:
     Table("Accelerators", _DEVICES, device_rows(known))
 
 
-async def _offers(visit: Visit, wanted: WantedOffers) -> Listed[Offer]:
-    return await visit.ask(("offers", wanted), lambda s: s.catalog.offers(_AT_ONCE, wanted), age=_LONG)
+async def _offers(visit: Visit, **wanted: Any) -> Listed[Offer]:
+    key = ("offers", *sorted(wanted.items()))
+    return await visit.ask(key, lambda s: s.catalog.offers(_AT_ONCE, **wanted), age=_LONG)
 
 
 def _count(found: Listed[Offer]) -> str:

@@ -21,7 +21,6 @@ from trimtab.serve.dashboard.table import Column, Rows, Table
 from trimtab.serve.dashboard.visit import Visit
 from trimtab.serve.dashboard.words import action_words, moment, quantity
 from trimtab.serve.operations import Calibration, Service
-from trimtab.store import WantedDecisions
 
 _AREAS = ("audit", "job")  # whoever writes decisions does so with one of these
 _AT_ONCE = 100
@@ -57,7 +56,7 @@ class Ledger:
 
 def ledger(service: Service, kind: str | None, after: str | None) -> Ledger:
     """A page of it, newest first."""
-    found = service.decisions.page(_AT_ONCE, WantedDecisions(kind), after)
+    found = service.decisions.page(_AT_ONCE, after, kind)
     last = ((made, service.decisions.outcomes(made.id)[-1:]) for made in found.items)
     return Ledger(tuple((made, happened[0] if happened else None) for made, happened in last), found.next)
 

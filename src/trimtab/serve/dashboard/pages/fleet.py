@@ -11,7 +11,7 @@ from trimtab.serve.dashboard.registry import Asked, Page
 from trimtab.serve.dashboard.table import Column, Rows, Table
 from trimtab.serve.dashboard.visit import Visit
 from trimtab.serve.operations import Service
-from trimtab.store import ACTIVE, JobRecord, JobState, WantedJobs
+from trimtab.store import ACTIVE, JobRecord, JobState
 
 if TYPE_CHECKING:
     from trimtab.schedule import Group, SchedulerStatus
@@ -50,7 +50,7 @@ class FleetNow:
 
 def fleet_now(service: Service) -> FleetNow:
     """As far as who asks may see."""
-    active = service.jobs.page(_MOST, WantedJobs(states=ACTIVE)).items
+    active = service.jobs.page(_MOST, state=ACTIVE).items
     holding = tuple(record for record in active if record.state in _HOLDING)
     waiting = sum(record.state is JobState.WAITING for record in active)
     return FleetNow(service.fleet.now(), holding, waiting)

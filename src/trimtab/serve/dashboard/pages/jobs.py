@@ -55,7 +55,7 @@ async def draw(visit: Visit, asked: Asked) -> None:
 
         reload_when(visit, _AREAS, some)
         return
-    clock = visit.desk.clock
+    clock = visit.backend.clock
     values = tiles(figures(found.items))
     heading("Over time")
     text(
@@ -171,7 +171,7 @@ async def draw_one(visit: Visit, asked: Asked) -> None:
         nonlocal decided
         told.clear()
         with told:
-            _facts(record, visit.desk.clock.now())
+            _facts(record, visit.backend.clock.now())
         buttons.set_visibility(may and not record.state.final)
         if record.run.decision != decided:
             decided = record.run.decision

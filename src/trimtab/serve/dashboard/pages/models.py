@@ -13,7 +13,7 @@ from trimtab.serve.dashboard.visit import Visit
 from trimtab.serve.dashboard.words import moment
 from trimtab.serve.operations import ModelVersion
 from trimtab.serve.problems import problem_of
-from trimtab.store import Event, Role, WantedEvents
+from trimtab.store import Event, Role
 
 _AREAS = ("model", "drift")
 _AGE = 30.0
@@ -53,8 +53,7 @@ async def draw(visit: Visit, asked: Asked) -> None:
             Chart(f"Errors on {data}; the table below has the numbers", errors_chart(data, errors))
         Table("Backtests", _ERRORS, error_rows(current))
     heading("Drift")
-    wanted = WantedEvents("drift")
-    found = await visit.ask("drift", lambda s: s.events.page(_MOST, wanted).items, _AREAS, age=_AGE)
+    found = await visit.ask("drift", lambda s: s.events.page(_MOST, kind="drift").items, _AREAS, age=_AGE)
     if found:
         Table("Drift", _DRIFT, drift_rows(found))
     else:

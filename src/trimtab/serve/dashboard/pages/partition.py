@@ -17,7 +17,7 @@ from trimtab.serve.dashboard.visit import Visit
 from trimtab.serve.dashboard.words import action_words, moment, quantity
 from trimtab.serve.operations import Service
 from trimtab.serve.problems import problem_of
-from trimtab.store import Role, WantedDecisions
+from trimtab.store import Role
 
 if TYPE_CHECKING:
     from trimtab.core import Decision
@@ -68,8 +68,7 @@ async def draw(visit: Visit, asked: Asked) -> None:
     """The page."""
     if visit.principal.may("decisions", "write", Role.USER):
         _planning(visit)
-    wanted = WantedDecisions("partition")
-    found = await visit.ask("plans", lambda s: s.decisions.page(_AT_ONCE, wanted).items)
+    found = await visit.ask("plans", lambda s: s.decisions.page(_AT_ONCE, kind="partition").items)
     heading("Earlier plans")
     if found:
         Table("Earlier plans", _EARLIER, plan_rows(found))
@@ -121,7 +120,7 @@ def planned(service: Service, form: Form) -> Shown:
     service.principal.require("decisions", "write", Role.USER)
     with _one_at_a_time:
         found, assumed = _searched(form)
-    made = service.decisions.record(decision(found, service.desk.clock))
+    made = service.decisions.record(decision(found, service.backend.clock))
     return Shown(made.id, explained(found), plan_pictures(found), assumed)
 
 

@@ -15,7 +15,6 @@ from trimtab.serve.dashboard.parts import button, element, empty, heading, notic
 from trimtab.serve.dashboard.registry import Asked, Page
 from trimtab.serve.dashboard.visit import Visit
 from trimtab.serve.dashboard.words import moment
-from trimtab.serve.operations import Wish
 from trimtab.serve.problems import problem_of
 from trimtab.serve.values import texts
 from trimtab.store import Role
@@ -39,22 +38,21 @@ class Form:
     spot: bool = False
     names: dict[str, str] = field(default_factory=dict)
 
-    def wish(self) -> Wish:
-        """What is asked for; a sentence where a field cannot be read."""
-        from trimtab.recommend import Request
-
+    def request(self) -> dict[str, Any]:
+        """Arguments of the operation; raises where a field cannot be read."""
         if not self.profile:
             raise BadInputError("choose a profile first, or upload one")
-        request = Request(
-            objective=self.objective,
-            deadline=parse_duration(self.deadline) if self.deadline else None,
-            budget=parse_money(self.budget) if self.budget else None,
-            clouds=texts(self.clouds),
-            accelerators=texts(self.accelerators),
-            spot=self.spot,
-            top=_RANKED,
-        )
-        return Wish(self.profile, request, self.epochs)
+        return {
+            "profile": self.profile,
+            "epochs": self.epochs,
+            "objective": self.objective,
+            "deadline": parse_duration(self.deadline) if self.deadline else None,
+            "budget": parse_money(self.budget) if self.budget else None,
+            "clouds": texts(self.clouds),
+            "accelerators": texts(self.accelerators),
+            "spot": self.spot,
+            "top": _RANKED,
+        }
 
 
 async def draw(visit: Visit, asked: Asked) -> None:
@@ -86,7 +84,7 @@ async def draw(visit: Visit, asked: Asked) -> None:
         result.clear()
         said.set_text("Looking at every configuration of the catalog…")
         try:
-            table, profile = await _made(visit, form.wish())
+            table, profile = await _made(visit, form.request())
         except TrimtabError as error:
             said.set_text(problem_of(error).detail)
             return
@@ -98,9 +96,9 @@ async def draw(visit: Visit, asked: Asked) -> None:
     ask.on("click", recommend)
 
 
-async def _made(visit: Visit, wish: Wish) -> tuple[dict[str, Any], Profile]:
-    profile = await visit.do(lambda s: s.profiles.get(wish.profile))
-    table, _ = await visit.do(lambda s: s.recommendations.make(wish))
+async def _made(visit: Visit, request: dict[str, Any]) -> tuple[dict[str, Any], Profile]:
+    profile = await visit.do(lambda s: s.profiles.get(request["profile"]))
+    table = await visit.do(lambda s: s.recommendations.make(**request))
     return table, profile
 
 

@@ -1,0 +1,306 @@
+"""How a use case is declared once, for the command line, the API, the client and the dashboard.
+
+An operation is a method of an `Area`, marked with the HTTP method and path that serve it and with who may
+call it. Its signature is the request: parameters named in the path are taken from there, the others from
+the query (GET) or from the JSON body. Their types, with pydantic's `Field` for bounds and descriptions,
+become the request's schema, and the return type the answer's. Keyword-only parameters are for callers in
+this process.
+"""
+
+import inspect
+import re
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, wraps
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, ParamSpec, TypeVar, cast
+
+from pydantic import BaseModel, ConfigDict, Field, create_model
+
+from trimtab.core import Clock, Engine, RealClock
+from trimtab.serve.access import Principal
+from trimtab.store import Role, Store
+
+if TYPE_CHECKING:
+    from trimtab.schedule import SchedulerStatus
+    from trimtab.serve.operations.decisions import OutcomeLearner
+
+AUDIT = "audit"
+"""Kind of the events that say who wrote what."""
+
+PAGE_LIMIT = 500
+"""Items of a page, at most, over HTTP."""
+
+_SCHEDULER_CACHE = 1.0  # s
+_PATH_PARAMETER = re.compile(r"\{(\w+)\}")
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+Limit = Annotated[int, Field(ge=1, le=PAGE_LIMIT, description="Items of the page.")]
+After = Annotated[str | None, Field(max_length=200, description="The `next` of the page before.")]
+ShortText = Annotated[str | None, Field(max_length=100)]
+Text = Annotated[str | None, Field(max_length=200)]
+Since = Annotated[float | None, Field(description="At or after, in seconds since 1970.")]
+Until = Annotated[float | None, Field(description="Before, in seconds since 1970.")]
+
+
+class QueryModel(BaseModel):
+    """Base of queries: unknown names are refused, so that a misspelt filter does not show everything."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class BodyModel(BaseModel):
+    """Base of bodies: forbids unknown fields and converts no types."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+@dataclass(frozen=True, slots=True)
+class OnWire:
+    """In a parameter's `Annotated`: its type in a request, where Python callers pass plain data."""
+
+    type: Any
+
+
+@dataclass(frozen=True)
+class Operation:
+    """The declaration of one use case.
+
+    - `least`, `fleet`: the role that may call it, and whether the token must be for all tenants.
+    - `stored`: its results can be read as the JSON texts that the store keeps.
+    - `slow`: it reads more than a row or a page, or computes long.
+    - `prepare`: the method that computes what is written, outside the transaction, with the same arguments;
+      its result is passed as the keyword argument `prepared`.
+    - `tagged`: the answer has an ETag.
+    - `condition`: the caller may ("optional") or must ("required") name the state to be changed.
+    - `answer`, `show`, `read`: the answer's type where that is not the return type, and how the result
+      becomes the answer and the answer the result.
+    - `kept`: from the result, the answer to a repeated request, where that is another.
+    - `content_key`: a client that repeats it with the same content within a day changes nothing.
+    """
+
+    area: "type[Area]"
+    name: str
+    function: Callable[..., Any]
+    method: str
+    path: str
+    least: Role
+    fleet: bool
+    status: int
+    stored: bool
+    slow: bool
+    prepare: str
+    tagged: bool
+    condition: str
+    answer: Any
+    show: Callable[[Any], Any] | None
+    read: Callable[[Any], Any] | None
+    kept: Callable[[Any], Any] | None
+    content_key: bool
+
+    @property
+    def id(self) -> str:
+        """Name that is unique among all operations, as in jobs_submit."""
+        return f"{self.area.name}_{self.name}"
+
+    @property
+    def writes(self) -> bool:
+        """Whether it changes anything."""
+        return self.method != "GET"
+
+    @cached_property
+    def path_names(self) -> tuple[str, ...]:
+        """Parameters that are taken from the path."""
+        return tuple(_PATH_PARAMETER.findall(self.path))
+
+    @cached_property
+    def result(self) -> Any:
+        """Type of the answer: as declared, else the return type."""
+        return self.answer or inspect.signature(self.function).return_annotation
+
+    @cached_property
+    def request(self) -> tuple[inspect.Parameter, ...]:
+        """Parameters that are sent in the query or the body."""
+        named = list(inspect.signature(self.function).parameters.values())[1:]
+        return tuple(
+            each
+            for each in named
+            if each.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD and each.name not in self.path_names
+        )
+
+    @cached_property
+    def model(self) -> type[BaseModel] | None:
+        """Schema of the query or the body; None where the operation takes neither."""
+        if not self.request:
+            return None
+        fields: dict[str, Any] = {
+            each.name: (
+                _on_wire(each.annotation),
+                ... if each.default is inspect.Parameter.empty else each.default,
+            )
+            for each in self.request
+        }
+        name = "".join(part.title() for part in (self.name, *self.area.name.split("_"), "request"))
+        base = BodyModel if self.writes else QueryModel
+        return create_model(name, __base__=base, __doc__=inspect.getdoc(self.function), **fields)
+
+    @cached_property
+    def summary(self) -> str:
+        """First sentence of the documentation."""
+        return (inspect.getdoc(self.function) or "").partition("\n")[0]
+
+
+def _on_wire(hint: Any) -> Any:
+    metadata = getattr(hint, "__metadata__", ())
+    wire = next((each.type for each in metadata if isinstance(each, OnWire)), None)
+    if wire is None:
+        return hint
+    rest = tuple(each for each in metadata if not isinstance(each, OnWire))
+    return Annotated[(wire, *rest)] if rest else wire
+
+
+def operation(
+    method: str,
+    path: str,
+    *,
+    least: Role = Role.VIEWER,
+    fleet: bool = False,
+    status: int = 0,
+    stored: bool = False,
+    slow: bool = False,
+    prepare: str = "",
+    tagged: bool = False,
+    condition: str = "",
+    answer: Any = None,
+    show: Callable[[Any], Any] | None = None,
+    read: Callable[[Any], Any] | None = None,
+    kept: Callable[[Any], Any] | None = None,
+    content_key: bool = False,
+) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Declare a method of an area as an operation; see `Operation`. POST answers with 201 by default."""
+    action = "read" if method == "GET" else "write"
+
+    def declare(function: Callable[P, T]) -> Callable[P, T]:
+        @wraps(function)
+        def authorized(*args: P.args, **kwargs: P.kwargs) -> T:
+            area = cast(Area, args[0])
+            area.principal.require(area.scope, action, least, fleet)
+            return function(*args, **kwargs)
+
+        def declaration(area: type[Area], name: str) -> Operation:
+            answers_with = status or (201 if method == "POST" else 200)
+            return Operation(
+                area,
+                name,
+                function,
+                method,
+                path,
+                least,
+                fleet,
+                answers_with,
+                stored,
+                slow,
+                prepare,
+                tagged,
+                condition,
+                answer,
+                show,
+                read,
+                kept,
+                content_key,
+            )
+
+        authorized.declaration = declaration  # type: ignore[attr-defined]
+        return authorized
+
+    return declare
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """What operations work with: store, clock, engines by URL (each opened once), and the outcome learner.
+
+    Without a learner, whoever records an outcome of a prediction notes it for the models, and waits for that.
+    """
+
+    store: Store
+    clock: Clock = field(default_factory=RealClock)
+    learner: "OutcomeLearner | None" = None
+    engines: dict[str, Engine] = field(default_factory=dict)
+    _opening: threading.Lock = field(default_factory=threading.Lock)
+    _scheduler: list[tuple[float, "SchedulerStatus"]] = field(default_factory=list)
+
+    def scheduler(self) -> "SchedulerStatus":
+        """State that the scheduler last published, read at most once a second."""
+        from trimtab.schedule import running_scheduler
+
+        now = self.clock.monotonic()
+        seen = self._scheduler[-1:]
+        if not seen or now - seen[0][0] > _SCHEDULER_CACHE:
+            seen = [(now, running_scheduler(self.store, self.clock))]
+            self._scheduler[:] = seen
+        return seen[0][1]
+
+    def engine(self, url: str) -> Engine:
+        """The engine at a URL."""
+        from trimtab.engines import engine
+
+        with self._opening:
+            if url not in self.engines:
+                self.engines[url] = engine(url)
+            return self.engines[url]
+
+
+AREAS: "dict[str, type[Area]]" = {}
+"""Every area by its name, as `Service` and `Client` show it."""
+
+
+class Area:
+    """Operations on one kind of thing, for one principal. A call that is not allowed raises ForbiddenError.
+
+    Methods that are not operations are composed of operations, so that they run in a client too.
+    `texts`: operations that are `stored` return JSON texts instead of objects.
+    """
+
+    __slots__ = ("backend", "principal", "texts")
+    name: ClassVar[str]
+    scope: ClassVar[str]
+    operations: ClassVar[Mapping[str, Operation]] = {}
+
+    def __init_subclass__(cls, name: str, scope: str = "") -> None:
+        cls.name, cls.scope = name, scope or name
+        cls.operations = {
+            each: method.declaration(cls, each)
+            for each, method in vars(cls).items()
+            if hasattr(method, "declaration")
+        }
+        AREAS[name] = cls
+
+    def __init__(self, backend: Backend, principal: Principal, texts: bool = False) -> None:
+        self.backend = backend
+        self.principal = principal
+        self.texts = texts
+
+    def stored(self, objects: Callable[P, T], texts: Callable[P, Any]) -> Callable[P, T]:
+        """The function of the store that reads objects, or the one that reads their JSON texts."""
+        return texts if self.texts else objects
+
+    def write(
+        self, action: str, tenant: str, effect: Callable[[], T], about: Callable[[T], tuple[str, Any]]
+    ) -> T:
+        """Result of `effect`, written in one transaction with an audit event that says who did it.
+
+        `about` returns the event's subject and its detail.
+        """
+        store, who = self.backend.store, self.principal
+
+        def both() -> T:
+            result = effect()
+            subject, what = about(result)
+            detail = {"who": who.id, "name": who.token.name, "role": who.role.value, "did": action}
+            store.events.append(AUDIT, subject, {**detail, "what": what}, self.backend.clock.now(), tenant)
+            return result
+
+        return store.write(both)
