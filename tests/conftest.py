@@ -10,11 +10,15 @@ from typing import Any
 
 import pytest
 from browser import Browser, open_browser
+from hypothesis import settings
 
 from trimtab.core import Host, MissingDependencyError, Offer, Profile, Series, Steps, Workload
 from trimtab.fabric.frr.daemons import find_programs
 from trimtab.kernel import Hierarchy, LimitedGroup, NetworkNamespace, NoGroupError, NoNamespaceError
 from trimtab.predict import BUNDLED_STEPS, MeasuredStep, read_measurements
+
+settings.register_profile("trimtab", deadline=None)  # a busy machine is no defect
+settings.load_profile("trimtab")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 MACHINE = (

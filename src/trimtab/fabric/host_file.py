@@ -1,12 +1,14 @@
 """A host's YAML file, checked in itself; whether the machine has these devices is the plan's question."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from ipaddress import AddressValueError, IPv4Address, IPv4Interface, IPv4Network, NetmaskValueError
+from collections.abc import Sequence
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Self
 
-from trimtab.core import BadInputError, one_line, parse_duration, quoted, refuse_unknown
+from pydantic import AfterValidator, BeforeValidator, Field, Strict, model_validator
+
+from trimtab.core import Seconds, StrictModel, validate
 from trimtab.fabric.topology import (
     TUNNEL_OVERHEAD,
     Echo,
@@ -19,185 +21,237 @@ from trimtab.fabric.topology import (
 )
 from trimtab.kernel import read_yaml
 
-_NAMES = (
-    *("host", "loopback", "asn", "uplinks", "tenants", "mtu"),
-    *("bfd", "echo", "hold", "management", "settle", "rto_min"),
-)
-_OF_AN_UPLINK = ("device", "address", "peer", "peer_asn")
-_OF_A_TENANT = ("vni", "devices")
-_OF_A_DEVICE = ("name", "address", "mac", "namespace", "vf")
-_OF_A_VF = ("device", "index", "representor")
-_OF_BFD = _OF_ECHO = ("interval", "multiplier")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,62}")
-_DEVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}")  # the kernel's limit
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
-_MOST_ASN, _MOST_VNI = 2**32 - 2, 2**24 - 1
-_LEAST_MTU, _MOST_MTU = 1280 + TUNNEL_OVERHEAD, 65535
-_LEAST_INTERVAL, _MOST_INTERVAL = 0.010, 4.0  # s; FRR's own bounds are 10 ms and 4294 s
-_LEAST_ECHO, _MOST_ECHO = 0.002, 1.0  # s; the least is what can be waited for on time
-_LEAST_RTO, _MOST_RTO = 0.001, 120.0  # s; TCP's own bound is the latter
-_MULTIPLIERS = range(2, 256)
-_ECHO_MULTIPLIERS = range(3, 256)  # two may be missing by where a pause falls
+_LONGEST = 1e6  # s
+
+
+def _matching(pattern: str, right: str) -> BeforeValidator:
+    compiled = re.compile(pattern)
+
+    def check(value: Any) -> str:
+        if not isinstance(value, str) or not compiled.fullmatch(value):
+            raise ValueError(f"it should be {right}")
+        return value
+
+    return BeforeValidator(check)
+
+
+def _reachable(value: Any) -> IPv4Address:
+    try:
+        address = IPv4Address(str(value))
+    except ValueError:
+        raise ValueError("it should be an IPv4 address") from None
+    if address.is_loopback or address.is_multicast or address.is_reserved or address.is_unspecified:
+        raise ValueError("it should be an address that other machines can reach")
+    return address
+
+
+def _of_one_machine(value: Any) -> IPv4Interface:
+    try:
+        found = IPv4Interface(str(value)) if "/" in str(value) else None
+    except ValueError:
+        found = None
+    if found is None:
+        raise ValueError("it should be an IPv4 address with its network, such as 10.100.0.1/24")
+    network = found.network
+    if network.prefixlen < 31 and found.ip in (network.network_address, network.broadcast_address):
+        raise ValueError(f"it should be the address of one machine, which {found.ip} in {network} is not")
+    _reachable(found.ip)
+    return found
+
+
+def _between(least: float, most: float, right: str) -> AfterValidator:
+    def check(value: float) -> float:
+        if not least <= value <= most:
+            raise ValueError(f"it should be {right}")
+        return value
+
+    return AfterValidator(check)
+
+
+def _positive(value: float) -> float:
+    if not 0 < value < _LONGEST:
+        raise ValueError("it should be a duration above zero, such as 10ms")
+    return value
+
+
+HostName = Annotated[
+    str, _matching(r"[A-Za-z0-9][A-Za-z0-9.-]{0,62}", "a name of letters, digits, dots and dashes")
+]
+DeviceName = Annotated[
+    str,
+    _matching(
+        r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}",
+        "a device: at most 15 letters, digits, dots and dashes",  # the kernel's limit
+    ),
+]
+Address = Annotated[IPv4Address, BeforeValidator(_reachable)]
+Interface = Annotated[IPv4Interface, BeforeValidator(_of_one_machine)]
+AutonomousSystem = Annotated[int, Strict(), Field(ge=1, le=2**32 - 2)]
+Duration = Annotated[Seconds, AfterValidator(_positive)]
+
+
+class UplinkFields(StrictModel):
+    """An uplink: one port of the host and the switch it is plugged into."""
+
+    device: DeviceName
+    address: Interface
+    peer: Address
+    peer_asn: AutonomousSystem
+
+    @model_validator(mode="after")
+    def _peer_is_a_neighbour(self) -> Self:
+        if self.peer not in self.address.network or self.peer == self.address.ip:
+            raise ValueError(f"the peer {self.peer} should be another address in {self.address.network}")
+        return self
+
+
+class FunctionFields(StrictModel):
+    """A virtual function of a network card."""
+
+    device: DeviceName
+    index: Annotated[int, Strict(), Field(ge=0, le=255)]
+    representor: DeviceName
+
+
+class WorkerFields(StrictModel):
+    """A device that a worker binds to."""
+
+    name: DeviceName
+    address: Interface
+    mac: str = ""
+    namespace: HostName | None = None
+    vf: FunctionFields | None = None
+
+    @model_validator(mode="after")
+    def _mac_is_of_one_device(self) -> Self:
+        mac = self.mac.lower()
+        if mac and (not _MAC.fullmatch(mac) or int(mac[:2], 16) & 1):
+            raise ValueError(f"mac is {mac:.40}; it should be of one device, such as 02:00:0a:64:00:01")
+        return self
+
+    def device(self) -> WorkerDevice:
+        """The device, with a MAC made from its address if the file gives none."""
+        function = VirtualFunction(**self.vf.model_dump()) if self.vf else None
+        mac = self.mac.lower() or local_mac(self.address.ip)
+        return WorkerDevice(self.name, self.address, mac, self.namespace or "", function)
+
+
+class TenantFields(StrictModel):
+    """A tenant's network."""
+
+    vni: Annotated[int, Strict(), Field(ge=1, le=2**24 - 1)]
+    devices: tuple[WorkerFields, ...] = Field(min_length=1)
+
+
+class BfdFields(StrictModel):
+    """BFD sessions; FRR's own bounds of an interval are 10 ms and 4294 s."""
+
+    interval: Annotated[Seconds, _between(0.010, 4.0, "10ms to 4s")] = Timers().interval
+    multiplier: Annotated[int, Strict(), Field(ge=2, le=255)] = Timers().multiplier
+
+
+class EchoFields(StrictModel):
+    """Probes; an interval below 2 ms cannot be waited for on time, two may be lost to a pause."""
+
+    interval: Annotated[Seconds, _between(0.002, 1.0, "2ms to 1s")] = Echo().interval
+    multiplier: Annotated[int, Strict(), Field(ge=3, le=255)] = Echo().multiplier
+
+
+def _switched(value: Any) -> Any:
+    """`on` and `off`, which YAML reads as true and false, as the fields they stand for."""
+    return ({} if value else None) if isinstance(value, bool) else value
+
+
+def _retransmission(value: Any) -> Any:
+    return 0.0 if value is False else value
+
+
+def _whole_milliseconds(value: float) -> float:
+    """Seconds in whole milliseconds, as the kernel takes them; 0 is off."""
+    rounded = round(value, 3)
+    if value and not 0.001 <= rounded <= 120.0:
+        raise ValueError("it should be off, or 1ms to 120s")
+    return rounded
+
+
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+class HostFields(StrictModel):
+    """A host file."""
+
+    host: HostName
+    loopback: Address
+    asn: AutonomousSystem
+    uplinks: tuple[UplinkFields, ...] = Field(min_length=1)
+    tenants: dict[HostName, TenantFields] | None = None
+    mtu: Annotated[int, Strict(), Field(ge=1280 + TUNNEL_OVERHEAD, le=65535)] = 9000
+    bfd: BfdFields = BfdFields()
+    echo: Annotated[EchoFields | None, BeforeValidator(_switched)] = EchoFields()
+    hold: Duration = Timers().hold
+    management: Annotated[tuple[DeviceName, ...], BeforeValidator(_listed)] = ()
+    settle: Duration = Timers().settle
+    rto_min: Annotated[Seconds, BeforeValidator(_retransmission), AfterValidator(_whole_milliseconds)] = 0.020
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Self:
+        host = self.described()
+        _check_uplinks(host)
+        _check_devices(host)
+        _check_addresses(host)
+        return self
+
+    def described(self) -> Host:
+        """The host that the file describes."""
+        echo = Echo(self.echo.interval, self.echo.multiplier) if self.echo else None
+        return Host(
+            self.host,
+            self.loopback,
+            self.asn,
+            tuple(Uplink(each.device, each.address, each.peer, each.peer_asn) for each in self.uplinks),
+            tuple(
+                Tenant(name, each.vni, tuple(worker.device() for worker in each.devices))
+                for name, each in (self.tenants or {}).items()
+            ),
+            self.mtu,
+            Timers(self.bfd.interval, self.bfd.multiplier, self.hold, self.settle, echo),
+            self.management,
+            self.rto_min,
+        )
 
 
 def read_host(path: Path) -> Host:
-    """The file's content, checked."""
+    """The host that a file describes."""
     return host_of(str(path), read_yaml(path, "that describes a host"))
 
 
-def host_of(where: str, told: Any) -> Host:
-    """A host from plain values; `where` begins what is said when something is wrong with them."""
-    told = _mapping(where, told, "a host, its loopback, asn and uplinks", _NAMES)
-    _need(where, told, ("host", "loopback", "asn", "uplinks"))
-    mtu = _whole(where, "mtu", told.get("mtu", 9000), range(_LEAST_MTU, _MOST_MTU + 1))
-    host = Host(
-        _named(where, "host", told["host"], _NAME),
-        _address(where, "loopback", told["loopback"]),
-        _asn(where, "asn", told["asn"]),
-        tuple(_uplink(where, number, each) for number, each in _list(where, "uplinks", told["uplinks"])),
-        tuple(_tenants(where, told.get("tenants") or {})),
-        mtu,
-        _timers(where, told),
-        tuple(_managed(where, told.get("management", []))),
-        _rto_min(where, told.get("rto_min", "20ms")),
-    )
-    _check_uplinks(where, host)
-    _check_devices(where, host)
-    _check_addresses(where, host)
-    return host
-
-
-def _uplink(where: str, number: int, told: Any) -> Uplink:
-    where = f"{where}, uplink {number}"
-    told = _mapping(where, told, "device, address, peer and peer_asn", _OF_AN_UPLINK)
-    _need(where, told, _OF_AN_UPLINK)
-    uplink = Uplink(
-        _named(where, "device", told["device"], _DEVICE),
-        _interface(where, "address", told["address"]),
-        _address(where, "peer", told["peer"]),
-        _asn(where, "peer_asn", told["peer_asn"]),
-    )
-    if uplink.peer not in uplink.address.network or uplink.peer == uplink.address.ip:
-        raise BadInputError(
-            f"{where}: the peer {uplink.peer} should be another address in {uplink.address.network}"
-        )
-    return uplink
-
-
-def _tenants(where: str, told: Any) -> Iterator[Tenant]:
-    if not isinstance(told, Mapping):
-        raise BadInputError(f"{where}, tenants: tenants by name are expected, not {quoted(told):.40}")
-    for name, each in told.items():
-        here = f"{where}, tenant {one_line(name):.40}"
-        each = _mapping(here, each, "vni and devices", _OF_A_TENANT)
-        _need(here, each, _OF_A_TENANT)
-        devices = _list(here, "devices", each["devices"])
-        vni = _whole(here, "vni", each["vni"], range(1, _MOST_VNI + 1))
-        yield Tenant(
-            _named(here, "tenant", name, _NAME), vni, tuple(_device(here, n, told) for n, told in devices)
-        )
-
-
-def _device(where: str, number: int, told: Any) -> WorkerDevice:
-    where = f"{where}, device {number}"
-    told = _mapping(where, told, "name and address", _OF_A_DEVICE)
-    _need(where, told, ("name", "address"))
-    address = _interface(where, "address", told["address"])
-    mac = str(told.get("mac") or local_mac(address.ip)).lower()
-    if not _MAC.fullmatch(mac) or int(mac[:2], 16) & 1:
-        raise BadInputError(
-            f"{where}: {one_line(mac):.40} is not the MAC of one device, as in 02:00:0a:64:00:01"
-        )
-    namespace = told.get("namespace", "")
-    return WorkerDevice(
-        _named(where, "name", told["name"], _DEVICE),
-        address,
-        mac,
-        _named(where, "namespace", namespace, _NAME) if namespace else "",
-        _function(where, told["vf"]) if "vf" in told else None,
-    )
+def host_of(where: str, data: Any) -> Host:
+    """A host from plain data; `where` begins the error if something is wrong with it."""
+    return validate(HostFields, data, where).described()
 
 
 def local_mac(address: IPv4Address) -> str:
-    """A MAC of its own where addresses are: locally administered, with the address in it."""
+    """A locally administered MAC that holds the address."""
     return ":".join(f"{byte:02x}" for byte in (0x02, 0x00, *address.packed))
 
 
-def _function(where: str, told: Any) -> VirtualFunction:
-    where = f"{where}, vf"
-    told = _mapping(where, told, "device, index and representor", _OF_A_VF)
-    _need(where, told, _OF_A_VF)
-    return VirtualFunction(
-        _named(where, "device", told["device"], _DEVICE),
-        _whole(where, "index", told["index"], range(256)),
-        _named(where, "representor", told["representor"], _DEVICE),
-    )
-
-
-def _timers(where: str, told: Mapping[Any, Any]) -> Timers:
-    usual = Timers()
-    bfd = _mapping(f"{where}, bfd", told.get("bfd", {"multiplier": 3}), "interval and multiplier", _OF_BFD)
-    interval = _seconds(f"{where}, bfd", "interval", bfd.get("interval", usual.interval))
-    if not _LEAST_INTERVAL <= interval <= _MOST_INTERVAL:
-        raise BadInputError(f"{where}, bfd: an interval is 10 ms to 4 s, not {interval * 1000:g} ms")
-    return Timers(
-        interval,
-        _whole(f"{where}, bfd", "multiplier", bfd.get("multiplier", usual.multiplier), _MULTIPLIERS),
-        _seconds(where, "hold", told.get("hold", usual.hold)),
-        _seconds(where, "settle", told.get("settle", usual.settle)),
-        _echo(f"{where}, echo", told.get("echo", True)),
-    )
-
-
-def _echo(where: str, told: Any) -> Echo | None:
-    """`on`, `off`, or how; YAML reads the first two as true and false."""
-    usual = Echo()
-    if isinstance(told, bool):
-        return usual if told else None
-    told = _mapping(where, told, "off, or interval and multiplier", _OF_ECHO)
-    interval = _seconds(where, "interval", told.get("interval", usual.interval))
-    if not _LEAST_ECHO <= interval <= _MOST_ECHO:
-        raise BadInputError(f"{where}: an interval is 2 ms to 1 s, not {interval * 1000:g} ms")
-    return Echo(
-        interval, _whole(where, "multiplier", told.get("multiplier", usual.multiplier), _ECHO_MULTIPLIERS)
-    )
-
-
-def _rto_min(where: str, told: object) -> float:
-    """In whole milliseconds, as the kernel takes it; `off`, which YAML reads as false, is 0."""
-    if told is False:
-        return 0.0
-    seconds = round(_seconds(where, "rto_min", told), 3)
-    if not _LEAST_RTO <= seconds <= _MOST_RTO:
-        raise BadInputError(f"{where}: rto_min is off or 1 ms to 120 s, not {quoted(told):.40}")
-    return seconds
-
-
-def _managed(where: str, told: Any) -> Iterator[str]:
-    devices = [told] if isinstance(told, str) else told
-    if not isinstance(devices, list):
-        raise BadInputError(f"{where}: management is a device or a list of them, not {quoted(told):.40}")
-    for device in devices:
-        yield _named(where, "management", device, _DEVICE)
-
-
-def _check_uplinks(where: str, host: Host) -> None:
+def _check_uplinks(host: Host) -> None:
     if len(host.uplinks) < 2:
-        raise BadInputError(
-            f"{where}: there is one uplink; two are needed for one to take over from the other"
-        )
+        raise ValueError("there is one uplink; two are needed for one to take over from the other")
     for uplink in host.uplinks:
         if uplink.device in host.management:
-            raise BadInputError(
-                f"{where}: {uplink.device} is the management interface, which is never touched; "
+            raise ValueError(
+                f"{uplink.device} is the management interface, which is never touched; "
                 f"name the ports that carry training traffic as uplinks"
             )
         if uplink.peer_asn == host.asn:
-            raise BadInputError(f"{where}: the switch at {uplink.peer} has the host's own asn {host.asn}")
+            raise ValueError(f"the switch at {uplink.peer} has the host's own asn {host.asn}")
 
 
-def _check_devices(where: str, host: Host) -> None:
-    """Names, tunnels' numbers and MACs are of one thing each."""
+def _check_devices(host: Host) -> None:
+    """Names of devices, VNIs and MACs must be unique."""
     workers = [device for tenant in host.tenants for device in tenant.devices]
     names = [*(uplink.device for uplink in host.uplinks), *host.management]
     names += [name for tenant in host.tenants for name in (tenant.bridge, tenant.tunnel)]
@@ -209,11 +263,11 @@ def _check_devices(where: str, host: Host) -> None:
     ):
         twice = _repeated(values)
         if twice is not None:
-            raise BadInputError(f"{where}: {what} {twice} is there twice; everything needs one of its own")
+            raise ValueError(f"{what} {twice} is there twice; everything needs one of its own")
 
 
-def _check_addresses(where: str, host: Host) -> None:
-    """No network overlaps another, as far as they are in one place."""
+def _check_addresses(host: Host) -> None:
+    """Networks in one namespace must not overlap."""
     found: list[tuple[str, str, IPv4Network]] = [("", "the loopback", IPv4Network(host.loopback))]
     found += [("", f"uplink {uplink.device}", uplink.address.network) for uplink in host.uplinks]
     addresses = [host.loopback, *(uplink.address.ip for uplink in host.uplinks)]
@@ -223,88 +277,12 @@ def _check_addresses(where: str, host: Host) -> None:
         found += [(space, f"tenant {tenant.name}", network) for space, network in networks]
     twice = _repeated([str(address) for address in addresses])
     if twice is not None:
-        raise BadInputError(f"{where}: the address {twice} is there twice")
+        raise ValueError(f"the address {twice} is there twice")
     for place, (space, name, network) in enumerate(found):
         for other_space, other, taken in found[:place]:
             if space == other_space and network.overlaps(taken):
-                raise BadInputError(f"{where}: {network} of {name} overlaps {taken} of {other}")
+                raise ValueError(f"{network} of {name} overlaps {taken} of {other}")
 
 
 def _repeated(values: Sequence[str]) -> str | None:
     return next((value for place, value in enumerate(values) if value in values[:place]), None)
-
-
-def _mapping(where: str, told: Any, what: str, names: Sequence[str]) -> Mapping[Any, Any]:
-    if not isinstance(told, Mapping) or not told:
-        raise BadInputError(f"{where}: {what} are expected, not {quoted(told):.40}")
-    refuse_unknown(where, told, names)
-    return told
-
-
-def _need(where: str, told: Mapping[Any, Any], names: Sequence[str]) -> None:
-    for name in names:
-        if name not in told:
-            raise BadInputError(f"{where}: it does not say {name}")
-
-
-def _list(where: str, name: str, told: Any) -> list[tuple[int, Any]]:
-    if not isinstance(told, list) or not told:
-        raise BadInputError(f"{where}: {name} are a list, not {quoted(told):.40}")
-    return list(enumerate(told, start=1))
-
-
-def _named(where: str, what: str, told: object, pattern: re.Pattern[str]) -> str:
-    if not isinstance(told, str) or not pattern.fullmatch(told):
-        raise BadInputError(
-            f"{where}: {what} is a name of letters, digits, dots and dashes"
-            f"{', at most 15 of them' if pattern is _DEVICE else ''}, not {quoted(told):.40}"
-        )
-    return told
-
-
-def _whole(where: str, name: str, told: object, among: range) -> int:
-    if isinstance(told, bool) or not isinstance(told, int) or told not in among:
-        raise BadInputError(
-            f"{where}: {name} is a whole number from {among[0]} to {among[-1]}, not {quoted(told):.40}"
-        )
-    return told
-
-
-def _asn(where: str, name: str, told: object) -> int:
-    return _whole(where, name, told, range(1, _MOST_ASN + 1))
-
-
-def _seconds(where: str, name: str, told: object) -> float:
-    if isinstance(told, str):
-        told = parse_duration(told)
-    if isinstance(told, bool) or not isinstance(told, int | float) or not 0 < told < 1e6:
-        raise BadInputError(f"{where}: {name} is a duration, as in 10ms, not {quoted(told):.40}")
-    return float(told)
-
-
-def _address(where: str, name: str, told: object) -> IPv4Address:
-    try:
-        found = IPv4Address(str(told))
-    except AddressValueError:
-        raise BadInputError(f"{where}: {name} is an IPv4 address, not {quoted(told):.40}") from None
-    if found.is_loopback or found.is_multicast or found.is_reserved or found.is_unspecified:
-        raise BadInputError(f"{where}: {name} is an address that other machines can reach, not {found}")
-    return found
-
-
-def _interface(where: str, name: str, told: object) -> IPv4Interface:
-    try:
-        found = IPv4Interface(str(told))
-    except (AddressValueError, NetmaskValueError, ValueError):
-        found = None
-    if found is None or "/" not in str(told):
-        raise BadInputError(
-            f"{where}: {name} is an IPv4 address and its network, as 10.100.0.1/24, not {quoted(told):.40}"
-        )
-    network = found.network
-    if network.prefixlen < 31 and found.ip in (network.network_address, network.broadcast_address):
-        raise BadInputError(
-            f"{where}: {name} is an address of one machine, which {found.ip} in {network} is not"
-        )
-    _address(where, name, found.ip)
-    return found

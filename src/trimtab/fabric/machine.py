@@ -12,7 +12,7 @@ from ipaddress import IPv4Interface, IPv4Network, ip_address
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from trimtab.core import BadInputError
+from trimtab.core import BadInputError, NotFoundError
 
 _MAIN_TABLE = 254
 
@@ -328,3 +328,12 @@ def _spelled(told: str) -> str:
     words = [int(told[place : place + 8], 16) for place in range(0, len(told), 8)]
     found = ip_address(b"".join(word.to_bytes(4, sys.byteorder) for word in words))
     return str(getattr(found, "ipv4_mapped", None) or found)
+
+
+def made_in(namespace: str | None, make: Callable[[], T]) -> T:
+    """What `make` makes in the network namespace of that name; None is this thread's own."""
+    if namespace is None:
+        return make()
+    if not (NAMESPACES / namespace).exists():
+        raise NotFoundError(f"there is no network namespace {namespace}")
+    return inside(namespace, make)

@@ -1,3 +1,11 @@
+from . import rtnetlink as rtnetlink
+from .bpf import (
+    BpfMap as BpfMap,
+    LoadedPrograms as LoadedPrograms,
+    number_of as number_of,
+    program_of_id as program_of_id,
+    run_program as run_program,
+)
 from .container import (
     ContainerGroup as ContainerGroup,
     CpuCounters as CpuCounters,

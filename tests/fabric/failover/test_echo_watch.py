@@ -11,8 +11,7 @@ import pytest
 from trimtab.fabric import Echo
 from trimtab.fabric.failover.echo import EchoSocket, EchoWatch
 from trimtab.fabric.failover.keeper import PathKeeper
-from trimtab.fabric.failover.sockets import made_in
-from trimtab.fabric.machine import inside
+from trimtab.fabric.machine import inside, made_in
 
 if TYPE_CHECKING:
     from conftest import Wires

@@ -11,7 +11,7 @@ from trimtab.core import BadInputError, NotFoundError
 from trimtab.fabric.failover.keeper import PathKeeper, UplinkNow
 from trimtab.fabric.failover.messages import Notices
 from trimtab.fabric.failover.routes import Hop
-from trimtab.fabric.failover.sockets import made_in
+from trimtab.fabric.machine import made_in
 
 if TYPE_CHECKING:
     from conftest import Wires

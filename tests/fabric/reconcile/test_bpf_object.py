@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from trimtab.fabric.reconcile.bpf import (
-    OBJECT,
+from trimtab.fabric.reconcile.bpf_plane import fast_path
+from trimtab.kernel.bpf import (
     SOURCE,
     BpfError,
     BpfMap,
@@ -30,7 +30,7 @@ LOOPBACK = 0x0AFF0001
 @pytest.fixture
 def loaded() -> Iterator[LoadedPrograms]:
     try:
-        programs = LoadedPrograms.load()
+        programs = LoadedPrograms.load(fast_path())
     except BpfError as error:
         pytest.skip(str(error))
     with programs:
@@ -78,7 +78,7 @@ def test_the_object_is_the_sources(tmp_path: Path) -> None:
         ]
         subprocess.run([*command, "-o", str(made)], check=True, timeout=60)
     compiled = {part.name: part.content for part in sections(made.read_bytes())}
-    shipped = {part.name: part.content for part in sections(folder.joinpath(OBJECT).read_bytes())}
+    shipped = {part.name: part.content for part in sections(fast_path())}
     for name in ("tc/send", "tc/leave", "tc/refuse", "maps", "license", ".reltc/send", ".reltc/leave"):
         assert compiled[name] == shipped[name], f"{name} is not what {SOURCE} says; compile it again"
 

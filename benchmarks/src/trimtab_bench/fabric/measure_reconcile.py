@@ -11,11 +11,10 @@ from ipaddress import IPv4Address, IPv4Interface
 
 from trimtab.core import TrimtabError, one_line
 from trimtab.fabric.reconcile.forwarding import learn, unlearn
-from trimtab.fabric.reconcile.netlink import Netlink, index_of
 from trimtab.fabric.reconcile.planes import DataPlane, Table, mac_bytes
 from trimtab.fabric.reconcile.reconciler import Heard, Reconciler, TunnelView, plane_of
 from trimtab.fabric.topology import Host, Tenant, Uplink, WorkerDevice
-from trimtab.kernel import NetworkNamespace
+from trimtab.kernel import NetworkNamespace, rtnetlink
 
 _PATIENCE = 30.0
 _LOOK_AGAIN = 0.001
@@ -52,8 +51,8 @@ def _measure(
 ) -> ReconcileFigures:
     host = _put_up()
     tenant = host.tenants[0]
-    with Netlink() as netlink:
-        tunnel = index_of(tenant.tunnel) or 0
+    with rtnetlink.Netlink() as netlink:
+        tunnel = rtnetlink.index_of(tenant.tunnel) or 0
         held = _many(macs)
         for mac, at in held.items():
             learn(netlink, tunnel, mac, at)
@@ -73,7 +72,7 @@ def _measure(
 
 def _changes_seen(
     namespace: NetworkNamespace,
-    netlink: Netlink,
+    netlink: rtnetlink.Netlink,
     host: Host,
     view: type[TunnelView],
     period: float,
@@ -83,7 +82,7 @@ def _changes_seen(
 ) -> tuple[float, ...]:
     """Seconds until each of some changes, one of each kind in turn, is in the plane; undone at the end."""
     tenant = host.tenants[0]
-    tunnel, before = index_of(tenant.tunnel) or 0, dict(held)
+    tunnel, before = rtnetlink.index_of(tenant.tunnel) or 0, dict(held)
     took = list[float]()
     with _running(namespace, host, view, period, wanted) as plane:
         _seen(plane, held)

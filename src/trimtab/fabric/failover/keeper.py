@@ -30,7 +30,7 @@ from trimtab.fabric.failover.kernel_routes import (
 )
 from trimtab.fabric.failover.messages import BfdSocket, Notices, Session
 from trimtab.fabric.failover.routes import Cause, Hops, State, Traffic, Uplinks, Witness
-from trimtab.fabric.failover.sockets import made_in
+from trimtab.fabric.machine import made_in
 from trimtab.fabric.topology import Host
 from trimtab.kernel import BackgroundWriter
 

@@ -3,16 +3,31 @@
 import contextlib
 import errno
 import logging
-from collections.abc import Iterator
+import socket
+import struct
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from trimtab.fabric.failover import netlink
-from trimtab.fabric.failover.routes import Change, Hops, Key, Route
-from trimtab.fabric.failover.sockets import kernel_socket
+from trimtab.core import BadInputError
+from trimtab.fabric.failover.routes import Change, Hop, Hops, Key, Route
+from trimtab.kernel import rtnetlink
 
 BGP = 186  # whose routes these are, as zebra marks them; it leaves what others write with its mark alone
 _PART = 16384  # bytes of a dump at a time, so that what is urgent waits for a fraction of a millisecond
 _BATCH = 32768  # bytes written at a time
+_ROUTE = struct.Struct(
+    "=BBBBBBBBI"
+)  # family, length of dst, of src, tos, table, protocol, scope, type, flags
+_LINK = struct.Struct("=BxHiII")  # family, type, index, flags, changed flags
+_HOP = struct.Struct("=HBBi")  # length, flags, weight - 1, device index
+_NUMBER = struct.Struct("=I")
+_DESTINATION, _DEVICE, _GATEWAY, _PRIORITY, _MULTIPATH, _TABLE = 1, 4, 5, 6, 9, 15
+_CACHE_INFO, _NEXT_HOP_ID = 12, 30
+_LINK_NAME = 3
+_ON_LINK = 4  # the only flag of a next hop that may be set
+_UP, _RUNNING, _LOWER_UP = 0x1, 0x40, 0x10000
+_UNICAST = 1
+_EVENT_BUFFER = 4 << 20  # bytes of events that may wait
 
 log = logging.getLogger(__name__)
 
@@ -60,9 +75,9 @@ class KernelRoutes:
         self._devices, self._protocol = devices, protocol
         self._names: dict[int, str] = {}
         self._indexes: dict[str, int] = {}
-        self.events = kernel_socket(netlink.LINK_GROUP, netlink.ROUTE_GROUP)
-        self.asking = kernel_socket()
-        self.writing = kernel_socket()
+        self.events = _socket(rtnetlink.LINK_GROUP, rtnetlink.ROUTE_GROUP)
+        self.asking = _socket()
+        self.writing = _socket()
         self._own = self.writing.getsockname()[0]
         self._sequence = 0  # of the request that is being answered
         self._dump: Dump | None = None
@@ -78,7 +93,9 @@ class KernelRoutes:
         if self._dump is None:
             self._dump, self._asked_routes = Dump(mark), False
             self._sequence += 1
-            self.asking.send(netlink.all_links(self._sequence))
+            self.asking.send(
+                rtnetlink.request(rtnetlink.GET_LINK, bytes(_LINK.size), rtnetlink.DUMP, self._sequence)
+            )
 
     def answered(self) -> Dump | None:
         """The next part of the answer; all of it with the last one."""
@@ -90,17 +107,17 @@ class KernelRoutes:
         except OSError:
             self._dump = None
             return None
-        for kind, sequence, _, content in netlink.messages(data):
+        for kind, _, sequence, _, content in rtnetlink.messages(data):
             if dump is None or sequence != self._sequence:
                 continue
-            if kind == netlink.NEW_LINK:
+            if kind == rtnetlink.NEW_LINK:
                 for change in self._link(kind, content):
                     dump.links[change.device] = change.carrier
-            elif kind == netlink.NEW_ROUTE:
-                found = netlink.route_of(content, self._names, self._protocol)
+            elif kind == rtnetlink.NEW_ROUTE:
+                found = route_of(content, self._names, self._protocol)
                 if found is not None:
                     dump.routes[found[0].key] = found
-            elif kind in (netlink.DONE, netlink.ERROR):
+            elif kind in (rtnetlink.DONE, rtnetlink.ERROR):
                 return self._next_part(dump)
         return None
 
@@ -115,13 +132,13 @@ class KernelRoutes:
                 if error.errno == errno.ENOBUFS:
                     raise EventsLostError from None
                 raise
-            for kind, _, port, content in netlink.messages(data):
-                if kind in (netlink.NEW_LINK, netlink.DELETE_LINK):
+            for kind, _, _, port, content in rtnetlink.messages(data):
+                if kind in (rtnetlink.NEW_LINK, rtnetlink.DELETE_LINK):
                     yield from self._link(kind, content)
-                elif kind in (netlink.NEW_ROUTE, netlink.DELETE_ROUTE) and port != self._own:
-                    found = netlink.route_of(content, self._names, self._protocol)
+                elif kind in (rtnetlink.NEW_ROUTE, rtnetlink.DELETE_ROUTE) and port != self._own:
+                    found = route_of(content, self._names, self._protocol)
                     if found is not None:
-                        yield Written(*found) if kind == netlink.NEW_ROUTE else Removed(found[0].key)
+                        yield Written(*found) if kind == rtnetlink.NEW_ROUTE else Removed(found[0].key)
 
     def write(self, changes: list[Change]) -> None:
         """Give routes other next hops; the kernel has done so when this returns."""
@@ -130,9 +147,9 @@ class KernelRoutes:
         for route, hops, anew in changes:
             if hops not in packed:
                 present = all(hop.device in self._indexes for hop in hops)
-                packed[hops] = netlink.packed_hops(hops, self._indexes) if present else b""
+                packed[hops] = packed_hops(hops, self._indexes) if present else b""
             if packed[hops]:
-                batch += netlink.route_message(route, packed[hops], anew)
+                batch += route_message(route, packed[hops], anew)
             if len(batch) > _BATCH:
                 self._send(batch)
                 batch = bytearray()
@@ -145,7 +162,9 @@ class KernelRoutes:
         with contextlib.suppress(BlockingIOError):
             while True:
                 count += sum(
-                    1 for kind, *_ in netlink.messages(self.writing.recv(1 << 16)) if kind == netlink.ERROR
+                    1
+                    for kind, *_ in rtnetlink.messages(self.writing.recv(1 << 16))
+                    if kind == rtnetlink.ERROR
                 )
         return count
 
@@ -157,23 +176,103 @@ class KernelRoutes:
             log.warning("routes cannot be written: %s", (error.strerror or str(error)).lower())
 
     def _link(self, kind: int, content: bytes) -> Iterator[LinkChange]:
-        name, index, carrier = netlink.carrier(content)
+        name, index, has_carrier = carrier(content)
         if name not in self._devices:
             return
-        here = kind == netlink.NEW_LINK
+        here = kind == rtnetlink.NEW_LINK
         self._names = {number: device for number, device in self._names.items() if device != name}
         self._indexes.pop(name, None)
         if here:
             self._names[index] = name
             self._indexes[name] = index
-        yield LinkChange(name, here and carrier)
+        yield LinkChange(name, here and has_carrier)
 
     def _next_part(self, dump: Dump) -> Dump | None:
         """Links have come: routes are next. Routes have come: that is all."""
         if not self._asked_routes:
             self._asked_routes = True
             self._sequence += 1
-            self.asking.send(netlink.all_routes(self._protocol, self._sequence))
+            wanted = _ROUTE.pack(socket.AF_INET, 0, 0, 0, 0, self._protocol, 0, 0, 0)
+            self.asking.send(rtnetlink.request(rtnetlink.GET_ROUTE, wanted, rtnetlink.DUMP, self._sequence))
             return None
         self._dump = None
         return dump
+
+
+def _socket(*groups: int) -> socket.socket:
+    """For requests, or for events of these groups; never blocks."""
+    try:
+        opened = rtnetlink.open_socket(*groups, receive_buffer=_EVENT_BUFFER if groups else 0)
+    except PermissionError:
+        raise BadInputError("changing routes takes root; run this as root") from None
+    opened.setblocking(False)
+    return opened
+
+
+def carrier(content: bytes) -> tuple[str, int, bool]:
+    """Name and index of a link, and whether it is up with a carrier."""
+    _, _, index, flags, _ = _LINK.unpack_from(content)
+    name = rtnetlink.attributes(content, _LINK.size).get(_LINK_NAME, b"")
+    whole = _UP | _RUNNING | _LOWER_UP
+    return name.rstrip(b"\0").decode(errors="replace"), index, flags & whole == whole
+
+
+def route_of(content: bytes, names: Mapping[int, str], protocol: int) -> tuple[Route, Hops] | None:
+    """An IPv4 route of that protocol over devices with these names; None for any other."""
+    family, length, _, tos, table, by, scope, kind, flags = _ROUTE.unpack_from(content)
+    if (family, by, kind) != (socket.AF_INET, protocol, _UNICAST):
+        return None
+    head = _ROUTE.pack(family, length, 0, tos, table, by, scope, kind, flags & _ON_LINK)
+    destination, priority, rest, hops = bytes(4), 0, b"", list[Hop]()
+    index, gateway = 0, b""
+    for name, value in rtnetlink.attributes(content, _ROUTE.size).items():
+        if name == _DEVICE:
+            (index,) = _NUMBER.unpack(value)
+        elif name == _GATEWAY:
+            gateway = value
+        elif name == _MULTIPATH:
+            hops = list(_hops(value, names))
+        elif name not in (_NEXT_HOP_ID, _CACHE_INFO):
+            rest += rtnetlink.attribute(name, value)
+            if name == _DESTINATION:
+                destination = value
+            elif name == _PRIORITY:
+                (priority,) = _NUMBER.unpack(value)
+            elif name == _TABLE:
+                (table,) = _NUMBER.unpack(value)
+    if index in names and gateway:
+        hops = [Hop(names[index], socket.inet_ntoa(gateway))]
+    if not hops or any(not hop.device or not hop.gateway for hop in hops):
+        return None
+    prefix = f"{socket.inet_ntoa(destination)}/{length}"
+    return Route(prefix, (prefix, table, priority), head, rest), tuple(sorted(hops))
+
+
+def route_message(route: Route, ways: bytes, anew: bool) -> bytes:
+    """Gives the route these next hops, in place of what it has; where there is none, only if `anew`."""
+    flags = rtnetlink.REPLACE | (rtnetlink.CREATE if anew else 0)
+    return rtnetlink.request(rtnetlink.NEW_ROUTE, route.head + route.rest + ways, flags)
+
+
+def packed_hops(hops: Hops, indexes: Mapping[str, int]) -> bytes:
+    """Attributes that hold the next hops of a route."""
+    if len(hops) == 1:
+        gateway = rtnetlink.attribute(_GATEWAY, socket.inet_aton(hops[0].gateway))
+        return gateway + rtnetlink.attribute(_DEVICE, _NUMBER.pack(indexes[hops[0].device]))
+    return rtnetlink.attribute(_MULTIPATH, b"".join(_packed_hop(hop, indexes) for hop in hops))
+
+
+def _packed_hop(hop: Hop, indexes: Mapping[str, int]) -> bytes:
+    gateway = rtnetlink.attribute(_GATEWAY, socket.inet_aton(hop.gateway))
+    return _HOP.pack(_HOP.size + len(gateway), 0, hop.weight - 1, indexes[hop.device]) + gateway
+
+
+def _hops(data: bytes, names: Mapping[int, str]) -> Iterator[Hop]:
+    at = 0
+    while at + _HOP.size <= len(data):
+        length, _, weight, index = _HOP.unpack_from(data, at)
+        if length < _HOP.size:
+            return
+        gateway = rtnetlink.attributes(data[: at + length], at + _HOP.size).get(_GATEWAY, b"")
+        yield Hop(names.get(index, ""), socket.inet_ntoa(gateway) if gateway else "", weight + 1)
+        at += (length + 3) & ~3

@@ -10,23 +10,11 @@ from dataclasses import dataclass
 from importlib import resources
 
 from trimtab.core import TrimtabError
-from trimtab.fabric.reconcile.bpf import OBJECT, BpfMap, LoadedPrograms, number_of, program_of_id, run_program
 from trimtab.fabric.reconcile.forwarding import pin
-from trimtab.fabric.reconcile.netlink import (
-    CREATE,
-    EXCLUSIVE,
-    REPLACE,
-    Netlink,
-    NetlinkError,
-    attribute,
-    attributes,
-    index_of,
-    number,
-    text,
-)
 from trimtab.fabric.reconcile.planes import Changes, PlaneError, Table, mac_bytes
 from trimtab.fabric.reconcile.sender import SENDER, SENDING_PORT, TUNNEL_PORT, put_sender, remove_sender
 from trimtab.fabric.topology import Host, Tenant
+from trimtab.kernel import BpfMap, LoadedPrograms, number_of, program_of_id, rtnetlink, run_program
 
 INGRESS, EGRESS = 0xFFFFFFF2, 0xFFFFFFF3
 PRIORITY = 4789
@@ -55,11 +43,11 @@ class Hook:
     @property
     def is_there(self) -> bool:
         """Whether the device is."""
-        return index_of(self.device) is not None
+        return rtnetlink.index_of(self.device) is not None
 
     def index(self) -> int:
         """The device's number; raises where it is not there."""
-        index = index_of(self.device)
+        index = rtnetlink.index_of(self.device)
         if index is None:
             raise PlaneError(f"there is no device {self.device} here any more")
         return index
@@ -81,9 +69,9 @@ class Filter:
         return self.kind == "bpf" and self.priority == PRIORITY and self.name.startswith(OURS)
 
 
-def filters(netlink: Netlink, hook: Hook) -> list[Filter]:
+def filters(netlink: rtnetlink.Netlink, hook: Hook) -> list[Filter]:
     """All on a hook; none where there is no such device."""
-    index = index_of(hook.device)
+    index = rtnetlink.index_of(hook.device)
     if index is None:
         return []
     asked = _FORM.pack(0, index, 0, hook.parent, 0)
@@ -94,20 +82,20 @@ def filters(netlink: Netlink, hook: Hook) -> list[Filter]:
 def _filter(message: bytes) -> Filter:
     """What the kernel tells; only of programs the name and number."""
     _, _, handle, _, info = _FORM.unpack_from(message)
-    told = attributes(message, _FORM.size)
+    told = rtnetlink.attributes(message, _FORM.size)
     kind = _text(told[_KIND])
-    options = attributes(told.get(_OPTIONS, b"")) if kind == "bpf" else {}
+    options = rtnetlink.attributes(told.get(_OPTIONS, b"")) if kind == "bpf" else {}
     number = int.from_bytes(options.get(_NUMBER, b""), "little")
     return Filter(kind, info >> 16, handle, _text(options.get(_NAME, b"")), number)
 
 
-def attached(netlink: Netlink, hook: Hook, name: str) -> int | None:
+def attached(netlink: rtnetlink.Netlink, hook: Hook, name: str) -> int | None:
     """The number of the program of that name on a hook."""
     found = (each.program for each in filters(netlink, hook) if each.is_ours and each.name == name)
     return next(found, None)
 
 
-def attach(netlink: Netlink, hook: Hook, name: str, program: int) -> None:
+def attach(netlink: rtnetlink.Netlink, hook: Hook, name: str, program: int) -> None:
     """Run a program (its descriptor) on a hook, in place of an earlier one of ours."""
     index = hook.index()
     if any(each.priority == PRIORITY and not each.is_ours for each in filters(netlink, hook)):
@@ -115,20 +103,28 @@ def attach(netlink: Netlink, hook: Hook, name: str, program: int) -> None:
             f"{hook.device} has a filter of somebody else with the priority {PRIORITY}, which ours needs; "
             f"give it another"
         )
-    body = _FORM.pack(0, index, _CLSACT_HANDLE, _CLSACT, 0) + text(_KIND, "clsact")
+    body = _FORM.pack(0, index, _CLSACT_HANDLE, _CLSACT, 0) + rtnetlink.text(_KIND, "clsact")
     try:
-        netlink.request(f"prepare {hook.device} for programs", _NEW_QDISC, CREATE | EXCLUSIVE, body)
-    except NetlinkError as error:
+        netlink.request(
+            f"prepare {hook.device} for programs", _NEW_QDISC, rtnetlink.CREATE | rtnetlink.EXCLUSIVE, body
+        )
+    except rtnetlink.NetlinkError as error:
         if error.number != errno.EEXIST:
             raise
-    options = number(_DESCRIPTOR, program) + text(_NAME, name) + number(_FLAGS, _DIRECT)
-    body = (
-        _FORM.pack(0, index, _HANDLE, hook.parent, _INFO) + text(_KIND, "bpf") + attribute(_OPTIONS, options)
+    options = (
+        rtnetlink.number(_DESCRIPTOR, program)
+        + rtnetlink.text(_NAME, name)
+        + rtnetlink.number(_FLAGS, _DIRECT)
     )
-    netlink.request(f"run {name} on {hook.device}", _NEW_FILTER, CREATE | REPLACE, body)
+    body = (
+        _FORM.pack(0, index, _HANDLE, hook.parent, _INFO)
+        + rtnetlink.text(_KIND, "bpf")
+        + rtnetlink.attribute(_OPTIONS, options)
+    )
+    netlink.request(f"run {name} on {hook.device}", _NEW_FILTER, rtnetlink.CREATE | rtnetlink.REPLACE, body)
 
 
-def detach(netlink: Netlink, hook: Hook, also_rules: bool = False) -> int:
+def detach(netlink: rtnetlink.Netlink, hook: Hook, also_rules: bool = False) -> int:
     """Take our programs, and perhaps our flower rules, off a hook: how many there were.
 
     A device on which nobody else has filters is left as it was before.
@@ -136,7 +132,7 @@ def detach(netlink: Netlink, hook: Hook, also_rules: bool = False) -> int:
     ours = [each for each in filters(netlink, hook) if each.is_ours]
     rules = [each for each in filters(netlink, hook) if (each.kind, each.priority) == ("flower", PRIORITY)]
     for each in ours:
-        body = _FORM.pack(0, hook.index(), each.handle, hook.parent, _INFO) + text(_KIND, "bpf")
+        body = _FORM.pack(0, hook.index(), each.handle, hook.parent, _INFO) + rtnetlink.text(_KIND, "bpf")
         netlink.request(f"take a program off {hook.device}", _DELETE_FILTER, 0, body)
     if rules and also_rules:
         body = _FORM.pack(0, hook.index(), 0, hook.parent, _INFO)
@@ -187,7 +183,7 @@ class BpfPlane:
                 f"none of the ports of tenant {self._tenant.name} is here "
                 f"({', '.join(hook.device for hook in self._ports)}); `trimtab fabric up` makes them"
             )
-        with Netlink() as netlink:
+        with rtnetlink.Netlink() as netlink:
             self._sender, was_wrong = put_sender(netlink, self._host.worker_mtu)
             wrong = int(was_wrong) + self._prepare_host(netlink)
             send = self._own(netlink)
@@ -222,7 +218,7 @@ class BpfPlane:
 
         The workers' MACs stay pinned: they are behind those ports for as long as the ports exist.
         """
-        with Netlink() as netlink:
+        with rtnetlink.Netlink() as netlink:
             for hook in self._ports:
                 detach(netlink, hook)
             others = [
@@ -244,18 +240,18 @@ class BpfPlane:
         hooks = {Hook(uplink.device, EGRESS): "leave" for uplink in self._host.uplinks}
         return {**hooks, Hook(SENDER, INGRESS): "refuse"}
 
-    def _prepare_host(self, netlink: Netlink) -> int:
+    def _prepare_host(self, netlink: rtnetlink.Netlink) -> int:
         """What all tenants share; each sees to it."""
         hooks = self._host_hooks()
         lacking = [hook for hook in hooks if hook.is_there and not self._serves(netlink, hook)]
         if lacking:
-            with LoadedPrograms.load() as shared:
+            with LoadedPrograms.load(fast_path()) as shared:
                 shared.maps["settings"].set(_FIRST, self._shared())
                 for hook in lacking:
                     attach(netlink, hook, self._name, shared.programs[hooks[hook]])
         return len(lacking)
 
-    def _serves(self, netlink: Netlink, hook: Hook) -> bool:
+    def _serves(self, netlink: rtnetlink.Netlink, hook: Hook) -> bool:
         """Whether a program of ours is there, with the addresses and ports of now if it has any."""
         number = attached(netlink, hook, self._name)
         if number is None:
@@ -264,13 +260,13 @@ class BpfPlane:
             settings = running.maps.get("settings")
             return settings is None or settings.get(_FIRST) == self._shared()
 
-    def _own(self, netlink: Netlink) -> LoadedPrograms:
+    def _own(self, netlink: rtnetlink.Netlink) -> LoadedPrograms:
         """The tenant's own program and maps: kept, else those that run on one of its ports, else new ones."""
         if self._loaded is None:
             running = [attached(netlink, hook, self._name) for hook in self._ports]
             number = next((each for each in running if each is not None), None)
             if number is None:
-                self._loaded = LoadedPrograms.load()
+                self._loaded = LoadedPrograms.load(fast_path())
             else:
                 self._loaded = LoadedPrograms.of({"send": program_of_id(number)})
         return self._loaded
@@ -296,7 +292,7 @@ def bpf_unavailable() -> str | None:
         return "the BPF plane is compiled for little-endian machines, and this is not one"
     here, mac = bytes([127, 0, 0, 1]), bytes([2, 0, 0, 0, 0, 1])
     try:
-        with LoadedPrograms.load() as loaded:
+        with LoadedPrograms.load(fast_path()) as loaded:
             loaded.maps["remotes"].set(mac, here)
             loaded.maps["settings"].set(_FIRST, _SETTINGS.pack(2**63, 1, 1, 0x7F000001, 0, 0, 0))
             verdict, _ = run_program(loaded.programs["send"], mac + bytes(58))
@@ -314,4 +310,9 @@ def _settings(host: Host, alive_until: int = 0, sender: int = 0, vni: int = 0) -
 @functools.cache
 def _version() -> str:
     """Tells the programs of this version from those of others."""
-    return hashlib.sha256(resources.files(__package__).joinpath(OBJECT).read_bytes()).hexdigest()[:8]
+    return hashlib.sha256(fast_path()).hexdigest()[:8]
+
+
+def fast_path() -> bytes:
+    """The compiled programs, as an ELF object."""
+    return resources.files(__package__).joinpath("fast_path.bpf.o").read_bytes()

@@ -22,11 +22,10 @@ from typing import Any, Literal
 from trimtab.core import one_line
 from trimtab.fabric.reconcile.bpf_plane import INGRESS, PRIORITY, Hook, detach
 from trimtab.fabric.reconcile.forwarding import pin
-from trimtab.fabric.reconcile.netlink import Netlink
 from trimtab.fabric.reconcile.planes import Changes, PlaneError, Table, host_text, mac_bytes, mac_text
 from trimtab.fabric.reconcile.sender import SENDER, TUNNEL_PORT, put_sender, remove_sender
 from trimtab.fabric.topology import Host, Tenant, WorkerDevice
-from trimtab.kernel import NetworkNamespace, NoNamespaceError
+from trimtab.kernel import NetworkNamespace, NoNamespaceError, rtnetlink
 
 NOWHERE = bytes(4)
 """Stands for the host of a MAC whose rules are not the same on all ports."""
@@ -218,7 +217,7 @@ class FlowerPlane:
                 f"none of the ports of tenant {self._tenant.name} is here ({names}); "
                 f"`trimtab fabric up` makes them"
             )
-        with Netlink() as netlink:
+        with rtnetlink.Netlink() as netlink:
             _, was_wrong = put_sender(netlink, self._host.worker_mtu)
             wrong = int(was_wrong)
             for device in ports:
@@ -257,7 +256,7 @@ class FlowerPlane:
         """
         self._rules = Rules()
         others = [tenant for tenant in self._host.tenants if tenant != self._tenant]
-        with Netlink() as netlink:
+        with rtnetlink.Netlink() as netlink:
             for device in self._tenant.devices:
                 detach(netlink, Hook(device.port, INGRESS), also_rules=True)
             if not any(FlowerPlane(self._host, tenant).entries() for tenant in others):

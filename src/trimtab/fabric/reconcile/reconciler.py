@@ -14,10 +14,10 @@ from trimtab.core import BadInputError, TrimtabError
 from trimtab.fabric.reconcile.bpf_plane import EGRESS, INGRESS, BpfPlane, Hook, bpf_unavailable, detach
 from trimtab.fabric.reconcile.flower_plane import FlowerPlane, flower_unavailable
 from trimtab.fabric.reconcile.forwarding import device_of, hosts_of
-from trimtab.fabric.reconcile.netlink import Events, Netlink, NetlinkError, attributes, index_of
 from trimtab.fabric.reconcile.planes import DataPlane, KernelPlane, Table, difference, mac_bytes
 from trimtab.fabric.reconcile.sender import remove_sender
 from trimtab.fabric.topology import Host, Tenant
+from trimtab.kernel import rtnetlink
 
 _NEW_LINK, _GONE_LINK = 16, 17
 _NEW_NEIGHBOUR, _GONE_NEIGHBOUR = 28, 29
@@ -57,9 +57,9 @@ class TunnelView:
         self._tunnel = tunnel
         self._local = frozenset(local)
         self._names = {tunnel, *watched}
-        self._events = Events((_LINKS, _NEIGHBOURS, _TRAFFIC_CONTROL), receive_buffer)
-        self._netlink = Netlink()
-        self._index = index_of(tunnel)
+        self._events = rtnetlink.Events((_LINKS, _NEIGHBOURS, _TRAFFIC_CONTROL), receive_buffer)
+        self._netlink = rtnetlink.Netlink()
+        self._index = rtnetlink.index_of(tunnel)
 
     def close(self) -> None:
         """Look no more."""
@@ -72,12 +72,12 @@ class TunnelView:
 
     def entries(self) -> Table:
         """A fresh dump."""
-        self._index = index_of(self._tunnel)
+        self._index = rtnetlink.index_of(self._tunnel)
         if self._index is None:
             return {}
         try:
             found = hosts_of(self._netlink, self._index)
-        except NetlinkError as error:
+        except rtnetlink.NetlinkError as error:
             if error.number == _NO_DEVICE:
                 return {}
             raise
@@ -98,7 +98,7 @@ class TunnelView:
             if kind in (_NEW_NEIGHBOUR, _GONE_NEIGHBOUR):
                 entries = entries or device_of(body) == self._index
             elif kind in (_NEW_LINK, _GONE_LINK):
-                name = attributes(body, _LINK_HEAD).get(_LINK_NAME, b"").rstrip(b"\0").decode()
+                name = rtnetlink.attributes(body, _LINK_HEAD).get(_LINK_NAME, b"").rstrip(b"\0").decode()
                 devices = devices or name in self._names
             elif kind in (_GONE_QDISC, _GONE_FILTER):
                 devices = devices or self._is_watched(struct.unpack_from("=i", body, 4)[0])
@@ -286,7 +286,7 @@ def remove_planes() -> int:
     While nothing sends through a plane any more, the bridges and tunnels do. No reconciler should be at work.
     """
     taken = 0
-    with Netlink() as netlink:
+    with rtnetlink.Netlink() as netlink:
         for parent in (INGRESS, EGRESS):  # first nothing is handed to the sender, then nothing comes from it
             for _, device in socket.if_nameindex():
                 taken += detach(netlink, Hook(device, parent), also_rules=True)

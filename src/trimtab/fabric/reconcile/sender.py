@@ -10,18 +10,8 @@ addressed to 4789 all the same.
 import errno
 import struct
 
-from trimtab.fabric.reconcile.netlink import (
-    CREATE,
-    EXCLUSIVE,
-    Netlink,
-    NetlinkError,
-    attribute,
-    attributes,
-    index_of,
-    number,
-    text,
-)
 from trimtab.fabric.reconcile.planes import PlaneError
+from trimtab.kernel import rtnetlink
 
 SENDER = "fvxout"
 TUNNEL_PORT = 4789
@@ -34,28 +24,31 @@ _KIND, _DATA = 1, 2
 _LEARNING, _PORT, _EXTERNAL = 7, 15, 25
 
 
-def put_sender(netlink: Netlink, mtu: int) -> tuple[int, bool]:
+def put_sender(netlink: rtnetlink.Netlink, mtu: int) -> tuple[int, bool]:
     """See that the device is there, up, and as it should be: its index, and whether it was not."""
-    index = index_of(SENDER)
+    index = rtnetlink.index_of(SENDER)
     if index is not None:
         is_up, has_mtu = _check(netlink, index)
         if is_up and has_mtu == mtu:
             return index, False
-        body = _LINK.pack(0, 0, index, _UP, _UP) + number(_MTU, mtu)
+        body = _LINK.pack(0, 0, index, _UP, _UP) + rtnetlink.number(_MTU, mtu)
         netlink.request(f"set {SENDER} up", _NEW, 0, body)
         return index, True
-    options = attribute(_EXTERNAL, b"\1") + attribute(_LEARNING, b"\0")
-    options += attribute(_PORT, struct.pack(">H", SENDING_PORT))
-    info = attribute(_INFO, text(_KIND, "vxlan") + attribute(_DATA, options))
-    body = _LINK.pack(0, 0, 0, _UP, _UP) + text(_NAME, SENDER) + number(_MTU, mtu) + info
+    options = rtnetlink.attribute(_EXTERNAL, b"\1") + rtnetlink.attribute(_LEARNING, b"\0")
+    options += rtnetlink.attribute(_PORT, struct.pack(">H", SENDING_PORT))
+    info = rtnetlink.attribute(_INFO, rtnetlink.text(_KIND, "vxlan") + rtnetlink.attribute(_DATA, options))
+    body = _LINK.pack(0, 0, 0, _UP, _UP) + rtnetlink.text(_NAME, SENDER) + rtnetlink.number(_MTU, mtu) + info
     try:
         netlink.request(
-            f"make the tunnel {SENDER} on UDP port {SENDING_PORT}", _NEW, CREATE | EXCLUSIVE, body
+            f"make the tunnel {SENDER} on UDP port {SENDING_PORT}",
+            _NEW,
+            rtnetlink.CREATE | rtnetlink.EXCLUSIVE,
+            body,
         )
-    except NetlinkError as error:
+    except rtnetlink.NetlinkError as error:
         if error.number != errno.EEXIST:  # made for another tenant at this moment
             raise
-    index = index_of(SENDER)
+    index = rtnetlink.index_of(SENDER)
     if index is None:
         raise PlaneError(
             f"the tunnel {SENDER} went away as soon as it was made; who else removes devices here?"
@@ -63,19 +56,19 @@ def put_sender(netlink: Netlink, mtu: int) -> tuple[int, bool]:
     return index, True
 
 
-def remove_sender(netlink: Netlink) -> None:
+def remove_sender(netlink: rtnetlink.Netlink) -> None:
     """As if it had never been."""
-    index = index_of(SENDER)
+    index = rtnetlink.index_of(SENDER)
     if index is not None:
         netlink.request(f"remove {SENDER}", _DELETE, 0, _LINK.pack(0, 0, index, 0, 0))
 
 
-def _check(netlink: Netlink, index: int) -> tuple[bool, int]:
+def _check(netlink: rtnetlink.Netlink, index: int) -> tuple[bool, int]:
     """Whether it is up, and its MTU; refuses what is not a sender."""
     answer = netlink.request(f"describe {SENDER}", _GET, 0, _LINK.pack(0, 0, index, 0, 0))[0]
-    found = attributes(answer, _LINK.size)
-    info = attributes(found.get(_INFO, b""))
-    options = attributes(info.get(_DATA, b""))
+    found = rtnetlink.attributes(answer, _LINK.size)
+    info = rtnetlink.attributes(found.get(_INFO, b""))
+    options = rtnetlink.attributes(info.get(_DATA, b""))
     is_ours = info.get(_KIND, b"").rstrip(b"\0") == b"vxlan" and options.get(_EXTERNAL, b"\0") == b"\1"
     if not is_ours or options.get(_PORT) != struct.pack(">H", SENDING_PORT):
         raise PlaneError(

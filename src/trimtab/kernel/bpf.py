@@ -7,7 +7,6 @@ import platform
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from importlib import resources
 from typing import Self
 
 from trimtab.core import TrimtabError
@@ -221,7 +220,6 @@ def _pieces(content: bytes, size: int) -> list[bytes]:
 
 
 SOURCE = "fast_path.bpf.c"
-OBJECT = "fast_path.bpf.o"
 _MAP_FORM = struct.Struct("=5I")
 _SYMBOL = struct.Struct("=IBBHQQ")
 _RELOCATION = struct.Struct("=QQ")
@@ -255,9 +253,9 @@ class LoadedPrograms:
         self.maps = maps
 
     @classmethod
-    def load(cls) -> "LoadedPrograms":
-        """Afresh, with empty maps."""
-        parts = sections(resources.files(__package__).joinpath(OBJECT).read_bytes())
+    def load(cls, elf: bytes) -> "LoadedPrograms":
+        """Load all programs of an ELF object, with new, empty maps."""
+        parts = sections(elf)
         by_name = {part.name: part for part in parts}
         symbols = _symbols(by_name)
         loaded = cls({}, {})
