@@ -120,7 +120,7 @@ class WorkerFields(StrictModel):
     name: DeviceName
     address: Interface
     mac: str = ""
-    namespace: HostName | None = None
+    namespace: Annotated[HostName | None, BeforeValidator(lambda value: value or None)] = None
     vf: FunctionFields | None = None
 
     @model_validator(mode="after")
