@@ -1,18 +1,17 @@
 """The bench of training jobs: splits, jobs left out, trials, and what is put together."""
 
 import math
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from trimtab_bench.kept import Kept, Part
+from trimtab_bench.kept import Kept, Part, done_side_by_side
 from trimtab_bench.options import BenchOptions
-from trimtab_bench.training_config import jobs, seen, trials, unseen
-from trimtab_bench.training_config.goals import goals
-from trimtab_bench.training_config.parallel import done_side_by_side
+from trimtab_bench.training_config import goals, job_parts, seen, unseen
 
-from trimtab.predict.jobs.training import DataSet, read_data
+from trimtab.predict.jobs.training import DataSet, Points, read_data
 
 pytest.importorskip("torch", reason="the thesis' networks need PyTorch")
 pytest.importorskip("sklearn", reason="the baselines need scikit-learn")
@@ -59,25 +58,26 @@ def test_a_failed_recommendation_counts_as_the_dearest() -> None:
 def test_searches_try_three_and_say_what_that_took(data: DataSet) -> None:
     job = data.points.jobs[1]
     asked = data.points.of(job)
-    found = trials.search_trials(data, job, "cost", "random", 3, range(3))
+    found = unseen.search_trials(data, job, "cost", "random", 3, range(3))
     least, most = np.sort(asked.trial_seconds)[[0, -1]]
-    assert trials.TRIALS * least <= found["seconds"] <= trials.TRIALS * most
+    assert unseen.TRIALS * least <= found["seconds"] <= unseen.TRIALS * most
     assert found["dollars"] > 0
-    assert trials.our_trials(data, job, "cost")["regret_3"] <= found["regret_3"]
-    assert len(trials.space_of(asked)) == len(asked)
+    assert unseen.our_trials(data, job, "cost")["regret_3"] <= found["regret_3"]
+    assert len(unseen.space_of(asked)) == len(asked)
     for search in ("ernest", "cherrypick"):
-        assert trials.search_trials(data, job, "time", search, 4, [0])["regret_3"] >= 1.0
+        assert unseen.search_trials(data, job, "time", search, 4, [0])["regret_3"] >= 1.0
 
 
 def test_a_quick_run_puts_all_together(data: DataSet) -> None:
-    parts = jobs.parts(BenchOptions(quick=True), data)
+    parts = job_parts(BenchOptions(quick=True), data)
     assert len({part.file for part in parts}) == len(parts)
-    slow = {seen.THESIS, unseen.FOREST, "random forest, log", "importance", *trials.SEARCHES}
-    slow |= {f"{name}, {trials.MORE} trials" for name in trials.SEARCHES}
+    slow = {seen.THESIS, unseen.FOREST, "random forest, log", "importance", *unseen.RIVALS}
+    slow |= {f"{name}, {unseen.MORE} trials" for name in unseen.RIVALS}
     found = {part.key: part.run() for part in parts if not slow & set(part.key)}
-    figures = {"seen": seen.figures(found), "unseen": unseen.figures(found) | trials.figures(found)}
+    figures = {"seen": seen.figures(found), "unseen": unseen.figures(found) | unseen.trial_figures(found)}
     assert all(math.isfinite(each["value"]) for each in goals(figures).values())
-    titles = [table.title for table in (*seen.tables(figures["seen"]), *trials.tables(figures["unseen"]))]
+    found_tables = (*seen.tables(figures["seen"]), *unseen.trial_tables(figures["unseen"]))
+    titles = [table.title for table in found_tables]
     assert titles[0].startswith("Seen jobs, cost")
     assert "after 3 trials" in titles[-1]
 
@@ -107,3 +107,21 @@ def test_parts_are_done_once_and_in_order(tmp_path: Path) -> None:
     assert done_side_by_side(again, kept, told.append)[("9",)] == 3.0
     with pytest.raises(ValueError, match=r"domain|nonnegative"):
         done_side_by_side([Part(("new",), partial(math.sqrt, -1))], kept, told.append)
+
+
+@pytest.fixture(scope="module")
+def measured() -> Points:
+    return read_data().points
+
+
+def test_shapes_of_equal_cpus_that_take_equally_long_have_no_noise(measured: Points) -> None:
+    alike = replace(measured, step_seconds=np.where(measured.ok, measured.where.cpus, np.nan))
+    assert seen.noise(alike) == pytest.approx(0.0, abs=1e-12)
+
+
+def test_noise_is_how_far_they_differ(measured: Points) -> None:
+    off = np.random.default_rng(0).normal(0.0, 0.2, len(measured))
+    assert seen.noise(replace(measured, step_seconds=measured.where.cpus * np.exp(off))) == pytest.approx(
+        0.2, rel=0.1
+    )
+    assert 0.0 < seen.noise(measured) < 0.1

@@ -217,3 +217,91 @@ def test_trials_run_on_slurm(trimtab: Call, files: list[str], monkeypatch: pytes
         assert called.status == 0, called.error
         assert [trial["status"] for trial in json.loads(called.out)["trials"]] == ["ok", "ok"]
         until(lambda: not cluster.ask("squeue", "-h").strip(), "no job is left")
+
+
+@pytest.fixture
+def space(tmp_path: Path) -> Path:
+    """Six configurations of a command that sleeps and prints the seconds of the whole workload."""
+    path = tmp_path / "space.yaml"
+    path.write_text(
+        f"""
+command: {sys.executable} -c "import time; time.sleep(0.2); print('took', 60 / {{nodes}} + 5 * {{nodes}})"
+settings: {{nodes: [1, 2, 3, 4, 6, 8]}}
+price: {{nodes: times}}
+measure: printed
+"""
+    )
+    return path
+
+
+def test_any_space_is_searched_with_its_command(trimtab: Call, space: Path, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    called = trimtab("tune", "--space", str(space), "--objective", "time", "--json", "--html", str(page))
+    assert called.status == 0, called.error
+    found = json.loads(called.out)
+    assert found["space"] == "space"
+    assert found["recommended"]["settings"] == {"nodes": 3}
+    assert found["recommended"]["time"]["value"] == pytest.approx(35.0)
+    assert found["recommended"]["evidence"] == "trial"
+    assert len({trial["setup"] for trial in found["trials"]}) == len(found["trials"]) >= 3
+    assert "trial 1: nodes=" in called.error
+    assert "Where to run space" in page.read_text()
+    shown = trimtab("decisions", found["decision"]).out
+    assert "tune for space" in shown
+    again = trimtab("tune", "--space", str(space), "--objective", "time")
+    assert again.status == 0, again.error
+    assert "rent nodes=3" in again.out
+    assert f"{len(found['trials'])} earlier trials" in again.out
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
+def test_a_search_of_a_space_goes_on_after_it_was_ended(
+    space: Path, tmp_path: Path, number: int, status: int
+) -> None:
+    state = tmp_path / "state.json"
+    command = [*TRIMTAB, "tune", "--space", str(space), "--state", str(state), "--json", "--trials"]
+    running = subprocess.Popen(
+        [*command, "6"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    try:
+        until(state.exists, "the first trial is kept")
+        running.send_signal(number)
+        _, errors = running.communicate(timeout=60)
+    finally:
+        running.kill()
+    assert running.returncode == status, errors
+    until(lambda: not at_work(tmp_path), "no process is left")
+    first = json.loads(state.read_text())["trials"]
+    done = subprocess.run([*command, "6"], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["trials"][: len(first)] == first
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ([], "--space"),
+        (["SPEC"], "--job"),
+        (["SPEC", "--job", "tune-me", "--command", "x"], "--command"),
+        (["--space", "SPACE", "--job", "x"], "--job"),
+        (["--space", "SPACE", "--engine", "local://"], "--engine"),
+        (["--space", "SPACE", "SPEC"], "--space"),
+        (["--space", "nowhere.csv", "--command", "run {x}"], "nowhere.csv"),
+        (["--space", "SPACE", "--command", "run {nodes}"], "--command"),
+        (["--space", "SPACE", "--deadline", "soon"], "soon"),
+        (["--space", "SPACE", "--data", "nowhere.csv"], "nowhere.csv"),
+        (["--space", "SPACE", "--trials", "0"], "--trials"),
+    ],
+)
+def test_bad_uses_of_a_space_are_one_sentence(
+    trimtab: Call, space: Path, tmp_path: Path, options: list[str], word: str
+) -> None:
+    named = {"SPEC": str(write_spec(tmp_path)), "SPACE": str(space)}
+    called = trimtab("tune", *(named.get(option, option) for option in options))
+    assert called.status == 2
+    assert word in called.error
+    assert "Traceback" not in called.error

@@ -1,9 +1,13 @@
 """Spaces to search, and workloads whose times follow a law."""
 
+from collections.abc import Sequence
+from typing import Protocol
+
 import numpy as np
 
 from trimtab.predict.fewshot import Case, metrics_table, settings_table
-from trimtab.tune import Observation, Search, Space, Stop
+from trimtab.tune.searcher import Choice, Stop
+from trimtab.tune.space import Observation, Space
 
 _MACHINES = {"small": (2.0, 4e9, 0.1), "large": (8.0, 16e9, 0.4), "roomy": (8.0, 64e9, 0.5)}
 _NODES = (1.0, 2.0, 4.0, 8.0)
@@ -38,6 +42,12 @@ def workload(name: str, work: float, memory: float = 0.0, application: str = "")
 def trial(case: Case, row: int) -> Observation:
     """What trying it there shows."""
     return Observation(row, float(case.seconds[row]), bool(case.ok[row]))
+
+
+class Search(Protocol):
+    """A search that has begun."""
+
+    def next(self, seen: Sequence[Observation]) -> Choice | Stop: ...
 
 
 def tried(search: Search, case: Case, most: int = 100) -> tuple[list[Observation], Stop | None]:

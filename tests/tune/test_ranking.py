@@ -32,7 +32,9 @@ def keep(source: JobSource) -> Keep:
         spec = read_spec(source.spec)
         place, space = source.place_and_space(spec, objective)
         effort = Effort(spec.window, spec.patience)
-        with open_state(Identity.of(space, objective, place.name, effort, spec.price_date), path) as state:
+        with open_state(
+            Identity.of_job(space, objective, place.name, effort, spec.price_date), path
+        ) as state:
             for trial in trials:
                 state.add(trial)
 
@@ -103,7 +105,7 @@ def test_what_failed_is_left_out_and_said(source: JobSource, keep: Keep) -> None
 def test_too_little_memory_is_left_out_and_said(tmp_path: Path) -> None:
     points, local = write_measured(tmp_path, JOBS | {"tune-me": Physics(0.002, 0.0002, 300 * MIB)})
     ranking = rank(JobSource(write_spec(tmp_path), "tune-me", points=points, local=local), Goal("cost"))
-    assert {row.setup.shape.name for row in ranking.rows} == {"roomy"}
+    assert {row.setup.action["shape"] for row in ranking.rows} == {"roomy"}
     reasons = [each.reason for each in ranking.dropped]
     assert any("small has 200 MiB of memory, and a worker needs about 300 MiB" in each for each in reasons)
     assert sum(each.count for each in ranking.dropped) + len(ranking.rows) == 12
@@ -113,7 +115,7 @@ def test_machines_to_rent_may_be_larger_than_this_one(source: JobSource) -> None
     source.spec.write_text(source.spec.read_text().replace("cpus: 0.1", "cpus: 4000"))
     ranking = rank(source, Goal("time"))
     assert len(ranking.rows) == 12
-    assert {row.evidence for row in ranking.rows if row.setup.shape.name == "wide"} <= {"model", "rule"}
+    assert {row.evidence for row in ranking.rows if row.setup.action["shape"] == "wide"} <= {"model", "rule"}
 
 
 def test_the_first_row_is_decided_for_with_the_rule_beside(source: JobSource) -> None:
@@ -157,7 +159,7 @@ def test_an_explanation_says_what_it_rests_on(source: JobSource, keep: Keep) -> 
     place = 1 + [row.setup.name for row in ranking.rows].index(SMALL)
     words = "\n".join(explain_opinion(ranking, place))
     assert f"Row {place}: {SMALL}" in words
-    assert "evidence: trial, that is a trial of it, 40 steps long" in words
+    assert "evidence: trial, that is a trial of it, 40 steps" in words
     assert "memory: a worker needs about 21 MiB of 200 MiB; it ran" in words
     other = "\n".join(explain_opinion(ranking, 1))
     assert "evidence: model, that is the model from its local run and other jobs, moved by a trial" in other
@@ -193,7 +195,7 @@ def test_trials_of_another_spec_are_not_this_ones(source: JobSource, keep: Keep,
     write_spec(tmp_path, samples=1000)
     assert "trial" not in named(rank(source, Goal("cost"))).values()
     told = JobSource(source.spec, "tune-me", points=source.points, local=source.local, state=kept)
-    with pytest.raises(BadInputError, match="is the state of another SPEC than this"):
+    with pytest.raises(BadInputError, match="is the state of another SPEC"):
         rank(told, Goal("cost"))
 
 

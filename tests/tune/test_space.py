@@ -1,5 +1,6 @@
 """A space of configurations: what it refuses, what its objective is, where its configurations are."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -8,7 +9,7 @@ from searched_spaces import grid
 
 from trimtab.core import BadInputError
 from trimtab.predict.fewshot import settings_table
-from trimtab.tune import Space
+from trimtab.tune.space import Observation, Space, Trials
 
 
 def test_a_space_without_a_configuration_is_refused() -> None:
@@ -54,3 +55,21 @@ def test_a_single_configuration_still_has_a_place() -> None:
 def test_an_unknown_setting_is_halfway() -> None:
     space = Space(("a", "b", "c"), settings_table(3, cpus=[1.0, 4.0, np.nan]), np.ones(3))
     assert space.coordinates()[:, 0].tolist() == [0.0, 1.0, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("row", "seconds", "fidelity"),
+    [(-1, 1.0, 1.0), (0, 0.0, 1.0), (0, math.nan, 1.0), (0, math.inf, 1.0), (0, 1.0, 0.0), (0, 1.0, 1.5)],
+)
+def test_what_cannot_be_is_refused(row: int, seconds: float, fidelity: float) -> None:
+    with pytest.raises(BadInputError):
+        Observation(row, seconds, fidelity=fidelity)
+
+
+def test_a_failed_trial_needs_no_time() -> None:
+    assert not Observation(0, math.nan, ok=False).ok
+
+
+def test_a_trial_of_no_configuration_is_refused() -> None:
+    with pytest.raises(BadInputError, match="row 12 was tried, but there are only 12"):
+        Trials.of(grid(), "cost", [Observation(12, 1.0)])

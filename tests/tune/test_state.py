@@ -23,7 +23,7 @@ def space(tmp_path: Path) -> JobSpace:
 
 def identity(space: JobSpace, **changes: str) -> Identity:
     told = {"objective": "cost", "where": "this machine", "price_date": "2026-11-15", **changes}
-    return Identity.of(space, told["objective"], told["where"], EFFORT, told["price_date"])
+    return Identity.of_job(space, told["objective"], told["where"], EFFORT, told["price_date"])
 
 
 def test_trials_are_there_again(space: JobSpace) -> None:

@@ -88,15 +88,15 @@ def ranking_json(ranking: "Ranking") -> dict[str, Any]:
         "decision": ranking.decision.id or None,
         "job": ranking.job,
         "objective": ranking.goal.objective,
-        "samples": now.space.job.length,
-        "considered": len(now.space.setups),
+        "samples": ranking.space.job.length,
+        "considered": len(ranking.space.setups),
         "price_date": ranking.price_date,
         "rows": [
             _plain(ranking, rank, row) for rank, row in enumerate(ranking.rows[: ranking.goal.top], start=1)
         ],
         "dropped": to_plain(ranking.dropped),
         "trials": to_plain(now.trials),
-        "notes": [now.prior.note],
+        "notes": [ranking.forecast.note],
     }
 
 
@@ -105,14 +105,12 @@ def _plain(ranking: "Ranking", rank: int, row: "Opinion") -> dict[str, Any]:
 
     return {
         "rank": rank,
-        "shape": row.setup.shape.name,
-        "workers": row.setup.workers,
-        "batch": row.setup.batch,
+        **row.setup.plain,
         "price_per_second": row.setup.price_per_second,
         "time": to_plain(row.time),
         "cost": to_plain(row.cost),
         "memory": row.memory,
-        "memory_limit": row.setup.shape.memory,
+        "memory_limit": ranking.memory(row)[1],
         "fits": row.fits,
         "evidence": row.evidence,
         "fidelity": row.fidelity,
@@ -127,10 +125,10 @@ def _print(ranking: "Ranking", explain: int | None) -> None:
 
     from trimtab.tune import explain_opinion
 
-    console, now = Console(highlight=False), ranking.opinions
+    console, space = Console(highlight=False), ranking.space
     console.print(
-        f"[bold]{escape(ranking.job)}[/bold]: {now.space.job.length:,.0f} samples;"
-        f" {len(now.space.setups)} configurations by {ranking.goal.objective},"
+        f"[bold]{escape(ranking.job)}[/bold]: {space.job.length:,.0f} samples;"
+        f" {len(space.setups)} configurations by {ranking.goal.objective},"
         f" prices of {ranking.price_date}"
     )
     console.print(_table(ranking))
@@ -157,7 +155,8 @@ def _table(ranking: "Ranking") -> "Table":
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("evidence", no_wrap=True)
     for rank, row in enumerate(ranking.rows[: ranking.goal.top], start=1):
-        time, cost, setup = row.time, row.cost, row.setup
+        time, cost, setup = row.time, row.cost, ranking.space.setups[row.row]
+        need, limit = ranking.memory(row)
         table.add_row(
             str(rank),
             f"{setup.workers} × {setup.shape.name}\n"
@@ -165,7 +164,7 @@ def _table(ranking: "Ranking") -> "Table":
             f"{format_duration(time.value)}\n"
             f"[dim]{format_duration(time.low)}–{format_duration(time.high)}[/dim]",
             f"{format_money(cost.value)}\n[dim]{format_money(cost.low)}–{format_money(cost.high)}[/dim]",
-            f"{format_bytes(row.memory)} of {format_bytes(setup.shape.memory)}\n[dim]{fits_words(row)}[/dim]",
+            f"{format_bytes(need)} of {format_bytes(limit)}\n[dim]{fits_words(row)}[/dim]",
             f"{row.evidence}\n[dim]{evidence_detail(ranking, row)}[/dim]",
         )
     return table

@@ -65,10 +65,10 @@ def tuned_json(tuned: "Tuned", method: str) -> dict[str, Any]:
     from trimtab.core import to_plain
 
     return {
-        "job": tuned.space.job.name,
+        ("job" if tuned.is_job else "space"): tuned.task.name,
         "objective": tuned.objective,
         "method": method,
-        "configurations": len(tuned.space.setups),
+        "configurations": len(tuned.task.setups),
         "trials": to_plain(tuned.trials),
         "spent": {"dollars": tuned.spent, "seconds": sum(trial.seconds for trial in tuned.trials)},
         "stopped": tuned.stopped,
@@ -83,9 +83,7 @@ def _plain(opinion: "Opinion") -> dict[str, Any]:
     from trimtab.core import to_plain
 
     return {
-        "shape": opinion.setup.shape.name,
-        "workers": opinion.setup.workers,
-        "batch": opinion.setup.batch,
+        **opinion.setup.plain,
         "price_per_second": opinion.setup.price_per_second,
         "time": to_plain(opinion.time),
         "cost": to_plain(opinion.cost),
@@ -101,8 +99,8 @@ def _begun(news: "Begun") -> str:
     from trimtab.core import format_money
 
     expected = f"; expected {_expectation(news.expected)}" if news.expected else ""
-    price = f"for about {format_money(news.price)}"
-    return f"trial {news.number}: {news.setup.name}, {price}: {news.reason}{expected}"
+    price = f", for about {format_money(news.price)}" if news.price is not None else ""
+    return f"trial {news.number}: {news.setup.name}{price}: {news.reason}{expected}"
 
 
 def _done(news: "Done") -> str:
@@ -113,7 +111,8 @@ def _done(news: "Done") -> str:
         found = f"{trial.status}: {trial.reason}"
     else:
         how = "the whole window" if trial.fidelity == 1 else "a short look, which was enough"
-        found = f"{format_duration(trial.step_seconds or 0.0)} a step in {how}: {_expectation(news.result)}"
+        step = f"{format_duration(trial.step_seconds or 0.0)} a step in {how}: " if trial.is_partial else ""
+        found = f"{step}{_expectation(news.result)}"
     spent = f"{format_duration(trial.seconds)}, {format_money(trial.price)}"
     return f"  {found} (took {spent}); best now: {_best(news)}"
 
@@ -141,7 +140,7 @@ def _trials(tuned: "Tuned") -> "Table":
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("trial", justify="right")
     table.add_column("configuration", overflow="fold")
-    for name in ("a step", "looked", "took", "price"):
+    for name in ("a step" if tuned.is_job else "measured", "looked", "took", "price"):
         table.add_column(name, justify="right", no_wrap=True)
     for number, trial in enumerate(tuned.trials, start=1):
         table.add_row(

@@ -122,6 +122,7 @@ from .fewshot.schema import (
     SETTINGS as SETTINGS,
     Array as Array,
     metrics_table as metrics_table,
+    settings_table as settings_table,
 )
 from .gaussian_process import Conditioned as Conditioned, condition as condition
 from .guard import MODEL as MODEL, RULE as RULE, Ground as Ground, Verdict as Verdict, judge as judge

@@ -1,4 +1,4 @@
-"""Which configuration to try next: searches that learn from trials, and ours also from other workloads."""
+"""Which configuration to rent, found by a few trials: of a training job, or of any measuring command."""
 
 import lazy_loader
 

@@ -7,14 +7,14 @@ from functools import cached_property
 import numpy as np
 
 from trimtab.collect import Shape, Spec, TrainingJob
-from trimtab.core import HOUR, BadInputError
+from trimtab.core import HOUR, BadInputError, Scalar
 from trimtab.predict import Array, Configurations
 from trimtab.tune.space import Space
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """So many workers with a batch each, one on every machine of a shape."""
+    """A number of workers with a batch each, one on every machine of a shape."""
 
     shape: Shape
     workers: int
@@ -22,7 +22,7 @@ class Setup:
 
     @property
     def name(self) -> str:
-        """As people read it."""
+        """Such as "2 × standard-20, batch 64"."""
         return f"{self.workers} × {self.shape.name}, batch {self.batch}"
 
     @property
@@ -30,9 +30,19 @@ class Setup:
         """Dollars of all machines."""
         return self.workers * self.shape.price_per_hour / HOUR
 
+    @property
+    def action(self) -> dict[str, Scalar]:
+        """Its fields in decisions of the ledger."""
+        return {"shape": self.shape.name, "workers": self.workers, "batch_size": self.batch}
+
+    @property
+    def plain(self) -> dict[str, Scalar]:
+        """Its fields in JSON."""
+        return {"shape": self.shape.name, "workers": self.workers, "batch": self.batch}
+
 
 def configurations(setups: Sequence[Setup]) -> Configurations:
-    """Setups as a model sees them."""
+    """Setups as the columns that models learn from."""
     return Configurations(
         tuple(setup.shape.name for setup in setups),
         np.array([setup.shape.cpus for setup in setups]),
@@ -45,14 +55,14 @@ def configurations(setups: Sequence[Setup]) -> Configurations:
 
 @dataclass(frozen=True)
 class JobSpace:
-    """What a job can be run on, and how long it is."""
+    """The configurations in which a job can run, and its length in steps."""
 
     job: TrainingJob
     setups: tuple[Setup, ...]
 
     @classmethod
     def of(cls, spec: Spec, name: str, fits: Callable[[Setup], bool]) -> "JobSpace":
-        """All that a SPEC lets choose and that there is room for."""
+        """Every configuration of a SPEC for which there is room."""
         job = spec.job(name)
         setups = [
             Setup(shape, workers, batch)
@@ -65,18 +75,23 @@ class JobSpace:
             raise BadInputError(f"there is room for none of {name}'s {len(setups)} configurations")
         return cls(job, having)
 
+    @property
+    def name(self) -> str:
+        """The job's name."""
+        return self.job.name
+
     @cached_property
     def where(self) -> Configurations:
-        """As a model sees it."""
+        """The configurations as models see them."""
         return configurations(self.setups)
 
     @cached_property
     def space(self) -> Space:
-        """As a search sees it."""
+        """The configurations as searches see them."""
         names = tuple(setup.name for setup in self.setups)
         return Space(names, self.where.settings(), self.where.price_per_second)
 
     @cached_property
     def steps(self) -> Array:
-        """How many steps the whole job takes in every configuration."""
+        """Steps of the whole job in every configuration."""
         return np.array([float(self.job.steps(setup.batch, setup.workers)) for setup in self.setups])

@@ -1,124 +1,217 @@
-"""What is thought of configurations at some moment of a tuning session: by trials where there are some."""
+"""Estimates for every configuration at some moment of a tuning session, ranked, and the decisions they lead
+to.
+
+A configuration that was tried has its trial's estimate, any other one what the searcher believes.
+"""
 
 import math
-from collections.abc import Sequence
+import uuid
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 
 from trimtab.collect import OUT_OF_MEMORY, Turn
-from trimtab.core import BadInputError, Estimate, format_duration, format_money
-from trimtab.predict import MODEL, RULE, TRIAL
-from trimtab.tune.forecast_search import LIKELY, Forecasted
-from trimtab.tune.job_space import JobSpace, Setup
-from trimtab.tune.observation import Observation
-from trimtab.tune.prior import COVERAGE, Prior
+from trimtab.core import (
+    Answer,
+    BadInputError,
+    Contribution,
+    Decision,
+    Estimate,
+    Scalar,
+    format_duration,
+    format_money,
+)
+from trimtab.predict import MODEL, RULE, TRIAL, Array
+from trimtab.tune.searcher import Belief, Searcher
+from trimtab.tune.space import Observation, Space
 from trimtab.tune.trials import Trial, standard_error
 
+COVERAGE = 0.9
 _TRIAL_NOISE = 0.03  # of a full trial, over the truth: two of the same configuration differ about so much
 _WIDTH = 1.645  # standard deviations on each side of 90 %
-_SOURCES = {RULE: "the rule from its local run", MODEL: "the model from its local run and other jobs"}
+_ALTERNATIVES = 5  # in a decision
+
+
+class Candidate(Protocol):
+    """A configuration that can be rented."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def price_per_second(self) -> float:
+        """Dollars per second of all its machines."""
+        ...
+
+    @property
+    def action(self) -> Mapping[str, Scalar]:
+        """Its fields in decisions of the ledger."""
+        ...
+
+    @property
+    def plain(self) -> Mapping[str, object]:
+        """Its fields in JSON."""
+        ...
+
+
+class Task(Protocol):
+    """A workload that is tuned: its configurations, and how many steps all of it takes in each."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def setups(self) -> Sequence[Candidate]: ...
+
+    @property
+    def space(self) -> Space: ...
+
+    @property
+    def steps(self) -> Array: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Opinion:
-    """Seconds and dollars of the whole job, and what they rest on: rule, model or trial, and why that.
+    """Seconds and dollars of the whole workload in a configuration.
 
-    `memory` is what a worker needs at its peak, in bytes, and `fits` the chance that its machine has so much.
-    `fidelity` is the part of the window that a trial looked at.
+    `evidence` is rule, model or trial, and `why` the reason for that. `memory` is a worker's peak in bytes,
+    None where it is not known; `fits` is the chance to complete. `fidelity` is the part of a full trial that
+    was run.
     """
 
     row: int
-    setup: Setup
+    setup: Candidate
     time: Estimate
     cost: Estimate
     evidence: str
     why: str
-    memory: float
+    memory: float | None
     fits: float
     fidelity: float | None = None
 
 
 @dataclass(frozen=True)
 class Opinions:
-    """What is thought after these trials."""
+    """Opinions about all configurations after some trials."""
 
-    space: JobSpace
-    objective: str
-    prior: Prior
+    task: Task
+    searcher: Searcher
     trials: tuple[Trial, ...]
+    within: tuple[Opinion, ...] | None = None  # the alternatives of a decision; all that are ranked if None
 
     @cached_property
     def seen(self) -> list[Observation]:
-        """The last look at every configuration that was tried, as the search sees it.
+        """The last trial of every configuration that was tried.
 
-        Methods that know no difference between a short look and a full one would go on asking for the same.
+        A random search would draw a configuration again after a short trial, so all count as full for it.
         """
-        knows_short = self.prior.forecast is not None
         last = dict[int, Observation]()
         for trial in self.trials:
             row = self._row(trial)
             seconds = math.nan if trial.step_seconds is None else trial.step_seconds * self._steps(row)
             full = {"memory_fraction": 1.0} if trial.status == OUT_OF_MEMORY else {}
-            fidelity = trial.fidelity if knows_short else 1.0
+            fidelity = 1.0 if self.searcher.at_random else trial.fidelity
             last[row] = Observation(row, seconds, trial.ok, fidelity, full)
         return list(last.values())
 
     @cached_property
     def ranked(self) -> tuple[Opinion, ...]:
-        """All that is known or believed, best first; what failed, or should lack memory, is not there."""
+        """Opinions by the objective, best first; without failed trials and what should lack memory."""
         tried = {self._row(trial): self.measured(trial) for trial in self.trials}
-        believed = self.prior.believed(self.space, self.objective, self.seen)
-        likely = np.flatnonzero(believed.runs >= LIKELY).tolist()
-        known = [each for each in tried.values() if each is not None]
-        guessed = [self._guess(row, believed) for row in likely if row not in tried]
-        return tuple(
-            sorted(known + guessed, key=lambda each: (self._value(each.time.value, each.row), each.row))
-        )
+        rows = self.searcher.ranked(self.seen)
+        return tuple(tried.get(row) or self._believed(row) for row in rows)
 
     @property
     def best(self) -> Opinion | None:
-        """What should be rented now."""
+        """The configuration to rent now."""
         return self.ranked[0] if self.ranked else None
 
     def of(self, row: int) -> Opinion | None:
-        """What is thought of one configuration."""
+        """The opinion about one configuration; None where it is not ranked."""
         return next((each for each in self.ranked if each.row == row), None)
 
     def measured(self, trial: Trial) -> Opinion | None:
-        """What a trial says of the whole job; None where it failed."""
+        """The whole workload by a trial; None where the trial failed."""
         if not trial.ok or trial.step_seconds is None:
             return None
         row = self._row(trial)
-        seconds, off = trial.step_seconds * self._steps(row), _off(trial.off or 0.0)
+        seconds, off = trial.step_seconds * self._steps(row), _relative_error(trial.off or 0.0)
         time = Estimate(seconds, seconds * (1 - off), seconds * (1 + off), COVERAGE, "s")
-        memory = trial.memory_peak_bytes or float(self.prior.rule_memory[row])
-        how = "all of the window" if trial.fidelity == 1 else "a short look"
-        why = f"it was tried: {trial.steps} steps in {how}"
-        return self._opinion(row, time, TRIAL, why, memory, 1.0, trial.fidelity)
+        memory = trial.memory_peak_bytes or self.searcher.knowledge.memory(row)
+        return self._opinion(row, time, TRIAL, f"it was tried: {trial.extent}", memory, 1.0, trial.fidelity)
 
     def could_be_best(self, row: int, turn: Turn) -> bool:
-        """Whether the truth behind a short look may lie below all else that is known or as good as known."""
-        lowest = turn.step_seconds * self._steps(row) * (1 - _off(standard_error([turn])))
+        """Whether the low end of a short trial is below the high end of every other configuration."""
+        lowest = turn.step_seconds * self._steps(row) * (1 - _relative_error(standard_error([turn])))
         others = [self._value(each.time.high, each.row) for each in self.ranked if each.row != row]
         return self._value(lowest, row) <= min(others, default=math.inf)
 
     def rests_on(self, opinion: Opinion) -> str:
-        """Where its numbers come from."""
+        """Where an opinion's numbers come from."""
         done = [trial for trial in self.trials if trial.ok]
         own = [trial for trial in done if trial.setup == opinion.setup.name]
         if own:
-            return f"a trial of it, {own[-1].steps} steps long"
+            return f"a trial of it, {own[-1].extent}"
         moved = f", moved by {counted(len(done))} elsewhere" if done else ""
-        theirs = opinion.evidence == MODEL and self.prior.forecast is None
-        return f"{f'the model of {self.prior.method}' if theirs else _SOURCES[opinion.evidence]}{moved}"
+        return f"{self.searcher.knowledge.source(opinion.evidence)}{moved}"
 
-    def _guess(self, row: int, believed: Forecasted) -> Opinion:
-        low, value, high = (float(each[row]) for each in (believed.low, believed.value, believed.high))
+    def decision(self, kind: str, row: int, method: str, reason: str, now: float) -> Decision:
+        """The decision to try ("trial") or to rent ("tune", "recommend") a configuration."""
+        chosen, setup = self.of(row), self.task.setups[row]
+        knowledge = self.searcher.knowledge
+        action, model = _action(setup), f"model:tune-{method}"
+        estimates = _estimates(chosen) if chosen else {}
+        ranked = self.ranked if self.within is None else self.within
+        others = [each for each in ranked if each.row != row][:_ALTERNATIVES]
+        return Decision(
+            id=uuid.uuid4().hex[:12],
+            created=now,
+            kind=kind,
+            subject=self.task.name,
+            action=action,
+            estimates=estimates,
+            chosen_by=knowledge.rule_name if chosen and chosen.evidence == RULE else model,
+            rule=Answer(knowledge.rule_name, action, self.by_rule(row)),
+            model=Answer(model, action, estimates),
+            alternatives=tuple(Answer(model, _action(each.setup), _estimates(each)) for each in others),
+            reason=reason,
+            contributions=self._contributions(chosen) if chosen else (),
+        )
+
+    def by_rule(self, row: int) -> dict[str, Estimate]:
+        """Time and cost by the rule alone; empty where it knows nothing."""
+        seconds = self.searcher.knowledge.rule_range(row, self.seen)
+        if seconds is None:
+            return {}
+        low, value, high = seconds
+        time = Estimate(value, low, high, COVERAGE, "s")
+        return {"time": time, "cost": time.scaled(self.task.setups[row].price_per_second, "$")}
+
+    def _contributions(self, opinion: Opinion) -> tuple[Contribution, ...]:
+        """Seconds by their source; they add up to the opinion's time."""
+        rule = self.by_rule(opinion.row)
+        if not rule:
+            return ()
+        learned = {MODEL: "learned from others and trials", TRIAL: "shown by a trial"}
+        more = opinion.time.value - rule["time"].value
+        moved = Contribution(learned.get(opinion.evidence, "moved by trials"), more)
+        first = Contribution(self.searcher.knowledge.source(RULE), rule["time"].value)
+        return (first, *([moved] if more else []))
+
+    def _believed(self, row: int) -> Opinion:
+        belief = self._belief
+        assert belief is not None  # or the row would not be ranked
+        low, value, high = (float(each[row]) for each in (belief.low, belief.value, belief.high))
         time = Estimate(value, min(low, value), max(high, value), COVERAGE, "s")
-        memory, fits = float(self.prior.rule_memory[row]), float(believed.runs[row])
-        return self._opinion(row, time, believed.by[row], believed.reasons[row], memory, fits)
+        memory, runs = self.searcher.knowledge.memory(row), float(belief.runs[row])
+        return self._opinion(row, time, belief.by[row], belief.reasons[row], memory, runs)
+
+    @cached_property
+    def _belief(self) -> Belief | None:
+        return self.searcher.belief(self.seen)
 
     def _opinion(
         self,
@@ -126,54 +219,67 @@ class Opinions:
         time: Estimate,
         evidence: str,
         why: str,
-        memory: float,
+        memory: float | None,
         fits: float,
         fidelity: float | None = None,
     ) -> Opinion:
-        setup = self.space.setups[row]
+        setup = self.task.setups[row]
         cost = time.scaled(setup.price_per_second, "$")
         return Opinion(row, setup, time, cost, evidence, why, memory, fits, fidelity)
 
     def _row(self, trial: Trial) -> int:
-        return self.space.space.names.index(trial.setup)
+        return self.task.space.names.index(trial.setup)
 
     def _steps(self, row: int) -> float:
-        return float(self.space.steps[row])
+        return float(self.task.steps[row])
 
     def _value(self, seconds: float, row: int) -> float:
-        return float(self.space.space.values(self.objective, [seconds], np.array([row]))[0])
+        return float(self.task.space.values(self.searcher.objective, [seconds], np.array([row]))[0])
 
 
 def refuse_hopeless(now: Opinions, remedy: str) -> None:
-    """A job that fails wherever it is tried is not recommended anywhere, nor one that fits nowhere."""
-    last = _broken(now.trials)
+    """Refuse to recommend where all trials failed, where nothing fits, and where nothing is known."""
+    last = _last_failure(now.trials)
     if last is not None:
         raise BadInputError(f"no trial completed, {last.setup} because {last.reason}; {remedy}")
+    if not now.ranked and now.searcher.belief(now.seen) is None:
+        raise BadInputError(
+            f"nothing is known of {now.task.name} without a trial; allow one with --trials, or name other"
+            " workloads' measurements with --data"
+        )
     if not now.ranked:
         raise BadInputError(
-            f"none of the {len(now.space.setups)} configurations is expected to have the memory that a"
+            f"none of the {len(now.task.setups)} configurations is expected to have the memory that a"
             " worker needs; name larger shapes in the SPEC"
         )
 
 
-def _broken(trials: Sequence[Trial]) -> Trial | None:
+def _last_failure(trials: Sequence[Trial]) -> Trial | None:
     """The last trial that failed for another reason than memory, where none has completed."""
     if any(trial.ok for trial in trials):
         return None
     return next((trial for trial in reversed(trials) if trial.status != OUT_OF_MEMORY), None)
 
 
-def _off(standard_error: float) -> float:
+def _relative_error(standard_error: float) -> float:
     """By which part a trial may be off the truth, in nine cases of ten; always less than all of it."""
     return _WIDTH * min(0.5, math.hypot(_TRIAL_NOISE, standard_error))
 
 
+def _action(setup: Candidate) -> dict[str, Scalar]:
+    return {**setup.action, "price_per_second": setup.price_per_second}
+
+
+def _estimates(opinion: Opinion) -> dict[str, Estimate]:
+    return {"time": opinion.time, "cost": opinion.cost}
+
+
 def counted(trials: int) -> str:
-    """In words."""
+    """Such as "a trial" or "3 trials"."""
     return "a trial" if trials == 1 else f"{trials} trials"
 
 
 def span(estimate: Estimate) -> str:
-    """Seconds or dollars with their range, as people read them."""
+    """Seconds or dollars with their range, such as "$0.50 ($0.40 to $0.60)"."""
     show = format_money if estimate.unit == "$" else format_duration
     return f"{show(estimate.value)} ({show(estimate.low)} to {show(estimate.high)})"

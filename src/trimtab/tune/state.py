@@ -1,4 +1,4 @@
-"""What a tuning session has found so far, in a file that is written whole after each trial."""
+"""The trials of a tuning session, kept in a file that is rewritten atomically after each trial."""
 
 import contextlib
 import hashlib
@@ -6,48 +6,58 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from trimtab.core import BadInputError, StorageError, from_plain, home, to_plain
 from trimtab.kernel import file_lock, write_whole
-from trimtab.tune.job_local import LOCAL
 from trimtab.tune.job_space import JobSpace, Setup
 from trimtab.tune.trials import Effort, Trial
 
-VERSION = 1
+LOCAL = ".local.json"
+"""Suffix of the files of local runs, which lie in the same folder."""
+
+_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What trials must have in common to be held against each other."""
+    """What trials must have in common to be compared."""
 
     job: str
     objective: str
-    where: str
-    digest: str  # of the job, its configurations, their prices, and how long they are looked at
+    where: str  # an engine's address, or this machine
+    digest: str  # of the workload, its configurations, their prices, and how they are measured
 
     @classmethod
-    def of(cls, space: JobSpace, objective: str, where: str, effort: Effort, price_date: str) -> "Identity":
-        """That of a session; `where` is its engine's address, or this machine."""
+    def of_job(
+        cls, space: JobSpace, objective: str, where: str, effort: Effort, price_date: str
+    ) -> "Identity":
+        """The identity of a session about a job of a SPEC."""
         job = space.job
-        told = [
+        content = [
             *(job.name, job.command, str(job.folder), job.samples, job.epochs),
             *(effort.window, price_date, where),
             *(to_plain(setup) for setup in space.setups),
         ]
-        digest = hashlib.sha256(json.dumps(told).encode()).hexdigest()
-        return cls(job.name, objective, where, digest[:16])
+        return cls.of(job.name, objective, where, content)
+
+    @classmethod
+    def of(cls, name: str, objective: str, where: str, content: list[Any]) -> "Identity":
+        """The identity of a session about the workload that `content` describes."""
+        digest = hashlib.sha256(json.dumps(content).encode()).hexdigest()
+        return cls(name, objective, where, digest[:16])
 
     @property
     def file(self) -> Path:
-        """Where its state is kept unless somebody names another file."""
+        """Where the state is kept unless another file is named."""
         return home() / "tune" / f"{self.job}-{self.objective}-{self.digest}.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What trials were made of, for who learns from them: configurations, samples in all, the price date.
+    """The job of a session, so that other jobs can learn from its trials.
 
-    `local` is the file in Trimtab's home with its local run.
+    `samples` is the length of the whole job; `local` names the file in Trimtab's home with its local run.
     """
 
     setups: tuple[Setup, ...]
@@ -58,7 +68,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A session as it is kept: whose it is, and its trials in order."""
+    """The content of a state file: trials are in the order in which they were made."""
 
     version: int
     identity: Identity
@@ -67,7 +77,7 @@ class State:
 
 
 class StateFile:
-    """The state of a session that nobody else is at work with."""
+    """The state file of a session, which holds its lock."""
 
     def __init__(self, path: Path, state: State) -> None:
         self.path = path
@@ -79,7 +89,7 @@ class StateFile:
         return self._state.trials
 
     def about(self, subject: Subject) -> None:
-        """Whoever tunes another job may learn from these trials."""
+        """Describe the job, for sessions of other jobs."""
         self._state = replace(self._state, subject=subject)
 
     def add(self, trial: Trial) -> None:
@@ -90,23 +100,27 @@ class StateFile:
 
 @contextlib.contextmanager
 def open_state(identity: Identity, path: Path | None = None) -> Iterator[StateFile]:
-    """The session's state, new or as it was left; one that belongs to something else is refused."""
+    """The session's state, new or as it was left; a state of another session is refused."""
     path = path or identity.file
-    with _alone(path):
-        yield StateFile(path, _read(path, identity))
+    busy = f"another trimtab tune is at work with {path}; wait for it, or name another"
+    with file_lock(path.with_name(f".{path.name}.lock"), busy):
+        state = _read(path)
+        if state is not None:
+            _check(path, state.identity, identity)
+        yield StateFile(path, state or State(_VERSION, identity))
 
 
 def earlier_trials(identity: Identity, path: Path | None = None) -> tuple[Trial, ...]:
-    """Trials of the same job in the same place, whatever they were to make small; longer looks come last.
+    """Trials of the same job in the same place, for any objective; those of higher fidelity come last.
 
-    States are written whole, so they can be read while somebody works with them.
+    State files are replaced atomically, so they can be read without the lock.
     """
     if path is not None and not path.exists():
         raise BadInputError(f"there is no file {path}; trimtab tune writes it")
     files = [path] if path else sorted(identity.file.parent.glob(f"*-{identity.digest}.json"))
     found = list[Trial]()
     for file in files:
-        state = _kept(file)
+        state = _read(file)
         if state is not None:
             _check(file, state.identity, replace(identity, objective=state.identity.objective))
             found += state.trials
@@ -114,25 +128,17 @@ def earlier_trials(identity: Identity, path: Path | None = None) -> tuple[Trial,
 
 
 def kept_states() -> Iterator[State]:
-    """All that are in Trimtab's home; what cannot be read there is passed over."""
+    """All states in Trimtab's home; files that cannot be read are skipped."""
     for path in sorted((home() / "tune").glob("*-*.json")):
         if not path.name.endswith(LOCAL):
             with contextlib.suppress(BadInputError, StorageError):
-                state = _kept(path)
+                state = _read(path)
                 if state is not None:
                     yield state
 
 
-def _read(path: Path, identity: Identity) -> State:
-    state = _kept(path)
-    if state is None:
-        return State(VERSION, identity)
-    _check(path, state.identity, identity)
-    return state
-
-
-def _kept(path: Path) -> State | None:
-    """What is in the file; None where there is none."""
+def _read(path: Path) -> State | None:
+    """The state in a file; None where there is no file."""
     try:
         return from_plain(State, json.loads(path.read_text(encoding="utf-8")), "state")
     except FileNotFoundError:
@@ -144,20 +150,14 @@ def _kept(path: Path) -> State | None:
 
 
 def _check(path: Path, kept: Identity, identity: Identity) -> None:
-    """Refuse a state that belongs to something else."""
-    for what, theirs, ours in (
+    """Refuse a state that belongs to another session."""
+    for what, theirs, wanted in (
         ("the job", kept.job, identity.job),
         ("the objective", kept.objective, identity.objective),
         ("trials on", kept.where, identity.where),
-        ("another SPEC than this:", kept.digest, identity.digest),
+        ("another SPEC or space than this:", kept.digest, identity.digest),
     ):
-        if theirs != ours:
+        if theirs != wanted:
             raise BadInputError(
-                f"{path} is the state of {what} {theirs}, not {ours}; name another file with --state"
+                f"{path} is the state of {what} {theirs}, not {wanted}; name another file with --state"
             )
-
-
-def _alone(path: Path) -> contextlib.AbstractContextManager[None]:
-    """Nobody else works with that state meanwhile."""
-    busy = f"another trimtab tune is at work with {path}; wait for it, or name another"
-    return file_lock(path.with_name(f".{path.name}.lock"), busy)

@@ -72,8 +72,20 @@ class Trial:
 
     @property
     def ok(self) -> bool:
-        """Whether it can be counted on."""
+        """Whether it completed."""
         return self.status == OK and self.step_seconds is not None
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether it ran some steps of a job, and not all of the workload."""
+        return self.steps > 1 or self.fidelity < 1
+
+    @property
+    def extent(self) -> str:
+        """How much was run."""
+        if not self.is_partial:
+            return "a whole run"
+        return f"{self.steps} steps in {'all of the window' if self.fidelity == 1 else 'a short look'}"
 
 
 class Running(Watched, Protocol):

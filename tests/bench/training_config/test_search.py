@@ -10,8 +10,10 @@ from searched_spaces import grid, tried, workload
 from trimtab_bench.kept import Kept
 from trimtab_bench.options import BenchOptions
 from trimtab_bench.training_config import search
+from trimtab_bench.training_config.rivals import SEARCHES, random_search
+from trimtab_bench.training_config.search_tables import best_first_choices
 
-from trimtab.tune import METHODS, RandomSearch
+from trimtab.predict.fewshot import Case, metrics_table, settings_table
 
 pytest.importorskip("sklearn", reason="two of the methods need scikit-learn")
 
@@ -74,7 +76,7 @@ def test_all_searches_meet_the_same_workloads_and_finished_parts_are_kept(
     for name in ("multicloud", "scout"):
         for target in ("cost", "time"):
             found = figures["search"][name][target]
-            assert set(found) == set(METHODS)
+            assert set(found) == set(SEARCHES)
             for by_budget in found.values():
                 assert len(by_budget) == len(search.BUDGETS)
                 assert by_budget == sorted(by_budget, reverse=True)
@@ -91,10 +93,10 @@ def test_all_searches_meet_the_same_workloads_and_finished_parts_are_kept(
 
 def test_a_failed_trial_is_spent_and_finds_nothing() -> None:
     case = workload("searched", 1000.0, 100e9)
-    method, values = RandomSearch(), grid().values("cost", case.seconds)
-    orders = [[one.row for one in tried(method.begin(grid(), "cost", [], s), case)[0]] for s in range(9)]
+    values = grid().values("cost", case.seconds)
+    orders = [[one.row for one in tried(random_search(grid(), "cost", [], s), case)[0]] for s in range(9)]
     seed, rows = next((seed, rows) for seed, rows in enumerate(orders) if not case.ok[rows[0]])
-    session = search.play(method.begin(grid(), "cost", [], seed), grid(), case, "cost", 12)
+    session = search.play(random_search(grid(), "cost", [], seed), grid(), case, "cost", 12)
     best = np.minimum.accumulate(np.where(case.ok[rows], values[rows], values[case.ok].max()))
     assert session.found == pytest.approx(best / values[case.ok].min())
     assert session.dollars == pytest.approx(np.cumsum(values[rows]))
@@ -102,7 +104,7 @@ def test_a_failed_trial_is_spent_and_finds_nothing() -> None:
 
 def test_more_evaluations_than_configurations_change_nothing() -> None:
     case = workload("searched", 1000.0)
-    session = search.play(RandomSearch().begin(grid(), "time", [], 0), grid(), case, "time", 20)
+    session = search.play(random_search(grid(), "time", [], 0), grid(), case, "time", 20)
     assert len(session.found) == 20
     assert session.seconds[11] == session.seconds[-1]
 
@@ -132,3 +134,31 @@ def test_goals_are_held_against_rivals_of_the_same_run() -> None:
 def test_parts_are_named_by_what_they_came_from(data: Path) -> None:
     made = [b"".join(search._made_from(BenchOptions(seed=seed), data)) for seed in (0, 1)]
     assert Kept.of("x", [made[0]]).folder != Kept.of("x", [made[1]]).folder
+
+
+def _case(name: str, seconds: tuple[float, float]) -> Case:
+    """A workload on two and on three machines; negative seconds failed."""
+    nodes = np.array([2.0, 3.0])
+    settings = settings_table(2, nodes=nodes, price_per_hour=0.1)
+    took = np.array(seconds)
+    metrics = metrics_table(2)
+    return Case(
+        "made", name.split("-")[1], name, "", ("two", "three"), settings, metrics, abs(took), took > 0
+    )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "bound"),
+    [
+        (
+            {"d-one": (10.0, 20.0), "d-two": (40.0, 10.0), "e-three": (10.0, 30.0)},
+            (2 * min((1 + 4) / 2, (2 + 1) / 2) + 1) / 3,
+        ),
+        ({"d-one": (10.0, 20.0), "d-two": (-1.0, 10.0)}, 1.0),
+    ],
+    ids=["the same choice for the same words", "a failure counts as the worst that completed"],
+)
+def test_the_best_first_choice_in_hindsight(seconds: dict[str, tuple[float, float]], bound: float) -> None:
+    cases = [_case(name, both) for name, both in seconds.items()]
+    spaces = {"made": [(search.space_of(case), case) for case in cases]}
+    assert best_first_choices(spaces)["made"]["time"] == pytest.approx(bound)

@@ -1,12 +1,13 @@
-"""Searching configurations of workloads that others measured: found over optimal after so many evaluations.
+"""Searches of published measurements of workloads: found over optimal after so many evaluations.
 
 Multicloud and scout's clusters, dollars and seconds, ten seeds. The searched workload's task or program is
-left out of what ours learns from; the others learn from nothing. A failed run counts as an evaluation and is
-no find; as long as nothing completed, the worst completed run counts as found. Nobody stops early here; when
-each would have stopped by CherryPick's rule is reported beside it.
+left out of what Trimtab learns from; the rivals learn from nothing. A failed run counts as an evaluation and
+finds nothing; as long as nothing completed, the worst completed run counts as found. No search stops early
+here; when each would have stopped by CherryPick's rule is reported beside it.
 """
 
 import hashlib
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -15,41 +16,41 @@ from typing import Any
 
 import numpy as np
 
-import trimtab.tune as tuning
 from trimtab.predict.fewshot import METRICS, Case, Corpus, multicloud, scout
-from trimtab.tune import METHODS, CherryPick, Choice, Method, Observation, Search, Space
-from trimtab_bench.kept import Kept, Key, Part
+from trimtab.tune import other_workloads, searcher
+from trimtab.tune.searcher import STOP_BELOW, STOP_FROM, Choice
+from trimtab.tune.space import Observation, Space, Trials
+from trimtab_bench.kept import Kept, Key, Part, done_side_by_side
 from trimtab_bench.options import BenchOptions
 from trimtab_bench.result import Table
-from trimtab_bench.training_config.parallel import done_side_by_side
-from trimtab_bench.training_config.search_tables import search_goals, search_tables
+from trimtab_bench.training_config import rivals
+from trimtab_bench.training_config.rivals import SEARCHES, Search
+from trimtab_bench.training_config.search_tables import (
+    best_first_choices,
+    first_choices_table,
+    search_goals,
+    search_tables,
+)
 
 BUDGETS = (1, 3, 6, 11, 22)
 TARGETS = ("cost", "time")
-CONTESTANTS: dict[str, Method] = {**METHODS, "cherrypick": CherryPick(stop_below=0.0)}
 DATA: dict[str, Callable[[Path], Corpus]] = {"multicloud": multicloud.read, "scout": scout.read}
 SKIPPED = "needs measurements of others: --data FOLDER with multicloud and scout in it"
-_TUNING = Path(tuning.__path__[0])
-_OWN_CODE = {
-    "trimtab": ("ours", "pictures", "relatives", "failures"),
-    "cherrypick": ("cherrypick", "surrogate"),
-    "trees": ("trees", "surrogate"),
-    "ernest": ("ernest",),
-    "random": ("random_search",),
-}
 _SEEDS, _QUICK_SEEDS, _QUICK_WORKLOADS = 10, 1, 3
-_STOP_BELOW, _STOP_FROM = 0.1, 6  # CherryPick's rule: part of the best value, and trials
 
 
 def search_section(options: BenchOptions) -> tuple[dict[str, Any], tuple[Table, ...]]:
-    """Figures `search`, `spending`, `stopped` and `search_goals`, and their tables; none without data."""
+    """Figures `search`, `spending`, `stopped`, `search_goals` and `hindsight`, and their tables."""
     if options.data is None:
         return {"search": {}, "search_skipped": SKIPPED}, ()
     parts = list(_parts(options, options.data))
     kept = Kept.of("training-config-search", _made_from(options, options.data))
     with options.progress(len(parts), "searching") as tell:
         figures = put_together(done_side_by_side(parts, kept, tell))
-    return figures, search_tables(figures, BUDGETS)
+    completed = {name: [case for case in _corpus(name, options.data).cases if case.ok.any()] for name in DATA}
+    spaces = {name: [(space_of(case), case) for case in cases] for name, cases in completed.items()}
+    figures["hindsight"] = best_first_choices(spaces)
+    return figures, (*search_tables(figures, BUDGETS), first_choices_table(figures["hindsight"]))
 
 
 def _parts(options: BenchOptions, data: Path) -> Iterator[Part]:
@@ -59,7 +60,7 @@ def _parts(options: BenchOptions, data: Path) -> Iterator[Part]:
         cases = [case for case in _corpus(name, data).cases if case.ok.any()]
         for case in cases[: _QUICK_WORKLOADS if options.quick else None]:
             for target in TARGETS:
-                for method in CONTESTANTS:
+                for method in SEARCHES:
                     run = partial(searched, name, data, case.name, target, method, tuple(seeds))
                     yield Part(("search", name, target, method, case.name), run, _version(method))
 
@@ -81,7 +82,7 @@ class Session:
     def stopped(self) -> int | None:
         """After how many trials CherryPick's rule says to stop; None if never, or the method does not say."""
         for tried, gain in enumerate(self.gains):
-            if gain is not None and tried >= _STOP_FROM and gain < _STOP_BELOW:
+            if gain is not None and tried >= STOP_FROM and gain < STOP_BELOW:
                 return tried
         return None
 
@@ -96,7 +97,7 @@ def searched(
     space = space_of(case)
     sessions = []
     for seed in seeds:
-        search = CONTESTANTS[method].begin(space, target, others, _draw(workload, seed))
+        search = SEARCHES[method](space, target, others, _draw(workload, seed))
         sessions.append(play(search, space, case, target, max(BUDGETS)))
     stops = [(each, each.stopped() or len(each.found)) for each in sessions]
     return {
@@ -192,11 +193,10 @@ def _mean(values: Sequence[Any]) -> Any:
 
 
 def _made_from(options: BenchOptions, data: Path) -> Iterator[bytes]:
-    """What was asked for, the code that all methods share, and the measurements."""
+    """What all methods share: the options, the protocol and the measurements."""
     yield repr((options.quick, options.seed)).encode()
-    yield Path(__file__).read_bytes()
-    for name in ("method", "observation", "space"):
-        yield (_TUNING / f"{name}.py").read_bytes()
+    for shared in (searched, play, _observed, space_of, Session, Space, Trials):
+        yield inspect.getsource(shared).encode()
     for name in DATA:
         for path in sorted((data / name).glob("*.csv*")):
             yield path.read_bytes()
@@ -204,5 +204,6 @@ def _made_from(options: BenchOptions, data: Path) -> Iterator[bytes]:
 
 def _version(method: str) -> str:
     """Changes when the method's own code does."""
-    code = b"".join((_TUNING / "methods" / f"{name}.py").read_bytes() for name in _OWN_CODE[method])
-    return hashlib.sha256(code).hexdigest()[:16]
+    modules = (searcher, other_workloads) if method == "trimtab" else (rivals,)
+    code = "".join(inspect.getsource(module) for module in modules)
+    return hashlib.sha256(code.encode()).hexdigest()[:16]

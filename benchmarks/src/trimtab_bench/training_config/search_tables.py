@@ -1,8 +1,12 @@
-"""The searches' figures as tables for people, and what was aimed at."""
+"""Tables and goals of the searches, and the bound of a first choice."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
+from trimtab.predict.fewshot import Array, Case
+from trimtab.tune.space import Space
 from trimtab_bench.goals import goals_table
 from trimtab_bench.result import Table
 
@@ -95,3 +99,46 @@ def _spent(
         f"{data}, {target}: {unit} spent on trials over those of the best configuration, and the rule to stop"
     )
     return Table(title, heads, rows)
+
+
+def best_first_choices(spaces: Mapping[str, Sequence[tuple[Space, Case]]]) -> dict[str, dict[str, float]]:
+    """Least found over optimal after one evaluation, for a search that knows only a workload's words.
+
+    Workloads of the same words look the same before anything is tried, so a search that does not guess
+    chooses the same configuration for all of them. The best such choice, found in hindsight, is the bound, by
+    data set and objective.
+    """
+    bounds = dict[str, dict[str, float]]()
+    for name, cases in spaces.items():
+        groups: dict[frozenset[str], list[tuple[Space, Case]]] = {}
+        for space, case in cases:
+            groups.setdefault(space.words, []).append((space, case))
+        bounds[name] = {
+            target: sum(_least(group, target) * len(group) for group in groups.values()) / len(cases)
+            for target in ("cost", "time")
+        }
+    return bounds
+
+
+def _least(cases: Sequence[tuple[Space, Case]], target: str) -> float:
+    """The mean over the cases of the best configuration that all of them have."""
+    by_name = [
+        dict(zip(case.configurations, _over_optimal(space, case, target), strict=True))
+        for space, case in cases
+    ]
+    shared = set.intersection(*(set(each) for each in by_name))
+    return min(float(np.mean([each[name] for each in by_name])) for name in shared)
+
+
+def _over_optimal(space: Space, case: Case, target: str) -> Array:
+    """Every configuration's value over the best; a failure counts as the worst that completed."""
+    values = space.values(target, case.seconds)
+    completed = values[case.ok]
+    return np.asarray(np.where(case.ok, values, completed.max()) / completed.min())
+
+
+def first_choices_table(bounds: Mapping[str, Mapping[str, float]]) -> Table:
+    """The bounds of `best_first_choices`."""
+    rows = tuple((name, *(f"{value:.3f}" for value in each.values())) for name, each in bounds.items())
+    title = "The best first choice in hindsight for all workloads of the same words"
+    return Table(title, ("data", "cost", "time"), rows)

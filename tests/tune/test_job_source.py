@@ -11,9 +11,8 @@ from measured_jobs import JOBS, MIB, Physics, local_runs, write_measured, write_
 from trimtab.collect.shapes import read_spec
 from trimtab.core import home
 from trimtab.tune import JobSource
-from trimtab.tune.job_local import kept_at
+from trimtab.tune.job_source import local_run_file, tried_jobs
 from trimtab.tune.job_space import JobSpace
-from trimtab.tune.seen import seen_jobs
 from trimtab.tune.state import Identity, Subject, open_state
 from trimtab.tune.trials import Effort, Trial
 
@@ -28,9 +27,9 @@ def space(tmp_path: Path) -> JobSpace:
 
 def keep(space: JobSpace, *trials: Trial, where: str = "this machine", objective: str = "cost") -> Path:
     """The state of a session with these trials, and the job's local run beside it."""
-    identity = Identity.of(space, objective, where, Effort(0.5, 20.0), "2026-11-15")
+    identity = Identity.of_job(space, objective, where, Effort(0.5, 20.0), "2026-11-15")
     with open_state(identity) as state:
-        local = kept_at(space.job)
+        local = local_run_file(space.job)
         state.about(Subject(space.setups, space.job.length, "2026-11-15", local.name))
         for trial in trials:
             state.add(trial)
@@ -41,7 +40,7 @@ def keep(space: JobSpace, *trials: Trial, where: str = "this machine", objective
 
 def test_its_trials_are_points_of_a_job_for_all_others(space: JobSpace) -> None:
     keep(space, OK, SHORT, replace(OK, step_seconds=0.03))
-    found = seen_jobs("another")
+    found = tried_jobs("another")
     assert found is not None
     points = found.points
     assert points.jobs == ("tune-me",)
@@ -56,19 +55,19 @@ def test_its_trials_are_points_of_a_job_for_all_others(space: JobSpace) -> None:
 
 def test_it_does_not_learn_from_itself_twice(space: JobSpace) -> None:
     keep(space, OK)
-    assert seen_jobs("tune-me") is None
+    assert tried_jobs("tune-me") is None
 
 
 def test_what_is_of_elsewhere_or_damaged_is_passed_over(space: JobSpace) -> None:
     local = keep(space, OK, where="slurm://")
-    assert seen_jobs("another") is None
+    assert tried_jobs("another") is None
     keep(space, OK)
     (home() / "tune" / "foreign-cost-0.json").write_text('{"version": 1, "trials": [')
-    assert seen_jobs("another") is not None
+    assert tried_jobs("another") is not None
     local.write_text('{"runs": []}')
-    assert seen_jobs("another") is None
+    assert tried_jobs("another") is None
     local.unlink()
-    assert seen_jobs("another") is None
+    assert tried_jobs("another") is None
 
 
 def test_a_new_job_is_told_of_measured_and_of_tried_ones(space: JobSpace, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Trimtab's search: it begins where others did well, learns which are alike, and knows failures."""
+"""Searching with other workloads' measurements: where it begins, whom it resembles, where it fails."""
 
 import math
 
@@ -6,14 +6,21 @@ import numpy as np
 import pytest
 from searched_spaces import grid, trial, tried, workload
 
-from trimtab.tune import Choice, Observation, Ours, Stop
+from trimtab.tune.other_workloads import OtherWorkloads
+from trimtab.tune.searcher import Choice, Searcher, Stop
+from trimtab.tune.space import Observation, Space
 
 SMALL = [workload(f"small{work:g}", work) for work in (100.0, 200.0, 400.0)]
 HUNGRY = [workload(f"hungry{work:g}", work, 100e9) for work in (100.0, 200.0, 400.0)]
 
 
+def searcher(objective: str, others: list, space: Space | None = None, **options: float) -> Searcher:
+    space = space or grid()
+    return Searcher(space, objective, OtherWorkloads(space, others), **options)
+
+
 def _first(objective: str, others: list) -> int:
-    choice = Ours().begin(grid(), objective, others, 0).next([])
+    choice = searcher(objective, others).next([])
     assert isinstance(choice, Choice)
     return choice.row
 
@@ -35,14 +42,14 @@ def test_words_say_whom_it_is_like() -> None:
     mixed += [replace(case, name=f"b{i}-heavy") for i, case in enumerate(HUNGRY)]
     for word, alike in (("light", SMALL), ("heavy", HUNGRY)):
         space = replace(grid(), words=frozenset({word}))
-        choice = Ours().begin(space, "cost", mixed, 0).next([])
+        choice = searcher("cost", mixed, space).next([])
         assert isinstance(choice, Choice)
         assert choice.row == _first("cost", alike)
 
 
 def test_after_a_failure_it_goes_where_failing_is_less_likely() -> None:
-    space, others = grid(), [*SMALL, HUNGRY[0]]
-    search = Ours().begin(space, "cost", others, 0)
+    others = [*SMALL, HUNGRY[0]]
+    search = searcher("cost", others)
     first = search.next([])
     assert isinstance(first, Choice)
     assert not HUNGRY[1].ok[first.row]
@@ -53,14 +60,14 @@ def test_after_a_failure_it_goes_where_failing_is_less_likely() -> None:
 def test_a_workload_ten_times_as_large_is_found_at_once() -> None:
     """The level is free: only what goes with the configuration matters."""
     case = workload("searched", 4000.0)
-    seen, _ = tried(Ours().begin(grid(), "cost", SMALL, 0), case, 2)
+    seen, _ = tried(searcher("cost", SMALL), case, 2)
     values = grid().values("cost", case.seconds)
     assert min(values[one.row] for one in seen) == values.min()
 
 
 def test_without_other_workloads_it_searches_all_the_same() -> None:
     case = workload("searched", 1000.0)
-    search = Ours().begin(grid(), "time", [], 0)
+    search = searcher("time", [])
     assert search.belief([]) is None
     seen, _ = tried(search, case, 6)
     assert min(case.seconds[one.row] for one in seen) <= 1.1 * case.seconds.min()
@@ -68,18 +75,17 @@ def test_without_other_workloads_it_searches_all_the_same() -> None:
 
 def test_its_belief_holds_and_narrows() -> None:
     case = workload("searched", 4000.0)
-    values = grid().values("cost", case.seconds)
-    search = Ours().begin(grid(), "cost", SMALL, 0)
+    search = searcher("cost", SMALL)
     wide, narrow = search.belief([]), search.belief([trial(case, row) for row in (0, 4, 8)])
     assert wide is not None
     assert narrow is not None
     assert (narrow.high / narrow.low < wide.high / wide.low).all()
-    assert ((narrow.low <= values) & (values <= narrow.high)).mean() >= 0.9
+    assert ((narrow.low <= case.seconds) & (case.seconds <= narrow.high)).mean() >= 0.9
 
 
 def test_a_short_trial_says_less_than_a_full_one() -> None:
     case = workload("searched", 4000.0)
-    search = Ours().begin(grid(), "cost", SMALL, 0)
+    search = searcher("cost", SMALL)
     widths = []
     for fidelity in (1.0, 0.05):
         belief = search.belief([Observation(0, float(case.seconds[0]), fidelity=fidelity)])
@@ -90,7 +96,7 @@ def test_a_short_trial_says_less_than_a_full_one() -> None:
 
 def test_the_promise_shrinks_until_it_stops() -> None:
     case = workload("searched", 4000.0)
-    seen, stop = tried(Ours(stop_below=0.02).begin(grid(), "cost", SMALL, 0), case)
+    seen, stop = tried(searcher("cost", SMALL, stop_below=0.02), case)
     assert isinstance(stop, Stop)
     assert "promises 2%" in stop.reason
     assert 1 <= len(seen) < len(grid())
@@ -106,7 +112,7 @@ def test_metrics_tell_workloads_apart_that_take_as_long() -> None:
         replace(c, name=f"steep{i}", seconds=c.seconds**2, metrics=metrics_table(len(c), bytes_read=1.0))
         for i, c in enumerate(SMALL)
     ]
-    search = Ours().begin(grid(), "time", [*busy, *steep], 0)
+    search = searcher("time", [*busy, *steep])
     beliefs = []
     for shown in (1e9, 1.0):
         belief = search.belief([Observation(5, 20.0, metrics={"bytes_read": shown})])
@@ -117,7 +123,7 @@ def test_metrics_tell_workloads_apart_that_take_as_long() -> None:
 
 def test_workloads_that_never_completed_teach_only_that() -> None:
     never = workload("never", 100.0, math.inf)
-    search = Ours().begin(grid(), "cost", [never], 0)
+    search = searcher("cost", [never])
     assert isinstance(search.next([]), Choice)
     seen, _ = tried(search, workload("searched", 1000.0), 4)
     assert len({one.row for one in seen}) == 4
