@@ -170,7 +170,7 @@ def test_a_profile_from_elsewhere_stands_for_a_stage(trimtab: Callable[..., Any]
         ("- a\n", (), "is no pipeline; it should have stages"),
         ("kind: Deployment\n", (), "is no pipeline; it should have stages"),
         ("", (), "is no pipeline"),
-        ("stages: []", (), "has no stages"),
+        ("stages: []", (), "stages is []"),
         ("stages: [{name: a, command: b, after: a}]", (), "in a circle: a → a"),
         (
             "stages: [{name: a, command: 'echo no data >&2; exit 4'}]",

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from trimtab_bench.partition.random_graphs import FAMILIES, random_graph
+from trimtab_bench.partition.small import FAMILIES, random_graph
 
 from trimtab.core import BadInputError
 from trimtab.partition import Devices, Graph, Layout, Recipe, SearchSettings, devices_of, in_order, solve

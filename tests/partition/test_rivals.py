@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from trimtab_bench.partition.random_graphs import FAMILIES, random_graph
+from trimtab_bench.partition.small import FAMILIES, random_graph
 
 from trimtab.core import MissingDependencyError
 from trimtab.partition import RIVALS, Devices, Graph, Recipe, Tie, devices_of

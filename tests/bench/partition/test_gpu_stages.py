@@ -8,7 +8,7 @@ from trimtab_bench.partition.gpu_stages import BUNDLED, StagedModel, plan_of, st
 
 from trimtab.partition import load_graph
 
-CHAIN = StagedModel("trimtab_bench.partition.local_models:chain", 2, 8, "fp32")
+CHAIN = StagedModel("trimtab_bench.partition.models:chain", 2, 8, "fp32")
 
 
 def test_stages_have_equal_work() -> None:

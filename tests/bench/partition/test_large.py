@@ -3,19 +3,27 @@
 from typing import Any
 
 import pytest
-from trimtab_bench.partition.cases import EQUAL, TWO_TIER, UNEQUAL, Case, DeviceSet, cases
 from trimtab_bench.partition.large import (
+    EQUAL,
     HYBRID,
     METHODS,
     PIPELINE,
+    TWO_TIER,
+    UNEQUAL,
+    DeviceSet,
+    LargeCase,
     beaten,
+    cases,
+    command_figures,
     fits,
     idler,
     large_figures,
     over_accelerate,
+    solving_seconds,
 )
 from trimtab_bench.partition.models import MODELS
 
+from trimtab.core import TrimtabError
 from trimtab.partition import RIVALS, Recipe
 
 
@@ -32,11 +40,11 @@ def test_every_model_is_on_equal_two_tier_and_unequal_devices() -> None:
 
 def test_what_a_method_makes_of_a_case() -> None:
     on = DeviceSet("a100-40:1,t4:1", "25Gbit", TWO_TIER)
-    case = Case("unet", Recipe(16), on)
+    case = LargeCase("unet", Recipe(16), on)
     ours, alone = (large_figures(case, method) for method in (PIPELINE, "single"))
     assert ours["throughput"] >= alone["throughput"] > 0.0
     assert (alone["devices"], alone["stages"]) == (1, 1)
-    too_large = large_figures(Case("unet", Recipe(8191), on), "single")
+    too_large = large_figures(LargeCase("unet", Recipe(8191), on), "single")
     assert (too_large["throughput"], too_large["fits"]) == (0.0, False)
 
 
@@ -73,3 +81,20 @@ def test_who_fits_where_is_counted() -> None:
     large = {"a": _by({"single": 0.0}), "b": _by({})}
     assert fits(large, METHODS)["single"] == 1
     assert all(fits(large, METHODS)[name] == 2 for name in RIVALS if name != "single")
+
+
+def test_a_random_graph_is_split() -> None:
+    found = solving_seconds(60, seed=0, fleet="v100:2,t4:2")
+    assert found["seconds"] > 0.0
+    assert found["fits"] == 1.0
+
+
+def test_a_model_is_split_in_a_fresh_process() -> None:
+    found = command_figures("vgg16", devices="t4:2")
+    assert found["seconds"] > 0.0
+    assert 0.05 < found["peak_gib"] < 8.0
+
+
+def test_a_command_that_fails_says_why() -> None:
+    with pytest.raises(TrimtabError, match="no_such_model"):
+        command_figures("no_such_model", devices="t4:2")

@@ -5,11 +5,8 @@ from typing import Any
 import pytest
 from trimtab_bench import BENCHES
 from trimtab_bench.options import BenchOptions
-from trimtab_bench.partition.cases import cases
-from trimtab_bench.partition.large import METHODS
-from trimtab_bench.partition.parts import parts_of
-from trimtab_bench.partition.sections import put_together
-from trimtab_bench.partition.tables import tables
+from trimtab_bench.partition.large import METHODS, cases
+from trimtab_bench.partition.sections import parts_of, put_together, tables
 
 QUICK = BenchOptions(quick=True, quiet=True)
 SMALL = {"exact": 1.0, "ours": 1.0, "bound": 1.0, "proven": True, "exact_took": 2.0, "took": 0.1}

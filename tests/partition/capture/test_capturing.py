@@ -11,8 +11,7 @@ from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
-from trimtab_bench.partition.pictures import Bottleneck, ConvNorm, UNet  # noqa: E402
-from trimtab_bench.partition.transformers import Decoder, Encoder, Shape  # noqa: E402
+from trimtab_bench.partition.models import Bottleneck, ConvNorm, Decoder, Encoder, Shape, UNet  # noqa: E402  # noqa: E402
 
 from trimtab.core import BadInputError  # noqa: E402
 from trimtab.partition import Captured, Graph, capture_model  # noqa: E402

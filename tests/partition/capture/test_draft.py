@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch", reason="capturing a model needs PyTorch")
 
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
-from trimtab_bench.partition.transformers import Decoder, Shape  # noqa: E402
+from trimtab_bench.partition.models import Decoder, Shape  # noqa: E402
 
 from trimtab.partition import Graph, capture_model  # noqa: E402
 

@@ -5,7 +5,7 @@ from itertools import permutations, product
 
 import numpy as np
 import pytest
-from trimtab_bench.partition.random_graphs import random_graph
+from trimtab_bench.partition.small import random_graph
 
 from trimtab.partition import Device, Devices, Graph, Recipe
 from trimtab.partition.plan import Layout

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from trimtab_bench.partition.random_graphs import FAMILIES, random_graph
+from trimtab_bench.partition.small import FAMILIES, random_graph
 
 from trimtab.partition import Layout, Recipe, devices_of
 from trimtab.partition.problem import Problem, problem_of

@@ -7,7 +7,7 @@ from time import monotonic
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from trimtab_bench.partition.random_graphs import FAMILIES
+from trimtab_bench.partition.small import FAMILIES
 
 from trimtab.partition.graph import Ints
 from trimtab.partition.problem import Problem

@@ -5,7 +5,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from trimtab_bench.partition.random_graphs import random_graph
+from trimtab_bench.partition.small import random_graph
 
 from trimtab.partition import Devices, Graph, Layout, Recipe, place, problem_of
 from trimtab.partition.forecast import PassTimes

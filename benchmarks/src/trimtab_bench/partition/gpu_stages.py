@@ -17,8 +17,7 @@ import numpy as np
 from trimtab.partition import Graph, Plan, Recipe, Stage, devices_of, evaluate, load_graph, time_stages
 
 BUNDLED = Path(str(files("trimtab_bench") / "data" / "partition-stages" / "h200.json"))
-_MODELS = "trimtab_bench.partition.local_models"
-_PICTURES = "trimtab_bench.partition.pictures"
+_MODELS = "trimtab_bench.partition.models"
 _DEVICE = "h200"
 
 
@@ -38,11 +37,11 @@ _STAGED = (
     StagedModel(f"{_MODELS}:decoder(layers=24, width=1024, length=1024, words=50257)", 4, 4, "tf32"),
     StagedModel(f"{_MODELS}:decoder(layers=48, width=1600, length=1024, words=50257)", 6, 2, "bf16"),
     StagedModel(f"{_MODELS}:encoder(layers=24, width=1024, length=512, words=30522)", 4, 16, "bf16"),
-    StagedModel(f"{_PICTURES}:vgg16", 3, 32, "tf32"),
-    StagedModel(f"{_PICTURES}:resnet101", 4, 32, "tf32"),
-    StagedModel(f"{_PICTURES}:resnet101", 4, 32, "bf16"),
-    StagedModel(f"{_PICTURES}:inception", 3, 32, "tf32"),
-    StagedModel(f"{_PICTURES}:unet", 3, 16, "tf32"),
+    StagedModel(f"{_MODELS}:vgg16", 3, 32, "tf32"),
+    StagedModel(f"{_MODELS}:resnet101", 4, 32, "tf32"),
+    StagedModel(f"{_MODELS}:resnet101", 4, 32, "bf16"),
+    StagedModel(f"{_MODELS}:inception", 3, 32, "tf32"),
+    StagedModel(f"{_MODELS}:unet", 3, 16, "tf32"),
 )
 
 

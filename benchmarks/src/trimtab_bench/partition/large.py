@@ -1,13 +1,119 @@
-"""Whole models on many devices: ours and every rival, all judged by the same forecast."""
+"""Whole models on many devices, by the search and by every rival, and how long the search takes."""
 
-from collections.abc import Mapping, Sequence
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from math import exp, log
+from pathlib import Path
 from statistics import mean
+from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
 
-from trimtab.partition import RIVALS, Forecast, Plan, SearchSettings, reached_by, solve
-from trimtab_bench.partition.cases import EQUAL, Case, graph_of
+from trimtab.core import TrimtabError
+from trimtab.partition import (
+    RIVALS,
+    Devices,
+    Forecast,
+    Graph,
+    Plan,
+    Recipe,
+    SearchSettings,
+    devices_of,
+    reached_by,
+    solve,
+)
+from trimtab_bench.partition.small import random_graph
+
+EQUAL, TWO_TIER, UNEQUAL = "equal", "two-tier", "unequal"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSet:
+    """Devices by kind and count, the network between machines, and how unequal they are."""
+
+    text: str
+    network: str
+    kind: str
+
+    @property
+    def devices(self) -> Devices:
+        """The devices themselves."""
+        return devices_of(self.text, self.network)
+
+
+@dataclass(frozen=True, slots=True)
+class LargeCase:
+    """A model, what it is trained with, and what on."""
+
+    model: str
+    recipe: Recipe
+    on: DeviceSet
+
+    @property
+    def name(self) -> str:
+        """Such as `gpt2_xl on a100-40:2,t4:4`."""
+        return f"{self.model} on {self.on.text}"
+
+
+_FEW = (
+    DeviceSet("a100-80:8", "100Gbit", EQUAL),
+    DeviceSet("a100-40:2,t4:4", "25Gbit", TWO_TIER),
+    DeviceSet("a100-40:4,v100:4", "100Gbit", TWO_TIER),
+    DeviceSet("h100:1,a10g:1,t4:1,k80:2", "25Gbit", UNEQUAL),
+)
+_MANY = (
+    DeviceSet("h100:128/8", "400Gbit", EQUAL),
+    DeviceSet("h100:64/8,a100-80:64/8", "200Gbit", TWO_TIER),
+    DeviceSet("h200:16/8,h100:32/8,a100-80:64/8,a100-40:32/8", "100Gbit", UNEQUAL),
+)
+_MOST = (
+    DeviceSet("h200:192/8", "400Gbit", EQUAL),
+    DeviceSet("b200:64/8,h200:128/8", "400Gbit", TWO_TIER),
+    DeviceSet("b200:64/8,h200:64/8,h100:64/8,a100-80:64/8", "200Gbit", UNEQUAL),
+)
+
+_SETS: dict[str, tuple[DeviceSet, ...]] = {"gpt3_175b": _MANY, "trillion": _MOST}
+_RECIPES = {
+    "vgg16": Recipe(256),
+    "resnet101": Recipe(256),
+    "inception": Recipe(256),
+    "unet": Recipe(64),
+    "gpt2_small": Recipe(128, "fp16"),
+    "gpt2_medium": Recipe(128, "fp16"),
+    "gpt2_large": Recipe(128, "fp16"),
+    "gpt2_xl": Recipe(128, "fp16"),
+    "bert_large": Recipe(256, "fp16"),
+    "moe": Recipe(64, "fp16"),
+    "gpt3_175b": Recipe(1024, "bf16"),
+    "trillion": Recipe(1024, "bf16"),
+}
+_QUICK = ("vgg16", "gpt2_small")
+
+
+def cases(quick: bool = False) -> Iterator[LargeCase]:
+    """Every model on its sets of devices."""
+    for model in _QUICK if quick else _RECIPES:
+        for on in _SETS.get(model, _FEW):
+            if not quick or on.kind != EQUAL:
+                yield LargeCase(model, _RECIPES[model], on)
+
+
+@lru_cache(maxsize=2)
+def graph_of(model: str) -> Graph:
+    """The graph of a model, captured without its memory."""
+    import torch
+
+    from trimtab.partition import capture_model
+    from trimtab_bench.partition.models import MODELS
+
+    with torch.device("meta"):
+        module, inputs = MODELS[model]()
+    return capture_model(module, inputs, model).graph
+
 
 HYBRID, PIPELINE = "trimtab", "trimtab-pipeline"
 OURS = {HYBRID: SearchSettings(), PIPELINE: SearchSettings(pipeline_only=True)}
@@ -17,7 +123,7 @@ ACCELERATE = ("accelerate-balanced", "accelerate-sequential")
 _SAME = 0.01  # throughputs that differ by less are the same
 
 
-def large_figures(case: Case, method: str) -> dict[str, Any]:
+def large_figures(case: LargeCase, method: str) -> dict[str, Any]:
     """What one method makes of a case; throughput 0 where nothing it proposes fits."""
     graph, devices = graph_of(case.model), case.on.devices
     begun = perf_counter()
@@ -96,3 +202,43 @@ def idler(large: Figures, ours: str) -> list[str]:
 def fits(large: Figures, methods: Sequence[str]) -> dict[str, int]:
     """In how many cases each method finds something that fits."""
     return {name: sum(by[name]["fits"] for by in large.values()) for name in methods}
+
+
+NODES = 10_000
+FLEET = "h100:16/8,a100-80:16/8,v100-32:16/8,t4:16/4"
+"""64 devices of four kinds."""
+_NETWORK = "100Gbit"
+_FAMILY = "ordered"
+_MAIN = "from trimtab.cli import main; main()"
+_BUILDER = "from trimtab_bench.partition.models import MODELS\n\nbuild = MODELS[{model!r}]\n"
+_ASKED = ("--network", "400Gbit", "--batch", "1024", "--json")
+
+
+def solving_seconds(nodes: int, seed: int, fleet: str = FLEET) -> dict[str, float]:
+    """Seconds to a plan for a random graph of so many nodes."""
+    graph, devices = random_graph(_FAMILY, nodes, seed), devices_of(fleet, _NETWORK)
+    begun = perf_counter()
+    found = solve(graph, devices, Recipe(64))
+    took = perf_counter() - begun
+    return {"seconds": took, "fits": float(found.forecast.fits), "stages": float(len(found.plan.stages))}
+
+
+def command_figures(model: str, devices: str = "h100:128/8") -> dict[str, float]:
+    """Seconds and peak memory of `trimtab partition` in a fresh process, from Python code to a plan."""
+    with TemporaryDirectory() as folder:
+        source = Path(folder) / "model.py"
+        source.write_text(_BUILDER.format(model=model), encoding="utf-8")
+        command = [sys.executable, "-c", _MAIN, "partition", f"{source}:build"]
+        command += ["--devices", devices, *_ASKED]
+        begun = perf_counter()
+        with open(Path(folder) / "output", "w+b") as output:
+            own_store = os.environ | {"TRIMTAB_HOME": folder, "TRIMTAB_STORE": f"sqlite:///{folder}/store.db"}
+            child = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=own_store)
+            _, status, usage = os.wait4(child.pid, 0)
+            child.returncode = os.waitstatus_to_exitcode(status)
+            took = perf_counter() - begun
+            output.seek(0)
+            said = output.read().decode(errors="replace").strip()
+    if child.returncode != 0:
+        raise TrimtabError(f"trimtab partition of {model} failed: {said[-300:]}")
+    return {"seconds": took, "peak_gib": usage.ru_maxrss * 1024 / 2**30}

@@ -22,7 +22,7 @@ from trimtab.partition import (
     run_plan,
 )
 
-_MODULE = "trimtab_bench.partition.local_models"
+_MODULE = "trimtab_bench.partition.models"
 _STEPS = 6
 
 
