@@ -11,29 +11,23 @@ from typing import Any
 
 import numpy as np
 import pytest
-from trimtab_bench import BenchOptions, fewshot, run_bench
+from trimtab_bench import BenchOptions, fewshot, fewshot_protocol as protocol, run_bench
+from trimtab_bench.fewshot_protocol import Fold
 from trimtab_bench.one_thread import one_thread_each
 
-from trimtab.predict.fewshot import (
-    BUNDLED_FUNCTIONS,
-    Case,
-    Corpus,
-    Curves,
-    Fold,
-    MeanOfKnown,
-    Ours,
-    Predictor,
-    Stretch,
-    protocol,
-)
-from trimtab.predict.fewshot.schema import metrics_table, settings_table
+from trimtab.predict.fewshot.blend import Blend
+from trimtab.predict.fewshot.case import Case, Corpus, metrics_table, settings_table
+from trimtab.predict.fewshot.curves import Curves
+from trimtab.predict.fewshot.datasets import BUNDLED_FUNCTIONS
+from trimtab.predict.fewshot.predictor import Predictor
+from trimtab.predict.fewshot.rules import MeanOfKnown, Stretch
 
 QUICK = BenchOptions(quick=True, quiet=True)
 TESTS = fewshot.TESTS
 METHODS: dict[str, Predictor] = {
     "mean_of_known": MeanOfKnown(),
     "cpu_share": Stretch(),
-    "trimtab": Ours(members=(Curves(),), rules=(), episodes=12),
+    "trimtab": Blend(members=(Curves(),), rules=(), episodes=12),
 }
 SHARES = np.array([0.1, 0.2, 0.4, 0.8, 1.6])
 
@@ -180,7 +174,7 @@ def test_a_method_with_other_settings_is_fitted_again(
 ) -> None:
     fewshot.run(QUICK)
     fitted.clear()
-    narrower = Ours(members=(Curves(),), rules=(), episodes=12, coverage=0.5)
+    narrower = Blend(members=(Curves(),), rules=(), episodes=12, coverage=0.5)
     monkeypatch.setattr(fewshot, "QUICK", {**METHODS, "trimtab": narrower})
     fewshot.run(QUICK)
     assert fitted == [(narrower, "f0"), (narrower, "f1")]

@@ -5,11 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from trimtab_bench import BenchOptions
+from trimtab_bench import BenchOptions, finished
+from trimtab_bench.fewshot_protocol import Predictions
 from trimtab_bench.finished import Finished
-
-from trimtab.predict import fewshot
-from trimtab.predict.fewshot import Predictions
 
 TASK = ("functions", "trimtab", 3)
 METHOD = "with settings"
@@ -131,7 +129,7 @@ def test_other_data_has_parts_of_its_own(tmp_path: Path) -> None:
 
 
 def test_other_code_has_parts_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fewshot, "__path__", [str(tmp_path)])
+    monkeypatch.setattr(finished, "_PREDICT", tmp_path)
     folders = []
     for source in ("x = 1", "x = 2"):
         (tmp_path / "rules.py").write_text(source)

@@ -93,7 +93,7 @@ def test_before_the_shipped_weights_there_is_nothing(trimtab: Trimtab) -> None:
 def test_an_update_that_does_worse_is_refused_with_its_figures(
     trimtab: Trimtab, measured: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trimtab.predict.fewshot.foundation.update._STANDARD_ERRORS", -1000.0)
+    monkeypatch.setattr("trimtab.predict.fewshot.update._STANDARD_ERRORS", -1000.0)
     called = trimtab("models", "update")
     assert called.status == 1
     assert "not promoted: the new weights do worse, so shipped stays current" in called.out
@@ -135,9 +135,7 @@ def test_a_full_disk_leaves_what_was_current(measured: str) -> None:
 
 
 def test_of_two_updates_one_is_refused(trimtab: Trimtab, measured: str) -> None:
-    waiting = (
-        "import trimtab.predict.fewshot.foundation.update as u, time\nu.replayed = lambda *_: time.sleep(60)"
-    )
+    waiting = "import trimtab.predict.fewshot.update as u, time\nu.replayed = lambda *_: time.sleep(60)"
     process = _in_another_process(waiting)
     try:
         # The first is at work once it has let its plan be known.

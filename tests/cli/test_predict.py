@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from trimtab.predict.fewshot.foundation.model import SHIPPED
+from trimtab.predict.fewshot.foundation import SHIPPED
 from trimtab.store import open_store
 
 Trimtab = Callable[..., Any]

@@ -17,39 +17,24 @@ import numpy as np
 
 from trimtab.core import BadInputError
 from trimtab.predict import shipped_foundation
-from trimtab.predict.fewshot import (
-    BUNDLED_FUNCTIONS,
-    OURS,
-    Case,
-    Curves,
-    FittedOurs,
-    Flash,
+from trimtab.predict.fewshot.blend import RULES, SHOTS, TRIMTAB, Blend, FittedBlend
+from trimtab.predict.fewshot.case import Case
+from trimtab.predict.fewshot.curves import Curves
+from trimtab.predict.fewshot.datasets import BUNDLED_FUNCTIONS, read_functions, read_multicloud, read_scout
+from trimtab.predict.fewshot.forest import ForestPredictor, ForestSettings
+from trimtab.predict.fewshot.predictor import Predictor
+from trimtab_bench import fewshot_protocol as protocol, gpu_steps
+from trimtab_bench.fewshot_networks import Flash, Sizeless
+from trimtab_bench.fewshot_protocol import (
     Fold,
-    ForestSettings,
-    Interpolation,
-    Leaves,
-    MeanOfKnown,
-    MedianRatio,
-    NearestKnown,
-    NearestWorkloads,
-    Ours,
     Predictions,
-    Predictor,
-    ScaledProfile,
     Scores,
-    Sizeless,
-    Stretch,
-    Trees,
-    functions,
-    multicloud,
     predictions,
-    protocol,
+    read_serverless,
     score,
-    scout,
-    serverless,
     spread_predictions,
 )
-from trimtab_bench import gpu_steps
+from trimtab_bench.fewshot_trees import Trees
 from trimtab_bench.finished import Finished
 from trimtab_bench.one_thread import one_thread_each
 from trimtab_bench.options import BenchOptions
@@ -75,31 +60,31 @@ class Test:
 
 
 def _functions(data: Path, seed: int) -> list[Fold]:
-    return protocol.functions(functions.read(data / FUNCTIONS), seed=seed)
+    return protocol.functions(read_functions(data / FUNCTIONS), seed=seed)
 
 
 def _functions_elsewhere(data: Path, seed: int) -> list[Fold]:
-    return protocol.functions_elsewhere(functions.read(data / FUNCTIONS), seed=seed)
+    return protocol.functions_elsewhere(read_functions(data / FUNCTIONS), seed=seed)
 
 
 def _serverless_a(data: Path, seed: int) -> list[Fold]:
-    return protocol.synthetic_to_real(serverless.read(data))
+    return protocol.synthetic_to_real(read_serverless(data))
 
 
 def _serverless_b(data: Path, seed: int) -> list[Fold]:
-    return protocol.leave_functions_out(serverless.read(data), seed=seed)
+    return protocol.leave_functions_out(read_serverless(data), seed=seed)
 
 
 def _multicloud_ok(data: Path, seed: int) -> list[Fold]:
-    return protocol.leave_application_out(multicloud.read(data, completed_only=True), seed=seed)
+    return protocol.leave_application_out(read_multicloud(data, completed_only=True), seed=seed)
 
 
 def _multicloud_all(data: Path, seed: int) -> list[Fold]:
-    return protocol.leave_application_out(multicloud.read(data), seed=seed)
+    return protocol.leave_application_out(read_multicloud(data), seed=seed)
 
 
 def _scout(data: Path, seed: int) -> list[Fold]:
-    return protocol.leave_application_out(scout.read(data).completed(), seed=seed)
+    return protocol.leave_application_out(read_scout(data).completed(), seed=seed)
 
 
 TESTS: Mapping[str, Test] = {
@@ -119,22 +104,18 @@ TESTS: Mapping[str, Test] = {
 }
 
 METHODS: Mapping[str, Predictor] = {
-    "nearest": NearestKnown(),
-    "interpolation": Interpolation(),
-    "mean_of_known": MeanOfKnown(),
-    "median_ratio": MedianRatio(),
-    "scale_by_known": ScaledProfile(),
-    "nearest_workloads": NearestWorkloads(),
-    "cpu_share": Stretch(),
+    **RULES,
     "lightgbm": Trees(),
     "sizeless": Sizeless(),
     "flash": Flash(),
-    OURS: Ours(),
+    TRIMTAB: Blend(),
 }
 QUICK: Mapping[str, Predictor] = {
     **{name: METHODS[name] for name in METHODS if name not in ("sizeless", "flash")},
     "lightgbm": Trees(rounds=60, sets_per_case=10),
-    OURS: Ours(members=(Curves(), Leaves(ForestSettings(trees=20), sets_per_case=12)), episodes=60),
+    TRIMTAB: Blend(
+        members=(Curves(), ForestPredictor(ForestSettings(trees=20), sets_per_case=12)), episodes=60
+    ),
 }
 
 PUBLISHED = {
@@ -160,7 +141,7 @@ def run(options: BenchOptions) -> BenchResult:
     if options.data is not None and not options.data.is_dir():
         raise BadInputError(f"there is no folder {options.data}")
     folds = {name: folds for name in TESTS if (folds := _folds(name, options))}
-    methods = {OURS: METHODS[OURS]} if options.shipped else QUICK if options.quick else METHODS
+    methods = {TRIMTAB: METHODS[TRIMTAB]} if options.shipped else QUICK if options.quick else METHODS
     tasks = [(test, method, at) for test in folds for at in range(len(folds[test])) for method in methods]
     found = (
         _score_shipped(tasks, folds, options) if options.shipped else _finish(tasks, folds, methods, options)
@@ -171,13 +152,13 @@ def run(options: BenchOptions) -> BenchResult:
     for test in folds:
         for method in methods:
             parts = [found[test, method, at] for at in range(len(folds[test]))]
-            shots = [k for k in protocol.SHOTS if any(k in part for part in parts)]
+            shots = [k for k in SHOTS if any(k in part for part in parts)]
             by_shots = {k: Predictions.join([p[k] for p in parts if k in p]) for k in shots}
             scores.setdefault(test, {})[method] = {k: score(each) for k, each in by_shots.items()}
-            if method == OURS:
+            if method == TRIMTAB:
                 coverage[test] = {f"k{k}": _coverage(each) for k, each in by_shots.items()}
         figures[test] = {m: {f"k{k}": s.mean_ape for k, s in by.items()} for m, by in scores[test].items()}
-    baselines = {t: {m: by for m, by in each.items() if m != OURS} for t, each in figures.items()}
+    baselines = {t: {m: by for m, by in each.items() if m != TRIMTAB} for t, each in figures.items()}
     covered = [value for test in coverage if test not in SHIFTED for value in coverage[test].values()]
     figures["coverage90"] = {**coverage, **({"mean": float(np.mean(covered))} if covered else {})}
     tables = [*(_table(test, scores[test]) for test in folds), _coverage_table(coverage)]
@@ -256,15 +237,15 @@ def _score_shipped(
 class _AsShipped:
     """A predictor that has learned already."""
 
-    fitted: FittedOurs
+    fitted: FittedBlend
 
-    def fit(self, cases: Sequence[Case]) -> FittedOurs:
+    def fit(self, cases: Sequence[Case]) -> FittedBlend:
         return self.fitted
 
 
 def _predict(method: Predictor, fold: Fold) -> ByShots:
     """One method through one fold; with its ranges where it states any."""
-    return spread_predictions(method, [fold]) if isinstance(method, Ours) else predictions(method, [fold])
+    return spread_predictions(method, [fold]) if isinstance(method, Blend) else predictions(method, [fold])
 
 
 def _coverage(found: Predictions) -> float:
@@ -277,7 +258,7 @@ def _coverage(found: Predictions) -> float:
 
 
 def _table(test: str, scores: Mapping[str, Mapping[int, Scores]]) -> Table:
-    columns = ("method", *(f"k={k} mean APE" for k in protocol.SHOTS), "median APE", "mean |log ratio|")
+    columns = ("method", *(f"k={k} mean APE" for k in SHOTS), "median APE", "mean |log ratio|")
     rows = []
     for method, by in scores.items():
         means = [f"{100 * s.mean_ape:.1f} ± {100 * s.standard_error:.1f} %" for s in by.values()]

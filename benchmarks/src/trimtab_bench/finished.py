@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from trimtab.predict import fewshot
-from trimtab.predict.fewshot import Predictions
+import trimtab.predict
+from trimtab_bench.fewshot_protocol import Predictions
 from trimtab_bench.kept import Kept
 from trimtab_bench.options import BenchOptions
 
+_PREDICT = Path(trimtab.predict.__path__[0])
 _PER_SHOTS = ("application", "case", "predicted", "measured", "low", "high")
 
 
@@ -56,7 +57,8 @@ class Finished:
 
 def _made_from(options: BenchOptions, data: Sequence[Path]) -> Iterator[bytes]:
     yield f"{options.quick} {options.seed}".encode()
-    for path in sorted(Path(fewshot.__path__[0]).glob("*.py")):
+    own = Path(__file__).parent
+    for path in sorted([*_PREDICT.glob("*.py"), *_PREDICT.glob("fewshot/*.py"), *own.glob("fewshot*.py")]):
         yield path.read_bytes()
     for folder in sorted(data, key=lambda folder: folder.name):  # wherever they lie
         for path in sorted(path for path in folder.iterdir() if path.is_file()):

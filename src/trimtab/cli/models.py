@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from trimtab.predict import Comparison, Foundation, Plan, Versions
+    from trimtab.predict import Foundation, UpdatePlan, Versions, WeightsComparison
     from trimtab.serve import ModelVersion
 
 _RECOMMENDATIONS = 200  # the newest of a tenant, whose prices are looked at
@@ -250,7 +250,7 @@ def _spinner() -> "Iterator[Callable[[str], None]]":
         yield lambda step: bar.update(task, description=step)
 
 
-def _print_plan(console: "Console", plan: "Plan") -> None:
+def _print_plan(console: "Console", plan: "UpdatePlan") -> None:
     """What there is to learn, and what is not believed."""
     for one in plan.doubtful:
         console.print(
@@ -269,7 +269,7 @@ def _print_plan(console: "Console", plan: "Plan") -> None:
         console.print(f"{len(plan.new)} new outcomes, {len(plan.outcomes)} in all")
 
 
-def _in_words(each: "Comparison") -> str:
+def _in_words(each: "WeightsComparison") -> str:
     rule = f"; the best rule {each.rule:.1%}" if each.rule is not None else ""
     verdict = "worse" if each.worse else "no worse"
     return (
@@ -320,7 +320,7 @@ def _versions_there(found: "Sequence[ModelVersion]") -> "Table":
 def _about(about: "Mapping[str, Any]") -> tuple[str, str, str]:
     """When a version was made, what from, and what its comparison said."""
     from trimtab.core import from_plain
-    from trimtab.predict import Comparison
+    from trimtab.predict import WeightsComparison
 
     if not about:
         return "", "came with Trimtab", ""
@@ -328,7 +328,7 @@ def _about(about: "Mapping[str, Any]") -> tuple[str, str, str]:
     counts = about["applications"].items()
     learned = ", ".join(f"{count} of your applications in {name}" for name, count in counts)
     source = f"{about['parent']}, {len(about['outcomes'])} outcomes: {learned}"
-    compared = [from_plain(Comparison, each) for each in about["comparisons"]]
+    compared = [from_plain(WeightsComparison, each) for each in about["comparisons"]]
     figures = "\n".join(f"{each.corpus}, {each.about}: {each.old:.1%}, {each.new:.1%}" for each in compared)
     return f"{made} by {about['by']}", source, figures
 

@@ -72,15 +72,27 @@ from .cost.scale_out import (
     exposed_seconds as exposed_seconds,
     restart_factor as restart_factor,
 )
-from .fewshot.case import Case as Case
-from .fewshot.foundation.decision import (
-    Line as Line,
-    prediction_decision as prediction_decision,
-    prediction_lines as prediction_lines,
+from .fewshot.case import (
+    METRICS as METRICS,
+    SCALES as SCALES,
+    SETTINGS as SETTINGS,
+    Array as Array,
+    Case as Case,
+    metrics_table as metrics_table,
+    settings_table as settings_table,
 )
-from .fewshot.foundation.drift import drift_after as drift_after
-from .fewshot.foundation.examples import (
-    asked_in as asked_in,
+from .fewshot.drift import (
+    Finding as Finding,
+    all_drift as all_drift,
+    drift_after as drift_after,
+    raise_events as raise_events,
+)
+from .fewshot.foundation import (
+    Foundation as Foundation,
+    load_foundation as load_foundation,
+    shipped_foundation as shipped_foundation,
+)
+from .fewshot.outcomes import (
     believable as believable,
     catch_up as catch_up,
     compared as compared,
@@ -90,39 +102,26 @@ from .fewshot.foundation.examples import (
     quantity_at as quantity_at,
     remember as remember,
 )
-from .fewshot.foundation.finding import Finding as Finding, raise_events as raise_events
-from .fewshot.foundation.guard import Guarded as Guarded, guarded as guarded
-from .fewshot.foundation.model import (
-    Foundation as Foundation,
-    load_foundation as load_foundation,
-    shipped_foundation as shipped_foundation,
+from .fewshot.prediction import (
+    Line as Line,
+    Prediction as Prediction,
+    cost_scale as cost_scale,
+    explained as explained,
+    predict as predict,
 )
-from .fewshot.foundation.prediction import Prediction as Prediction, predict as predict
-from .fewshot.foundation.pretraining import pretrain as pretrain
-from .fewshot.foundation.report import prediction_report as prediction_report
-from .fewshot.foundation.request import Request as Request, read_request as read_request
-from .fewshot.foundation.surroundings import all_drift as all_drift
-from .fewshot.foundation.update import (
-    Comparison as Comparison,
-    Plan as Plan,
+from .fewshot.pretraining import pretrain as pretrain
+from .fewshot.report import prediction_report as prediction_report
+from .fewshot.update import (
+    UpdatePlan as UpdatePlan,
+    WeightsComparison as WeightsComparison,
     plan_update as plan_update,
     update_weights as update_weights,
 )
-from .fewshot.foundation.versions import (
+from .fewshot.versions import (
     SHIPPED_VERSION as SHIPPED_VERSION,
-    Current as Current,
     Versions as Versions,
     current_foundation as current_foundation,
     version_name as version_name,
-)
-from .fewshot.foundation.words import cost_scale as cost_scale, explained as explained
-from .fewshot.schema import (
-    METRICS as METRICS,
-    SCALES as SCALES,
-    SETTINGS as SETTINGS,
-    Array as Array,
-    metrics_table as metrics_table,
-    settings_table as settings_table,
 )
 from .gaussian_process import Conditioned as Conditioned, condition as condition
 from .guard import MODEL as MODEL, RULE as RULE, Ground as Ground, Verdict as Verdict, judge as judge

@@ -8,15 +8,102 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from trimtab.core import BadInputError
-from trimtab.predict.fewshot import Case, Curves, MeanOfKnown
-from trimtab.predict.fewshot.curves import FittedCurves, squashed
-from trimtab.predict.fewshot.schema import METRICS, metrics_table, settings_table
+from trimtab.predict.fewshot.case import METRICS, Case, metrics_table, settings_table
+from trimtab.predict.fewshot.curves import CurveModel, Curves, FittedCurves, fit_curves, squashed
+from trimtab.predict.fewshot.rules import MeanOfKnown
+
+PRIOR = 10.0  # applications
+CPUS = np.arange(6.0)[:, None]
+
+
+def _laws(cases: int, noise: float, seed: int = 0) -> np.ndarray:
+    """Log seconds of applications with a level and a slope of their own around a common curve."""
+    random = np.random.default_rng(seed)
+    level, slope = random.normal(2.0, 1.0, (cases, 1)), random.normal(-0.4, 0.2, (cases, 1))
+    return level + slope * CPUS.T + noise * random.normal(size=(cases, len(CPUS)))
+
+
+@pytest.fixture(scope="module")
+def times() -> np.ndarray:
+    return _laws(30, 0.02)
+
+
+@pytest.fixture(scope="module")
+def model(times: np.ndarray) -> CurveModel:
+    return fit_curves(times, CPUS, PRIOR)
+
+
+def test_the_mean_curve_is_that_of_the_applications(times: np.ndarray, model: CurveModel) -> None:
+    np.testing.assert_allclose(model.mean, times.mean(axis=0), atol=0.05)
+
+
+def test_the_covariance_is_one(model: CurveModel) -> None:
+    np.testing.assert_allclose(model.covariance, model.covariance.T, atol=1e-10)
+    assert np.linalg.eigvalsh(model.covariance).min() > -1e-9
+    assert model.noise > 0
+    assert (model.curve_noise > 0).all()
+
+
+def test_two_numbers_of_an_application_tell_the_others(model: CurveModel) -> None:
+    """A level and a slope are all there is, so two times leave next to nothing open about the rest."""
+    known = [0, 5]
+    seen = model.covariance[:, known]
+    gain = np.linalg.solve(seen[known] + model.noise * np.eye(2), seen.T).T
+    left = np.diag(model.covariance - gain @ seen.T)
+    assert (left < 0.01 * np.diag(model.covariance)).all()
+
+
+def test_noisier_measurements_are_found_out() -> None:
+    quiet, loud = (fit_curves(_laws(30, noise), CPUS, PRIOR).noise for noise in (0.02, 0.3))
+    assert np.sqrt(loud) == pytest.approx(0.3, rel=0.4)
+    assert quiet < loud / 4
+
+
+def test_what_was_measured_is_kept_and_gaps_are_filled(times: np.ndarray, model: CurveModel) -> None:
+    np.testing.assert_array_equal(model.curves, times)
+    gappy = times.copy()
+    random = np.random.default_rng(1)
+    for row in range(20):
+        gappy[row, random.choice(6, 3, replace=False)] = np.nan
+    filled = fit_curves(gappy, CPUS, PRIOR).curves
+    measured = ~np.isnan(gappy)
+    np.testing.assert_array_equal(filled[measured], times[measured])
+    assert np.abs(filled - times)[~measured].mean() < 0.1
+
+
+def test_an_application_unlike_its_law_has_more_noise_of_its_own(times: np.ndarray) -> None:
+    odd = times.copy()
+    odd[0] += 0.5 * np.array([1, -1, 1, -1, 1, -1])
+    noise = fit_curves(odd, CPUS, PRIOR).curve_noise
+    assert noise[0] > 2 * noise[1:].max()
+
+
+def test_one_application_and_one_configuration_are_enough() -> None:
+    for shape in ((1, 6), (5, 1), (1, 1)):
+        found = fit_curves(np.full(shape, 1.5), np.arange(float(shape[1]))[:, None], PRIOR)
+        np.testing.assert_allclose(found.mean, 1.5, atol=1e-6)
+        assert np.isfinite(found.covariance).all()
+        assert (np.diag(found.covariance) > 0).all()
+
+
+def test_a_configuration_nobody_measured_follows_its_settings(times: np.ndarray) -> None:
+    gappy = times.copy()
+    gappy[:, 3] = np.nan
+    found = fit_curves(gappy, CPUS, PRIOR)
+    assert np.abs(found.curves[:, 3] - times[:, 3]).mean() < 0.5 * times[:, 3].std()
+
+
+def test_all_times_a_factor_longer_move_the_mean_alone(times: np.ndarray, model: CurveModel) -> None:
+    longer = fit_curves(times + 3.0, CPUS, PRIOR)
+    np.testing.assert_allclose(longer.mean, model.mean + 3.0, atol=1e-4)
+    np.testing.assert_allclose(longer.covariance, model.covariance, atol=1e-4)
+
 
 MakeCase = Callable[..., Case]
 GRID = tuple(product((1.0, 2.0, 4.0), (4.0, 8.0, 16.0, 32.0)))  # CPUs, GiB
-CPUS, MEMORY = (np.array(column) for column in zip(*GRID, strict=True))
+CPUS_CURVES, MEMORY = (np.array(column) for column in zip(*GRID, strict=True))
 NAMES = tuple(f"{cpus:g} CPUs, {memory:g} GiB" for cpus, memory in GRID)
-SETTINGS = settings_table(len(GRID), cpus=CPUS, memory_bytes=MEMORY * 2.0**30)
+SETTINGS = settings_table(len(GRID), cpus=CPUS_CURVES, memory_bytes=MEMORY * 2.0**30)
 
 
 def _machine_case(seconds: np.ndarray, **fields: Any) -> Case:
@@ -40,7 +127,7 @@ def _population(count: int, seed: int) -> list[Case]:
     cases = []
     for i in range(count):
         level, by_cpus, by_memory = random.normal([3.0, -0.5, -0.15], [1.0, 0.2, 0.1])
-        log_seconds = level + by_cpus * np.log2(CPUS) + by_memory * np.log2(MEMORY)
+        log_seconds = level + by_cpus * np.log2(CPUS_CURVES) + by_memory * np.log2(MEMORY)
         noisy = np.exp(log_seconds + random.normal(0.0, 0.02, len(GRID)))
         busy = metrics_table(len(GRID), cpu_user=-by_cpus, bytes_read=1e6 * np.exp(by_memory))
         cases.append(_machine_case(noisy, application=f"app{seed}-{i}", metrics=busy))
@@ -91,7 +178,7 @@ def _up_and_down(**only_up: Any) -> list[Case]:
     cases = []
     for i in range(12):
         up = i % 2 == 0
-        log_seconds = 1.0 + 0.01 * i + (0.7 if up else -0.7) * (np.log2(CPUS) - 1.0)
+        log_seconds = 1.0 + 0.01 * i + (0.7 if up else -0.7) * (np.log2(CPUS_CURVES) - 1.0)
         fields = {"data": "text" if up else "images", **(only_up if up else {})}
         cases.append(_machine_case(np.exp(log_seconds), application=f"app{i}", **fields))
     return cases
@@ -140,7 +227,7 @@ def test_configurations_never_seen_are_answered_like_the_nearest(
     fitted: FittedCurves, unseen: list[Case]
 ) -> None:
     case, known = unseen[0], np.array([0, 11])
-    larger = settings_table(12, cpus=CPUS, memory_bytes=1.1 * MEMORY * 2.0**30)
+    larger = settings_table(12, cpus=CPUS_CURVES, memory_bytes=1.1 * MEMORY * 2.0**30)
     elsewhere = replace(case, configurations=tuple(f"new {name}" for name in NAMES), settings=larger)
     np.testing.assert_allclose(fitted.predict(elsewhere, known), fitted.predict(case, known))
 

@@ -1,13 +1,24 @@
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from trimtab.core import MissingDependencyError
-from trimtab.predict.fewshot import ForestSettings
-from trimtab.predict.fewshot.forest import Forest
+from trimtab.core import BadInputError, MissingDependencyError, TrimtabError
+from trimtab.predict.fewshot.case import METRICS, Case, metrics_table, settings_table
+from trimtab.predict.fewshot.forest import (
+    FEATURES,
+    TRAVELS,
+    FittedForestPredictor,
+    Forest,
+    ForestPredictor,
+    ForestSettings,
+    features,
+)
+from trimtab.predict.fewshot.rules import Stretch, stretched
 
 Examples = tuple[np.ndarray, np.ndarray]
 HALF = 2.0**-11  # relative error of a number of 16 bits
@@ -64,9 +75,9 @@ def test_trees_grown_to_single_examples_remember_every_label() -> None:
 def test_kept_in_a_file_and_read_back_it_answers_the_same(
     forest: Forest, examples: Examples, tmp_path: Path
 ) -> None:
-    np.savez(tmp_path / "forest.npz", **forest.arrays())
+    np.savez(tmp_path / "forest.npz", **forest.to_weights())
     with np.load(tmp_path / "forest.npz", allow_pickle=False) as kept:
-        back = Forest.from_arrays(kept)
+        back = Forest.from_weights(kept)
     np.testing.assert_array_equal(back.samples(examples[0]), forest.samples(examples[0]))
 
 
@@ -115,3 +126,228 @@ def test_without_scikit_learn_the_sentence_says_how_to_get_it(
     with pytest.raises(MissingDependencyError, match=r"scikit-learn; pip install 'trimtab\[learn\]'"):
         Forest.fit(*examples, ForestSettings(trees=2))
     assert np.isfinite(forest.samples(examples[0])).all(), "predicting takes NumPy alone"
+
+
+MakeCase = Callable[..., Case]
+SHARES = np.array([0.07, 0.14, 0.29, 0.58, 1.2])
+BYTES = 2.0 ** np.array([27.0, 28.0, 29.1, 30.0, 31.3])
+SMALL = ForestPredictor(ForestSettings(trees=8), sets_per_case=8)
+PLATFORM = ("throttled", "involuntary_switches", "probe_seconds")
+
+
+def _function(make_case: MakeCase, idle: float, work: float, punished: bool, **fields: object) -> Case:
+    """One that is punished takes half as long again on anything but the largest size, and shows it."""
+    seconds = idle + work / np.minimum(SHARES, 1.0)
+    slower = seconds * np.where(punished & (SHARES < 1.0), 1.5, 1.0)
+    metrics = metrics_table(
+        5,
+        cpu_user=work / slower,
+        throttled=0.4 if punished else 0.0,
+        involuntary_switches=50.0 if punished else 1.0,
+        probe_seconds=0.006 if punished else 0.004,
+    )
+    given: dict[str, object] = {
+        "settings": settings_table(5, memory_bytes=BYTES, cpus=SHARES),
+        "metrics": metrics,
+    }
+    return make_case(slower, **{**given, **fields})
+
+
+def _functions(make_case: MakeCase, count: int, seed: int) -> list[Case]:
+    random = np.random.default_rng(seed)
+    return [
+        _function(make_case, *np.exp(random.normal(size=2)), punished=i % 2 == 0, application=f"f{seed}-{i}")
+        for i in range(count)
+    ]
+
+
+@pytest.fixture(scope="module")
+def fitted(make_case: MakeCase) -> FittedForestPredictor:
+    return SMALL.fit(_functions(make_case, 24, seed=0))
+
+
+def _column(name: str, table: np.ndarray) -> np.ndarray:
+    return table[:, FEATURES.index(name)]
+
+
+def _features(case: Case, *known: int) -> np.ndarray:
+    rows = np.array(known)
+    return features(case, rows, stretched(case, rows))
+
+
+def test_every_feature_has_one_name_and_one_column(make_case: MakeCase) -> None:
+    case = _function(make_case, 1.0, 2.0, punished=False)
+    assert len(set(FEATURES)) == len(FEATURES) == len(TRAVELS)
+    for known in ((0,), (1, 3), (0, 2, 4)):
+        assert _features(case, *known).shape == (5, len(FEATURES))
+
+
+def test_a_column_holds_what_its_name_says(make_case: MakeCase) -> None:
+    case = _function(make_case, 1.0, 2.0, punished=True)
+    table, rule = _features(case, 1, 4), stretched(case, np.array([1, 4]))
+    np.testing.assert_allclose(_column("target memory", table), np.log2(BYTES))
+    np.testing.assert_allclose(_column("target cpus", table), np.log2(SHARES))
+    np.testing.assert_allclose(_column("rule", table), rule)
+    assert _column("known runs", table).tolist() == [2.0] * 5
+    assert _column("nearest throttled", table).tolist() == [0.4] * 5
+    np.testing.assert_allclose(_column("nearest size", table), np.log2(BYTES)[[1, 1, 1, 4, 4]])
+    np.testing.assert_allclose(_column("second size", table), np.log2(BYTES)[[4, 4, 4, 1, 1]])
+    np.testing.assert_allclose(_column("shortest known", table), np.log(case.seconds[4]) - rule)
+    np.testing.assert_allclose(_column("line", table)[[1, 4]], np.log(case.seconds[[1, 4]]) - rule[[1, 4]])
+
+
+def test_what_a_platform_does_to_functions_does_not_travel() -> None:
+    stays = {name for name, travels in zip(FEATURES, TRAVELS, strict=True) if not travels}
+    assert stays == {
+        f"{rank} {name}" for rank in ("nearest", "second") for name in (*PLATFORM, "idle unless throttled")
+    }
+
+
+@settings(max_examples=50)
+@given(data=st.data())
+def test_no_feature_is_ever_missing(make_case: MakeCase, data: st.DataObject) -> None:
+    known = sorted(data.draw(st.sets(st.integers(0, 4), min_size=1, max_size=3)))
+    unknown_metrics = data.draw(st.sets(st.sampled_from(METRICS)))
+    unknown_settings = data.draw(st.sets(st.sampled_from(("memory_bytes", "cpus"))))
+    metrics = {name: data.draw(st.floats(1e-9, 1e9)) for name in METRICS if name not in unknown_metrics}
+    sizes = {"memory_bytes": BYTES, "cpus": SHARES}
+    case = make_case(
+        data.draw(st.lists(st.floats(1e-3, 1e4), min_size=5, max_size=5)),
+        metrics=metrics_table(5, **metrics),
+        settings=settings_table(5, **{k: v for k, v in sizes.items() if k not in unknown_settings}),
+    )
+    assert np.isfinite(_features(case.seen_at(np.array(known)), *known)).all()
+
+
+def test_the_order_of_the_known_makes_no_difference(make_case: MakeCase) -> None:
+    case = _function(make_case, 1.0, 2.0, punished=True)
+    np.testing.assert_allclose(_features(case, 0, 3), _features(case, 3, 0))
+
+
+def test_the_order_of_the_configurations_makes_no_difference(make_case: MakeCase) -> None:
+    case = _function(make_case, 1.0, 2.0, punished=True)
+    backwards = case.only([4, 3, 2, 1, 0])
+    np.testing.assert_allclose(_features(backwards, 0, 2, 4)[::-1], _features(case, 0, 2, 4))
+
+
+@pytest.mark.parametrize("known", [[0], [1, 3], [0, 2, 4]], ids=str)
+def test_it_learns_where_the_rule_is_wrong(
+    make_case: MakeCase, fitted: FittedForestPredictor, known: list[int]
+) -> None:
+    rows = np.array(known)
+    hidden = np.setdiff1d(np.arange(5), rows)
+    errors = {"leaves": 0.0, "rule": 0.0}
+    for case in _functions(make_case, 8, seed=1):
+        seen = case.seen_at(rows)
+        for name, found in (("leaves", fitted.predict(seen, rows)), ("rule", Stretch().predict(seen, rows))):
+            errors[name] += float(np.abs(found / case.seconds - 1.0)[hidden].mean())
+    assert errors["leaves"] < 0.7 * errors["rule"]
+
+
+def test_functions_that_obey_the_rule_are_answered_by_it(make_case: MakeCase) -> None:
+    training = [_function(make_case, 1.0, 0.1 * 2.0**i, False, application=f"f{i}") for i in range(6)]
+    case, known = _function(make_case, 1.0, 0.7, False, application="new"), np.array([1])
+    np.testing.assert_allclose(SMALL.fit(training).predict(case, known), case.seconds, rtol=1e-3)
+
+
+def test_no_answer_is_further_from_the_rule_than_a_lesson_may_be(make_case: MakeCase) -> None:
+    wild = make_case((1.0, 1e9, 1.0, 1e9, 1.0), settings=_function(make_case, 1.0, 1.0, False).settings)
+    rule = stretched(wild, np.array([0]))
+    spread = SMALL.fit([wild]).spread(wild, np.array([0]))
+    assert (np.abs(spread.log_seconds - rule[:, None]) <= 3.0 + 1e-9).all()
+
+
+def test_in_an_unknown_environment_the_plainer_forest_answers(
+    make_case: MakeCase, fitted: FittedForestPredictor
+) -> None:
+    known = np.array([1, 3])
+    case = _function(make_case, 1.0, 2.0, punished=True)
+    abroad = replace(case, environment="elsewhere")
+    rule = stretched(case, known)
+    plain = rule[:, None] + fitted.abroad.samples(features(case, known, rule)[:, TRAVELS])
+    np.testing.assert_allclose(fitted.spread(abroad, known).log_seconds, np.sort(plain, axis=1))
+    assert (fitted.spread(abroad, known).log_seconds != fitted.spread(case, known).log_seconds).any()
+
+
+def test_the_plainer_forest_ignores_what_the_platform_did(
+    make_case: MakeCase, fitted: FittedForestPredictor
+) -> None:
+    known = np.array([0, 2])
+    case = _function(make_case, 0.5, 2.0, punished=True)
+    metrics = case.metrics.copy()
+    for name in PLATFORM:
+        metrics[:, METRICS.index(name)] = 0.0
+    spared = replace(case, metrics=metrics)
+    assert (fitted.predict(spared, known) != fitted.predict(case, known)).any()
+    abroad, spared_abroad = (replace(c, environment="elsewhere") for c in (case, spared))
+    np.testing.assert_array_equal(fitted.predict(spared_abroad, known), fitted.predict(abroad, known))
+
+
+@settings(max_examples=25)
+@given(data=st.data())
+def test_hidden_runs_are_never_read(
+    make_case: MakeCase, fitted: FittedForestPredictor, data: st.DataObject
+) -> None:
+    case = replace(
+        _function(make_case, 1.0, 2.0, punished=data.draw(st.booleans())),
+        environment=data.draw(st.sampled_from(("lambda", "elsewhere"))),
+    )
+    known = np.array(sorted(data.draw(st.sets(st.integers(0, 4), min_size=1, max_size=3))))
+    hidden = np.setdiff1d(np.arange(5), known)
+    seconds, metrics, ok = case.seconds.copy(), case.metrics.copy(), case.ok.copy()
+    times = st.lists(st.floats(1e-3, 1e4), min_size=len(hidden), max_size=len(hidden))
+    seconds[hidden], metrics[hidden], ok[hidden] = data.draw(times), data.draw(st.floats(0.0, 1e6)), False
+    changed = replace(case, seconds=seconds, metrics=metrics, ok=ok)
+    np.testing.assert_array_equal(fitted.predict(case, known), fitted.predict(changed, known))
+    np.testing.assert_array_equal(fitted.predict(case, known), fitted.predict(case.seen_at(known), known))
+
+
+def test_the_same_seed_gives_the_same_answers(make_case: MakeCase, fitted: FittedForestPredictor) -> None:
+    again = SMALL.fit(_functions(make_case, 24, seed=0))
+    case, known = _function(make_case, 1.0, 2.0, punished=True), np.array([1])
+    np.testing.assert_array_equal(again.predict(case, known), fitted.predict(case, known))
+
+
+def test_one_training_case_is_enough(make_case: MakeCase) -> None:
+    case = _function(make_case, 1.0, 2.0, punished=False)
+    found = SMALL.fit([case]).predict(case, np.array([2]))
+    np.testing.assert_allclose(found, case.seconds, rtol=0.01)
+
+
+def test_runs_without_a_time_are_left_out_of_the_lesson(make_case: MakeCase) -> None:
+    case = _function(make_case, 1.0, 2.0, punished=False)
+    gappy = replace(case, seconds=np.where(SHARES < 0.2, np.nan, case.seconds), ok=SHARES >= 0.2)
+    nowhere = replace(case, seconds=np.full(5, np.nan), ok=np.zeros(5, dtype=bool))
+    found = SMALL.fit([gappy, nowhere]).predict(case, np.array([2]))
+    np.testing.assert_allclose(found, case.seconds, rtol=0.01)
+
+
+def test_it_suits_a_thing_in_sizes_and_not_a_catalog_of_machines(make_case: MakeCase) -> None:
+    few = make_case()
+    many = Case(
+        corpus="made up",
+        application="sort",
+        name="sort-0",
+        environment="cloud",
+        configurations=tuple(f"m{i}" for i in range(40)),
+        settings=settings_table(40, cpus=np.arange(40.0) + 1),
+        metrics=metrics_table(40),
+        seconds=np.ones(40),
+        ok=np.ones(40, dtype=bool),
+    )
+    assert SMALL.suits([few, few, many])
+    assert not SMALL.suits([few, many, many])
+
+
+def test_it_needs_a_known_run_and_a_case_to_learn_from(
+    make_case: MakeCase, fitted: FittedForestPredictor
+) -> None:
+    with pytest.raises(BadInputError, match="no configuration is known"):
+        fitted.predict(make_case(), np.array([], dtype=np.intp))
+    with pytest.raises(BadInputError, match="leaves needs at least one case"):
+        SMALL.fit([])
+
+
+def test_cases_with_one_run_each_teach_nothing_and_it_says_so(make_case: MakeCase) -> None:
+    with pytest.raises(TrimtabError):
+        SMALL.fit([make_case((1.0,), application="a"), make_case((2.0,), application="b")])

@@ -14,7 +14,7 @@ from trimtab.core import Answer, Contribution, Decision, Estimate, Outcome
 from trimtab.engines.run_folder import Intent, RunFolder
 from trimtab.fabric.failover.keeper import Failover, UplinkNow
 from trimtab.predict import Foundation, Versions
-from trimtab.predict.fewshot.foundation.model import shipped_foundation
+from trimtab.predict.fewshot.foundation import shipped_foundation
 from trimtab.resize.status import Row, Status as PoolStatus
 from trimtab.schedule import Group
 from trimtab.serve.http import Application

@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from trimtab.predict.fewshot import METRICS, Case, Corpus, multicloud, scout
+from trimtab.predict.fewshot.case import METRICS, Case, Corpus
+from trimtab.predict.fewshot.datasets import read_multicloud, read_scout
 from trimtab.tune import other_workloads, searcher
 from trimtab.tune.searcher import STOP_BELOW, STOP_FROM, Choice
 from trimtab.tune.space import Observation, Space, Trials
@@ -34,7 +35,7 @@ from trimtab_bench.training_config.search_tables import (
 
 BUDGETS = (1, 3, 6, 11, 22)
 TARGETS = ("cost", "time")
-DATA: dict[str, Callable[[Path], Corpus]] = {"multicloud": multicloud.read, "scout": scout.read}
+DATA: dict[str, Callable[[Path], Corpus]] = {"multicloud": read_multicloud, "scout": read_scout}
 SKIPPED = "needs measurements of others: --data FOLDER with multicloud and scout in it"
 _SEEDS, _QUICK_SEEDS, _QUICK_WORKLOADS = 10, 1, 3
 

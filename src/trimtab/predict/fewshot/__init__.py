@@ -1,7 +1,4 @@
-"""How long would an application nobody has seen take elsewhere, when it has run one to three times?
-
-Data sets are read by their modules (`multicloud.read(folder)`), a protocol makes folds of them, and
-`backtest` takes a predictor through the folds."""
+"""Predict how long an application takes elsewhere when it has run one to three times (few-shot)."""
 
 import lazy_loader
 

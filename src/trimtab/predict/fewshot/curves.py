@@ -1,32 +1,150 @@
-"""Applications alike: the new one's curve over the configurations is like one that was seen before.
+"""Mixture of Gaussian processes over configurations, one around the curve of each training application.
 
-Every training application is an expert: a Gaussian process around its own curve, with the covariance learned
-from all of them, narrowed. One more expert knows only the mean curve. The known runs say how likely each
-expert is, by time, by system metrics and by the data it works on, and move its curve; together they are the
-spread. It suits configurations that many applications share, as in a catalog of machine types.
+The log times of an application are a draw from a Gaussian process over the configurations. Its covariance is
+first a kernel on their settings, fitted by marginal likelihood, then moved by expectation-maximisation
+towards what the training applications show on the configurations they share.
+
+Every training application is an expert: a Gaussian process around its own curve, with that covariance,
+narrowed. One more expert knows only the mean curve. The known runs weight the experts, by time, by system
+metrics and by the data they work on, and move their curves. It suits configurations that many applications
+share, as in a catalog of machine types.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trimtab.predict.fewshot.case import Case
-from trimtab.predict.fewshot.covariance import CurveModel, fit_curves
-from trimtab.predict.fewshot.matrix import TimeMatrix, coordinates
-from trimtab.predict.fewshot.predictor import Rows, known_log_seconds, need_cases
-from trimtab.predict.fewshot.schema import METRIC_MEANINGS, METRICS, Array
-from trimtab.predict.fewshot.spread import Spread
-from trimtab.predict.gaussian_process import condition
+from trimtab.predict.fewshot.case import METRIC_MEANINGS, METRICS, Array, Case
+from trimtab.predict.fewshot.predictor import (
+    Arrays,
+    Rows,
+    Spread,
+    TimeMatrix,
+    Words,
+    coordinates,
+    known_log_seconds,
+    need_cases,
+)
+from trimtab.predict.gaussian_process import TrendKernel, condition, fit_sizes
+
+# Where fitting starts, and what it is pulled back to by a log-normal prior of width one.
+_SLOPE, _LENGTH, _WIGGLE, _NOISE, _LEAST_LEVEL = 0.1, 3.0, 0.15, 0.12, 0.3
+_ITERATIONS = 15
+_BOUNDS = (-8.0, 4.0)  # of the logarithms of sizes
+_JITTER = 1e-8
+_SWEEPS = 10
+_EM_STEPS = 8
+_MEAN_STRENGTH = 2.0  # as many pseudo-applications speak for the first mean
+_NOISE_STRENGTH = 10.0  # and so many pseudo-observations for the common noise
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CurveModel:
+    """Mean and covariance of log times over the configurations, and the training applications' own curves."""
+
+    mean: Array  # (configurations,)
+    covariance: Array  # (configurations, configurations)
+    noise: float  # variance of one measurement
+    curves: Array  # (cases, configurations), gaps filled
+    curve_noise: Array  # (cases,)
+
+
+def fit_curves(log_seconds: Array, coordinates: Array, prior_strength: float) -> CurveModel:
+    """From the cases' log times, NaN where not measured, and the coordinates of the configurations."""
+    measured = [np.flatnonzero(~np.isnan(row)) for row in log_seconds]
+    mean, level = _two_way_mean(log_seconds)
+    kernel, noise = _fit_kernel(log_seconds, measured, mean, level, coordinates)
+    mean, covariance = _learn_covariance(log_seconds, measured, mean, kernel, noise, prior_strength)
+    curves, curve_noise = _fill_gaps(log_seconds, measured, mean, covariance, noise)
+    return CurveModel(mean, covariance, noise, curves, curve_noise)
+
+
+def _two_way_mean(log_seconds: Array) -> tuple[Array, Array]:
+    """The mean curve after taking out each case's level, and those levels."""
+    count = (~np.isnan(log_seconds)).sum(axis=0)
+    level = np.nanmean(log_seconds, axis=1)
+    curve = np.zeros(log_seconds.shape[1])
+    for _ in range(_SWEEPS):
+        curve = np.nansum(log_seconds - level[:, None], axis=0) / (count + 1)
+        curve -= curve.mean()
+        level = np.nanmean(log_seconds - curve, axis=1)
+    return curve + level.mean(), level
+
+
+def _fit_kernel(
+    log_seconds: Array, measured: Sequence[NDArray[np.intp]], mean: Array, level: Array, coordinates: Array
+) -> tuple[Array, float]:
+    """Covariance and noise variance whose sizes have the largest marginal likelihood."""
+    deviation = coordinates.std(axis=0)
+    places = (coordinates - coordinates.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
+    kernel = TrendKernel(places, places)
+    levels = max(float(level.std()), _LEAST_LEVEL)
+    start = np.append(TrendKernel.sizes(levels, _SLOPE, _WIGGLE, _LENGTH, places.shape[1]), np.log(_NOISE))
+
+    def loss(sizes: Array) -> tuple[float, Array]:
+        covariance, noise = kernel.covariance(sizes[:-1]), float(np.exp(2 * sizes[-1]))
+        by_covariance, by_noise, value = np.zeros_like(covariance), 0.0, 0.0
+        for rows, times in zip(measured, log_seconds, strict=True):
+            found = condition(covariance[np.ix_(rows, rows)], times[rows] - mean[rows], noise + _JITTER)
+            value -= float(found.log_likelihood)
+            slope = found.loss_gradient
+            by_covariance[np.ix_(rows, rows)] += slope
+            by_noise += float(np.trace(slope))
+        return value, np.append(kernel.gradient(sizes[:-1], by_covariance), 2 * noise * by_noise)
+
+    sizes = fit_sizes(loss, start, _ITERATIONS, _BOUNDS)
+    return kernel.covariance(sizes[:-1]), float(np.exp(2 * sizes[-1]))
+
+
+def _learn_covariance(
+    log_seconds: Array,
+    measured: Sequence[NDArray[np.intp]],
+    first_mean: Array,
+    kernel: Array,
+    noise: float,
+    prior_strength: float,
+) -> tuple[Array, Array]:
+    """Expectation-maximisation for a Gaussian with gaps; the kernel counts as `prior_strength` cases."""
+    mean, covariance = first_mean, kernel
+    for _ in range(_EM_STEPS):
+        expected = np.empty_like(log_seconds)
+        scatter = prior_strength * kernel
+        for case, (rows, times) in enumerate(zip(measured, log_seconds, strict=True)):
+            seen = covariance[:, rows]
+            found = condition(seen[rows], times[rows] - mean[rows], noise)
+            expected[case] = mean + found.mean(seen)
+            scatter = scatter + found.covariance(covariance, seen)
+        mean = (expected.sum(axis=0) + _MEAN_STRENGTH * first_mean) / (len(expected) + _MEAN_STRENGTH)
+        rest = expected - mean
+        covariance = (scatter + rest.T @ rest) / (len(expected) + prior_strength)
+    return mean, covariance
+
+
+def _fill_gaps(
+    log_seconds: Array, measured: Sequence[NDArray[np.intp]], mean: Array, covariance: Array, noise: float
+) -> tuple[Array, Array]:
+    """Every case's curve with its gaps filled, and its own noise from its leave-one-out residuals."""
+    curves, own_noise = np.empty_like(log_seconds), np.empty(len(log_seconds))
+    for case, (rows, times) in enumerate(zip(measured, log_seconds, strict=True)):
+        found = condition(covariance[np.ix_(rows, rows)], times[rows] - mean[rows], noise)
+        residuals, variances = found.leave_one_out
+        surprise = float((residuals**2 / variances).sum())
+        own_noise[case] = noise * (surprise + _NOISE_STRENGTH) / (len(rows) + _NOISE_STRENGTH)
+        curves[case] = np.where(np.isnan(times), mean + found.mean(covariance[:, rows]), times)
+    return curves, own_noise
+
 
 _DRAWS = 11  # samples that stand for one Gaussian
 _LEAST_VARIANCE = 1e-4
 _MOST_EXPERTS = 40  # of more than that, only the most likely are heard
 _UNRELATED = 2.0  # expected squared distance of two unrelated applications' standardised metrics
-_FRACTIONS = tuple(
-    name for name, meaning in METRIC_MEANINGS.items() if "fraction" in meaning or " over " in meaning
+_IS_FRACTION = np.array(
+    ["fraction" in meaning or " over " in meaning for meaning in METRIC_MEANINGS.values()]
 )
+_MODEL = ("mean", "covariance", "curves", "curve_noise")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +189,7 @@ class FittedCurves:
     metrics: Array
     metric_scale: Array
     data: tuple[str, ...]
+    kind: ClassVar[str] = "curves"  # in a file of weights
 
     def predict(self, case: Case, known: Rows) -> Array:
         return np.exp(self.spread(case, known).point(self.settings.caution))
@@ -105,6 +224,61 @@ class FittedCurves:
         count = usable.sum(axis=(1, 2))
         distance = np.where(usable, apart, 0.0).sum(axis=(1, 2)) / np.maximum(count, 1)
         return float(np.sqrt(distance[count > 0].min())) if (count > 0).any() else float("inf")
+
+    def refit(self, cases: Sequence[Case]) -> "FittedCurves":
+        """Fitted to other cases with the same settings."""
+        return self.settings.fit(cases)
+
+    def to_weights(self) -> tuple[Arrays, Words]:
+        arrays = {name: getattr(self.model, name) for name in _MODEL} | {
+            "log_seconds": self.matrix.log_seconds,
+            "settings": self.matrix.settings,
+            "metrics": self.metrics,
+            "metric_scale": self.metric_scale,
+        }
+        words = {
+            "settings": asdict(self.settings),
+            "noise": self.model.noise,
+            "configurations": list(self.matrix.column_of),
+            "data": list(self.data),
+        }
+        return arrays, words
+
+    @classmethod
+    def from_weights(cls, arrays: Arrays, words: Words) -> "FittedCurves":
+        double = {name: array.astype(np.float64) for name, array in arrays.items()}
+        columns = {key: column for column, key in enumerate(words["configurations"])}
+        return cls(
+            Curves(**words["settings"]),
+            TimeMatrix(columns, double["settings"], double["log_seconds"]),
+            CurveModel(noise=words["noise"], **{name: double[name] for name in _MODEL}),
+            double["metrics"],
+            double["metric_scale"],
+            tuple(words["data"]),
+        )
+
+    def training_cases(self, corpus: str, environment: str) -> tuple[Case, ...]:
+        """The cases that were learned from, each as an application of its own in one environment."""
+        keys = np.array(list(self.matrix.column_of))
+        cases = []
+        for row, log_seconds in enumerate(self.matrix.log_seconds):
+            run = np.flatnonzero(~np.isnan(log_seconds))
+            if run.size:
+                cases.append(
+                    Case(
+                        corpus=corpus,
+                        application=f"{corpus} {row}",
+                        name=f"{corpus} {row}",
+                        environment=environment,
+                        configurations=tuple(keys[run].tolist()),
+                        settings=self.matrix.settings[run],
+                        metrics=_unsquashed(self.metrics[row, run]),
+                        seconds=np.exp(log_seconds[run]),
+                        ok=np.ones(run.size, dtype=bool),
+                        data=self.data[row],
+                    )
+                )
+        return tuple(cases)
 
     def _prior(self, case: Case, known: Rows, columns: NDArray[np.intp]) -> Array:
         """Log weights of the experts before the known times are looked at; their mean weight is one."""
@@ -151,8 +325,12 @@ class FittedCurves:
 
 def squashed(metrics: Array) -> Array:
     """Fractions as they are, rates and amounts as logarithms."""
-    is_fraction = np.array([name in _FRACTIONS for name in METRICS])
-    return np.where(is_fraction, metrics, np.log1p(np.maximum(metrics, 0.0)))
+    return np.where(_IS_FRACTION, metrics, np.log1p(np.maximum(metrics, 0.0)))
+
+
+def _unsquashed(values: Array) -> Array:
+    """Inverse of `squashed`."""
+    return np.where(_IS_FRACTION, values, np.expm1(values))
 
 
 def _informative(places: Array) -> Array:

@@ -1,0 +1,112 @@
+"""Light fine-tuning on a request's own runs, for what is unlike anything known.
+
+Each run is predicted from the others; what is missed teaches an offset to the head's last layer, by a few
+gradient steps. How many is decided by runs that had no part in them: often none.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from trimtab.predict.fewshot.case import Array, Case
+from trimtab.predict.fewshot.encoder import CAUTION, LEVELS, MOST_RUNS, Encoder, Seen, Single, spread_out
+from trimtab.predict.fewshot.predictor import Fitted, Rows, Spread
+
+STEPS = (0, 1, 2, 4, 8, 16)
+_MIDDLE = len(LEVELS) // 2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Lessons:
+    """Every known run, predicted from some of the others."""
+
+    run: Rows  # which was predicted
+    hidden: Array  # (lessons, width), the last layer, with a constant
+    missed: Array  # log seconds by which the median was too low
+
+    @classmethod
+    def of(cls, encoder: Encoder, case: Case, known: Rows) -> "_Lessons":
+        pairs = _pairs(known)
+        seen = Seen.join([Seen.of(case.seen_at(others), others, np.array([run])) for run, others in pairs])
+        runs = np.array([run for run, _ in pairs])
+        median = encoder.departures(seen)[:, 0, _MIDDLE]
+        return cls(
+            runs, _with_constant(encoder.hidden(seen)[:, 0]), _log(case, runs) - seen.anchor[:, 0] - median
+        )
+
+    def offset(self, steps: int, chosen: Array) -> Array:
+        """Gradient steps from nothing on the squared error of the chosen lessons, as large as is safe."""
+        rows, missed = self.hidden[chosen], self.missed[chosen]
+        offset = np.zeros(rows.shape[1])
+        size = 1.0 / max(float(np.linalg.eigvalsh(rows @ rows.T)[-1]), 1e-9)
+        for _ in range(steps):
+            offset += size * rows.T @ (missed - rows @ offset)
+        return offset
+
+    def best_steps(self) -> tuple[int, float]:
+        """As many as predict runs best that had no part in them, and by how much those are missed."""
+        scores = {}
+        for steps in STEPS:
+            left = []
+            for run in np.unique(self.run):
+                tested = self.run == run
+                learned = self.offset(steps, ~tested)
+                left.append(float(np.abs(self.missed[tested] - self.hidden[tested] @ learned).mean()))
+            scores[steps] = float(np.mean(left))
+        best = min(scores, key=lambda steps: (scores[steps], steps))
+        return best, scores[best]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Adapted:
+    """An encoder with an offset learned from one application's runs."""
+
+    encoder: Encoder
+    offset: Array
+    steps: int
+    missed: float  # log seconds, of runs that had no part in the offset that predicted them; the mean
+
+    def predict(self, case: Case, known: Rows) -> Array:
+        return np.exp(self.spread(case, known).point(CAUTION))
+
+    def spread(self, case: Case, known: Rows) -> Spread:
+        seen = Seen.of(case, known)
+        moved = _with_constant(self.encoder.hidden(seen)[0]) @ self.offset
+        samples = (seen.anchor[0] + moved)[:, None] + self.encoder.departures(seen)[0]
+        return Spread.of(samples, np.ones_like(samples))
+
+
+def adapt(encoder: Encoder, case: Case, known: Rows) -> Adapted:
+    """Fitted to the known runs, of which there must be two; of many, to a few that lie apart."""
+    lessons = _Lessons.of(encoder, case, spread_out(case, known))
+    steps, missed = lessons.best_steps()
+    return Adapted(encoder, lessons.offset(steps, np.ones(len(lessons.run), dtype=bool)), steps, missed)
+
+
+def missed_by(rule: Fitted, case: Case, known: Rows) -> float:
+    """By how much another predictor misses the same runs, each predicted from the same others."""
+    each: dict[int, list[float]] = {}
+    for run, others in _pairs(spread_out(case, known)):
+        answer = np.log(rule.predict(case.seen_at(others), others)[run])
+        each.setdefault(run, []).append(abs(float(np.log(case.seconds[run]) - answer)))
+    return float(np.mean([np.mean(errors) for errors in each.values()]))
+
+
+def _pairs(known: Rows) -> list[tuple[int, Rows]]:
+    """Every known run with every small set of the others."""
+    return [
+        (run, np.array(others))
+        for run in known.tolist()
+        for count in range(1, MOST_RUNS + 1)
+        for others in combinations([k for k in known.tolist() if k != run], count)
+    ]
+
+
+def _with_constant(hidden: Single) -> Array:
+    return np.concatenate([hidden, np.ones((len(hidden), 1))], axis=1, dtype=np.float64)
+
+
+def _log(case: Case, rows: Sequence[int] | Rows) -> Array:
+    return np.asarray(np.log(case.seconds[rows]))

@@ -1,5 +1,0 @@
-"""What ships learned: predictors fitted to several data sets, in one file, and a guard in front of them."""
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
