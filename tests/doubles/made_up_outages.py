@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from trimtab_bench.fabric.outages import FAULTS
-from trimtab_bench.fabric.variants import VARIANTS
+from trimtab_bench.fabric.outages import FAULTS, VARIANTS
 from trimtab_bench.kept import Key
 
 

@@ -6,8 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from trimtab_bench.fabric.gloo_jobs.job import Job
-from trimtab_bench.fabric.gloo_jobs.run import Restarted, kill_at, run_job, run_restarting
+from trimtab_bench.fabric.gloo_jobs import Job, Restarted, kill_at, run_job, run_restarting
 
 pytest.importorskip("torch", reason="the jobs train with PyTorch")
 

@@ -3,7 +3,7 @@
 import time
 
 from trimtab_bench.fabric.false_failovers import failovers_so_far, sessions_down_so_far
-from trimtab_bench.fabric.paths import whole
+from trimtab_bench.fabric.variants import whole
 
 from trimtab.fabric.lab.lab import Lab
 

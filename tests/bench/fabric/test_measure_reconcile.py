@@ -1,7 +1,7 @@
 """The measurement measures: small, to see that it does."""
 
 import pytest
-from trimtab_bench.fabric.measure_reconcile import measure_reconciling
+from trimtab_bench.fabric.reconcile import measure_reconciling
 
 from trimtab.fabric.reconcile.bpf_plane import bpf_unavailable
 

@@ -1,9 +1,7 @@
 """Outages in figures: nobody's repeats are left out, and what was cut off says so."""
 
 from made_up_outages import outages, repeat
-from trimtab_bench.fabric.outage_figures import figures, tables
-from trimtab_bench.fabric.outages import FAULTS
-from trimtab_bench.fabric.variants import VARIANTS
+from trimtab_bench.fabric.outages import FAULTS, VARIANTS, figures, tables
 
 
 def test_medians_and_worst_are_of_all_repeats_and_by_place() -> None:

@@ -2,7 +2,7 @@
 
 import time
 
-from trimtab_bench.fabric.paths import whole
+from trimtab_bench.fabric.variants import whole
 
 from trimtab.fabric.lab.lab import Lab
 

@@ -8,9 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from trimtab_bench.fabric.beside import beside
-from trimtab_bench.fabric.load import busy_cores
-from trimtab_bench.fabric.precedence import Precedence
+from trimtab_bench.fabric.variants import Precedence, beside, busy_cores
 
 from trimtab.kernel import LimitedGroup, NoGroupError, processes, read_process
 
@@ -74,7 +72,7 @@ def test_the_load_keeps_cores_busy_and_ends_with_its_context() -> None:
 
 def test_what_runs_beside_does_not_outlive_a_kill() -> None:
     code = (
-        "import sys, time; from trimtab_bench.fabric.beside import beside\n"
+        "import sys, time; from trimtab_bench.fabric.variants import beside\n"
         "with beside(['sleep', '1000']) as child: print(child.pid, flush=True); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as bench:

@@ -7,9 +7,8 @@ import pytest
 from made_up_outages import outages, repeat, rest
 from trimtab_bench import BENCHES, BenchOptions, run_bench
 from trimtab_bench.fabric import sections, training
-from trimtab_bench.fabric.outages import FAULTS
-from trimtab_bench.fabric.sections import MEASURED, TOLD, put_together
-from trimtab_bench.fabric.variants import VARIANTS
+from trimtab_bench.fabric.outages import FAULTS, VARIANTS
+from trimtab_bench.fabric.sections import MEASURED, put_together
 
 from trimtab.core import BadInputError
 
@@ -19,9 +18,9 @@ TRAINED = {"training_slowdown": 1.008, "training_crashes": 0, "training_loss_dif
 @pytest.fixture
 def _trained(monkeypatch: pytest.MonkeyPatch) -> None:
     """Training has answered."""
-    others = [section for section in TOLD if section is not training]
+    others = [section for section in MEASURED if section is not training]
     answer = SimpleNamespace(figures=lambda found: TRAINED, tables=lambda found: [])
-    monkeypatch.setattr(sections, "TOLD", (*others, answer))
+    monkeypatch.setattr(sections, "MEASURED", (*others, answer))
 
 
 @pytest.mark.usefixtures("_trained")
@@ -61,7 +60,7 @@ def test_a_single_bad_repeat_misses_a_goal_of_the_worst() -> None:
 @pytest.mark.usefixtures("_trained")
 def test_every_table_has_as_many_cells_as_columns() -> None:
     found = outages() | rest()
-    tables = [table for section in sections.TOLD for table in section.tables(found)]
+    tables = [table for section in sections.MEASURED for table in section.tables(found)]
     assert len(tables) >= 5
     assert all(len(row) == len(table.columns) for table in tables for row in table.rows)
 

@@ -3,8 +3,8 @@
 import math
 
 import pytest
-from trimtab_bench.fabric.gloo_jobs.run import Restarted, Run
-from trimtab_bench.fabric.training_measures import Trained, compared, p90_ratio, slowdown
+from trimtab_bench.fabric.gloo_jobs import Restarted, Run
+from trimtab_bench.fabric.training import Trained, compared, p90_ratio, slowdown
 
 from trimtab.collect.shapes import Step
 

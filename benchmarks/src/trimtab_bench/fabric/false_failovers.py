@@ -13,9 +13,7 @@ from typing import Any
 from trimtab.core import TrimtabError
 from trimtab.fabric import Timers, read_status
 from trimtab.fabric.lab.lab import Lab
-from trimtab_bench.fabric.load import busy_cores
-from trimtab_bench.fabric.precedence import Precedence
-from trimtab_bench.fabric.variants import VARIANTS
+from trimtab_bench.fabric.variants import VARIANTS, Precedence, busy_cores
 from trimtab_bench.kept import Key, Part
 from trimtab_bench.result import Table
 

@@ -14,8 +14,7 @@ from typing import Any
 from trimtab.core import TrimtabError
 from trimtab.fabric.lab.lab import Lab
 from trimtab_bench.fabric import stream_process
-from trimtab_bench.fabric.precedence import Precedence
-from trimtab_bench.fabric.variants import bind_to_one_port, single_port_addresses
+from trimtab_bench.fabric.variants import Precedence, bind_to_one_port, single_port_addresses
 from trimtab_bench.kept import Key, Part
 from trimtab_bench.result import Table
 

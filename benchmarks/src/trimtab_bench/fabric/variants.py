@@ -1,18 +1,105 @@
-"""Who is compared: hosts with agents, FRR alone with two sets of timers, and a worker bound to one port."""
+"""What the fabric bench compares, and what it measures with: variants of a host, paths, load, priorities."""
 
 import contextlib
+import json
+import os
+import signal
 import subprocess
+import sys
+import tempfile
 import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Self
+from itertools import permutations
+from pathlib import Path
+from typing import Any, Self
 
 from trimtab.core import TrimtabError
 from trimtab.fabric import Timers
 from trimtab.fabric.lab.faults import Fault
 from trimtab.fabric.lab.lab import Lab
 from trimtab.fabric.lab.probes import Outage, Probes, traffic
-from trimtab_bench.fabric.paths import whole
-from trimtab_bench.fabric.precedence import Precedence
+from trimtab.kernel import LimitedGroup, NoGroupError, die_with_parent
+from trimtab_bench.fabric import pauses_process
+
+
+@contextmanager
+def beside(words: Sequence[str], **popen: Any) -> Iterator["subprocess.Popen[Any]"]:
+    """It ends with the context, and with this process whatever ends that."""
+    with subprocess.Popen(words, preexec_fn=lambda: die_with_parent(signal.SIGKILL), **popen) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+_COUNTING = "while True: pass"
+_MOVING = """
+one, other = bytearray(64 << 20), bytearray(64 << 20)
+while True:
+    one[:] = other
+    other[:] = one
+"""
+
+
+@contextlib.contextmanager
+def busy_cores() -> Iterator[None]:
+    """One of each kind for every core."""
+    cores = len(os.sched_getaffinity(0))
+    with contextlib.ExitStack() as stack:
+        for code in [_COUNTING, _MOVING] * cores:
+            stack.enter_context(beside([sys.executable, "-I", "-S", "-c", code]))
+        yield
+
+
+_PRECEDENCE = 100 * 1024  # shares of a CPU, where others have 1024
+
+
+class Precedence:
+    """A context: `give` it to processes, and ask about `longest_pause`."""
+
+    def __init__(self) -> None:
+        self._stack = contextlib.ExitStack()
+        self._group: LimitedGroup | None = None
+        self._file = Path()
+
+    def __enter__(self) -> Self:
+        with contextlib.ExitStack() as stack:
+            with contextlib.suppress(NoGroupError):
+                self._group = stack.enter_context(LimitedGroup.create())
+                self._group.weigh_cpu(_PRECEDENCE)
+            self._file = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "pauses"
+            words = [sys.executable, "-I", pauses_process.__file__, str(self._file)]
+            watching = stack.enter_context(beside(words, stdout=subprocess.PIPE))
+            if watching.stdout is None or not watching.stdout.readline():
+                raise TrimtabError("the process that notes pauses of this machine does not start")
+            self.give(watching.pid)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._stack.close()
+
+    def give(self, *pids: int) -> None:
+        """Let these processes, and what they start, run before others."""
+        if self._group is not None:
+            for pid in pids:
+                self._group.add(pid)
+
+    def longest_pause(self, begin: float, end: float) -> float:
+        """Seconds for which nothing ran, at the longest, between two times of the monotonic clock."""
+        content = self._file.read_bytes()
+        whole = memoryview(content)[: len(content) // pauses_process.RECORD.size * pauses_process.RECORD.size]
+        return max(
+            (
+                late
+                for woke, late in pauses_process.RECORD.iter_unpack(whole)
+                if woke > begin and woke - late < end
+            ),
+            default=0.0,
+        )
+
 
 _READY = 60.0  # s for a new lab
 _BACK = 5.0  # s for a mended one
@@ -133,3 +220,49 @@ def bind_to_one_port(lab: Lab) -> None:
         way = ("via", str(host.host.uplinks[0].peer), "dev", host.host.uplinks[0].device)
         words = ["ip", "-n", host.namespace, "route", "replace", f"{other}/32", *way]
         subprocess.run(words, check=True, capture_output=True)
+
+
+def whole(lab: Lab) -> bool:
+    """Every host uses all its uplinks to reach every other, every switch its own ports, and BFD watches."""
+    return _hosts_spread(lab) and _switches_reach(lab) and _sessions_up(lab)
+
+
+def _hosts_spread(lab: Lab) -> bool:
+    """Next hops of hosts' routes to each other."""
+    routes = {host.label: _routes(host.namespace) for host in lab.hosts}
+    return all(
+        routes[one.label].get(str(other.host.loopback)) == {uplink.device for uplink in one.host.uplinks}
+        for one, other in permutations(lab.hosts, 2)
+    )
+
+
+def _switches_reach(lab: Lab) -> bool:
+    """A switch's port has the name of the host that is plugged in there."""
+    for switch in lab.switches:
+        routes = _routes(switch.namespace)
+        if any(host.label not in routes.get(str(host.host.loopback), ()) for host in lab.hosts):
+            return False
+    return True
+
+
+def _sessions_up(lab: Lab) -> bool:
+    """BFD sessions of hosts and switches, up for a second and no longer at the slow pace they begin with."""
+    everyone = {host.daemons: len(host.host.uplinks) for host in lab.hosts}
+    everyone |= {switch.daemons: len(switch.switch.ports) for switch in lab.switches}
+    for daemons, expected in everyone.items():
+        sessions = json.loads(daemons.vtysh("show bfd peers json"))
+        if len(sessions) != expected or not all(map(_at_pace, sessions)):
+            return False
+    return True
+
+
+def _at_pace(session: Mapping[str, Any]) -> bool:
+    agreed = bool(session["remote-transmit-interval"] == session["transmit-interval"])
+    return agreed and session["status"] == "up" and session.get("uptime", 0) >= 1
+
+
+def _routes(namespace: str) -> dict[str, set[str]]:
+    """Devices by destination."""
+    words = ["ip", "-n", namespace, "-j", "route", "show"]
+    told = json.loads(subprocess.run(words, capture_output=True, check=True).stdout)
+    return {each["dst"]: {str(hop["dev"]) for hop in each.get("nexthops", [each])} for each in told}

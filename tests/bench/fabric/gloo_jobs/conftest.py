@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from trimtab_bench.fabric.gloo_jobs.job import Job
+from trimtab_bench.fabric.gloo_jobs import Job
 
 COUNTING = Path(__file__).with_name("counting.py")
 

@@ -3,8 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from trimtab_bench.fabric.gloo_jobs.costs import measure_costs
-from trimtab_bench.fabric.gloo_jobs.job import Job
+from trimtab_bench.fabric.gloo_jobs import Job, measure_costs
 from typer.testing import CliRunner
 
 from trimtab.cli.app import app

@@ -5,9 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
-from trimtab_bench.fabric.gloo_jobs.job import Job
-from trimtab_bench.fabric.gloo_jobs.ranks import Ranks
-from trimtab_bench.fabric.gloo_jobs.run import loss_difference, run_job
+from trimtab_bench.fabric.gloo_jobs import Job, Ranks, loss_difference, run_job
 
 from trimtab.fabric import Timers
 from trimtab.fabric.lab.lab import Lab

@@ -3,7 +3,7 @@
 import itertools
 
 from hypothesis import given, strategies as st
-from trimtab_bench.fabric.gloo_jobs.marks import Collective, Marks
+from trimtab_bench.fabric.gloo_jobs import Collective, Marks
 
 OUTPUT = b"""hello
 loaded 20 seconds 0.0120

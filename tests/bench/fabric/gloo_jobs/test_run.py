@@ -11,9 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trimtab_bench.fabric.gloo_jobs.job import Job
-from trimtab_bench.fabric.gloo_jobs.ranks import on_loopback
-from trimtab_bench.fabric.gloo_jobs.run import kill_at, loss_difference, run_job, run_restarting
+from trimtab_bench.fabric.gloo_jobs import (
+    Job,
+    kill_at,
+    loss_difference,
+    on_loopback,
+    run_job,
+    run_restarting,
+)
 
 from trimtab.core import BadInputError, TrimtabError
 from trimtab.fabric import WorkerDevice
