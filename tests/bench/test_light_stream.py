@@ -10,7 +10,8 @@ import pytest
 from trimtab_bench.resize_scale.light_stream import LightStream
 
 from trimtab.core import TrimtabError
-from trimtab.resize.link import Authority, issue
+from trimtab.resize.link.certificates import Authority
+from trimtab.resize.link.joining import issue
 
 
 @pytest.fixture

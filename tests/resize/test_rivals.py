@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from trimtab.resize import Autopilot, CpuPeriod, CpuPolicy, Vpa, VpaSettings, Wishes
-from trimtab.resize.policies.histogram import Histograms
+from trimtab.resize.policies.vpa import Histograms
 
 CAP = np.array([100.0])
 

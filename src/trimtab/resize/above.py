@@ -1,18 +1,50 @@
-"""Groups above containers: their limits hold for everyone below together.
+"""Groups above containers, whose limits hold for all containers below together; and how a kubelet names them.
 
-A pod's own limits are no more than the sum of what its containers asked for, so while containers in it are
-managed its limits are wider by the caps of their pools. Limits of other groups are somebody's decision: they
-stay, and it is said when they are below a pool's cap.
+A pod's own limits are no more than the sum of its containers' limits, so while containers in it are managed
+its limits are wider by the caps of their pools. Limits of other groups are somebody's decision: they stay,
+and a warning says so where they are below a pool's cap.
+
+A kubelet with the driver cgroupfs makes /kubepods/burstable/pod<uid>/<container>, without the middle word for
+pods whose quality of service is guaranteed. With the driver systemd it makes slices, whose names repeat those
+above, with underscores in the uid:
+/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid>.slice/cri-containerd-<container>.scope.
 """
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from trimtab.core import TrimtabError, format_bytes
 from trimtab.kernel import ContainerGroup, Hierarchy, SafeLimits
-from trimtab.resize.kubelet import kubelet_group
 from trimtab.resize.pool import Pool
+
+KUBELET_ROOTS = ("/kubepods", "/kubepods.slice")
+
+_CGROUPFS = re.compile(r"(.*/kubepods(?:/(burstable|besteffort))?/pod([^/]+))/([0-9a-f]+)")
+_SYSTEMD = re.compile(
+    r"(.*/kubepods\.slice(?:/kubepods-(burstable|besteffort)\.slice)?"
+    r"/kubepods(?:-(?:burstable|besteffort))?-pod([^/]+)\.slice)/(?:cri-containerd-|crio-|docker-)?([0-9a-f]+)\.scope"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletGroup:
+    """A container's group as the kubelet made it."""
+
+    pod_path: str
+    pod_uid: str
+    container_id: str
+    quality: str  # of service: guaranteed, burstable, besteffort
+
+
+def kubelet_group(path: str) -> KubeletGroup | None:
+    """What a group's path says; None for one that is no container of a pod."""
+    found = _SYSTEMD.fullmatch(path) or _CGROUPFS.fullmatch(path)
+    if found is None:
+        return None
+    pod_path, quality, uid, container = found.groups()
+    return KubeletGroup(pod_path, uid.replace("_", "-"), container, quality or "guaranteed")
 
 
 @dataclass(slots=True)

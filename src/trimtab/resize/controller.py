@@ -12,10 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trimtab.core import NotFoundError
-from trimtab.resize.memory import MemorySettings, granted, reclaimed, urgently_reclaimed
+from trimtab.resize.allocation import (
+    Array,
+    Indices,
+    MemorySettings,
+    fair_limits,
+    floors_within,
+    granted,
+    grown,
+    reclaimed,
+    urgently_reclaimed,
+)
 from trimtab.resize.policies import POLICIES, CpuPeriod, CpuPolicy, Wishes
 from trimtab.resize.pool import Pool
-from trimtab.resize.sharing import Array, Indices, fair_limits, floors_within, grown
 
 _LEAST_CHANGE = 0.001  # CPUs; less is not worth a write
 _COLUMNS = ("pool", "cpus", "target", "used", "throttled", "fresh", "memory", "memory_used")

@@ -1,4 +1,4 @@
-"""A container under management: its group, what it is left with in the end, what was counted of it."""
+"""A container under management: its group, the limits it is left with in the end, its counters."""
 
 import math
 from dataclasses import dataclass, field, replace
@@ -12,10 +12,11 @@ from trimtab.kernel import (
     least_limit,
     limit_high,
 )
-from trimtab.resize.period import GLANCES, PERIOD
 from trimtab.resize.policies import TrackingSettings
 from trimtab.resize.pool import Container
 
+PERIOD = 0.1  # s between two looks
+GLANCES = 4  # in a period
 _USUAL = TrackingSettings()  # a quota is what that rule says is needed
 _HOLD = 2  # looks for which who was held back has all of its limit as quota
 _NEARLY = 0.8  # of its quota: less than that left, and it is about to be held back

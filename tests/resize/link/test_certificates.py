@@ -10,7 +10,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from trimtab.core import BadInputError, StorageError
-from trimtab.resize.link import Authority, issue
+from trimtab.resize.link.certificates import Authority
+from trimtab.resize.link.joining import issue
 
 
 def _request(*names: str) -> bytes:

@@ -7,18 +7,17 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from trimtab.resize import Grant, MemorySettings, Pool, Selector
-from trimtab.resize.link import (
+from trimtab.resize.link.fleet import Fleet, Seat
+from trimtab.resize.link.wire import (
     ROW,
     Ask,
     Confirm,
-    Fleet,
     Hello,
     Join,
     Orders,
     Post,
     Relief,
     Report,
-    Seat,
     WireError,
     limits as limit_rows,
 )

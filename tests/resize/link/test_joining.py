@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from trimtab.core import BadInputError, NotFoundError, StorageError
-from trimtab.resize.link import Authority, Membership, Token, Tokens, join, join_server
+from trimtab.resize.link.certificates import Authority, Token, Tokens
+from trimtab.resize.link.joining import Membership, join, join_server
 
 
 class Place:

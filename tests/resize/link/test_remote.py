@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from trimtab.kernel import LimitedGroup
-from trimtab.resize.link import Authority, issue
+from trimtab.resize.link.certificates import Authority
+from trimtab.resize.link.joining import issue
 
 SPIN = "while True: sum(range(10000))"
 IDLE = "import time; time.sleep(100)"
@@ -31,7 +32,7 @@ while not pathlib.Path({path!r}).exists(): time.sleep(0.02)
 CONTROLLER = """
 from pathlib import Path
 from trimtab.resize import MemorySettings, Pool, Selector
-from trimtab.resize.link import serve
+from trimtab.resize.link.server import serve
 pool = Pool("shop", 1.5, {memory} * 2.0**20, (Selector("/*"),), withheld=0.0)
 serve([pool], lambda serving: print("up", flush=True), Path({folder!r}), {address!r}, "127.0.0.1:0",
       patience={patience}, memory=MemorySettings(every=1e9))
@@ -40,7 +41,8 @@ AGENT = """
 import logging, signal
 from pathlib import Path
 from trimtab.kernel import Hierarchy
-from trimtab.resize.link import Membership, RemoteAgent
+from trimtab.resize.link.joining import Membership
+from trimtab.resize.link.remote import RemoteAgent
 logging.basicConfig()
 folders = {{name: Path(path) for name, path in {folders!r}.items()}}
 agent = RemoteAgent(Membership.read(Path({member!r})), Hierarchy(1, folders))

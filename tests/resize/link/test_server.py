@@ -13,21 +13,11 @@ import pytest
 
 from trimtab.core import StorageError
 from trimtab.resize import PERIOD, Pool, Selector
-from trimtab.resize.link import (
-    ROW,
-    Ask,
-    Authority,
-    Join,
-    Line,
-    LineError,
-    Membership,
-    Orders,
-    Relief,
-    Report,
-    Serving,
-    issue,
-    serve,
-)
+from trimtab.resize.link.certificates import Authority
+from trimtab.resize.link.client import Line, LineError
+from trimtab.resize.link.joining import Membership, issue
+from trimtab.resize.link.server import Serving, serve
+from trimtab.resize.link.wire import ROW, Ask, Join, Orders, Relief, Report
 
 ANY = "127.0.0.1:0"
 MIB = 2.0**20

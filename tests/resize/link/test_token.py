@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from trimtab.core import BadInputError, StorageError
-from trimtab.resize.link import LIFETIME, Token, Tokens
+from trimtab.resize.link.certificates import LIFETIME, Token, Tokens
 
 FINGERPRINT = "ab" * 32
 

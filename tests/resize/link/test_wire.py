@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from trimtab.resize import Pool, Selector
-from trimtab.resize.link import (
+from trimtab.resize.link.wire import (
     ROW,
     Ask,
     Confirm,

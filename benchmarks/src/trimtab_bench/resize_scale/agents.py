@@ -27,20 +27,10 @@ import numpy as np
 from trimtab.core import TrimtabError
 from trimtab.kernel import LimitedGroup, NoGroupError
 from trimtab.resize import PERIOD, Pool, Selector
-from trimtab.resize.link import (
-    METHOD,
-    ROW,
-    Authority,
-    Hello,
-    Join,
-    Membership,
-    Orders,
-    Post,
-    Report,
-    Serving,
-    issue,
-    serve,
-)
+from trimtab.resize.link.certificates import Authority
+from trimtab.resize.link.joining import Membership, issue
+from trimtab.resize.link.server import Serving, serve
+from trimtab.resize.link.wire import METHOD, ROW, Hello, Join, Orders, Post, Report
 from trimtab_bench.options import BenchOptions
 from trimtab_bench.resize_scale.light_stream import LightStream
 

@@ -12,7 +12,7 @@ import struct
 from pathlib import Path
 
 from trimtab.core import TrimtabError
-from trimtab.resize.link import Membership
+from trimtab.resize.link.joining import Membership
 
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _DATA, _RESET, _SETTINGS, _PING, _GOODBYE, _WINDOW = 0, 3, 4, 6, 7, 8

@@ -1,4 +1,4 @@
-"""A node's side of the stream: open it, say something, hear something. For agents, and for who plays one."""
+"""A node's side of the stream to the controller: open it, send and receive messages."""
 
 import asyncio
 import contextlib
@@ -8,12 +8,13 @@ from collections import deque
 from collections.abc import Coroutine
 from typing import Any, Self
 
+import grpc
+import grpc.aio
+
 from trimtab.core import TrimtabError
 from trimtab.resize.link.certificates import CONTROLLER
 from trimtab.resize.link.joining import Membership
-from trimtab.resize.link.rpc import grpc
-from trimtab.resize.link.server import METHOD
-from trimtab.resize.link.wire import MOST_BYTES, Hello, Message, Post, Welcome, WireError
+from trimtab.resize.link.wire import METHOD, MOST_BYTES, Hello, Message, Post, Welcome, WireError
 
 _GREETING = 5.0  # s in which the controller has to answer
 _REASON = 0.2  # s in which the reason for its end follows the end of a stream

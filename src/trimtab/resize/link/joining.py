@@ -1,4 +1,4 @@
-"""How a node becomes one: it shows a token and gets a certificate.
+"""How a node joins: it shows a token and gets a certificate.
 
 The node first fetches the authority's certificate from whoever answers, and believes it only where its
 fingerprint is the token's. Its secret goes over a connection that this certificate vouches for, and its own
@@ -31,11 +31,12 @@ from trimtab.resize.http_server import HttpServer, running
 from trimtab.resize.link.certificates import (
     CONTROLLER,
     Authority,
+    Token,
+    Tokens,
     fingerprint,
     request_certificate,
     write_secret,
 )
-from trimtab.resize.link.token import Token, Tokens
 
 _MOST = 16_384  # bytes of a request or an answer
 _WAIT = 5.0  # s for the other side to speak

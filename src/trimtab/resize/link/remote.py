@@ -1,9 +1,9 @@
-"""The agent of a node under a controller elsewhere: it looks, reports and does as it is told.
+"""The agent of a node under a controller elsewhere: it samples, reports and sets the limits it is ordered to.
 
-It answers for its containers only as long as it is answered itself: what counts is when that was said which
-the controller last heard, by the monotonic clock. When that is too long ago, because the controller is gone,
-hangs or cannot be reached, everyone gets safe limits and the kernel's killer back, and nothing is managed
-until the controller greets again.
+It answers for its containers only as long as it is answered itself: what counts is when the message was sent
+that the controller last heard, by the monotonic clock. When that is too long ago, because the controller is
+gone, hangs or cannot be reached, all containers get safe limits and the kernel's OOM killer back, and nothing
+is managed until the controller greets again.
 """
 
 import asyncio
@@ -13,21 +13,32 @@ import math
 import random
 import threading
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from trimtab.core import Clock, RealClock, TrimtabError
+from trimtab.core import Clock, RealClock, TrimtabError, one_line
 from trimtab.kernel import Hierarchy, mounted
+from trimtab.resize.agent import Finder, Keeper
+from trimtab.resize.allocation import Array
 from trimtab.resize.controller import Controller, Limits
-from trimtab.resize.keeper import Finder, Keeper
 from trimtab.resize.link.client import Line
 from trimtab.resize.link.joining import Membership
-from trimtab.resize.link.told import Told
-from trimtab.resize.link.wire import Ask, Confirm, Orders, Relief, Welcome, WireError, limits
-from trimtab.resize.member import Member
-from trimtab.resize.period import PERIOD
-from trimtab.resize.sharing import Array
+from trimtab.resize.link.wire import (
+    ROW,
+    Ask,
+    Confirm,
+    Join,
+    Orders,
+    Relief,
+    Report,
+    Rows,
+    Welcome,
+    WireError,
+    limits,
+)
+from trimtab.resize.member import PERIOD, Member
 
 REPORT_AFTER = 0.4 * PERIOD  # s after orders: late enough to see what they did, early enough for the next
 _TRAP_LOOK = 0.1  # s in which the thread for memory notices that it should end
@@ -35,6 +46,58 @@ _SOON, _LATEST = 0.1, 2.0  # s until the next try to reach the controller, at fi
 _IN_CHARGE = 0.3  # s, while containers wait for it
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class Told:
+    """Who has been reported, and with which message."""
+
+    line: Line
+    patience: float  # s
+    members: dict[int, Member] = field(default_factory=dict)  # by slot
+    asked: set[int] = field(default_factory=set)  # slots of those who stand still
+    _since: dict[int, int] = field(default_factory=dict)  # by slot: the number of the first report with it
+    _throttles: dict[int, int] = field(default_factory=dict)  # by slot: as they were in the last report
+
+    def report(self, keeper: Keeper, seconds: float) -> Report:
+        """The next report, to be said at once: who came and went since the last one, and how all are."""
+        there = {member.slot: member for member in keeper.node.members.values()}
+        gone = sorted(slot for slot, member in self.members.items() if there.get(slot) is not member)
+        new = sorted(slot for slot, member in there.items() if self.members.get(slot) is not member)
+        for slot in gone:
+            self.asked.discard(slot)
+        number = self.line.post.sent + 1
+        for slot in new:
+            self._since[slot] = number
+            self._throttles[slot] = there[slot].throttles
+        self.members = there
+        joins = tuple(Join(slot, there[slot].pool, one_line(there[slot].container.cgroup)) for slot in new)
+        return Report(seconds, self._rows(keeper), joins, np.array(gone, dtype="<u4"))
+
+    def meant(self, rows: Rows, keeper: Keeper) -> Limits:
+        """Limits for containers that the controller knew of when it gave this order, and that are still here.
+
+        A slot may be another's by now: an order that was under way meanwhile is not for that one.
+        """
+        known = self.line.post.acknowledged
+        there = {member.slot: member for member in keeper.node.members.values()} if len(rows) else {}
+        chosen = [
+            at
+            for at, slot in enumerate(rows["slot"].tolist())
+            if slot in there and there[slot] is self.members.get(slot) and self._since[slot] <= known
+        ]
+        return Limits(rows["slot"][chosen].astype(np.intp), rows["value"][chosen])
+
+    def _rows(self, keeper: Keeper) -> Rows:
+        slots = keeper.controller.slots
+        rows = np.empty(len(slots), ROW)
+        rows["slot"] = slots
+        for name in ("used", "cpus", "memory", "memory_used"):
+            rows[name] = keeper.controller.column(name)
+        counts = [self.members[slot].throttles for slot in slots.tolist()]
+        rows["throttled"] = np.array(counts) - [self._throttles[slot] for slot in slots.tolist()]
+        self._throttles.update(zip(slots.tolist(), counts, strict=True))
+        return rows
 
 
 class RemoteAgent:

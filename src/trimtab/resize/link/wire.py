@@ -19,6 +19,8 @@ from trimtab.core import TrimtabError, from_plain, one_line, to_plain
 from trimtab.resize.pool import Pool
 
 VERSION = 1
+SERVICE, PROCEDURE = "trimtab.Resize", "Attend"
+METHOD = f"/{SERVICE}/{PROCEDURE}"  # as a gRPC client calls it
 _MAGIC = b"TTRM"
 # Magic, version, kind, session, sequence, heard, seconds, and how many rows each section has.
 _HEADER = struct.Struct("<4sBBxxQQQd4I")

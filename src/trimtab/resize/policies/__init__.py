@@ -4,8 +4,7 @@ from collections.abc import Callable
 
 from trimtab.resize.policies.autopilot import Autopilot, AutopilotSettings
 from trimtab.resize.policies.escra import Escra, EscraSettings
-from trimtab.resize.policies.policy import CpuPeriod, CpuPolicy, Wishes
-from trimtab.resize.policies.static import Static
+from trimtab.resize.policies.policy import CpuPeriod, CpuPolicy, Static, Wishes
 from trimtab.resize.policies.tracking import Tracking, TrackingSettings
 from trimtab.resize.policies.vpa import Vpa, VpaSettings
 

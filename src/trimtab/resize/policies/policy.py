@@ -126,3 +126,18 @@ class Window:
         """As if these had never been seen."""
         for memory in (*self._ring, self._totals):
             memory.forget(slots)
+
+
+@dataclass(frozen=True, slots=True)
+class Static:
+    """Whatever the limit is, it stays."""
+
+    name: str = "static"
+    traps: bool = False
+    saves: bool = False
+
+    def wanted(self, period: CpuPeriod) -> Array:
+        return np.array(period.limit)
+
+    def forget(self, slots: Indices) -> None:
+        """Nothing is remembered."""
