@@ -50,29 +50,41 @@ def test_a_container_in_two_pools_is_refused_by_name() -> None:
         owner(Container("/shop/x"), pools)
 
 
+GOOD = "name: a, cpu: 1, memory: 1GiB, select: [{cgroup: x}]"
+
+
 @pytest.mark.parametrize(
-    ("text", "sentence"),
+    ("text", "problem"),
     [
-        ("", "has no pools"),
-        ("pools: []", "has no pools"),
-        ("pools: [1]", "pool 1 is not a set of names and values"),
-        ("pools: [{cpu: 1, memory: 1GiB, select: [{cgroup: x}]}]", "needs a name"),
-        ("pools: [{name: a, cpu: 1, select: [{cgroup: x}]}]", "needs a cap for memory"),
-        ("pools: [{name: a, cpu: -1, memory: 1GiB, select: [{cgroup: x}]}]", "cpu: -1 is not an amount"),
-        ("pools: [{name: a, cpu: .inf, memory: 1GiB, select: [{cgroup: x}]}]", "is not an amount above zero"),
-        ("pools: [{name: a, cpu: 1, memory: 1 furlong, select: [{cgroup: x}]}]", "memory: "),
-        ("pools: [{name: a, cpu: 1, memory: 1GiB}]", "needs select"),
-        ("pools: [{name: a, cpu: 1, memory: 1GiB, select: [{image: x}]}]", 'there is no "image" here'),
-        ("pools: [{name: a, cpus: 1}]", 'there is no "cpus" here'),
-        ("pools: [{name: a, cpu: 1, memory: 1GiB, withheld: 1, select: [{cgroup: x}]}]", "from 0 up to 1"),
-        ("pools: [{name: a, cpu: 1, memory: 1GiB, cpu_floor: 2, select: [{cgroup: x}]}]", "above the cap"),
-        (SHOP + SHOP.replace("pools:\n", ""), 'two pools are called "shop"'),
+        ("", "pools"),
+        ("pools: []", "pools"),
+        ("pools: [1]", r"pools\[0\] is 1;"),
+        ("pools: [{cpu: 1, memory: 1GiB, select: [{cgroup: x}]}]", r"pools\[0\]\.name is missing"),
+        ("pools: [{name: a, cpu: 1, select: [{cgroup: x}]}]", r"pools\[0\]\.memory is missing"),
+        (f"pools: [{{{GOOD.replace('cpu: 1', 'cpu: -1')}}}]", r"pools\[0\]\.cpu is -1"),
+        (f"pools: [{{{GOOD.replace('cpu: 1', 'cpu: .inf')}}}]", r"pools\[0\]\.cpu is inf"),
+        (f"pools: [{{{GOOD.replace('1GiB', '1 furlong')}}}]", r"pools\[0\]\.memory is '1 furlong'"),
+        (f"pools: [{{{GOOD.replace('1GiB', '0')}}}]", r"pools\[0\]\.memory is 0"),
+        ("pools: [{name: a, cpu: 1, memory: 1GiB}]", r"pools\[0\]\.select is missing"),
+        (f"pools: [{{{GOOD.replace('cgroup: x', '')}}}]", r"pools\[0\]\.select\[0\]"),
+        (f"pools: [{{{GOOD.replace('cgroup', 'image')}}}]", r'"image" in pools\[0\]\.select\[0\]'),
+        ("pools: [{name: a, cpus: 1}]", r'"cpus" in pools\[0\] \(did you mean cpu\?\)'),
+        (f"pools: [{{{GOOD}, withheld: 1}}]", r"pools\[0\]\.withheld is 1"),
+        (f"pools: [{{{GOOD}, cpu_floor: 2}}]", "cpu_floor is above cpu"),
+        (SHOP + SHOP.replace("pools:\n", ""), '"shop"'),
         ("pools: [", "cannot be read as YAML"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said_in_a_sentence(tmp_path: Path, text: str, sentence: str) -> None:
-    with pytest.raises(BadInputError, match=sentence):
+def test_a_bad_file_is_refused_by_path_field_and_value(tmp_path: Path, text: str, problem: str) -> None:
+    with pytest.raises(BadInputError, match=rf"pools\.yaml[^\n]*{problem}[^\n]*$"):
         _read(tmp_path, text)
+
+
+def test_numbers_are_labels_and_caps_without_units_are_bytes_and_cpus(tmp_path: Path) -> None:
+    text = "pools: [{name: a, cpu: '0.5', memory: 1e9, select: [{label: {release: 7}, namespace: 1}]}]"
+    (pool,) = _read(tmp_path, text)
+    assert (pool.cpu, pool.memory) == (0.5, 1e9)
+    assert pool.select == (Selector(labels={"release": "7"}, namespace="1"),)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -1,19 +1,20 @@
 """A pool: containers that share one cap of CPU and of memory, wherever they run."""
 
 import fnmatch
-import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Self
 
-from trimtab.core import BadInputError, parse_bytes, refuse_unknown
-from trimtab.kernel import read_yaml
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
-MIB = 2**20
-_NAMES = ("name", "cpu", "memory", "select", "cpu_floor", "memory_floor", "withheld", "policy")
-_SELECTORS = ("cgroup", "label", "namespace")
+from trimtab.core import MIB, BadInputError, Bytes, Name, Number, StrictModel, quantity
+from trimtab.kernel import read_user_file
+
+_CPU_FLOOR = 0.02  # CPUs
+_MEMORY_FLOOR = 16.0 * MIB
+_WITHHELD = 0.2
+_POLICY = "trimtab"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +54,10 @@ class Pool:
     cpu: float  # CPUs
     memory: float  # bytes
     select: tuple[Selector, ...]
-    cpu_floor: float = 0.02  # CPUs
-    memory_floor: float = 16.0 * MIB
-    withheld: float = 0.2
-    policy: str = "trimtab"
+    cpu_floor: float = _CPU_FLOOR
+    memory_floor: float = _MEMORY_FLOOR
+    withheld: float = _WITHHELD
+    policy: str = _POLICY
 
     def owns(self, container: Container) -> bool:
         """Whether any selector matches."""
@@ -71,18 +72,67 @@ class Pool:
         return self.memory * (1 - self.withheld) / containers
 
 
+def _labels(value: Any) -> Any:
+    """`app=shop` as `{app: shop}`."""
+    return dict([value.partition("=")[::2]]) if isinstance(value, str) else value
+
+
+CpuCap = Annotated[float, quantity(float, "a number of CPUs above zero, such as 0.5"), Field(gt=0)]
+MemoryCap = Annotated[Bytes, Field(gt=0)]
+
+
+class _SelectorEntry(StrictModel):
+    model_config = ConfigDict(coerce_numbers_to_str=True)
+
+    cgroup: str = "*"
+    label: Annotated[dict[str, str], BeforeValidator(_labels)] = Field(default_factory=dict)
+    namespace: str = ""
+
+    @model_validator(mode="after")
+    def _selects(self) -> Self:
+        if not self.model_fields_set:
+            raise ValueError("a selector is one or more of cgroup, label, namespace")
+        return self
+
+
+class _PoolEntry(StrictModel):
+    name: Name
+    cpu: CpuCap
+    memory: MemoryCap
+    select: Annotated[tuple[_SelectorEntry, ...], Field(min_length=1)]
+    cpu_floor: CpuCap = _CPU_FLOOR
+    memory_floor: MemoryCap = _MEMORY_FLOOR
+    withheld: Annotated[Number, Field(ge=0, lt=1)] = _WITHHELD
+    policy: str = _POLICY
+
+    @model_validator(mode="after")
+    def _floors_fit(self) -> Self:
+        for name in ("cpu", "memory"):
+            if getattr(self, f"{name}_floor") > getattr(self, name):
+                raise ValueError(f"{name}_floor is above {name}, the cap of the whole pool")
+        return self
+
+    def pool(self) -> Pool:
+        fields = {name: getattr(self, name) for name in type(self).model_fields if name != "select"}
+        select = tuple(Selector(each.cgroup, each.label, each.namespace) for each in self.select)
+        return Pool(select=select, **fields)
+
+
+class _PoolsFile(StrictModel):
+    pools: Annotated[tuple[_PoolEntry, ...], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> Self:
+        names = [pool.name for pool in self.pools]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f'two pools are called "{twice}"; give each a name of its own')
+        return self
+
+
 def read_pools(path: Path) -> tuple[Pool, ...]:
-    """Pools from a YAML file; a name that comes twice, or a cap that is none, is refused."""
-    told = read_yaml(path, "of pools")
-    listed = told.get("pools") if isinstance(told, dict) else None
-    if not isinstance(listed, list) or not listed:
-        raise BadInputError(f"{path} has no pools; it needs a list of them under pools:")
-    pools = tuple(_pool(f"{path}, pool {number}", each) for number, each in enumerate(listed, 1))
-    names = [pool.name for pool in pools]
-    for name in names:
-        if names.count(name) > 1:
-            raise BadInputError(f'{path}: two pools are called "{name}"; give each a name of its own')
-    return pools
+    """Pools from a YAML file."""
+    return tuple(entry.pool() for entry in read_user_file(path, _PoolsFile, "of pools").pools)
 
 
 def owner(container: Container, pools: Sequence[Pool]) -> Pool | None:
@@ -94,67 +144,3 @@ def owner(container: Container, pools: Sequence[Pool]) -> Pool | None:
             f"{container.cgroup} belongs to the pools {both}; make their selectors exclude one another"
         )
     return owners[0] if owners else None
-
-
-def _pool(where: str, told: object) -> Pool:
-    if not isinstance(told, dict):
-        raise BadInputError(f"{where} is not a set of names and values, such as cpu: 2, memory: 4GiB")
-    refuse_unknown(where, told, _NAMES)
-    name = told.get("name")
-    if not isinstance(name, str) or not re.fullmatch(r"[\w.-]{1,63}", name):
-        raise BadInputError(f"{where}: needs a name of letters, digits, dots and hyphens")
-    given: dict[str, Any] = {
-        key: _amount(f"{where}, {key}", told[key], key.startswith("memory"))
-        for key in ("cpu", "memory", "cpu_floor", "memory_floor")
-        if key in told
-    }
-    for key in ("cpu", "memory"):
-        if key not in given:
-            raise BadInputError(f"{where}: needs a cap for {key}")
-    if "withheld" in told:
-        given["withheld"] = _part(f"{where}, withheld", told["withheld"])
-    if "policy" in told:
-        given["policy"] = str(told["policy"])
-    selectors = told.get("select")
-    if not isinstance(selectors, list) or not selectors:
-        raise BadInputError(f"{where}: needs select, a list such as [{{cgroup: /shop/*}}]")
-    pool = Pool(name=name, select=tuple(_selector(f"{where}, select", each) for each in selectors), **given)
-    for floor, cap, what in ((pool.cpu_floor, pool.cpu, "cpu"), (pool.memory_floor, pool.memory, "memory")):
-        if floor > cap:
-            raise BadInputError(f"{where}: {what}_floor is above the cap of the whole pool")
-    return pool
-
-
-def _selector(where: str, told: object) -> Selector:
-    if not isinstance(told, dict) or not told:
-        raise BadInputError(f"{where}: a selector is one or more of {', '.join(_SELECTORS)}")
-    refuse_unknown(where, told, _SELECTORS)
-    labels = told.get("label", {})
-    if isinstance(labels, str):
-        labels = dict([labels.partition("=")[::2]])
-    if not isinstance(labels, dict):
-        raise BadInputError(f"{where}: label is app=shop, or a set of names and values")
-    return Selector(
-        str(told.get("cgroup", "*")),
-        {str(name): str(value) for name, value in labels.items()},
-        str(told.get("namespace", "")),
-    )
-
-
-def _amount(where: str, value: Any, is_bytes: bool) -> float:
-    try:
-        amount = parse_bytes(value) if is_bytes and isinstance(value, str) else float(value)
-    except BadInputError as error:
-        raise BadInputError(f"{where}: {error}") from None
-    except (TypeError, ValueError, OverflowError):
-        amount = math.nan
-    if not 0 < amount < math.inf:
-        raise BadInputError(f"{where}: {value!r:.40} is not an amount above zero")
-    return amount
-
-
-def _part(where: str, value: Any) -> float:
-    part = float(value) if isinstance(value, int | float) else math.nan
-    if not 0 <= part < 1:
-        raise BadInputError(f"{where}: {value!r:.40} is not a part from 0 up to 1")
-    return part
