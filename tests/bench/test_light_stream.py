@@ -42,7 +42,7 @@ def _echo(requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
 def _heard(stream: LightStream, count: int) -> list[bytes]:
     messages = list[bytes]()
     while len(messages) < count:
-        messages += stream.hear()
+        messages += stream.receive()
     return messages
 
 
@@ -50,31 +50,31 @@ def test_messages_of_any_size_come_whole_and_in_order(stream: LightStream) -> No
     for round_ in range(30):
         for size in (0, 1, 2_000, 16_379, 16_380, 40_000):
             message = bytes([round_]) * size
-            stream.say(message)
+            stream.send(message)
             assert _heard(stream, 2) == [message, message]
 
 
 def test_several_messages_can_be_under_way(stream: LightStream) -> None:
-    said = [b"%d" % number for number in range(100)]
-    for message in said:
-        stream.say(message)
-    assert _heard(stream, 200) == [message for message in said for _ in range(2)]
+    message_count = [b"%d" % number for number in range(100)]
+    for message in message_count:
+        stream.send(message)
+    assert _heard(stream, 200) == [message for message in message_count for _ in range(2)]
 
 
 def test_without_waiting_nothing_is_heard_before_it_comes(stream: LightStream) -> None:
-    stream.say(b"hello")
+    stream.send(b"hello")
     _heard(stream, 2)
     stream.do_not_wait()
-    assert stream.hear() == []
+    assert stream.receive() == []
 
 
 def test_an_end_is_noticed(stream: LightStream) -> None:
-    stream.say(b"end")
+    stream.send(b"end")
     with pytest.raises(TrimtabError, match="has closed the stream"):
         _heard(stream, 1)
 
 
 def test_who_does_not_listen_is_noticed(stream: LightStream) -> None:
-    stream.say(bytes(60_000))
+    stream.send(bytes(60_000))
     with pytest.raises(TrimtabError, match="does not take what agents say"):
-        stream.say(bytes(60_000))
+        stream.send(bytes(60_000))

@@ -19,7 +19,7 @@ from counting import COUNT
 from trimtab.core import BadInputError, Configuration, EngineEvent, Launch, NotFoundError, Workload, home
 from trimtab.engines import LocalEngine, launch_of
 from trimtab.kernel import LimitedGroup, NoGroupError, mounted, read_process
-from trimtab.resize import Agent, Pool, Selector
+from trimtab.resize import NodeAgent, Pool, Selector
 
 MIB = 2**20
 SLEEP = ("sleep", "60")
@@ -252,7 +252,7 @@ def first_of(engine: LocalEngine) -> list[EngineEvent]:
 def test_an_agent_sizes_a_run_and_leaves_it_with_its_own_limits(here: Here) -> None:
     run_id = here.launch(*SLEEP)
     path = f"/trimtab-run-{run_id}"
-    agent = Agent([Pool("runs", 0.2, 512.0 * MIB, (Selector(path),))])
+    agent = NodeAgent([Pool("runs", 0.2, 512.0 * MIB, (Selector(path),))])
     try:
         _until(lambda: agent.step() or here.read(run_id, "cpu.cfs_quota_us") == "20000")
         assert [member.container.cgroup for member in agent.members] == [path]

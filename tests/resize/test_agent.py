@@ -12,7 +12,7 @@ from contextlib import ExitStack
 import pytest
 
 from trimtab.kernel import Hierarchy, LimitedGroup
-from trimtab.resize import Agent, Container, Grant, MemorySettings, Pool, Selector
+from trimtab.resize import Container, Grant, MemorySettings, NodeAgent, Pool, Selector
 
 MIB = 2**20
 SPIN = "while True: sum(range(10000))"
@@ -83,8 +83,8 @@ def _pool(**more: float) -> Pool:
     return Pool("shop", **{"cpu": 1.5, "memory": 256.0 * MIB, **more}, select=(Selector("/*"),))  # type: ignore[arg-type]
 
 
-def _agent(place: Place, *pools: Pool, **more: object) -> Agent:
-    return Agent(pools, place.hierarchy, place.find, **more)  # type: ignore[arg-type]
+def _agent(place: Place, *pools: Pool, **more: object) -> NodeAgent:
+    return NodeAgent(pools, place.hierarchy, place.find, **more)  # type: ignore[arg-type]
 
 
 def test_limits_follow_use_and_everything_is_put_back(place: Place) -> None:

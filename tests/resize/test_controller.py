@@ -6,7 +6,7 @@ from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from trimtab.core import NotFoundError
-from trimtab.resize import Controller, Limits, Pool, Selector
+from trimtab.resize import Controller, Pool, Selector, SlotLimits
 
 MIB = 2**20
 ANY = (Selector("/any/*"),)
@@ -141,14 +141,14 @@ class AnyOrder(RuleBasedStateMachine):
     def calm(self) -> None:
         self._memory(self.controller.memory_takes())
 
-    def _cpu(self, limits: Limits, data: st.DataObject) -> None:
+    def _cpu(self, limits: SlotLimits, data: st.DataObject) -> None:
         """The kernel takes some of them; of those, some are confirmed."""
         kept = np.array([data.draw(st.booleans()) for _ in range(len(limits))], dtype=bool)
         for slot, value in zip(limits.slots[kept].tolist(), limits.values[kept].tolist(), strict=True):
             self.cpus[slot] = value
-        self.controller.confirm(Limits(limits.slots[kept], limits.values[kept]))
+        self.controller.confirm(SlotLimits(limits.slots[kept], limits.values[kept]))
 
-    def _memory(self, limits: Limits) -> None:
+    def _memory(self, limits: SlotLimits) -> None:
         for slot, value in zip(limits.slots.tolist(), limits.values.tolist(), strict=True):
             self.memory[slot] = value
         self.controller.confirm_memory(limits)

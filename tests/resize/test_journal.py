@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from trimtab.core import Decision, StorageError
-from trimtab.resize import Grant, Journal
+from trimtab.resize import Grant, GrantJournal
 
 MIB = 2.0**20
 GIVEN = Grant("/shop/a", "shop", 64 * MIB, 80 * MIB, 0.002)
@@ -14,7 +14,7 @@ REFUSED = Grant("/shop/a", "shop", 64 * MIB, 64 * MIB, 0.002)
 
 def test_a_grant_and_a_kill_are_decisions_that_say_why() -> None:
     kept = list[Decision]()
-    with Journal(kept.append) as journal:
+    with GrantJournal(kept.append) as journal:
         journal(GIVEN)
         journal(REFUSED)
     given, refused = kept
@@ -32,7 +32,7 @@ def test_what_cannot_be_kept_is_said_once_and_the_next_is_tried(caplog: pytest.L
         tried.append(made)
         raise StorageError("the disk is full")
 
-    with caplog.at_level(logging.WARNING), Journal(full) as journal:
+    with caplog.at_level(logging.WARNING), GrantJournal(full) as journal:
         for _ in range(3):
             journal(GIVEN)
     assert len(tried) == 3

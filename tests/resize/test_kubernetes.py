@@ -17,7 +17,7 @@ import yaml
 from trimtab.core import BadInputError, MissingDependencyError
 from trimtab.engines import KubernetesError, core_api
 from trimtab.kernel import Hierarchy, LimitedGroup
-from trimtab.resize import Agent, PodWatch, Pool, Selector, kubernetes_find
+from trimtab.resize import NodeAgent, PodWatch, Pool, Selector, kubernetes_find
 
 MIB = 2**20
 UID = "8dbc56b6-a1f5-4a0d-b2e1-0c3d9f6f2c11"
@@ -211,7 +211,7 @@ def test_a_pod_is_managed_by_its_labels_and_left_as_it_was(
     pool = Pool("shop", 1.0, 512.0 * MIB, (Selector(labels={"app": "shop"}, namespace="web"),))
     before = [(kubelet.cpus(path), kubelet.memory(path)) for path in (pod, container, other_pod, other)]
     with kubernetes_find(kubelet.hierarchy, [pool], "here", api) as find:
-        agent = Agent([pool], kubelet.hierarchy, find)
+        agent = NodeAgent([pool], kubelet.hierarchy, find)
         agent.step()
         assert [member.container.cgroup for member in agent.members] == [container]
         assert kubelet.cpus(container) == pytest.approx(1.0)  # alone it begins with all of the pool
@@ -257,7 +257,7 @@ def test_labels_that_come_and_go_move_a_pod_in_and_out(kubelet: Kubelet, api_ser
     kubelet.start(container, 0.5)
     pool = Pool("shop", 1.0, 512.0 * MIB, (Selector(labels={"app": "shop"}),))
     with kubernetes_find(kubelet.hierarchy, [pool], "here", api) as find:
-        agent = Agent([pool], kubelet.hierarchy, find)
+        agent = NodeAgent([pool], kubelet.hierarchy, find)
         agent.step()
         assert agent.members == []  # nobody knows that pod yet
 
@@ -284,7 +284,7 @@ def test_two_containers_of_a_pod_share_the_room_until_the_last_has_left(
     api_server.put("cart", UID, labels={"app": "shop"}, ids={"main": "aa11", "side": "bb22"})
     pool = Pool("shop", 1.0, 512.0 * MIB, (Selector(namespace="web"),))
     with kubernetes_find(kubelet.hierarchy, [pool], "here", api) as find, caplog.at_level(logging.WARNING):
-        agent = Agent([pool], kubelet.hierarchy, find)
+        agent = NodeAgent([pool], kubelet.hierarchy, find)
         agent.step()
         assert len(agent.members) == 2
         assert kubelet.cpus(pod) == pytest.approx(1.5)

@@ -9,17 +9,17 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from trimtab.core import BadInputError, TrimtabError
-from trimtab.resize import Status, metrics_server
+from trimtab.resize import PoolStatus, metrics_server
 from trimtab.resize.metrics import StatusCollector
-from trimtab.resize.status import Row
+from trimtab.resize.status import ContainerRow
 
-STATUS = Status(
+STATUS = PoolStatus(
     0.0,
     3,
     {"shop": (2.0, 4e9)},
     (
-        Row('/shop/a"b\\c', "shop", 0.5, 0.25, 1e8, 5e7, 7, 2, 1),
-        Row("/shop/b", "shop", 1.5, 1.0, 2e8, 1e8, 0, 0, 0),
+        ContainerRow('/shop/a"b\\c', "shop", 0.5, 0.25, 1e8, 5e7, 7, 2, 1),
+        ContainerRow("/shop/b", "shop", 1.5, 1.0, 2e8, 1e8, 0, 0, 0),
     ),
 )
 

@@ -18,7 +18,17 @@ import numpy as np
 import pytest
 
 from trimtab.kernel import ContainerGroup, Hierarchy, LimitedGroup, Owner, mounted
-from trimtab.resize import Agent, Container, Controller, Discovery, Grant, Limits, Node, Pool, Selector
+from trimtab.resize import (
+    Container,
+    Controller,
+    Discovery,
+    Grant,
+    NodeAgent,
+    NodeMembers,
+    Pool,
+    Selector,
+    SlotLimits,
+)
 
 MIB = 2**20
 
@@ -85,20 +95,20 @@ def _pool(cpu: float = 1.5, memory: float = 256.0 * MIB, pattern: str = "/*") ->
 
 
 @pytest.fixture
-def node(place: Place) -> Iterator[Node]:
-    node = Node(Controller([_pool()]), place.hierarchy, place.find)
+def node(place: Place) -> Iterator[NodeMembers]:
+    node = NodeMembers(Controller([_pool()]), place.hierarchy, place.find)
     yield node
     node.release()
 
 
-def _set(node: Node, path: str, cpus: float, memory: float = 64.0 * MIB) -> Limits:
+def _set(node: NodeMembers, path: str, cpus: float, memory: float = 64.0 * MIB) -> SlotLimits:
     """What a container has of CPU after it was to have so much."""
     slots = np.array([node.members[path].slot])
-    node.set_memory(Limits(slots, np.array([memory])))
-    return node.set_cpus(Limits(slots, np.array([cpus])))
+    node.set_memory(SlotLimits(slots, np.array([memory])))
+    return node.set_cpus(SlotLimits(slots, np.array([cpus])))
 
 
-def _said(caplog: pytest.LogCaptureFixture) -> list[str]:
+def _logged(caplog: pytest.LogCaptureFixture) -> list[str]:
     """What Trimtab logged; threads of other tests' clients may still complain of servers that are gone."""
     return [record.getMessage() for record in caplog.records if record.name.startswith("trimtab")]
 
@@ -113,7 +123,7 @@ def _until(holds: Callable[[], bool], seconds: float = 10.0) -> float:
 
 
 def test_a_new_container_is_under_management_within_200_ms(place: Place) -> None:
-    agent = Agent([_pool()], place.hierarchy)
+    agent = NodeAgent([_pool()], place.hierarchy)
     thread = threading.Thread(target=agent.run)
     thread.start()
     try:
@@ -139,7 +149,7 @@ def test_from_none_to_fifty_and_back_nothing_is_left(place: Place, caplog: pytes
         return len(os.listdir("/proc/self/fd"))
 
     before = files()
-    agent = Agent([_pool()], place.hierarchy)
+    agent = NodeAgent([_pool()], place.hierarchy)
     agent.step()
     idle = files()
     for _ in range(2):
@@ -159,13 +169,13 @@ def test_from_none_to_fifty_and_back_nothing_is_left(place: Place, caplog: pytes
         assert files() == idle
     agent.close()
     assert files() == before
-    assert _said(caplog) == []
+    assert _logged(caplog) == []
 
 
 def test_a_container_that_ends_has_not_run_out_of_memory(place: Place) -> None:
     """Its group's removal wakes whoever waits for it to run out."""
     grants = list[Grant]()
-    agent = Agent([_pool()], place.hierarchy, notice=grants.append)
+    agent = NodeAgent([_pool()], place.hierarchy, notice=grants.append)
     thread = threading.Thread(target=agent.run)
     thread.start()
     try:
@@ -181,7 +191,9 @@ def test_a_container_that_ends_has_not_run_out_of_memory(place: Place) -> None:
     assert grants == []
 
 
-def test_containers_that_vanish_while_they_are_taken_in_leave_no_file_open(place: Place, node: Node) -> None:
+def test_containers_that_vanish_while_they_are_taken_in_leave_no_file_open(
+    place: Place, node: NodeMembers
+) -> None:
     before = len(os.listdir("/proc/self/fd"))
     place.group("/half")
     (place.hierarchy.folders["memory"] / "half").rmdir()  # as when its controllers go one after the other
@@ -189,7 +201,7 @@ def test_containers_that_vanish_while_they_are_taken_in_leave_no_file_open(place
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_limits_that_others_set_are_what_it_is_left_with(place: Place, node: Node) -> None:
+def test_limits_that_others_set_are_what_it_is_left_with(place: Place, node: NodeMembers) -> None:
     group = place.start("/a")
     node.rescan()
     _set(node, "/a", 0.2)
@@ -211,7 +223,7 @@ def test_limits_that_others_set_are_what_it_is_left_with(place: Place, node: Nod
     assert place.read("/a", "memory.limit_in_bytes") == str(200 * MIB)
 
 
-def test_who_is_no_longer_ours_gets_its_limits_back(place: Place, node: Node) -> None:
+def test_who_is_no_longer_ours_gets_its_limits_back(place: Place, node: NodeMembers) -> None:
     place.start("/a").limit_cpus(0.9)
     node.rescan()
     _set(node, "/a", 0.1)
@@ -229,7 +241,7 @@ def test_another_label_moves_a_container_to_another_pool(place: Place) -> None:
     place.start("/a").limit_cpus(0.9)
     pools = [Pool(name, 1.0, 256.0 * MIB, (Selector(labels={"app": name}),)) for name in ("shop", "bank")]
     labels = {"app": "shop"}
-    node = Node(Controller(pools), place.hierarchy, lambda: [Container("/a", dict(labels))])
+    node = NodeMembers(Controller(pools), place.hierarchy, lambda: [Container("/a", dict(labels))])
     (member,) = node.rescan()
     _set(node, "/a", 0.1)
     assert node.rescan() == []
@@ -250,7 +262,7 @@ def test_a_group_above_with_less_than_the_pool_is_kept_to_and_said_once(
     for name in ("a", "b"):
         place.start(f"/inner/{name}")
     pools = [_pool(pattern="/inner/*")]
-    node = Node(Controller(pools), place.hierarchy, place.find)
+    node = NodeMembers(Controller(pools), place.hierarchy, place.find)
     node.rescan()
     assert _set(node, "/inner/a", 0.4).values.tolist() == [0.4]
     assert _set(node, "/inner/a", 0.8).values.tolist() == [0.5]
@@ -260,7 +272,7 @@ def test_a_group_above_with_less_than_the_pool_is_kept_to_and_said_once(
         node.sample(0.1)
     assert _set(node, "/inner/a", 0.8).values.tolist() == [pytest.approx(0.7)]
     node.release()
-    assert _said(caplog) == [
+    assert _logged(caplog) == [
         "the group /inner allows all below it 0.5 CPUs, less than the cap of the pool shop; "
         "no more can be had there"
     ]
@@ -273,10 +285,12 @@ def test_after_everyone_was_set_free_limits_and_pods_are_as_they_were(place: Pla
     group = place.start("/kubepods/pod1/aa")
     place.start("/new")
     controller = Controller([_pool()])
-    node = Node(controller, place.hierarchy, lambda: [Container("/kubepods/pod1/aa"), Container("/new")])
+    node = NodeMembers(
+        controller, place.hierarchy, lambda: [Container("/kubepods/pod1/aa"), Container("/new")]
+    )
     node.rescan()
     slot = node.members["/kubepods/pod1/aa"].slot
-    controller.confirm(node.set_cpus(Limits(np.array([slot]), np.array([1.2]))))
+    controller.confirm(node.set_cpus(SlotLimits(np.array([slot]), np.array([1.2]))))
     group.limit_cpus(None)  # as the dead man's switch does it
     place.groups["/kubepods/pod1"].limit_cpus(0.5)
     node.set_again()
@@ -308,24 +322,24 @@ def _tree(tmp_path: Path, *names: str, quota: bool) -> Hierarchy:
     return Hierarchy(1, {name: tmp_path / name for name in ("cpu", "cpuacct", "memory")})
 
 
-def _manage(node: Node) -> None:
+def _manage(node: NodeMembers) -> None:
     members = node.rescan()
     slots = np.array([member.slot for member in members])
     for _ in range(3):
         node.sample(0.1)
-        node.set_memory(Limits(slots, np.full(len(slots), 64.0 * MIB)))
-        node.set_cpus(Limits(slots, np.full(len(slots), 0.3)))
+        node.set_memory(SlotLimits(slots, np.full(len(slots), 64.0 * MIB)))
+        node.set_cpus(SlotLimits(slots, np.full(len(slots), 0.3)))
 
 
 def test_on_a_kernel_without_limits_of_cpu_memory_is_still_managed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     hierarchy = _tree(tmp_path, "a", "b", "c", quota=False)
-    node = Node(Controller([_pool()]), hierarchy, lambda: [Container(f"/{name}") for name in "abc"])
+    node = NodeMembers(Controller([_pool()]), hierarchy, lambda: [Container(f"/{name}") for name in "abc"])
     _manage(node)
     limits = [(tmp_path / "memory" / name / "memory.limit_in_bytes").read_text() for name in "abc"]
     assert limits == [str(64 * MIB)] * 3
-    (said,) = _said(caplog)
+    (said,) = _logged(caplog)
     assert said.startswith("CPU cannot be limited, there is no cpu.cfs_quota_us")
     node.release()
 
@@ -409,7 +423,7 @@ def test_a_container_of_runc_is_left_with_the_limits_that_runc_wrote(bundle: Pat
     assert hierarchy is not None
     pool = Pool("shop", 1.5, 256.0 * MIB, (Selector(labels={"app": "shop"}),))
     with Discovery(hierarchy, [pool], [bundle / "states"]) as discovery:
-        agent = Agent([pool], hierarchy, discovery)
+        agent = NodeAgent([pool], hierarchy, discovery)
         thread = threading.Thread(target=agent.run)
         thread.start()
         try:
@@ -438,7 +452,7 @@ def test_a_container_of_runc_is_left_with_the_limits_that_runc_wrote(bundle: Pat
 
 def test_whatever_is_borrowed_all_together_never_have_more_than_their_limits(place: Place) -> None:
     pool = Pool("shop", 0.6, 256.0 * MIB, (Selector("/*"),))
-    node = Node(Controller([pool]), place.hierarchy, place.find)
+    node = NodeMembers(Controller([pool]), place.hierarchy, place.find)
     spinning = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
         for name in ("busy", "calm", "quiet"):
@@ -446,7 +460,7 @@ def test_whatever_is_borrowed_all_together_never_have_more_than_their_limits(pla
         place.groups["/busy"].add(spinning.pid)
         node.rescan()
         slots = np.array([member.slot for member in node.members.values()])
-        node.set_cpus(Limits(slots, np.full(3, 0.2)))
+        node.set_cpus(SlotLimits(slots, np.full(3, 0.2)))
         most = 0.0
         for turn in range(60):
             node.sample(0.1) if turn % 4 == 0 else node.glance(time.monotonic())

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from trimtab.kernel import ContainerGroup, GroupBusyError, Hierarchy, LimitedGroup, SafeLimits
-from trimtab.resize import Agent, Container, Grant, Pool, Selector
+from trimtab.resize import Container, Grant, NodeAgent, Pool, Selector
 from trimtab.resize.member import Member
 
 MIB = 2**20
@@ -74,7 +74,7 @@ def _pool(memory: float = 256.0 * MIB, withheld: float = 0.2) -> Pool:
 @contextmanager
 def _sized(place: Place, pool: Pool) -> Iterator[list[Grant]]:
     grants = list[Grant]()
-    agent = Agent([pool], place.hierarchy, place.find, notice=grants.append)
+    agent = NodeAgent([pool], place.hierarchy, place.find, notice=grants.append)
     thread = threading.Thread(target=agent.run)
     thread.start()
     try:

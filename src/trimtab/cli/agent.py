@@ -78,9 +78,9 @@ def join(
     import socket
 
     from trimtab.core import home
-    from trimtab.resize import Token, join as join_controller
+    from trimtab.resize import JoinToken, join as join_controller
 
-    member = join_controller(Token.parse(token), name or socket.gethostname().lower())
+    member = join_controller(JoinToken.parse(token), name or socket.gethostname().lower())
     member.write(home() / "agent")
     typer.echo(f"this node is {member.node} of the controller at {member.address}; run trimtab agent")
 
@@ -91,7 +91,7 @@ def _alone(pools: Path, kubernetes: bool, stack: Any, console: Any) -> Any:
 
     from trimtab.core import format_bytes
     from trimtab.kernel import mounted
-    from trimtab.resize import Agent, Journal, kubernetes_find, read_pools
+    from trimtab.resize import GrantJournal, NodeAgent, kubernetes_find, read_pools
     from trimtab.store import open_store
 
     wanted = read_pools(pools)
@@ -106,9 +106,9 @@ def _alone(pools: Path, kubernetes: bool, stack: Any, console: Any) -> Any:
     if kubernetes and hierarchy is not None:
         find = stack.enter_context(kubernetes_find(hierarchy, wanted))
     store = stack.enter_context(open_store())
-    journal = stack.enter_context(Journal(store.ledger.record))
+    journal = stack.enter_context(GrantJournal(store.ledger.record))
     console.print(f"sizing {', '.join(pool.name for pool in wanted)}; Ctrl-C to end")
-    return Agent(wanted, hierarchy, find, notice=journal)
+    return NodeAgent(wanted, hierarchy, find, notice=journal)
 
 
 def _under_controller(kubernetes: bool, console: Any) -> Any:

@@ -109,12 +109,12 @@ def _control(
     """The controller of pools, until it is told to end."""
     import signal
 
-    from trimtab.resize import Journal, Serving, metrics_server, new_token, read_pools, serve
+    from trimtab.resize import GrantJournal, RunningController, metrics_server, new_token, read_pools, serve
 
     wanted = read_pools(Path(settings.pools))
-    journal = stack.enter_context(Journal(store.ledger.record))
+    journal = stack.enter_context(GrantJournal(store.ledger.record))
 
-    def ready(serving: Serving) -> None:
+    def ready(serving: RunningController) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda number, frame: serving.stop())
         if settings.agents_metrics:

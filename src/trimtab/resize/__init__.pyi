@@ -1,5 +1,5 @@
 from .above import KubeletGroup as KubeletGroup, kubelet_group as kubelet_group
-from .agent import Agent as Agent, Grant as Grant, Journal as Journal
+from .agent import Grant as Grant, GrantJournal as GrantJournal, NodeAgent as NodeAgent
 from .allocation import (
     MemorySettings as MemorySettings,
     fair_limits as fair_limits,
@@ -9,7 +9,7 @@ from .allocation import (
     reclaimed as reclaimed,
     urgently_reclaimed as urgently_reclaimed,
 )
-from .controller import Controller as Controller, Limits as Limits
+from .controller import Controller as Controller, SlotLimits as SlotLimits
 from .discovery import Discovery as Discovery, containers as containers
 from .kubernetes import (
     ContainerSize as ContainerSize,
@@ -18,13 +18,13 @@ from .kubernetes import (
     kubernetes_find as kubernetes_find,
     resize_pod as resize_pod,
 )
-from .link.certificates import Token as Token
+from .link.certificates import JoinToken as JoinToken
 from .link.joining import Membership as Membership, join as join
 from .link.remote import RemoteAgent as RemoteAgent
-from .link.server import Serving as Serving, new_token as new_token, serve as serve
+from .link.server import RunningController as RunningController, new_token as new_token, serve as serve
 from .member import PERIOD as PERIOD
 from .metrics import metrics_server as metrics_server
-from .node import Node as Node
+from .node import NodeMembers as NodeMembers
 from .policies import POLICIES as POLICIES
 from .policies.autopilot import Autopilot as Autopilot, AutopilotSettings as AutopilotSettings
 from .policies.escra import Escra as Escra, EscraSettings as EscraSettings
@@ -44,7 +44,7 @@ from .pool import (
     read_pools as read_pools,
 )
 from .status import (
-    Status as Status,
+    PoolStatus as PoolStatus,
     read_status as read_status,
     status_of as status_of,
     write_status as write_status,

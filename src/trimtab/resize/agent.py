@@ -14,10 +14,10 @@ import numpy as np
 from trimtab.core import Answer, Clock, Decision, RealClock, TrimtabError, format_bytes, format_duration
 from trimtab.kernel import BackgroundWriter, DeadManSwitch, Hierarchy, SafeLimits, mounted
 from trimtab.resize.allocation import Indices, MemorySettings
-from trimtab.resize.controller import Controller, Limits
+from trimtab.resize.controller import Controller, SlotLimits
 from trimtab.resize.discovery import Discovery
 from trimtab.resize.member import GLANCES, PERIOD, Member
-from trimtab.resize.node import Node
+from trimtab.resize.node import NodeMembers
 from trimtab.resize.policies import CpuPolicy
 from trimtab.resize.pool import Container, Pool
 
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 _RULE = "rule:grant from the pool"
 
 
-class Keeper:
+class ManagedNode:
     """Looks, sets limits and tells the controller what is in force; `close` puts everything back."""
 
     def __init__(
@@ -53,7 +53,7 @@ class Keeper:
         self._clock = clock
         self._closing = contextlib.ExitStack()
         find = self._closing.enter_context((finder or Discovery)(found, controller.pools))
-        self.node = Node(controller, found, find)
+        self.node = NodeMembers(controller, found, find)
         self._switch: DeadManSwitch | None = None
         self._guarded: dict[str, SafeLimits] = {}
         self._unheld = np.empty(0, np.intp)  # slots of those who grew too fast to be given a limit yet
@@ -78,19 +78,19 @@ class Keeper:
         self._guard()  # before anything is set
         return seconds, new
 
-    def set_cpus(self, limits: Limits) -> Limits:
+    def set_cpus(self, limits: SlotLimits) -> SlotLimits:
         """Set limits of CPU; those that are in force."""
         done = self.node.set_cpus(limits)
         self.controller.confirm(done)
         return done
 
-    def set_memory(self, limits: Limits) -> Limits:
+    def set_memory(self, limits: SlotLimits) -> SlotLimits:
         """Set limits of memory; those that are in force."""
         done = self.node.set_memory(limits)
         self.controller.confirm_memory(done)
         return done
 
-    def set_first_memory(self, limits: Limits) -> None:
+    def set_first_memory(self, limits: SlotLimits) -> None:
         """The same for new ones. Who uses more than that keeps what it uses, which then is what it has."""
         done = self.set_memory(limits)
         self._hold(np.setdiff1d(limits.slots, done.slots))
@@ -116,8 +116,8 @@ class Keeper:
         if len(there):
             self.node.sample_memory()
             used = np.array([self.of(int(slot), "memory_used") for slot in there]) + _ROOM
-            self.controller.confirm_memory(Limits(there, used))
-            there = np.setdiff1d(there, self.set_memory(Limits(there, used)).slots)
+            self.controller.confirm_memory(SlotLimits(there, used))
+            there = np.setdiff1d(there, self.set_memory(SlotLimits(there, used)).slots)
         self._unheld = there
 
     def _glance(self) -> None:
@@ -162,7 +162,7 @@ class Grant:
 Notice = Callable[[Grant], None]
 
 
-class Agent:
+class NodeAgent:
     """Pools on one node, without a controller elsewhere."""
 
     def __init__(
@@ -178,10 +178,10 @@ class Agent:
         self._controller = Controller(pools, memory, policies)
         self._clock = clock or RealClock()
         finder = None if find is None else lambda hierarchy, pools: contextlib.nullcontext(find)
-        self._keeper = Keeper(self._controller, hierarchy, finder, self._clock)
-        self._node = self._keeper.node
+        self._managed = ManagedNode(self._controller, hierarchy, finder, self._clock)
+        self._node = self._managed.node
         self._notice = notice
-        self.lock = self._keeper.lock
+        self.lock = self._managed.lock
         self._ended = threading.Event()
         self._reclaimed = self._clock.monotonic()
         self.late = 0  # periods that began when the one after should have
@@ -200,7 +200,7 @@ class Agent:
     def run(self, seconds: float | None = None) -> None:
         """Work until `stop`, or for so many seconds; then leave everyone with safe limits."""
         periods = None if seconds is None else max(1, round(seconds / PERIOD))
-        self._keeper.watch()
+        self._managed.watch()
         thread = threading.Thread(target=self._serve_memory, name="memory", daemon=True)
         thread.start()
         try:
@@ -226,27 +226,27 @@ class Agent:
 
     def close(self) -> None:
         """Put safe limits and the killer back."""
-        self._keeper.close()
+        self._managed.close()
 
     def step(self) -> None:
         """One period."""
         with self.lock:
-            seconds, new = self._keeper.look()
+            seconds, new = self._managed.look()
             self._take_in(new)
             self._controller.decide(seconds)
-            self._keeper.set_cpus(self._controller.takes())
-            self._keeper.set_cpus(self._controller.gives())
+            self._managed.set_cpus(self._controller.takes())
+            self._managed.set_cpus(self._controller.gives())
             now = self._clock.monotonic()
             if now - self._reclaimed >= self._controller.settings.every:
                 self._reclaimed = now
                 self._node.sample_memory()
-                self._keeper.set_memory(self._controller.memory_takes())
+                self._managed.set_memory(self._controller.memory_takes())
 
     def _take_in(self, members: Sequence[Member]) -> None:
         """First limits of memory for new ones, where memory is ours."""
         slots = [member.slot for member in members if self._controller.traps(member.pool)]
         if slots:
-            self._keeper.set_first_memory(self._controller.first_memory(np.array(slots)))
+            self._managed.set_first_memory(self._controller.first_memory(np.array(slots)))
 
     def _serve_memory(self) -> None:
         """Without it trapped containers would sleep for ever: if it fails, the agent ends and frees them."""
@@ -264,13 +264,13 @@ class Agent:
         """More memory from the pool; from others' unused memory if it has none; or the kernel's killer."""
         start = self._clock.monotonic()
         slots = np.array([member.slot])
-        before = self._keeper.of(member.slot, "memory")
+        before = self._managed.of(member.slot, "memory")
         limits, missing = self._controller.grants(slots)
         if missing.any():
             self._node.sample_memory()
-            self._keeper.set_memory(self._controller.urgent_memory_takes(missing))
+            self._managed.set_memory(self._controller.urgent_memory_takes(missing))
             limits, _ = self._controller.grants(slots)
-        more = limits.values[0] > before and len(self._keeper.set_memory(limits))
+        more = limits.values[0] > before and len(self._managed.set_memory(limits))
         if more:
             member.traps += 1
         else:
@@ -281,23 +281,23 @@ class Agent:
         self._notice(Grant(member.container.cgroup, pool, before, after, self._clock.monotonic() - start))
 
 
-class Journal:
+class GrantJournal:
     """Give it to an agent as `notice`; everything is recorded when the context ends."""
 
     def __init__(self, record: Callable[[Decision], None], clock: Clock | None = None) -> None:
         self._clock = clock or RealClock()
-        self._aside = BackgroundWriter(record, "a grant is not in the ledger")
+        self._writer = BackgroundWriter(record, "a grant is not in the ledger")
 
     def __call__(self, grant: Grant) -> None:
         """Remember a grant."""
-        self._aside.put(decision(grant, self._clock.now()))
+        self._writer.put(decision(grant, self._clock.now()))
 
     def __enter__(self) -> Self:
-        self._aside.__enter__()
+        self._writer.__enter__()
         return self
 
     def __exit__(self, *raised: object) -> None:
-        self._aside.__exit__(*raised)
+        self._writer.__exit__(*raised)
 
 
 def decision(grant: Grant, now: float) -> Decision:

@@ -31,7 +31,7 @@ _COLUMNS = ("pool", "cpus", "target", "used", "throttled", "fresh", "memory", "m
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Limits:
+class SlotLimits:
     """New limits of some containers, by slot: CPUs, or bytes."""
 
     slots: Indices
@@ -134,30 +134,30 @@ class Controller:
         sure = fair_limits(np.where(held_back, wanted, sure), sure, pool, self._cpu_cap)
         self._columns["target"][everyone] = fair_limits(wanted, sure, pool, self._cpu_cap)
 
-    def takes(self) -> Limits:
+    def takes(self) -> SlotLimits:
         """Whoever is to have less, and how much that is."""
         everyone = self.slots
         target, cpus = self._columns["target"][everyone], self._columns["cpus"][everyone]
         less = target < cpus - _LEAST_CHANGE
-        return Limits(everyone[less], target[less])
+        return SlotLimits(everyone[less], target[less])
 
-    def gives(self) -> Limits:
+    def gives(self) -> SlotLimits:
         """Whoever can have more out of what is free now."""
         everyone = self.slots
         target, cpus = self._columns["target"][everyone], self._columns["cpus"][everyone]
         value = grown(np.maximum(target, cpus), cpus, self._pool(everyone), self._cpu_cap)
         more = (value > cpus + _LEAST_CHANGE) | ((cpus == 0) & (value > 0))
-        return Limits(everyone[more], value[more])
+        return SlotLimits(everyone[more], value[more])
 
-    def confirm(self, limits: Limits) -> None:
+    def confirm(self, limits: SlotLimits) -> None:
         """The kernel enforces these limits of CPU now."""
         self._columns["cpus"][limits.slots] = limits.values
 
-    def confirm_memory(self, limits: Limits) -> None:
+    def confirm_memory(self, limits: SlotLimits) -> None:
         """The kernel enforces these limits of memory now."""
         self._columns["memory"][limits.slots] = limits.values
 
-    def first_memory(self, slots: Indices) -> Limits:
+    def first_memory(self, slots: Indices) -> SlotLimits:
         """Memory for containers that have no limit yet: their first share, what they use, or what is left."""
         pool = self._pool(slots)
         first = [each.first_memory(count) for each, count in zip(self.pools, self._counts(), strict=True)]
@@ -167,18 +167,18 @@ class Controller:
         free = np.maximum(self._memory_free(), 0.0)
         wished = np.bincount(pool, wish, len(free))
         part = np.minimum(np.divide(free, wished, out=np.ones_like(free), where=wished > 0), 1.0)
-        return Limits(slots, wish * part[pool])
+        return SlotLimits(slots, wish * part[pool])
 
-    def grants(self, slots: Indices) -> tuple[Limits, Array]:
+    def grants(self, slots: Indices) -> tuple[SlotLimits, Array]:
         """More memory for containers that ran out; and by pool what is missing."""
         everyone = self.slots
         asks = np.searchsorted(everyone, slots)
         limit, missing = granted(
             asks, self._columns["memory"][everyone], self._pool(everyone), self._memory_cap, self.settings
         )
-        return Limits(slots, limit), missing
+        return SlotLimits(slots, limit), missing
 
-    def memory_takes(self) -> Limits:
+    def memory_takes(self) -> SlotLimits:
         """What can be taken back in a calm moment: everything far above use."""
         everyone = self.slots
         limit, used = self._columns["memory"][everyone], self._columns["memory_used"][everyone]
@@ -186,7 +186,7 @@ class Controller:
         value = reclaimed(limit, used, self._memory_floor[pool], self.settings.margin)
         return self._lower(everyone, np.where(self._trapping[pool], value, limit))
 
-    def urgent_memory_takes(self, missing: Array) -> Limits:
+    def urgent_memory_takes(self, missing: Array) -> SlotLimits:
         """What must be taken back because somebody stands still for want of it."""
         everyone = self.slots
         pool = self._pool(everyone)
@@ -194,9 +194,9 @@ class Controller:
         value = urgently_reclaimed(missing, limit, used, self._memory_floor[pool], pool, self.settings)
         return self._lower(everyone, value)
 
-    def _lower(self, slots: Indices, value: Array) -> Limits:
+    def _lower(self, slots: Indices, value: Array) -> SlotLimits:
         less = (value < self._columns["memory"][slots]) & (self._columns["memory"][slots] > 0)
-        return Limits(slots[less], value[less])
+        return SlotLimits(slots[less], value[less])
 
     def _period(self, slots: Indices, floor: Array, seconds: float) -> CpuPeriod:
         return CpuPeriod(

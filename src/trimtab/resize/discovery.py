@@ -93,9 +93,9 @@ def _listed(folder: str) -> list[str]:
 def _read(state: Path) -> Container | None:
     """Labels are a list of "name=value" in `config.labels`; Kubernetes' namespace is among them."""
     try:
-        told = json.loads(state.read_text(encoding="utf-8"))
-        path = _group_path(told.get("cgroup_paths") or {})
-        labels = dict(text.partition("=")[::2] for text in told["config"].get("labels") or ())
+        described = json.loads(state.read_text(encoding="utf-8"))
+        path = _group_path(described.get("cgroup_paths") or {})
+        labels = dict(text.partition("=")[::2] for text in described["config"].get("labels") or ())
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None  # it is being written, or ended a moment ago: next time
     namespace = next((labels[name] for name in _NAMESPACES if name in labels), "")
@@ -150,13 +150,13 @@ class Discovery:
     def __exit__(self, *raised: object) -> None:
         self.close()
 
-    def __call__(self, told_anew: bool = False) -> Sequence[Container]:
+    def __call__(self, descriptions_changed: bool = False) -> Sequence[Container]:
         """Everyone there now; `told_anew` where `describe` would say something else than the last time."""
         now = self._now()
         everywhere = now >= self._looked_everywhere + EVERYWHERE
         if everywhere:
             self._looked_everywhere = now
-        changes = self._tree.refresh(everywhere), self._states.refresh(everywhere), told_anew
+        changes = self._tree.refresh(everywhere), self._states.refresh(everywhere), descriptions_changed
         if any(changes):
             self._sort_out(now)
         entered = [path for path in self._empty if self._has_been_entered(path, now)]
@@ -173,10 +173,10 @@ class Discovery:
 
     def _sort_out(self, now: float) -> None:
         """Whom the pools mean, by all that is known; those not met before count as empty at first."""
-        before, told = self._meant, self._states.containers
+        before, described = self._meant, self._states.containers
         self._meant = {
             container.cgroup: container
-            for container in self._candidates(told)
+            for container in self._candidates(described)
             if any(pool.owns(container) for pool in self._pools)
         }
         self._empty = {
@@ -185,10 +185,10 @@ class Discovery:
             if path in self._empty or path not in before
         }
 
-    def _candidates(self, told: dict[str, Container]) -> Iterator[Container]:
+    def _candidates(self, described: dict[str, Container]) -> Iterator[Container]:
         for path in self._tree.paths:
-            yield self._describe(path) or told.pop(path, None) or Container(path)
-        yield from told.values()  # groups that no pattern leads to
+            yield self._describe(path) or described.pop(path, None) or Container(path)
+        yield from described.values()  # groups that no pattern leads to
 
     def _has_been_entered(self, path: str, now: float) -> bool:
         empty = self._empty[path]

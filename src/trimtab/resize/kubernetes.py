@@ -106,25 +106,25 @@ def kubernetes_find(
         def find() -> Sequence[Container]:
             nonlocal seen
             before, seen = seen, pods.changes
-            return discovery(told_anew=before != seen)
+            return discovery(descriptions_changed=before != seen)
 
         yield find
 
 
-def _read(told: Mapping[str, Any]) -> dict[str, Pod]:
+def _read(data: Mapping[str, Any]) -> dict[str, Pod]:
     """The pod under each uid that its groups may have."""
-    return dict.fromkeys(_uids(told), _pod(told))
+    return dict.fromkeys(_uids(data), _pod(data))
 
 
-def _uids(told: Mapping[str, Any]) -> list[str]:
-    metadata = told["metadata"]
+def _uids(data: Mapping[str, Any]) -> list[str]:
+    metadata = data["metadata"]
     more = (metadata.get("annotations") or {}).get(_HASH)
     return [metadata["uid"], *([more] if more else [])]
 
 
-def _pod(told: Mapping[str, Any]) -> Pod:
+def _pod(data: Mapping[str, Any]) -> Pod:
     """Container ids are in the status, "containerd://0123abcd"."""
-    metadata, status = told["metadata"], told.get("status") or {}
+    metadata, status = data["metadata"], data.get("status") or {}
     containers = {
         each["containerID"].rpartition("/")[2]: each["name"]
         for kind in _STATUSES
@@ -183,20 +183,20 @@ def resize_pod(
     if not all(container["resources"] for container in containers) or not containers:
         raise BadInputError(f"nothing is asked for a container of the pod {pod}; name a request or a limit")
     api, clock = api or core_api(), clock or RealClock()
-    told = _patched(api, namespace, pod, {"spec": {"containers": containers}}, clock)
+    data = _patched(api, namespace, pod, {"spec": {"containers": containers}}, clock)
     until = clock.monotonic() + wait
-    while (found := became(told, sizes)).state in ("in progress", "deferred") and clock.monotonic() < until:
+    while (found := became(data, sizes)).state in ("in progress", "deferred") and clock.monotonic() < until:
         clock.sleep(_LOOK)
-        told = called(api.read_namespaced_pod, pod, namespace)
+        data = called(api.read_namespaced_pod, pod, namespace)
     return found
 
 
-def became(told: Mapping[str, Any], sizes: Mapping[str, ContainerSize]) -> Resized:
+def became(data: Mapping[str, Any], sizes: Mapping[str, ContainerSize]) -> Resized:
     """By a pod's conditions `PodResizePending` and `PodResizeInProgress`, before 1.33 by `status.resize`.
 
     Without any it is done when the kubelet reports what was asked for, and not noticed yet before.
     """
-    status = told.get("status") or {}
+    status = data.get("status") or {}
     holds = {each["type"]: each for each in status.get("conditions") or () if each.get("status") == "True"}
     pending, going = holds.get("PodResizePending"), holds.get("PodResizeInProgress")
     if pending is not None:

@@ -9,7 +9,7 @@ from prometheus_client.registry import Collector
 
 from trimtab.core import StorageError, split_address
 from trimtab.resize.http_server import HttpServer, running
-from trimtab.resize.status import Status
+from trimtab.resize.status import PoolStatus
 
 # Kind, name after "trimtab_container_" (a counter's gets "_total"), description, and the row's field.
 _PER_CONTAINER = (
@@ -26,7 +26,7 @@ _PER_CONTAINER = (
 class StatusCollector(Collector):
     """Turns the status that `look` returns into metrics whenever Prometheus scrapes."""
 
-    def __init__(self, look: Callable[[], Status]) -> None:
+    def __init__(self, look: Callable[[], PoolStatus]) -> None:
         self._look = look
 
     def collect(self) -> Iterator[Metric]:
@@ -47,7 +47,7 @@ class StatusCollector(Collector):
 
 
 @contextlib.contextmanager
-def metrics_server(address: str, look: Callable[[], Status]) -> Iterator[int]:
+def metrics_server(address: str, look: Callable[[], PoolStatus]) -> Iterator[int]:
     """Serve `/metrics` at "HOST:PORT" while the context lasts; the port, where 0 stands for any."""
     host, port = split_address(f"127.0.0.1{address}" if address.startswith(":") else address)
     metrics = CollectorRegistry()

@@ -25,7 +25,7 @@ from trimtab.kernel import (
     untrap,
 )
 from trimtab.resize.above import GroupsAbove
-from trimtab.resize.controller import Controller, Limits
+from trimtab.resize.controller import Controller, SlotLimits
 from trimtab.resize.member import Member, mean_that_stays
 from trimtab.resize.pool import Container, Pool, owner
 
@@ -35,7 +35,7 @@ _YOUNG = 20  # looks after which nobody is expected to set a container's first l
 _TURN = 20  # looks in which everyone's limits are compared once with what was set
 
 
-class Node:
+class NodeMembers:
     """The members here, by their group's path."""
 
     def __init__(
@@ -47,10 +47,10 @@ class Node:
         self.traps = MemoryTraps()
         self.members: dict[str, Member] = {}
         self._by_slot: dict[int, Member] = {}
-        self._said: set[str] = set()
+        self._logged: set[str] = set()
         self._at_mercy: list[Member] = []  # whom the kernel may kill until the next look
         self._untrapped: list[Member] = []  # new ones
-        self._above = GroupsAbove(hierarchy, self._say_once)
+        self._above = GroupsAbove(hierarchy, self._warn_once)
         self._looks = 0
         self._young: list[tuple[int, Member]] = []  # with the look after which they no longer are
         allow_many_files()
@@ -103,7 +103,7 @@ class Node:
                 slots.append(member.slot)
         self._controller.observe_memory(np.array(slots, dtype=np.intp), np.array(used))
 
-    def set_cpus(self, limits: Limits) -> Limits:
+    def set_cpus(self, limits: SlotLimits) -> SlotLimits:
         """Set limits of CPU; those that are in force now."""
         self.trim()  # what is lent may be taken now
         return self._set(limits, self._limit_cpus)
@@ -132,9 +132,9 @@ class Node:
             except GroupGoneError:
                 self.forget(member)
             except TrimtabError as error:
-                self._say_once(str(error))
+                self._warn_once(str(error))
 
-    def set_memory(self, limits: Limits) -> Limits:
+    def set_memory(self, limits: SlotLimits) -> SlotLimits:
         """Set limits of memory; those that are in force now. Nobody is squeezed below what it uses."""
         return self._set(limits, self._limit_memory)
 
@@ -170,7 +170,7 @@ class Node:
         slots = self._controller.slots
         for name, set_limits in (("cpus", self.set_cpus), ("memory", self.set_memory)):
             values = self._controller.column(name)
-            set_limits(Limits(slots[values > 0], values[values > 0]))
+            set_limits(SlotLimits(slots[values > 0], values[values > 0]))
 
     def release(self) -> None:
         """Leave everyone with limits that are safe without us, and with the kernel's own killer."""
@@ -197,7 +197,7 @@ class Node:
             except GroupGoneError:
                 return None
             except (BadInputError, TrimtabError) as error:
-                self._say_once(str(error))
+                self._warn_once(str(error))
                 return None
             stack.pop_all()  # its files stay open
         self.members[container.cgroup] = member
@@ -242,9 +242,9 @@ class Node:
             except GroupGoneError:
                 pass  # the next look forgets it
             except TrimtabError as error:
-                self._say_once(str(error))
+                self._warn_once(str(error))
 
-    def _set(self, limits: Limits, write: Callable[[Member, float], float]) -> Limits:
+    def _set(self, limits: SlotLimits, write: Callable[[Member, float], float]) -> SlotLimits:
         """`write` sets one limit and says which is in force then."""
         self._above.widen()
         while self._untrapped:
@@ -262,8 +262,8 @@ class Node:
             except GroupBusyError:
                 pass  # it keeps what it has
             except TrimtabError as error:
-                self._say_once(str(error))
-        return Limits(np.array(slots, dtype=np.intp), np.array(values))
+                self._warn_once(str(error))
+        return SlotLimits(np.array(slots, dtype=np.intp), np.array(values))
 
     def _limit_cpus(self, member: Member, value: float) -> float:
         """At most what the groups above allow."""
@@ -295,9 +295,9 @@ class Node:
                 except GroupGoneError:
                     pass  # the next look at its CPU forgets it
                 except TrimtabError as error:
-                    self._say_once(str(error))
+                    self._warn_once(str(error))
 
-    def _say_once(self, sentence: str) -> None:
-        if sentence not in self._said:
-            self._said.add(sentence)
+    def _warn_once(self, sentence: str) -> None:
+        if sentence not in self._logged:
+            self._logged.add(sentence)
             log.warning(sentence)

@@ -16,7 +16,7 @@ _COLUMNS = ("cpus", "used", "memory", "memory_used")
 STALE = 5.0  # s after which an agent that wrote nothing is not running
 
 
-class Watched(Protocol):
+class StatusSource(Protocol):
     """An agent, alone or under a controller."""
 
     @property
@@ -30,7 +30,7 @@ class Watched(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ContainerRow:
     """A container now."""
 
     path: str
@@ -45,25 +45,25 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class PoolStatus:
     """Containers at `time` (seconds since the epoch): an agent's, or a controller's busiest ones."""
 
     time: float
     late: int  # periods that began too late
     caps: dict[str, tuple[float, float]]  # CPUs and bytes, by pool
-    rows: tuple[Row, ...]
+    rows: tuple[ContainerRow, ...]
     given: dict[str, tuple[float, float]] = field(default_factory=dict)  # of the caps, to all together
     hidden: int = 0  # containers that are there but have no row
 
 
-def status_of(agent: Watched, time: float) -> Status:
+def status_of(agent: StatusSource, time: float) -> PoolStatus:
     """A snapshot."""
     with agent.lock:
         pools = agent.controller.pools
         at = {slot: row for row, slot in enumerate(agent.controller.slots.tolist())}
         column = {name: agent.controller.column(name).tolist() for name in _COLUMNS}
         rows = tuple(
-            Row(
+            ContainerRow(
                 path=member.container.cgroup,
                 pool=pools[member.pool].name,
                 cpus=column["cpus"][at[member.slot]],
@@ -83,15 +83,15 @@ def status_of(agent: Watched, time: float) -> Status:
         )
         for pool in pools
     }
-    return Status(time, agent.late, {pool.name: (pool.cpu, pool.memory) for pool in pools}, rows, given)
+    return PoolStatus(time, agent.late, {pool.name: (pool.cpu, pool.memory) for pool in pools}, rows, given)
 
 
-def write_status(status: Status, path: Path | None = None) -> None:
+def write_status(status: PoolStatus, path: Path | None = None) -> None:
     """Keep it where `read_status` looks."""
     write_whole(path or agent_place(), json.dumps(asdict(status)))
 
 
-def read_status(now: float, path: Path | None = None) -> Status:
+def read_status(now: float, path: Path | None = None) -> PoolStatus:
     """The latest snapshot, a controller's before an agent's; an error where nobody has written one lately."""
     if path is None and controller_place().exists():
         try:
@@ -112,12 +112,12 @@ def controller_place() -> Path:
     return home() / "controller.json"
 
 
-def _read(now: float, place: Path) -> Status:
+def _read(now: float, place: Path) -> PoolStatus:
     try:
-        told = json.loads(place.read_text(encoding="utf-8"))
-        rows = tuple(Row(**row) for row in told["rows"])
-        caps, given = ({k: tuple(v) for k, v in told[name].items()} for name in ("caps", "given"))
-        status = Status(told["time"], told["late"], caps, rows, given, told["hidden"])
+        data = json.loads(place.read_text(encoding="utf-8"))
+        rows = tuple(ContainerRow(**row) for row in data["rows"])
+        caps, given = ({k: tuple(v) for k, v in data[name].items()} for name in ("caps", "given"))
+        status = PoolStatus(data["time"], data["late"], caps, rows, given, data["hidden"])
     except FileNotFoundError:
         raise NotFoundError("no agent runs here; start one with trimtab agent --pools FILE") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):

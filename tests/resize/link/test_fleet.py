@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from trimtab.resize import Grant, MemorySettings, Pool, Selector
-from trimtab.resize.link.fleet import Fleet, Seat
+from trimtab.resize.link.fleet import NodeFleet, NodeSession
 from trimtab.resize.link.wire import (
     ROW,
-    Ask,
-    Confirm,
     Hello,
     Join,
+    MemoryConfirmation,
+    MemoryGrant,
+    MemoryRequest,
+    MessageStream,
     Orders,
-    Post,
-    Relief,
     Report,
     WireError,
     limits as limit_rows,
@@ -40,15 +40,15 @@ class Box:
 
 
 @dataclass
-class Agent:
+class NodeAgent:
     """A node that does as agents do, but reads its post only when told to."""
 
     name: str
-    fleet: Fleet
+    fleet: NodeFleet
     now: float
     boxes: dict[int, Box] = field(default_factory=dict)
-    post: Post = field(default_factory=Post)
-    seat: Seat | None = None
+    messages: MessageStream = field(default_factory=MessageStream)
+    session: NodeSession | None = None
     told: dict[int, tuple[Box, int]] = field(default_factory=dict)
     sent: dict[int, float] = field(default_factory=dict)
     until: float = -1.0
@@ -56,15 +56,15 @@ class Agent:
 
     def register(self, now: float) -> None:
         """A new line; the first thing heard on it is the greeting."""
-        self.post, self.told, self.sent = Post(), {}, {}
-        post = Post(9)
-        post.unpack(self._packed(Hello(), now))
-        self.seat = self.fleet.register(self.name, post, now, lambda: None)
+        self.messages, self.told, self.sent = MessageStream(), {}, {}
+        messages = MessageStream(9)
+        messages.unpack(self._packed(Hello(), now))
+        self.session = self.fleet.register(self.name, messages, now, lambda: None)
         self.read(now)
 
     def report(self, now: float) -> None:
-        assert self.seat is not None
-        number = self.post.sent + 1
+        assert self.session is not None
+        number = self.messages.sent + 1
         gone = sorted(slot for slot, (box, _) in self.told.items() if self.boxes.get(slot) is not box)
         new = sorted(s for s, box in self.boxes.items() if s not in self.told or self.told[s][0] is not box)
         joins = tuple(Join(slot, 0, self.boxes[slot].path) for slot in new)
@@ -75,35 +75,35 @@ class Agent:
             box = self.boxes[slot]
             row["slot"], row["used"], row["cpus"] = slot, box.used, box.cpus
             row["memory"], row["memory_used"], row["throttled"] = box.memory, box.memory_used, box.throttled
-        self.say(Report(0.1, rows, joins, np.array(gone, dtype="<u4")), now)
+        self.send(Report(0.1, rows, joins, np.array(gone, dtype="<u4")), now)
 
-    def say(self, message: Report | Ask | Confirm, now: float) -> None:
-        assert self.seat is not None
-        heard = self.seat.post.unpack(self._packed(message, now))
+    def send(self, message: Report | MemoryRequest | MemoryConfirmation, now: float) -> None:
+        assert self.session is not None
+        heard = self.session.messages.unpack(self._packed(message, now))
         if isinstance(heard, Report):
-            self.fleet.report(self.seat, heard, now)
-        elif isinstance(heard, Ask):
-            self.fleet.ask(self.seat, heard, now)
-        elif isinstance(heard, Confirm):
-            self.fleet.confirm(self.seat, heard, now)
+            self.fleet.report(self.session, heard, now)
+        elif isinstance(heard, MemoryRequest):
+            self.fleet.request_memory(self.session, heard, now)
+        elif isinstance(heard, MemoryConfirmation):
+            self.fleet.confirm(self.session, heard, now)
 
     def read(self, now: float, most: int = 100) -> None:
         """Read so much of the post, and do as it says."""
-        while self.seat is not None and self.seat.outbox and most:
+        while self.session is not None and self.session.outbox and most:
             most -= 1
-            message = self.post.unpack(self.seat.outbox.pop(0))
-            self.until = self.sent.get(self.post.acknowledged, -1.0) + PATIENCE
+            message = self.messages.unpack(self.session.outbox.pop(0))
+            self.until = self.sent.get(self.messages.acknowledged, -1.0) + PATIENCE
             self.heard.append(message)
             if now > self.until:
                 continue
             if isinstance(message, Orders):
                 self._obey(message, now)
-            elif isinstance(message, Relief) and message.memory and message.slot in self.boxes:
+            elif isinstance(message, MemoryGrant) and message.memory and message.slot in self.boxes:
                 self.boxes[message.slot].memory = message.memory
 
     def give_up(self) -> None:
         """Safe limits: nobody here counts any more."""
-        self.seat = None
+        self.session = None
         for box in self.boxes.values():
             box.cpus = box.memory = 0.0
 
@@ -116,23 +116,23 @@ class Agent:
         ):
             for slot, value in rows.tolist():
                 box, since = self.told.get(slot, (None, 0))
-                if box is not None and self.boxes.get(slot) is box and since <= self.post.acknowledged:
+                if box is not None and self.boxes.get(slot) is box and since <= self.messages.acknowledged:
                     setattr(box, name, min(value, getattr(box, name)) if takes else value)
         if orders.urgent:
             slots = [slot for slot in orders.memory_takes["slot"].tolist() if slot in self.boxes]
-            self.say(Confirm(limit_rows(slots, [self.boxes[slot].memory for slot in slots])), now)
+            self.send(MemoryConfirmation(limit_rows(slots, [self.boxes[slot].memory for slot in slots])), now)
 
     def _packed(self, message: object, now: float) -> bytes:
-        packed = self.post.pack(message)  # type: ignore[arg-type]
-        self.sent[self.post.sent] = now
+        packed = self.messages.pack(message)  # type: ignore[arg-type]
+        self.sent[self.messages.sent] = now
         return packed
 
 
-def _fleet(settle: bool = False, **more: object) -> Fleet:
-    return Fleet([POOL], 0.0, settle, PATIENCE, **more)  # type: ignore[arg-type]
+def _fleet(settle: bool = False, **more: object) -> NodeFleet:
+    return NodeFleet([POOL], 0.0, settle, PATIENCE, **more)  # type: ignore[arg-type]
 
 
-def _rounds(fleet: Fleet, agents: list[Agent], now: float, count: int = 5) -> float:
+def _rounds(fleet: NodeFleet, agents: list[NodeAgent], now: float, count: int = 5) -> float:
     """Everyone reports, is decided about, and does as it is told."""
     for _ in range(count):
         for agent in agents:
@@ -163,7 +163,7 @@ def test_a_cap_holds_whatever_is_under_way_lost_or_restarted(
     steps: list[tuple[str, int, float, bool]],
 ) -> None:
     now, fleet = 0.0, _fleet()
-    agents = [Agent(f"n{number}", fleet, now, {0: Box("/a"), 1: Box("/b")}) for number in range(3)]
+    agents = [NodeAgent(f"n{number}", fleet, now, {0: Box("/a"), 1: Box("/b")}) for number in range(3)]
     for agent in agents:
         agent.register(now)
     now = _rounds(fleet, agents, now, 2)
@@ -175,9 +175,9 @@ def test_a_cap_holds_whatever_is_under_way_lost_or_restarted(
                 each.give_up()
         if what in ("break", "restart"):
             if what == "restart":
-                fleet = Fleet([POOL], now, True, PATIENCE)
+                fleet = NodeFleet([POOL], now, True, PATIENCE)
                 for each in agents:
-                    each.fleet, each.seat = fleet, None
+                    each.fleet, each.session = fleet, None
             agent.register(now)
             agent.report(now)
         elif what == "decide":
@@ -189,7 +189,7 @@ def test_a_cap_holds_whatever_is_under_way_lost_or_restarted(
             agent.boxes[slot] = Box(f"/{slot}", used=much, memory_used=MIB * (1 + 50 * much))
         elif what == "go" and agent.boxes:
             agent.boxes.pop(min(agent.boxes))
-        elif agent.seat is None or agent.seat.is_gone:
+        elif agent.session is None or agent.session.is_gone:
             agent.register(now)
             agent.report(now)
         elif what == "report":
@@ -199,7 +199,7 @@ def test_a_cap_holds_whatever_is_under_way_lost_or_restarted(
         elif what == "ask" and agent.told.keys() & agent.boxes.keys():
             slot = min(agent.told.keys() & agent.boxes.keys())
             if agent.told[slot][0] is agent.boxes[slot]:
-                agent.say(Ask(slot, agent.boxes[slot].memory), now)
+                agent.send(MemoryRequest(slot, agent.boxes[slot].memory), now)
         elif what.startswith("read"):
             agent.read(now, 1 if what == "read one" else 100)
         alive = [box for each in agents if now <= each.until for box in each.boxes.values()]
@@ -209,7 +209,7 @@ def test_a_cap_holds_whatever_is_under_way_lost_or_restarted(
 
 def test_the_busy_node_gets_what_the_idle_one_does_not_use() -> None:
     fleet = _fleet()
-    busy, idle = Agent("busy", fleet, 0.0), Agent("idle", fleet, 0.0)
+    busy, idle = NodeAgent("busy", fleet, 0.0), NodeAgent("idle", fleet, 0.0)
     for agent in (busy, idle):
         agent.boxes[3] = Box("/a")
         agent.register(0.0)
@@ -224,7 +224,7 @@ def test_the_busy_node_gets_what_the_idle_one_does_not_use() -> None:
 
 def test_nothing_is_given_before_a_shrink_is_reported() -> None:
     fleet = _fleet()
-    first, second = Agent("first", fleet, 0.0), Agent("second", fleet, 0.0)
+    first, second = NodeAgent("first", fleet, 0.0), NodeAgent("second", fleet, 0.0)
     first.boxes[0] = Box("/a", used=4.0)
     first.register(0.0)
     now = _rounds(fleet, [first], 0.0, 3)
@@ -245,13 +245,13 @@ def test_nothing_is_given_before_a_shrink_is_reported() -> None:
 
 def test_a_restarted_controller_goes_on_where_the_former_was() -> None:
     fleet = _fleet()
-    agents = [Agent(name, fleet, 0.0) for name in ("a", "b")]
+    agents = [NodeAgent(name, fleet, 0.0) for name in ("a", "b")]
     for number, agent in enumerate(agents):
         agent.boxes[0] = Box("/x", used=1.0 + number, memory_used=20 * MIB)
         agent.register(0.0)
     now = _rounds(fleet, agents, 0.0, 40)
     had = [(agent.boxes[0].cpus, agent.boxes[0].memory) for agent in agents]
-    again = Fleet([POOL], now, True, PATIENCE)
+    again = NodeFleet([POOL], now, True, PATIENCE)
     for agent in agents:
         agent.fleet = again
         agent.register(now)
@@ -265,7 +265,7 @@ def test_a_restarted_controller_goes_on_where_the_former_was() -> None:
 
 def test_a_broken_line_costs_nobody_anything_and_a_silent_node_is_dropped() -> None:
     fleet = _fleet()
-    agents = [Agent(name, fleet, 0.0) for name in ("a", "b")]
+    agents = [NodeAgent(name, fleet, 0.0) for name in ("a", "b")]
     for agent in agents:
         agent.boxes[0] = Box("/x", used=1.5)
         agent.register(0.0)
@@ -278,7 +278,7 @@ def test_a_broken_line_costs_nobody_anything_and_a_silent_node_is_dropped() -> N
     assert len(fleet.controller.slots) == 2
     for _ in range(30):
         now = _rounds(fleet, [agents[1]], now, 1)
-    assert [seat.name for seat in fleet.roster.seats.values()] == ["b"]
+    assert [session.name for session in fleet.registry.sessions.values()] == ["b"]
     assert len(fleet.controller.slots) == 1
     with pytest.raises(WireError, match="register anew"):
         agents[0].report(now)
@@ -287,7 +287,7 @@ def test_a_broken_line_costs_nobody_anything_and_a_silent_node_is_dropped() -> N
 def test_memory_for_one_node_is_taken_from_another_and_both_are_in_the_journal() -> None:
     grants = list[Grant]()
     fleet = _fleet(notice=grants.append, memory=MemorySettings(every=1e9))
-    rich, poor = Agent("rich", fleet, 0.0), Agent("poor", fleet, 0.0)
+    rich, poor = NodeAgent("rich", fleet, 0.0), NodeAgent("poor", fleet, 0.0)
     for agent in (rich, poor):
         agent.boxes[0] = Box("/x", memory_used=10 * MIB)
         agent.register(0.0)
@@ -296,7 +296,7 @@ def test_memory_for_one_node_is_taken_from_another_and_both_are_in_the_journal()
         box = poor.boxes[0]
         box.memory_used = box.memory
         before = box.memory
-        poor.say(Ask(0, box.memory_used), now)
+        poor.send(MemoryRequest(0, box.memory_used), now)
         rich.read(now)  # takes, and confirms at once
         poor.read(now)
         now = _rounds(fleet, [rich, poor], now, 1)
@@ -306,17 +306,17 @@ def test_memory_for_one_node_is_taken_from_another_and_both_are_in_the_journal()
     poor.boxes[0].memory_used = rich.boxes[0].memory_used = 400 * MIB
     now = _rounds(fleet, [rich, poor], now, 1)
     for _ in range(20):
-        poor.say(Ask(0, poor.boxes[0].memory), now)
+        poor.send(MemoryRequest(0, poor.boxes[0].memory), now)
         for _ in range(4):
             now = _rounds(fleet, [rich, poor], now, 1)
-    assert isinstance(poor.heard[-2], Relief | Orders)
-    assert Relief(0, None) in poor.heard
+    assert isinstance(poor.heard[-2], MemoryGrant | Orders)
+    assert MemoryGrant(0, None) in poor.heard
     assert grants[-1].after == grants[-1].before
 
 
 def test_an_ask_that_nobody_confirms_is_answered_all_the_same() -> None:
     fleet = _fleet(memory=MemorySettings(every=1e9))
-    mute, poor = Agent("mute", fleet, 0.0), Agent("poor", fleet, 0.0)
+    mute, poor = NodeAgent("mute", fleet, 0.0), NodeAgent("poor", fleet, 0.0)
     for agent in (mute, poor):
         agent.boxes[0] = Box("/x", memory_used=10 * MIB)
         agent.register(0.0)
@@ -324,10 +324,10 @@ def test_an_ask_that_nobody_confirms_is_answered_all_the_same() -> None:
     assert poor.boxes[0].memory == 160 * MIB
     for _ in range(3):
         poor.boxes[0].memory_used = poor.boxes[0].memory
-        poor.say(Ask(0, poor.boxes[0].memory), now)
+        poor.send(MemoryRequest(0, poor.boxes[0].memory), now)
         for _ in range(5):
             now = _rounds(fleet, [poor], now, 1)
-    assert Relief(0, None) in poor.heard
+    assert MemoryGrant(0, None) in poor.heard
 
 
 @pytest.mark.parametrize(
@@ -340,23 +340,23 @@ def test_an_ask_that_nobody_confirms_is_answered_all_the_same() -> None:
     ],
 )
 def test_a_report_that_cannot_be_is_refused(report: Report, match: str) -> None:
-    agent = Agent("a", _fleet(), 0.0)
+    agent = NodeAgent("a", _fleet(), 0.0)
     agent.register(0.0)
     with pytest.raises(WireError, match=match):
-        agent.say(report, 0.0)
+        agent.send(report, 0.0)
 
 
 def test_a_slot_is_not_taken_twice() -> None:
-    agent = Agent("a", _fleet(), 0.0, {0: Box("/x")})
+    agent = NodeAgent("a", _fleet(), 0.0, {0: Box("/x")})
     agent.register(0.0)
     agent.report(0.0)
     with pytest.raises(WireError, match="under the number of another"):
-        agent.say(Report(0.1, np.zeros(1, ROW), (Join(0, 0, "/y"),)), 0.0)
+        agent.send(Report(0.1, np.zeros(1, ROW), (Join(0, 0, "/y"),)), 0.0)
 
 
 def test_who_talks_without_end_is_refused_and_the_others_are_not() -> None:
     fleet = _fleet()
-    loud, other = Agent("loud", fleet, 0.0), Agent("other", fleet, 0.0, {0: Box("/x", used=1.0)})
+    loud, other = NodeAgent("loud", fleet, 0.0), NodeAgent("other", fleet, 0.0, {0: Box("/x", used=1.0)})
     loud.register(0.0)
     other.register(0.0)
     for _ in range(100):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from trimtab.core import BadInputError, NotFoundError, StorageError
-from trimtab.resize.link.certificates import Authority, Token, Tokens
+from trimtab.resize.link.certificates import Authority, JoinToken, JoinTokens
 from trimtab.resize.link.joining import Membership, join, join_server
 
 
@@ -21,11 +21,11 @@ class Place:
 
     def __init__(self, folder: Path, port: int) -> None:
         self.authority = Authority(folder)
-        self.tokens = Tokens(folder / "tokens.json")
+        self.tokens = JoinTokens(folder / "tokens.json")
         self.port = port
 
-    def token(self) -> Token:
-        return Token(f"127.0.0.1:{self.port}", self.authority.fingerprint, self.tokens.new(time.time()))
+    def token(self) -> JoinToken:
+        return JoinToken(f"127.0.0.1:{self.port}", self.authority.fingerprint, self.tokens.new(time.time()))
 
 
 @pytest.fixture
@@ -55,12 +55,12 @@ def test_a_token_lets_one_node_in(place: Place) -> None:
 def test_a_stranger_at_the_address_learns_nothing(place: Place, tmp_path: Path) -> None:
     token = place.token()
     stranger = Authority(tmp_path / "stranger")
-    theirs = Tokens(tmp_path / "stranger" / "tokens.json")
+    theirs = JoinTokens(tmp_path / "stranger" / "tokens.json")
     with (
         join_server("127.0.0.1:0", stranger, theirs, 1) as port,
         pytest.raises(BadInputError, match="nothing was sent"),
     ):
-        join(Token(f"127.0.0.1:{port}", token.fingerprint, token.secret), "node")
+        join(JoinToken(f"127.0.0.1:{port}", token.fingerprint, token.secret), "node")
     join(token, "node")  # it is still good
 
 
@@ -69,7 +69,7 @@ def test_nobody_there_is_one_sentence() -> None:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
         with pytest.raises(NotFoundError, match="no controller answers"):
-            join(Token(f"127.0.0.1:{port}", "ab" * 32, "0" * 32), "node")
+            join(JoinToken(f"127.0.0.1:{port}", "ab" * 32, "0" * 32), "node")
 
 
 @pytest.mark.parametrize(

@@ -14,23 +14,23 @@ import pytest
 from trimtab.core import StorageError
 from trimtab.resize import PERIOD, Pool, Selector
 from trimtab.resize.link.certificates import Authority
-from trimtab.resize.link.client import Line, LineError
+from trimtab.resize.link.client import ControllerStream, StreamError
 from trimtab.resize.link.joining import Membership, issue
-from trimtab.resize.link.server import Serving, serve
-from trimtab.resize.link.wire import ROW, Ask, Join, Orders, Relief, Report
+from trimtab.resize.link.server import RunningController, serve
+from trimtab.resize.link.wire import ROW, Join, MemoryGrant, MemoryRequest, Orders, Report
 
 ANY = "127.0.0.1:0"
 MIB = 2.0**20
 POOL = Pool("shop", 2.0, 256 * MIB, (Selector("/*"),), withheld=0.5)
 
 
-Story = Callable[[Serving], Coroutine[Any, Any, None]]
+Story = Callable[[RunningController], Coroutine[Any, Any, None]]
 
 
 def _told(folder: Path, story: Story) -> None:
     """Run a controller, and the story in its loop, until the story ends."""
 
-    async def tell(serving: Serving) -> None:
+    async def tell(serving: RunningController) -> None:
         try:
             await asyncio.wait_for(story(serving), 60)
         finally:
@@ -41,22 +41,22 @@ def _told(folder: Path, story: Story) -> None:
     told[0].result()
 
 
-def _member(serving: Serving, name: str) -> Membership:
+def _member(serving: RunningController, name: str) -> Membership:
     return issue(serving.authority, name, f"127.0.0.1:{serving.port}")
 
 
-class Node:
+class PlayedNode:
     """One container, on a line of its own."""
 
-    def __init__(self, line: Line, used: float) -> None:
+    def __init__(self, line: ControllerStream, used: float) -> None:
         self.line, self.used, self.rows = line, used, np.zeros(1, ROW)
 
     async def turn(self, joins: tuple[Join, ...] = ()) -> Orders:
         """Report and do as the answer says."""
         limit = self.rows["cpus"][0] or self.used
         self.rows["used"], self.rows["throttled"] = min(self.used, limit), self.used > limit
-        await self.line.say(Report(PERIOD, self.rows.copy(), joins))
-        orders = await self.line.hear()
+        await self.line.send(Report(PERIOD, self.rows.copy(), joins))
+        orders = await self.line.receive()
         assert isinstance(orders, Orders)
         for rows, name in (
             (orders.cpu_takes, "cpus"),
@@ -68,9 +68,12 @@ class Node:
 
 
 def test_two_nodes_share_a_pool_and_memory_is_granted_between_periods(tmp_path: Path) -> None:
-    async def story(controller: Serving) -> None:
-        async with Line(_member(controller, "a")) as first, Line(_member(controller, "b")) as second:
-            nodes = [Node(first, 5.0), Node(second, 0.1)]
+    async def story(controller: RunningController) -> None:
+        async with (
+            ControllerStream(_member(controller, "a")) as first,
+            ControllerStream(_member(controller, "b")) as second,
+        ):
+            nodes = [PlayedNode(first, 5.0), PlayedNode(second, 0.1)]
             for node in nodes:
                 welcome = await node.line.greet()
                 assert welcome.pools == (POOL,)
@@ -81,9 +84,9 @@ def test_two_nodes_share_a_pool_and_memory_is_granted_between_periods(tmp_path: 
             assert nodes[0].rows["cpus"][0] > 1.5
             before = float(nodes[0].rows["memory"][0])
             start = time.monotonic()
-            await first.say(Ask(0, before))
-            relief = await first.hear()
-            assert isinstance(relief, Relief)
+            await first.send(MemoryRequest(0, before))
+            relief = await first.receive()
+            assert isinstance(relief, MemoryGrant)
             assert relief.memory is not None
             assert relief.memory > before
             assert time.monotonic() - start < 1.0  # a millisecond where nothing else runs
@@ -97,15 +100,15 @@ def test_two_nodes_share_a_pool_and_memory_is_granted_between_periods(tmp_path: 
 
 def test_a_certificate_of_another_authority_is_not_heard(tmp_path: Path) -> None:
     async def greet(member: Membership) -> None:
-        async with Line(member) as line:
+        async with ControllerStream(member) as line:
             await line.greet()
 
-    async def story(controller: Serving) -> None:
+    async def story(controller: RunningController) -> None:
         theirs = issue(Authority(tmp_path / "stranger"), "a", f"127.0.0.1:{controller.port}")
         ours = controller.authority.certificate
         mixed = Membership("a", theirs.address, ours, theirs.certificate, theirs.key)
         for member in (theirs, mixed):
-            with pytest.raises(LineError, match="cannot be reached"):
+            with pytest.raises(StreamError, match="cannot be reached"):
                 await greet(member)
         await greet(_member(controller, "a"))
 
@@ -113,17 +116,17 @@ def test_a_certificate_of_another_authority_is_not_heard(tmp_path: Path) -> None
 
 
 def test_a_replaced_certificate_and_a_second_stream_are_told_so(tmp_path: Path) -> None:
-    async def story(controller: Serving) -> None:
+    async def story(controller: RunningController) -> None:
         former, latter = _member(controller, "a"), _member(controller, "a")
-        async with Line(former) as line:
-            with pytest.raises(LineError, match="replaced by another"):
+        async with ControllerStream(former) as line:
+            with pytest.raises(StreamError, match="replaced by another"):
                 await line.greet()
-        async with Line(latter) as first, Line(latter) as second:
+        async with ControllerStream(latter) as first, ControllerStream(latter) as second:
             await first.greet()
             await second.greet()
-            with pytest.raises(LineError, match="another stream"):
-                await first.hear()
-            await Node(second, 1.0).turn((Join(0, 0, "/x"),))
+            with pytest.raises(StreamError, match="another stream"):
+                await first.receive()
+            await PlayedNode(second, 1.0).turn((Join(0, 0, "/x"),))
 
     _told(tmp_path, story)
 
@@ -134,40 +137,40 @@ def test_a_replaced_certificate_and_a_second_stream_are_told_so(tmp_path: Path) 
 def test_nonsense_ends_one_stream_and_is_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, nonsense: bytes
 ) -> None:
-    async def story(controller: Serving) -> None:
-        async with Line(_member(controller, "good")) as good:
+    async def story(controller: RunningController) -> None:
+        async with ControllerStream(_member(controller, "good")) as good:
             await good.greet()
-            node = Node(good, 1.0)
+            node = PlayedNode(good, 1.0)
             await node.turn((Join(0, 0, "/x"),))
             bad = _member(controller, "bad")
             for _ in range(3):
-                async with Line(bad) as line:
+                async with ControllerStream(bad) as line:
                     await line.greet()
                     await line._call.write(nonsense)
-                    with pytest.raises(LineError, match="refuses: a message"):
-                        await line.hear()
+                    with pytest.raises(StreamError, match="refuses: a message"):
+                        await line.receive()
             await node.turn()
 
     with caplog.at_level(logging.WARNING):
         _told(tmp_path, story)
-    said = [record.getMessage() for record in caplog.records if record.name.startswith("trimtab")]
-    assert len(said) == 1
-    assert said[0].startswith("bad: a message")
+    message_count = [record.getMessage() for record in caplog.records if record.name.startswith("trimtab")]
+    assert len(message_count) == 1
+    assert message_count[0].startswith("bad: a message")
 
 
 def test_a_stream_without_hello_is_refused(tmp_path: Path) -> None:
-    async def story(controller: Serving) -> None:
-        async with Line(_member(controller, "a")) as line:
-            line.post.session = 5
-            await line.say(Ask(0, 1.0))
-            with pytest.raises(LineError, match="refuses: a message belongs to another stream"):
-                await line.hear()
+    async def story(controller: RunningController) -> None:
+        async with ControllerStream(_member(controller, "a")) as line:
+            line.messages.session = 5
+            await line.send(MemoryRequest(0, 1.0))
+            with pytest.raises(StreamError, match="refuses: a message belongs to another stream"):
+                await line.receive()
 
     _told(tmp_path, story)
 
 
 def test_a_controller_has_its_folder_and_its_port_to_itself(tmp_path: Path) -> None:
-    async def story(controller: Serving) -> None:
+    async def story(controller: RunningController) -> None:
         with pytest.raises(StorageError, match="runs already"):
             await asyncio.to_thread(serve, [POOL], lambda serving: None, tmp_path, ANY, ANY)
 
@@ -182,10 +185,10 @@ def test_a_controller_has_its_folder_and_its_port_to_itself(tmp_path: Path) -> N
 def test_a_jump_of_the_wall_clock_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real: Callable[[], float] = time.time
 
-    async def story(controller: Serving) -> None:
-        async with Line(_member(controller, "a")) as line:
+    async def story(controller: RunningController) -> None:
+        async with ControllerStream(_member(controller, "a")) as line:
             await line.greet()
-            node = Node(line, 1.0)
+            node = PlayedNode(line, 1.0)
             await node.turn((Join(0, 0, "/x"),))
             had = float(node.rows["cpus"][0])
             monkeypatch.setattr(time, "time", lambda: real() - 1e6)
@@ -195,6 +198,6 @@ def test_a_jump_of_the_wall_clock_changes_nothing(tmp_path: Path, monkeypatch: p
             for _ in range(3):
                 await node.turn()
             assert float(node.rows["cpus"][0]) == pytest.approx(had, rel=0.5)
-            assert controller.server.fleet.roster.seats.keys() == {"a"}
+            assert controller.server.fleet.registry.sessions.keys() == {"a"}
 
     _told(tmp_path, story)

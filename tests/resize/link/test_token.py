@@ -5,15 +5,15 @@ from pathlib import Path
 import pytest
 
 from trimtab.core import BadInputError, StorageError
-from trimtab.resize.link.certificates import LIFETIME, Token, Tokens
+from trimtab.resize.link.certificates import LIFETIME, JoinToken, JoinTokens
 
 FINGERPRINT = "ab" * 32
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:7434", "[::1]:80", "a-host.example:7434"])
 def test_a_token_is_one_word_and_reads_back(address: str) -> None:
-    token = Token(address, FINGERPRINT, "0" * 32)
-    assert Token.parse(f" {token}\n") == token
+    token = JoinToken(address, FINGERPRINT, "0" * 32)
+    assert JoinToken.parse(f" {token}\n") == token
     assert " " not in str(token)
     assert "0" * 32 not in repr(token)
 
@@ -30,11 +30,11 @@ def test_a_token_is_one_word_and_reads_back(address: str) -> None:
 )
 def test_another_word_is_refused_in_one_sentence(word: str) -> None:
     with pytest.raises(BadInputError):
-        Token.parse(word)
+        JoinToken.parse(word)
 
 
 def test_a_secret_is_good_once_and_only_its_hash_is_kept(tmp_path: Path) -> None:
-    tokens = Tokens(tmp_path / "tokens.json")
+    tokens = JoinTokens(tmp_path / "tokens.json")
     first, second = tokens.new(100.0), tokens.new(100.0)
     kept = (tmp_path / "tokens.json").read_text()
     assert first not in kept
@@ -42,11 +42,11 @@ def test_a_secret_is_good_once_and_only_its_hash_is_kept(tmp_path: Path) -> None
     tokens.use(first, 101.0)
     with pytest.raises(BadInputError, match="has been used"):
         tokens.use(first, 101.0)
-    Tokens(tmp_path / "tokens.json").use(second, 101.0)  # another process's view
+    JoinTokens(tmp_path / "tokens.json").use(second, 101.0)  # another process's view
 
 
 def test_a_secret_expires(tmp_path: Path) -> None:
-    tokens = Tokens(tmp_path / "tokens.json")
+    tokens = JoinTokens(tmp_path / "tokens.json")
     secret = tokens.new(100.0)
     with pytest.raises(BadInputError, match="has expired"):
         tokens.use(secret, 100.0 + LIFETIME)
@@ -55,4 +55,4 @@ def test_a_secret_expires(tmp_path: Path) -> None:
 def test_a_damaged_file_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "tokens.json").write_text("{")
     with pytest.raises(StorageError, match="cannot be read"):
-        Tokens(tmp_path / "tokens.json").new(0.0)
+        JoinTokens(tmp_path / "tokens.json").new(0.0)

@@ -9,13 +9,13 @@ from hypothesis import given, strategies as st
 from trimtab.resize import Pool, Selector
 from trimtab.resize.link.wire import (
     ROW,
-    Ask,
-    Confirm,
     Hello,
     Join,
+    MemoryConfirmation,
+    MemoryGrant,
+    MemoryRequest,
+    MessageStream,
     Orders,
-    Post,
-    Relief,
     Report,
     Welcome,
     WireError,
@@ -32,9 +32,9 @@ BYTES = st.floats(0, 2.0**60)
 PATHS = st.text("abc/-.é\\ ", min_size=1, max_size=20).map(lambda text: "/" + text)
 
 
-def _ends() -> tuple[Post, Post]:
+def _ends() -> tuple[MessageStream, MessageStream]:
     """An agent's and a controller's end after the greeting."""
-    agent, controller = Post(), Post(7)
+    agent, controller = MessageStream(), MessageStream(7)
     controller.unpack(agent.pack(Hello()))
     agent.unpack(controller.pack(Welcome(POOLS, 2.0)))
     return agent, controller
@@ -63,9 +63,9 @@ def _reports(draw: st.DrawFn) -> Report:
 MESSAGES = st.one_of(
     _reports(),
     st.builds(Orders, _limits(), _limits(), _limits(), _limits(), st.booleans()),
-    st.builds(Ask, st.integers(0, 1000), BYTES),
-    st.builds(Relief, st.integers(0, 1000), st.none() | st.floats(1, 2.0**60)),
-    st.builds(Confirm, _limits()),
+    st.builds(MemoryRequest, st.integers(0, 1000), BYTES),
+    st.builds(MemoryGrant, st.integers(0, 1000), st.none() | st.floats(1, 2.0**60)),
+    st.builds(MemoryConfirmation, _limits()),
 )
 
 
@@ -83,7 +83,7 @@ def test_what_is_said_is_heard(message: object) -> None:
 
 
 def test_the_greeting_brings_pools_and_names_the_stream() -> None:
-    agent, controller = Post(), Post(7)
+    agent, controller = MessageStream(), MessageStream(7)
     assert controller.unpack(agent.pack(Hello())) == Hello()
     assert agent.unpack(controller.pack(Welcome(POOLS, 2.0))) == Welcome(POOLS, 2.0)
     assert agent.session == 7
@@ -115,19 +115,19 @@ def test_a_damaged_message_is_refused_or_still_within_bounds(message: object, da
 
 def test_what_was_said_before_or_elsewhere_is_refused() -> None:
     agent, controller = _ends()
-    first = agent.pack(Ask(1, 2.0))
+    first = agent.pack(MemoryRequest(1, 2.0))
     controller.unpack(first)
     with pytest.raises(WireError, match="heard before"):
         controller.unpack(first)
     stranger, _ = _ends()
     stranger.session = 8
     with pytest.raises(WireError, match="another stream"):
-        controller.unpack(stranger.pack(Ask(1, 2.0)))
+        controller.unpack(stranger.pack(MemoryRequest(1, 2.0)))
     with pytest.raises(WireError, match="middle of a conversation"):
-        controller.unpack(Post().pack(Hello()))
+        controller.unpack(MessageStream().pack(Hello()))
     agent.heard = 99
     with pytest.raises(WireError, match="answers number 99"):
-        controller.unpack(agent.pack(Ask(1, 2.0)))
+        controller.unpack(agent.pack(MemoryRequest(1, 2.0)))
 
 
 @pytest.mark.parametrize("value", [math.nan, -1.0, math.inf, 1e7])
@@ -157,7 +157,7 @@ def test_a_path_that_cannot_be_shown_is_refused(path: str) -> None:
 
 def test_another_version_is_told_apart_from_nonsense() -> None:
     agent, controller = _ends()
-    packed = bytearray(agent.pack(Ask(1, 2.0)))
+    packed = bytearray(agent.pack(MemoryRequest(1, 2.0)))
     packed[4] = 9
     with pytest.raises(WireError, match="version 9"):
         controller.unpack(bytes(packed))

@@ -15,7 +15,7 @@ from trimtab.engines.run_folder import Intent, RunFolder
 from trimtab.fabric.failover.keeper import Failover, UplinkNow
 from trimtab.predict import Foundation, Versions
 from trimtab.predict.fewshot.foundation import shipped_foundation
-from trimtab.resize.status import Row, Status as PoolStatus
+from trimtab.resize.status import ContainerRow, PoolStatus
 from trimtab.schedule import Group
 from trimtab.serve.http import Application
 from trimtab.serve.processes.server import listening
@@ -148,7 +148,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[
         (Failover(now, HOSTILE, HOSTILE, "bfd", 0.003, 1),),
         (HOSTILE,),
     )
-    row = Row(f"/{HOSTILE}", HOSTILE, 0.5, 0.4, 2e8, 1e8, 1, 1, 1)
+    row = ContainerRow(f"/{HOSTILE}", HOSTILE, 0.5, 0.4, 2e8, 1e8, 1, 1, 1)
     pools = PoolStatus(now, 0, {HOSTILE: (2.0, 1e9)}, (row,), {HOSTILE: (0.5, 2e8)})
     with pytest.MonkeyPatch.context() as patch, open_store(f"sqlite:///{home}/trimtab.sqlite") as store:
         patch.setattr(fabric, "fabrics_here", lambda: (HOSTILE,))

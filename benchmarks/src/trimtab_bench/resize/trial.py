@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from trimtab.core import TrimtabError
 from trimtab.kernel import ContainerGroup, Hierarchy, Owner, mounted
-from trimtab.resize import Agent, Container, CpuPolicy, Pool, Selector
+from trimtab.resize import Container, CpuPolicy, NodeAgent, Pool, Selector
 from trimtab_bench.resize import generator
 from trimtab_bench.resize.bundle import Limit, Service, Services, parent_group, sweep
 from trimtab_bench.resize.load import Arrivals, ServiceLoad
@@ -87,7 +87,7 @@ def _sized(setting: Setting, services: Services, policy: CpuPolicy, hierarchy: H
     def find() -> list[Container]:
         return [Container(service.cgroup) for service in services.each]
 
-    agent = Agent([pool], hierarchy, find, policies={policy.name: policy})
+    agent = NodeAgent([pool], hierarchy, find, policies={policy.name: policy})
     thread = threading.Thread(target=agent.run, name="agent", daemon=True)
     thread.start()
     try:

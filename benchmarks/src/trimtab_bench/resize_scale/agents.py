@@ -29,8 +29,8 @@ from trimtab.kernel import LimitedGroup, NoGroupError
 from trimtab.resize import PERIOD, Pool, Selector
 from trimtab.resize.link.certificates import Authority
 from trimtab.resize.link.joining import Membership, issue
-from trimtab.resize.link.server import Serving, serve
-from trimtab.resize.link.wire import METHOD, ROW, Hello, Join, Orders, Post, Report
+from trimtab.resize.link.server import RunningController, serve
+from trimtab.resize.link.wire import METHOD, ROW, Hello, Join, MessageStream, Orders, Report
 from trimtab_bench.options import BenchOptions
 from trimtab_bench.resize_scale.light_stream import LightStream
 
@@ -91,7 +91,7 @@ def link_figures(options: BenchOptions) -> dict[str, float]:
 def controller(folder: str, pools: str) -> None:
     """The controller's process; it answers every line with how it does, and ends with its input."""
 
-    def talk(serving: Serving) -> None:
+    def talk(serving: RunningController) -> None:
         _say(port=serving.port)
         for _ in sys.stdin:
             _say(late=serving.late, cpu=time.process_time(), time=time.monotonic())
@@ -124,7 +124,7 @@ def agents(folder: str) -> None:
     end = time.monotonic()
     round_.until(end + 3 * PERIOD)  # for the last answers
     answers = [answer for node in nodes for answer in node.all_answers()]
-    _say(answers=[seconds for said, seconds in answers if begin <= said < end])
+    _say(answers=[seconds for message_count, seconds in answers if begin <= message_count < end])
 
 
 class _Round:
@@ -147,7 +147,7 @@ class _Round:
             self._report_who_is_due()
             left = min(end, self._due[0][0]) - time.monotonic()
             for file, _ in self._poll.poll(max(0.0, left)):
-                self._nodes[file].hear()
+                self._nodes[file].receive()
                 self._report_who_is_due()
             if time.monotonic() >= end:
                 return
@@ -172,12 +172,12 @@ class _Node:
         self._turn = 0
         self._waiting: dict[int, float] = {}  # when said, by number: not answered yet
         self._answers: list[tuple[float, float]] = []  # when said, and s to the answer
-        self._post = Post()
+        self._post = MessageStream()
         self.phase = PERIOD * number / plan.agents  # s
         self.stream = LightStream(plan.memberships[number], folder / str(number), METHOD)
-        self.stream.say(self._post.pack(Hello()))
+        self.stream.send(self._post.pack(Hello()))
         while not self._post.heard:
-            for message in self.stream.hear():
+            for message in self.stream.receive():
                 self._post.unpack(message)
         self.stream.do_not_wait()
 
@@ -186,13 +186,13 @@ class _Node:
         wanted, cpus = self._wanted[self._turn % len(self._wanted)], self._rows["cpus"]
         self._rows["used"], self._rows["throttled"] = np.minimum(wanted, cpus), wanted > cpus
         joins = () if self._turn else self._joins
-        self.stream.say(self._post.pack(Report(PERIOD, self._rows, joins)))
+        self.stream.send(self._post.pack(Report(PERIOD, self._rows, joins)))
         self._waiting[self._post.sent] = now
         self._turn += 1
 
-    def hear(self) -> None:
+    def receive(self) -> None:
         """Do as the controller says, and note whom it answers."""
-        for message in self.stream.hear():
+        for message in self.stream.receive():
             now, orders = time.monotonic(), self._post.unpack(message)
             assert isinstance(orders, Orders)
             for name, limits in (("cpus", orders.cpu_takes), ("cpus", orders.cpu_gives)):
@@ -200,13 +200,15 @@ class _Node:
             for name, limits in (("memory", orders.memory_takes), ("memory", orders.memory_gives)):
                 self._rows[name][limits["slot"]] = limits["value"]
             for number in [number for number in self._waiting if number <= self._post.acknowledged]:
-                said = self._waiting.pop(number)
-                self._answers.append((said, now - said))
+                message_count = self._waiting.pop(number)
+                self._answers.append((message_count, now - message_count))
 
     def all_answers(self) -> list[tuple[float, float]]:
         """When each report was said, and how long its answer took; at least until now where none has come."""
         now = time.monotonic()
-        return self._answers + [(said, now - said) for said in self._waiting.values()]
+        return self._answers + [
+            (message_count, now - message_count) for message_count in self._waiting.values()
+        ]
 
 
 @contextlib.contextmanager

@@ -66,7 +66,7 @@ class LightStream:
         """From now on `hear` comes back with what is there, and be it nothing."""
         self._socket.setblocking(False)
 
-    def say(self, message: bytes) -> None:
+    def send(self, message: bytes) -> None:
         """Send it."""
         content = b"\0" + struct.pack(">I", len(message)) + message
         for name in self._window:
@@ -76,7 +76,7 @@ class LightStream:
         parts = (content[at : at + _LARGEST] for at in range(0, len(content), _LARGEST))
         self._send(b"".join(_frame(_DATA, 0, _STREAM, part) for part in parts))
 
-    def hear(self) -> list[bytes]:
+    def receive(self) -> list[bytes]:
         """The messages that have come."""
         try:
             while chunk := self._socket.recv(65536):

@@ -21,7 +21,17 @@ import numpy as np
 
 from trimtab.core import TrimtabError
 from trimtab.kernel import Hierarchy, LimitedGroup, NoGroupError
-from trimtab.resize import Agent, Container, Controller, Grant, Limits, MemorySettings, Node, Pool, Selector
+from trimtab.resize import (
+    Container,
+    Controller,
+    Grant,
+    MemorySettings,
+    NodeAgent,
+    NodeMembers,
+    Pool,
+    Selector,
+    SlotLimits,
+)
 from trimtab_bench.options import BenchOptions
 
 MIB = 2**20
@@ -142,10 +152,10 @@ def sample_figures(options: BenchOptions) -> dict[str, float]:
     with Place() as place:
         place.crowd(count)
         controller = Controller([_pool("crowd", 2.0)])
-        node = Node(controller, place.hierarchy, lambda: place.containers)
+        node = NodeMembers(controller, place.hierarchy, lambda: place.containers)
         try:
             node.rescan()
-            node.set_cpus(Limits(controller.slots, np.full(count, _LIMIT)))
+            node.set_cpus(SlotLimits(controller.slots, np.full(count, _LIMIT)))
             for _ in range(rounds):
                 place.stir()
                 glanced.append(_cpu_time(lambda: node.glance(time.monotonic())) / count)
@@ -176,7 +186,7 @@ def grant_figures(options: BenchOptions) -> dict[str, float]:
         place.crowd(10 if options.quick else _BYSTANDERS)
         answers = [Path(folder) / str(number) for number in range(growers)]
         children = [place.grower(rounds, answer) for answer in answers]
-        agent = Agent(
+        agent = NodeAgent(
             # With at least a whole CPU each, growers wait for nothing but memory.
             [_pool("crowd", 2.0), _pool("growers", float(growers), cpu_floor=1.0)],
             place.hierarchy,
@@ -217,7 +227,7 @@ def _pool(name: str, cpu: float, **more: float) -> Pool:
     return Pool(name, cpu, 4.0 * 2**30, (Selector(labels={"pool": name}),), **more)  # type: ignore[arg-type]
 
 
-def _run_until_ended(agent: Agent, children: Sequence["subprocess.Popen[bytes]"]) -> None:
+def _run_until_ended(agent: NodeAgent, children: Sequence["subprocess.Popen[bytes]"]) -> None:
     thread = threading.Thread(target=agent.run, name="agent")
     thread.start()
     try:

@@ -90,10 +90,10 @@ class Authority:
     def _nodes(self) -> dict[str, str]:
         """Fingerprints by name; read anew, because nodes may have been added beside a running controller."""
         file = self._folder / "nodes.json"
-        told = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-        if not isinstance(told, dict):
+        data = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+        if not isinstance(data, dict):
             raise ValueError("nodes.json is damaged")
-        return told
+        return data
 
     def _make(self) -> None:
         make_private_folder(self._folder)
@@ -197,7 +197,7 @@ def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class JoinToken:
     """What a node needs to join."""
 
     address: str  # of the join server, "host:port"
@@ -211,7 +211,7 @@ class Token:
         return f"Token({self.address})"  # a secret has no place in a log
 
     @classmethod
-    def parse(cls, word: str) -> "Token":
+    def parse(cls, word: str) -> "JoinToken":
         """The token that this word is."""
         found = _WORD.fullmatch(word.strip())
         if found is None:
@@ -222,7 +222,7 @@ class Token:
         return cls(found["address"], found["fingerprint"], found["secret"])
 
 
-class Tokens:
+class JoinTokens:
     """Secrets that have been given out and not used yet."""
 
     def __init__(self, file: Path) -> None:
@@ -250,8 +250,8 @@ class Tokens:
     def _open(self, now: float) -> list[tuple[str, float]]:
         """Those that have not expired."""
         try:
-            told = json.loads(self._file.read_text(encoding="utf-8"))
-            return [(str(known), float(until)) for known, until in told if float(until) > now]
+            data = json.loads(self._file.read_text(encoding="utf-8"))
+            return [(str(known), float(until)) for known, until in data if float(until) > now]
         except FileNotFoundError:
             return []
         except (OSError, ValueError, TypeError) as error:

@@ -14,7 +14,7 @@ import grpc.aio
 from trimtab.core import TrimtabError
 from trimtab.resize.link.certificates import CONTROLLER
 from trimtab.resize.link.joining import Membership
-from trimtab.resize.link.wire import METHOD, MOST_BYTES, Hello, Message, Post, Welcome, WireError
+from trimtab.resize.link.wire import METHOD, MOST_BYTES, Hello, Message, MessageStream, Welcome, WireError
 
 _GREETING = 5.0  # s in which the controller has to answer
 _REASON = 0.2  # s in which the reason for its end follows the end of a stream
@@ -25,15 +25,15 @@ _OPTIONS = (
 )
 
 
-class LineError(TrimtabError):
+class StreamError(TrimtabError):
     """The controller cannot be reached, or has closed the stream; the sentence says why."""
 
 
-class Line:
+class ControllerStream:
     """A stream to the controller; every message is sent whole and in order."""
 
     def __init__(self, membership: Membership) -> None:
-        self.post = Post()
+        self.messages = MessageStream()
         self.answered = -math.inf  # monotonic, s: when that was said which the controller heard last
         self._address = membership.address
         credentials = grpc.ssl_channel_credentials(
@@ -54,30 +54,30 @@ class Line:
         """Say hello and hear the pools."""
         try:
             async with asyncio.timeout(_GREETING):
-                await self.say(Hello())
-                welcome = await self.hear()
+                await self.send(Hello())
+                welcome = await self.receive()
         except TimeoutError:
-            raise LineError(f"the controller at {self._address} does not answer") from None
+            raise StreamError(f"the controller at {self._address} does not answer") from None
         if not isinstance(welcome, Welcome):
             raise WireError("the controller does not greet")
         return welcome
 
-    def say(self, message: Message) -> Coroutine[Any, Any, None]:
+    def send(self, message: Message) -> Coroutine[Any, Any, None]:
         """Send it, when awaited; it has its number from the moment this is called."""
-        packed = self.post.pack(message)
-        self._sent.append((self.post.sent, time.monotonic()))
-        return self._send(packed)
+        packed = self.messages.pack(message)
+        self._sent.append((self.messages.sent, time.monotonic()))
+        return self._write(packed)
 
-    async def hear(self) -> Message:
+    async def receive(self) -> Message:
         """The next message, whenever it comes."""
         try:
             data = await self._call.read()
         except grpc.RpcError:
-            raise await self._broken() from None
+            raise await self._error() from None
         if data is grpc.aio.EOF:
-            raise await self._broken()
-        message = self.post.unpack(data)
-        while self._sent and self._sent[0][0] <= self.post.acknowledged:
+            raise await self._error()
+        message = self.messages.unpack(data)
+        while self._sent and self._sent[0][0] <= self.messages.acknowledged:
             self.answered = self._sent.popleft()[1]
         return message
 
@@ -86,19 +86,19 @@ class Line:
         self._call.cancel()
         await self._channel.close()
 
-    async def _send(self, packed: bytes) -> None:
+    async def _write(self, packed: bytes) -> None:
         async with self._sending:
             try:
                 await self._call.write(packed)
             except (grpc.RpcError, asyncio.InvalidStateError):
-                raise await self._broken() from None
+                raise await self._error() from None
 
-    async def _broken(self) -> LineError:
+    async def _error(self) -> StreamError:
         """Why the stream has ended."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_REASON):
                 if await self._call.code() is grpc.StatusCode.INVALID_ARGUMENT:
-                    return LineError(
+                    return StreamError(
                         f"the controller at {self._address} refuses: {await self._call.details()}"
                     )
-        return LineError(f"the controller at {self._address} cannot be reached")
+        return StreamError(f"the controller at {self._address} cannot be reached")

@@ -15,29 +15,29 @@ import numpy as np
 
 from trimtab.resize.agent import Grant, Notice
 from trimtab.resize.allocation import Array, Indices, MemorySettings
-from trimtab.resize.controller import Controller, Limits
+from trimtab.resize.controller import Controller, SlotLimits
 from trimtab.resize.link.wire import (
     LIMIT,
     MOST_CONTAINERS,
     ROW,
-    Ask,
-    Confirm,
+    MemoryConfirmation,
+    MemoryGrant,
+    MemoryRequest,
     Message,
+    MessageStream,
     Orders,
-    Post,
-    Relief,
     Report,
     Rows,
     Welcome,
     WireError,
 )
-from trimtab.resize.policies.policy import Memory
+from trimtab.resize.policies.policy import SlotColumns
 from trimtab.resize.pool import Pool
-from trimtab.resize.status import Row, Status
+from trimtab.resize.status import ContainerRow, PoolStatus
 
 PATIENCE = 2.0  # s that either side may be silent
 _RELEASING = 0.5  # s that an agent takes to put back safe limits
-_MOST_SAID = 100  # messages of a node in one period, and two more for every container
+_MOST_MESSAGES = 100  # messages of a node in one period, and two more for every container
 _MOST_UNREAD = 100  # messages that wait for a node to read them
 _ASK = 0.2  # s in which memory for a container that stands still must be found
 _LIMITS = ("cpus", "used", "memory", "memory_used")
@@ -45,12 +45,12 @@ _COUNTS = ("throttles", "traps", "refusals")
 
 
 @dataclass(slots=True, eq=False)
-class Seat:
+class NodeSession:
     """A node, while it is heard of."""
 
     name: str
     number: int
-    post: Post
+    messages: MessageStream
     heard: float  # monotonic, s
     wake: Callable[[], None]  # there is something in the outbox
     outbox: list[bytes] = field(default_factory=list)
@@ -59,67 +59,71 @@ class Seat:
     rows: Rows | None = None  # of the latest report, until the next orders answer it
     slots: Indices = field(default_factory=lambda: np.empty(0, np.intp))  # ours, of these rows
     knew: int = 0  # our last message that the agent had heard when it reported
-    said: int = 0  # messages since the last decision
+    message_count: int = 0  # messages since the last decision
     is_gone: bool = False
 
-    def say(self, message: Message) -> None:
+    def send(self, message: Message) -> None:
         """Put it in the outbox."""
-        self.outbox.append(self.post.pack(message))
+        self.outbox.append(self.messages.pack(message))
         self.wake()
 
 
-class Roster:
+class NodeRegistry:
     """Nodes by name, and what is known of their containers beyond what the controller knows."""
 
     def __init__(self, controller: Controller) -> None:
         self.controller = controller
-        self.seats: dict[str, Seat] = {}
+        self.sessions: dict[str, NodeSession] = {}
         self.paths: dict[int, str] = {}
         # By slot: whose it is and what they call it; grown limits under way, and with which message.
-        self.known = Memory(
+        self.known = SlotColumns(
             node=-1, theirs=0, cpus=0, cpus_with=0, memory=0, memory_with=0, throttles=0, traps=0, refusals=0
         )
 
-    def seat(self, name: str, post: Post, now: float, wake: Callable[[], None]) -> Seat:
+    def session(
+        self, name: str, messages: MessageStream, now: float, wake: Callable[[], None]
+    ) -> NodeSession:
         """A seat for a node; if it had one, its containers count until a report says what there is now."""
-        before = self.seats.get(name)
-        seat = Seat(name, before.number if before else self._free_number(), post, now, wake)
+        before = self.sessions.get(name)
+        session = NodeSession(name, before.number if before else self._free_number(), messages, now, wake)
         if before is not None:
             before.is_gone = True
-            seat.former = {self.paths[slot]: slot for slot in self._slots_of(before).tolist()}
-        self.seats[name] = seat
-        return seat
+            session.former = {self.paths[slot]: slot for slot in self._slots_of(before).tolist()}
+        self.sessions[name] = session
+        return session
 
-    def take_in(self, seat: Seat, report: Report) -> None:
+    def take_in(self, session: NodeSession, report: Report) -> None:
         """Who left, who joined, and who of the stream before is no longer there."""
         if len(report.leaves):
-            leaving = self.ours(seat, report.leaves)
-            seat.ours[report.leaves] = -1
+            leaving = self.ours(session, report.leaves)
+            session.ours[report.leaves] = -1
             self._leave(leaving)
-        had_others = bool(seat.former)
+        had_others = bool(session.former)
         if report.joins:
-            self._join(seat, report)
+            self._join(session, report)
         if had_others:
-            self._leave(np.setdiff1d(self._slots_of(seat), seat.ours))
-            seat.former = {}
+            self._leave(np.setdiff1d(self._slots_of(session), session.ours))
+            session.former = {}
 
-    def remove(self, seat: Seat) -> None:
+    def remove(self, session: NodeSession) -> None:
         """A node is gone with all its containers."""
-        seat.is_gone = True
-        self._leave(self._slots_of(seat))
-        del self.seats[seat.name]
+        session.is_gone = True
+        self._leave(self._slots_of(session))
+        del self.sessions[session.name]
 
-    def ours(self, seat: Seat, theirs: Rows) -> Indices:
+    def ours(self, session: NodeSession, theirs: Rows) -> Indices:
         """Our slots for theirs; all must be known."""
         try:
-            slots = seat.ours[theirs]
+            slots = session.ours[theirs]
         except IndexError:
             slots = np.array([-1])
         if (slots < 0).any():
             raise WireError("a message names a container that has not joined")
         return np.asarray(slots)
 
-    def split(self, seats: Sequence[Seat], parts: Sequence[Limits]) -> Iterator[tuple[Seat, list[Rows]]]:
+    def split(
+        self, sessions: Sequence[NodeSession], parts: Sequence[SlotLimits]
+    ) -> Iterator[tuple[NodeSession, list[Rows]]]:
         """Each node's own rows of every part, by its own slots."""
         tables = []
         for part in parts:
@@ -128,8 +132,8 @@ class Roster:
             rows = np.empty(len(order), LIMIT)
             rows["slot"], rows["value"] = theirs[order], part.values[order]
             tables.append((rows, np.searchsorted(nodes[order], np.arange(self.numbers() + 1)).tolist()))
-        for seat in seats:
-            yield seat, [rows[edges[seat.number] : edges[seat.number + 1]] for rows, edges in tables]
+        for session in sessions:
+            yield session, [rows[edges[session.number] : edges[session.number + 1]] for rows, edges in tables]
 
     def nodes(self, slots: Indices) -> Indices:
         """Whose these are, by number."""
@@ -137,34 +141,34 @@ class Roster:
 
     def numbers(self) -> int:
         """One more than the highest number of a node."""
-        return max((seat.number for seat in self.seats.values()), default=-1) + 1
+        return max((session.number for session in self.sessions.values()), default=-1) + 1
 
     def of(self, slot: int, column: str) -> float:
         """What the controller knows of one container."""
         return float(self.controller.column(column)[np.searchsorted(self.controller.slots, slot)])
 
-    def _join(self, seat: Seat, report: Report) -> None:
+    def _join(self, session: NodeSession, report: Report) -> None:
         """New containers, or those of the stream before under new numbers."""
-        self._check_joins(seat, report)
+        self._check_joins(session, report)
         wanted = np.array([join.slot for join in report.joins])
         rows = report.rows[np.searchsorted(report.rows["slot"], wanted)]
         slots = []
         for join, row in zip(report.joins, rows, strict=True):
-            slot = seat.former.pop(join.path, None)
+            slot = session.former.pop(join.path, None)
             if slot is None or self.of(slot, "pool") != join.pool:
                 slot = self.controller.join(join.pool, row["cpus"], row["memory"], row["memory_used"])
             self.paths[slot] = join.path
             slots.append(slot)
         ours = np.array(slots)
         self.known.reach(ours)
-        self.known["node"][ours], self.known["theirs"][ours] = seat.number, wanted
+        self.known["node"][ours], self.known["theirs"][ours] = session.number, wanted
         for name in ("cpus_with", "memory_with"):  # what the stream before had ordered is void
             self.known[name][ours] = 0
-        room = np.full(max(0, int(wanted.max()) + 1 - len(seat.ours)), -1, dtype=np.intp)
-        seat.ours = np.concatenate([seat.ours, room])
-        seat.ours[wanted] = ours
+        room = np.full(max(0, int(wanted.max()) + 1 - len(session.ours)), -1, dtype=np.intp)
+        session.ours = np.concatenate([session.ours, room])
+        session.ours[wanted] = ours
 
-    def _check_joins(self, seat: Seat, report: Report) -> None:
+    def _check_joins(self, session: NodeSession, report: Report) -> None:
         if len(report.rows) > MOST_CONTAINERS:
             raise WireError(f"a node has at most {MOST_CONTAINERS} containers")
         if any(join.pool >= len(self.controller.pools) for join in report.joins):
@@ -172,7 +176,7 @@ class Roster:
         wanted = np.array([join.slot for join in report.joins])
         if not np.isin(wanted, report.rows["slot"]).all():
             raise WireError("a container joins without a row of its own")
-        if (seat.ours[wanted[wanted < len(seat.ours)]] >= 0).any():
+        if (session.ours[wanted[wanted < len(session.ours)]] >= 0).any():
             raise WireError("a container joins under the number of another")
 
     def _leave(self, slots: Indices) -> None:
@@ -181,12 +185,12 @@ class Roster:
         for slot in slots.tolist():
             self.paths.pop(slot, None)
 
-    def _slots_of(self, seat: Seat) -> Indices:
+    def _slots_of(self, session: NodeSession) -> Indices:
         everyone = self.controller.slots
-        return np.asarray(everyone[self.nodes(everyone) == seat.number])
+        return np.asarray(everyone[self.nodes(everyone) == session.number])
 
     def _free_number(self) -> int:
-        taken = {seat.number for seat in self.seats.values()}
+        taken = {session.number for session in self.sessions.values()}
         return next(number for number in range(len(taken) + 1) if number not in taken)
 
 
@@ -194,7 +198,7 @@ class Roster:
 class _Waiting:
     """A container that stands still until memory for it is found."""
 
-    seat: Seat
+    session: NodeSession
     slot: int  # ours
     theirs: int
     since: float
@@ -203,7 +207,7 @@ class _Waiting:
     orders: dict[int, int] = field(default_factory=dict)  # by node: those it has not confirmed yet
 
 
-class Fleet:
+class NodeFleet:
     """Nodes by name, and one controller for their containers. Nothing here waits or touches anything."""
 
     def __init__(
@@ -218,7 +222,7 @@ class Fleet:
         """Without `settle` nobody can have been there before, and giving begins at once."""
         self.controller = Controller(pools, memory)
         self.patience = patience
-        self.roster = Roster(self.controller)
+        self.registry = NodeRegistry(self.controller)
         self._settled = now + patience + _RELEASING if settle else now
         self._reclaimed = now
         self._waiting: dict[int, _Waiting] = {}
@@ -226,69 +230,73 @@ class Fleet:
         self._welcome = Welcome(self.controller.pools, patience)
         self._trapping = np.array([self.controller.traps(number) for number in range(len(pools))])
 
-    def register(self, name: str, post: Post, now: float, wake: Callable[[], None]) -> Seat:
+    def register(
+        self, name: str, messages: MessageStream, now: float, wake: Callable[[], None]
+    ) -> NodeSession:
         """A node says hello; one of that name that was here before is replaced, and keeps counting until
         the new stream's first report says what there is."""
-        seat = self.roster.seat(name, post, now, wake)
-        seat.say(self._welcome)
-        return seat
+        session = self.registry.session(name, messages, now, wake)
+        session.send(self._welcome)
+        return session
 
-    def report(self, seat: Seat, report: Report, now: float) -> None:
+    def report(self, session: NodeSession, report: Report, now: float) -> None:
         """Take in who came and went, and keep the rest for the next orders."""
-        self._hear(seat, now)
-        self.roster.take_in(seat, report)
-        seat.slots = self.roster.ours(seat, report.rows["slot"])
-        seat.rows, seat.knew = report.rows, seat.post.acknowledged
-        self.roster.known["throttles"][seat.slots] += report.rows["throttled"]
+        self._note_message(session, now)
+        self.registry.take_in(session, report)
+        session.slots = self.registry.ours(session, report.rows["slot"])
+        session.rows, session.knew = report.rows, session.messages.acknowledged
+        self.registry.known["throttles"][session.slots] += report.rows["throttled"]
 
     def decide(self, seconds: float, now: float) -> None:
         """One period: count what is in force, decide, and answer every node that has reported since."""
         self._drop_silent(now)
-        for seat in self.roster.seats.values():
-            seat.said = 0
-        due = [seat for seat in self.roster.seats.values() if seat.rows is not None]
+        for session in self.registry.sessions.values():
+            session.message_count = 0
+        due = [session for session in self.registry.sessions.values() if session.rows is not None]
         self._count(due)
         self.controller.decide(seconds)
         self._send(due, self._decided(due, now) if now >= self._settled else [_nothing()] * 4)
         for waiting in self._those_waiting():
             self._try(waiting, now)
 
-    def ask(self, seat: Seat, ask: Ask, now: float) -> None:
+    def request_memory(self, session: NodeSession, request: MemoryRequest, now: float) -> None:
         """A container stands still: grant it memory, or find some first."""
-        self._hear(seat, now)
-        slots, told = self.roster.ours(seat, np.array([ask.slot])), np.array([ask.memory])
+        self._note_message(session, now)
+        slots, in_force = self.registry.ours(session, np.array([request.slot])), np.array([request.memory])
         slot = int(slots[0])
-        self.controller.observe_memory(slots, told)
-        self.controller.confirm_memory(Limits(slots, np.maximum(told, self.roster.of(slot, "memory"))))
+        self.controller.observe_memory(slots, in_force)
+        self.controller.confirm_memory(
+            SlotLimits(slots, np.maximum(in_force, self.registry.of(slot, "memory")))
+        )
         if slot not in [waiting.slot for waiting in self._those_waiting()]:
             until = max(now, self._settled) + _ASK
-            self._waiting[slot] = _Waiting(seat, slot, ask.slot, now, until)
+            self._waiting[slot] = _Waiting(session, slot, request.slot, now, until)
         self._try(self._waiting[slot], now)
 
-    def confirm(self, seat: Seat, confirm: Confirm, now: float) -> None:
+    def confirm(self, session: NodeSession, confirm: MemoryConfirmation, now: float) -> None:
         """Memory has been taken, or not; whoever waits for it is looked at again."""
-        self._hear(seat, now)
-        slots, reported = self.roster.ours(seat, confirm.memory["slot"]), confirm.memory["value"]
-        knew = np.full(len(slots), seat.post.acknowledged)
-        self.controller.confirm_memory(Limits(slots, self._counted("memory", slots, reported, knew)))
-        if seat.rows is not None:  # a report from before that waits for the next decision
-            seat.rows = seat.rows.copy()
+        self._note_message(session, now)
+        slots, reported = self.registry.ours(session, confirm.memory["slot"]), confirm.memory["value"]
+        knew = np.full(len(slots), session.messages.acknowledged)
+        self.controller.confirm_memory(SlotLimits(slots, self._counted("memory", slots, reported, knew)))
+        if session.rows is not None:  # a report from before that waits for the next decision
+            session.rows = session.rows.copy()
             _, theirs, confirmed = np.intersect1d(
-                seat.rows["slot"], confirm.memory["slot"], return_indices=True
+                session.rows["slot"], confirm.memory["slot"], return_indices=True
             )
-            seat.rows["memory"][theirs] = reported[confirmed]
+            session.rows["memory"][theirs] = reported[confirmed]
         for waiting in self._those_waiting():
-            if waiting.orders.get(seat.number, seat.post.sent + 1) <= seat.post.acknowledged:
-                del waiting.orders[seat.number]
+            if waiting.orders.get(session.number, session.messages.sent + 1) <= session.messages.acknowledged:
+                del waiting.orders[session.number]
                 self._try(waiting, now)
 
     def _those_waiting(self) -> list[_Waiting]:
         """Without those that have left, or whose node has another stream and asks again."""
-        roster = self.roster
+        registry = self.registry
         self._waiting = {
             slot: each
             for slot, each in self._waiting.items()
-            if not each.seat.is_gone and slot in roster.paths and each.seat.ours[each.theirs] == slot
+            if not each.session.is_gone and slot in registry.paths and each.session.ours[each.theirs] == slot
         }
         return list(self._waiting.values())
 
@@ -303,71 +311,75 @@ class Fleet:
         if missing.any() and waiting.orders and now < waiting.until:
             return
         del self._waiting[waiting.slot]
-        self._relieve(waiting, limits, now)
+        self._grant_memory(waiting, limits, now)
 
-    def _relieve(self, waiting: _Waiting, limits: Limits, now: float) -> None:
+    def _grant_memory(self, waiting: _Waiting, limits: SlotLimits, now: float) -> None:
         """What it gets, or that there is nothing."""
-        seat, slot = waiting.seat, waiting.slot
-        before, after = self.roster.of(slot, "memory"), float(limits.values[0])
+        session, slot = waiting.session, waiting.slot
+        before, after = self.registry.of(slot, "memory"), float(limits.values[0])
         is_more = after > before
-        seat.say(Relief(waiting.theirs, after if is_more else None))
+        session.send(MemoryGrant(waiting.theirs, after if is_more else None))
         if is_more:
-            self._order("memory", limits, np.array([seat.post.sent]))
-        self.roster.known["traps" if is_more else "refusals"][slot] += 1
-        pool = self.controller.pools[int(self.roster.of(slot, "pool"))].name
-        path = f"{seat.name}:{self.roster.paths[slot]}"
+            self._order("memory", limits, np.array([session.messages.sent]))
+        self.registry.known["traps" if is_more else "refusals"][slot] += 1
+        pool = self.controller.pools[int(self.registry.of(slot, "pool"))].name
+        path = f"{session.name}:{self.registry.paths[slot]}"
         self._notice(Grant(path, pool, before, after if is_more else before, now - waiting.since))
 
     def _take_urgently(self, missing: Array) -> dict[int, int]:
         """Order what is missing from everyone with room; whose word there is to wait for."""
         takes = self.controller.urgent_memory_takes(missing)
-        asked = {}
-        for seat, (rows,) in self.roster.split(
-            [seat for seat in self.roster.seats.values() if not seat.former], [takes]
+        requested = {}
+        for session, (rows,) in self.registry.split(
+            [session for session in self.registry.sessions.values() if not session.former], [takes]
         ):
             if len(rows):
-                seat.say(Orders(memory_takes=rows, urgent=True))
-                asked[seat.number] = seat.post.sent
-        return asked
+                session.send(Orders(memory_takes=rows, urgent=True))
+                requested[session.number] = session.messages.sent
+        return requested
 
-    def _count(self, due: Sequence[Seat]) -> None:
+    def _count(self, due: Sequence[NodeSession]) -> None:
         """What the reports say is used and in force."""
         if not due:
             return
-        rows = np.frombuffer(b"".join([seat.rows.tobytes() for seat in due if seat.rows is not None]), ROW)
-        slots = np.concatenate([seat.slots for seat in due])
-        knew = np.repeat([seat.knew for seat in due], [len(seat.slots) for seat in due])
+        rows = np.frombuffer(
+            b"".join([session.rows.tobytes() for session in due if session.rows is not None]), ROW
+        )
+        slots = np.concatenate([session.slots for session in due])
+        knew = np.repeat([session.knew for session in due], [len(session.slots) for session in due])
         self.controller.observe(slots, rows["used"], rows["throttled"] > 0)
         self.controller.observe_memory(slots, rows["memory_used"])
-        self.controller.confirm(Limits(slots, self._counted("cpus", slots, rows["cpus"], knew)))
-        self.controller.confirm_memory(Limits(slots, self._counted("memory", slots, rows["memory"], knew)))
+        self.controller.confirm(SlotLimits(slots, self._counted("cpus", slots, rows["cpus"], knew)))
+        self.controller.confirm_memory(
+            SlotLimits(slots, self._counted("memory", slots, rows["memory"], knew))
+        )
 
     def _counted(self, what: str, slots: Indices, reported: Array, knew: Indices) -> Array:
         """Limits in force, or higher ones ordered with a message that the agent had not heard yet."""
-        under_way = self.roster.known[f"{what}_with"][slots] > knew
-        return np.where(under_way, np.maximum(reported, self.roster.known[what][slots]), reported)
+        under_way = self.registry.known[f"{what}_with"][slots] > knew
+        return np.where(under_way, np.maximum(reported, self.registry.known[what][slots]), reported)
 
-    def _order(self, what: str, limits: Limits, with_messages: Indices) -> None:
+    def _order(self, what: str, limits: SlotLimits, with_messages: Indices) -> None:
         """These grow, and count from now on."""
         confirm = self.controller.confirm if what == "cpus" else self.controller.confirm_memory
         confirm(limits)
-        self.roster.known[what][limits.slots] = limits.values
-        self.roster.known[f"{what}_with"][limits.slots] = with_messages
+        self.registry.known[what][limits.slots] = limits.values
+        self.registry.known[f"{what}_with"][limits.slots] = with_messages
 
-    def _decided(self, due: Sequence[Seat], now: float) -> list[Limits]:
+    def _decided(self, due: Sequence[NodeSession], now: float) -> list[SlotLimits]:
         """CPU to take and to give, memory to take and to give, for those who are about to be answered."""
-        hears = np.zeros(self.roster.numbers(), dtype=bool)
-        hears[[seat.number for seat in due]] = True
+        hears = np.zeros(self.registry.numbers(), dtype=bool)
+        hears[[session.number for session in due]] = True
 
-        def heard(limits: Limits) -> Limits:
-            chosen = hears[self.roster.nodes(limits.slots)]
-            return Limits(limits.slots[chosen], limits.values[chosen])
+        def heard(limits: SlotLimits) -> SlotLimits:
+            chosen = hears[self.registry.nodes(limits.slots)]
+            return SlotLimits(limits.slots[chosen], limits.values[chosen])
 
         reclaims = now - self._reclaimed >= self.controller.settings.every
         self._reclaimed = now if reclaims else self._reclaimed
         bare = self.controller.column("memory") == 0  # and memory is ours: no limit yet
         bare &= self._trapping[self.controller.column("pool").astype(np.intp)]
-        new = heard(Limits(self.controller.slots[bare], np.zeros(int(bare.sum()))))
+        new = heard(SlotLimits(self.controller.slots[bare], np.zeros(int(bare.sum()))))
         return [
             heard(self.controller.takes()),
             heard(self.controller.gives()),
@@ -375,50 +387,53 @@ class Fleet:
             self.controller.first_memory(new.slots),
         ]
 
-    def _send(self, due: Sequence[Seat], parts: Sequence[Limits]) -> None:
+    def _send(self, due: Sequence[NodeSession], parts: Sequence[SlotLimits]) -> None:
         """Answer; what grows counts from now on."""
-        sent = np.zeros(self.roster.numbers(), dtype=np.intp)
-        for seat, (cpu_takes, cpu_gives, memory_takes, memory_gives) in self.roster.split(due, parts):
-            seat.say(Orders(cpu_takes, cpu_gives, memory_takes, memory_gives))
-            seat.rows, sent[seat.number] = None, seat.post.sent
+        sent = np.zeros(self.registry.numbers(), dtype=np.intp)
+        for session, (cpu_takes, cpu_gives, memory_takes, memory_gives) in self.registry.split(due, parts):
+            session.send(Orders(cpu_takes, cpu_gives, memory_takes, memory_gives))
+            session.rows, sent[session.number] = None, session.messages.sent
         for what, part in (("cpus", parts[1]), ("memory", parts[3])):
-            self._order(what, part, sent[self.roster.nodes(part.slots)])
+            self._order(what, part, sent[self.registry.nodes(part.slots)])
 
     def _drop_silent(self, now: float) -> None:
-        for seat in list(self.roster.seats.values()):
-            if now - seat.heard > self.patience + _RELEASING:
-                self.roster.remove(seat)
+        for session in list(self.registry.sessions.values()):
+            if now - session.heard > self.patience + _RELEASING:
+                self.registry.remove(session)
 
-    def _hear(self, seat: Seat, now: float) -> None:
+    def _note_message(self, session: NodeSession, now: float) -> None:
         """A sign of life, unless it comes too late, or from somebody who talks without listening."""
-        if seat.is_gone:
+        if session.is_gone:
             raise WireError(
                 "this node has been silent for too long, or has another stream; it has to register anew"
             )
-        seat.said += 1
-        if seat.said > _MOST_SAID + 2 * len(seat.slots) or len(seat.outbox) > _MOST_UNREAD:
+        session.message_count += 1
+        if (
+            session.message_count > _MOST_MESSAGES + 2 * len(session.slots)
+            or len(session.outbox) > _MOST_UNREAD
+        ):
             raise WireError("a node says too much in one period, or does not read the answers")
-        seat.heard = now
+        session.heard = now
 
 
-def _nothing() -> Limits:
-    return Limits(np.empty(0, np.intp), np.empty(0))
+def _nothing() -> SlotLimits:
+    return SlotLimits(np.empty(0, np.intp), np.empty(0))
 
 
-def fleet_status(fleet: Fleet, time: float, late: int, most: int | None = None) -> Status:
+def fleet_status(fleet: NodeFleet, time: float, late: int, most: int | None = None) -> PoolStatus:
     """Everyone, or the busiest `most`; a container is called by its node and its path."""
     controller, slots, pools = fleet.controller, fleet.controller.slots, fleet.controller.pools
     pool = controller.column("pool").astype(np.intp)
     shown = np.argsort(-controller.column("used"), kind="stable")[:most]
     limits = np.stack([controller.column(name)[shown] for name in _LIMITS], axis=1).tolist()
-    fleet.roster.known.reach(slots)
+    fleet.registry.known.reach(slots)
     counts = (
-        np.stack([fleet.roster.known[name][slots[shown]] for name in _COUNTS], axis=1).astype(int).tolist()
+        np.stack([fleet.registry.known[name][slots[shown]] for name in _COUNTS], axis=1).astype(int).tolist()
     )
-    names = {seat.number: seat.name for seat in fleet.roster.seats.values()}
-    nodes = fleet.roster.known["node"][slots[shown]].tolist()
+    names = {session.number: session.name for session in fleet.registry.sessions.values()}
+    nodes = fleet.registry.known["node"][slots[shown]].tolist()
     rows = tuple(
-        Row(f"{names[node]}:{fleet.roster.paths[slot]}", pools[number].name, *limit, *count)
+        ContainerRow(f"{names[node]}:{fleet.registry.paths[slot]}", pools[number].name, *limit, *count)
         for slot, node, number, limit, count in zip(
             slots[shown].tolist(), nodes, pool[shown].tolist(), limits, counts, strict=True
         )
@@ -426,4 +441,4 @@ def fleet_status(fleet: Fleet, time: float, late: int, most: int | None = None) 
     cpus, memory = (np.bincount(pool, controller.column(name), len(pools)) for name in ("cpus", "memory"))
     given = {each.name: (float(cpus[number]), float(memory[number])) for number, each in enumerate(pools)}
     caps = {each.name: (each.cpu, each.memory) for each in pools}
-    return Status(time, late, caps, rows, given, len(slots) - len(rows))
+    return PoolStatus(time, late, caps, rows, given, len(slots) - len(rows))

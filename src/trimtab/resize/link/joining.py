@@ -31,8 +31,8 @@ from trimtab.resize.http_server import HttpServer, running
 from trimtab.resize.link.certificates import (
     CONTROLLER,
     Authority,
-    Token,
-    Tokens,
+    JoinToken,
+    JoinTokens,
     fingerprint,
     request_certificate,
     write_secret,
@@ -65,10 +65,10 @@ class Membership:
     def read(cls, folder: Path) -> "Membership":
         """What was kept; an error where this node has not joined."""
         try:
-            told = json.loads((folder / "node.json").read_text(encoding="utf-8"))
+            data = json.loads((folder / "node.json").read_text(encoding="utf-8"))
             pems = [(folder / name).read_bytes() for name in ("authority.pem", "node.pem", "node.key")]
-            split_address(told["address"])
-            return cls(str(told["node"]), told["address"], *pems)
+            split_address(data["address"])
+            return cls(str(data["node"]), data["address"], *pems)
         except FileNotFoundError:
             raise NotFoundError(
                 "this node has not joined a controller; run trimtab agent join TOKEN with a token that "
@@ -85,13 +85,13 @@ def issue(authority: Authority, node: str, address: str) -> Membership:
     return Membership(name, address, authority.certificate, certificate, key)
 
 
-def join(token: Token, node: str) -> Membership:
+def join(token: JoinToken, node: str) -> Membership:
     """Ask for a certificate; `node` is what the controller will call this node."""
     host, _ = split_address(token.address)
     key, request = request_certificate(node)
     anyone = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     anyone.check_hostname, anyone.verify_mode = False, ssl.CERT_NONE
-    authority = _told(token.address, anyone, "GET", "/ca")
+    authority = _fetch(token.address, anyone, "GET", "/ca")
     try:
         matches = fingerprint(authority) == token.fingerprint
     except ValueError:
@@ -104,15 +104,15 @@ def join(token: Token, node: str) -> Membership:
     known.load_verify_locations(cadata=authority.decode())
     body = json.dumps({"secret": token.secret, "request": request.decode()}).encode()
     try:
-        told = json.loads(_told(token.address, known, "POST", "/join", body))
-        port, certificate = int(told["port"]), str(told["certificate"]).encode()
+        data = json.loads(_fetch(token.address, known, "POST", "/join", body))
+        port, certificate = int(data["port"]), str(data["certificate"]).encode()
     except (ValueError, KeyError, TypeError):
         raise BadInputError(f"the controller at {token.address} answers in a way that is not ours") from None
     shown = f"[{host}]" if ":" in host else host
     return Membership(node, f"{shown}:{port}", authority, certificate, key)
 
 
-def _told(address: str, context: ssl.SSLContext, method: str, path: str, body: bytes | None = None) -> bytes:
+def _fetch(address: str, context: ssl.SSLContext, method: str, path: str, body: bytes | None = None) -> bytes:
     """What the join server answers; its refusal as an error of ours."""
     connection = _Connection(address, context)
     try:
@@ -146,7 +146,7 @@ class _Connection(http.client.HTTPSConnection):
 def join_server(
     address: str,
     authority: Authority,
-    tokens: Tokens,
+    tokens: JoinTokens,
     port: int,
     clock: Clock | None = None,
 ) -> Iterator[int]:
@@ -158,12 +158,12 @@ def join_server(
     now = (clock or RealClock()).now
     one_at_a_time = threading.Lock()
 
-    def signed(told: Any) -> bytes:
-        if not isinstance(told, dict) or not all(isinstance(told.get(k), str) for k in ("secret", "request")):
+    def signed(data: Any) -> bytes:
+        if not isinstance(data, dict) or not all(isinstance(data.get(k), str) for k in ("secret", "request")):
             raise BadInputError("a node that joins sends its token's secret and a request")
         with one_at_a_time:
-            tokens.use(told["secret"], now())
-            name, certificate = authority.sign(told["request"].encode())
+            tokens.use(data["secret"], now())
+            name, certificate = authority.sign(data["request"].encode())
         log.info("the node %s has joined", name)
         return json.dumps({"port": port, "certificate": certificate.decode()}).encode()
 

@@ -20,18 +20,18 @@ import numpy as np
 
 from trimtab.core import Clock, RealClock, TrimtabError, one_line
 from trimtab.kernel import Hierarchy, mounted
-from trimtab.resize.agent import Finder, Keeper
+from trimtab.resize.agent import Finder, ManagedNode
 from trimtab.resize.allocation import Array
-from trimtab.resize.controller import Controller, Limits
-from trimtab.resize.link.client import Line
+from trimtab.resize.controller import Controller, SlotLimits
+from trimtab.resize.link.client import ControllerStream
 from trimtab.resize.link.joining import Membership
 from trimtab.resize.link.wire import (
     ROW,
-    Ask,
-    Confirm,
     Join,
+    MemoryConfirmation,
+    MemoryGrant,
+    MemoryRequest,
     Orders,
-    Relief,
     Report,
     Rows,
     Welcome,
@@ -49,51 +49,51 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False)
-class Told:
+class ReportedContainers:
     """Who has been reported, and with which message."""
 
-    line: Line
+    stream: ControllerStream
     patience: float  # s
     members: dict[int, Member] = field(default_factory=dict)  # by slot
-    asked: set[int] = field(default_factory=set)  # slots of those who stand still
+    requested: set[int] = field(default_factory=set)  # slots of those who stand still
     _since: dict[int, int] = field(default_factory=dict)  # by slot: the number of the first report with it
     _throttles: dict[int, int] = field(default_factory=dict)  # by slot: as they were in the last report
 
-    def report(self, keeper: Keeper, seconds: float) -> Report:
+    def report(self, managed: ManagedNode, seconds: float) -> Report:
         """The next report, to be said at once: who came and went since the last one, and how all are."""
-        there = {member.slot: member for member in keeper.node.members.values()}
+        there = {member.slot: member for member in managed.node.members.values()}
         gone = sorted(slot for slot, member in self.members.items() if there.get(slot) is not member)
         new = sorted(slot for slot, member in there.items() if self.members.get(slot) is not member)
         for slot in gone:
-            self.asked.discard(slot)
-        number = self.line.post.sent + 1
+            self.requested.discard(slot)
+        number = self.stream.messages.sent + 1
         for slot in new:
             self._since[slot] = number
             self._throttles[slot] = there[slot].throttles
         self.members = there
         joins = tuple(Join(slot, there[slot].pool, one_line(there[slot].container.cgroup)) for slot in new)
-        return Report(seconds, self._rows(keeper), joins, np.array(gone, dtype="<u4"))
+        return Report(seconds, self._rows(managed), joins, np.array(gone, dtype="<u4"))
 
-    def meant(self, rows: Rows, keeper: Keeper) -> Limits:
+    def meant(self, rows: Rows, managed: ManagedNode) -> SlotLimits:
         """Limits for containers that the controller knew of when it gave this order, and that are still here.
 
         A slot may be another's by now: an order that was under way meanwhile is not for that one.
         """
-        known = self.line.post.acknowledged
-        there = {member.slot: member for member in keeper.node.members.values()} if len(rows) else {}
+        known = self.stream.messages.acknowledged
+        there = {member.slot: member for member in managed.node.members.values()} if len(rows) else {}
         chosen = [
             at
             for at, slot in enumerate(rows["slot"].tolist())
             if slot in there and there[slot] is self.members.get(slot) and self._since[slot] <= known
         ]
-        return Limits(rows["slot"][chosen].astype(np.intp), rows["value"][chosen])
+        return SlotLimits(rows["slot"][chosen].astype(np.intp), rows["value"][chosen])
 
-    def _rows(self, keeper: Keeper) -> Rows:
-        slots = keeper.controller.slots
+    def _rows(self, managed: ManagedNode) -> Rows:
+        slots = managed.controller.slots
         rows = np.empty(len(slots), ROW)
         rows["slot"] = slots
         for name in ("used", "cpus", "memory", "memory_used"):
-            rows[name] = keeper.controller.column(name)
+            rows[name] = managed.controller.column(name)
         counts = [self.members[slot].throttles for slot in slots.tolist()]
         rows["throttled"] = np.array(counts) - [self._throttles[slot] for slot in slots.tolist()]
         self._throttles.update(zip(slots.tolist(), counts, strict=True))
@@ -118,28 +118,28 @@ class RemoteAgent:
             raise TrimtabError("no control groups are mounted on this machine; nothing can be sized")
         self._clock = clock or RealClock()
         self._idle = Controller(())
-        self._keeper: Keeper | None = None  # none while nobody answers for us
-        self._watcher: _Watcher | None = None
-        self._told: Told | None = None  # none while no line is open
+        self._managed: ManagedNode | None = None  # none while nobody answers for us
+        self._watcher: _TrapWatcher | None = None
+        self._reported: ReportedContainers | None = None  # none while no line is open
         self._listening: asyncio.Task[None] | None = None
         self._until = -math.inf  # monotonic, s: how long we may go on without an answer
-        self._asking: dict[int, Member] = {}  # who stands still, by slot
-        self._answered = asyncio.Event()
+        self._requesting: dict[int, Member] = {}  # who stands still, by slot
+        self._ordered = asyncio.Event()
         self._ended = threading.Event()
         self._looked: float | None = None
-        self._saying: set[asyncio.Task[None]] = set()  # messages on their way out
-        self._said: set[str] = set()
+        self._sending: set[asyncio.Task[None]] = set()  # messages on their way out
+        self._logged: set[str] = set()
 
     @property
     def members(self) -> list[Member]:
         """Who is managed now."""
         with self.lock:
-            return list(self._keeper.node.members.values()) if self._keeper else []
+            return list(self._managed.node.members.values()) if self._managed else []
 
     @property
     def controller(self) -> Controller:
         """What is in force, as far as this node knows."""
-        return self._keeper.controller if self._keeper else self._idle
+        return self._managed.controller if self._managed else self._idle
 
     def run(self, seconds: float | None = None) -> None:
         """Work until `stop`, or for so long; then leave everyone with safe limits."""
@@ -151,7 +151,7 @@ class RemoteAgent:
 
     async def _run(self, seconds: float) -> None:
         end = self._clock.monotonic() + seconds
-        talking = asyncio.create_task(self._talk())
+        talking = asyncio.create_task(self._stay_connected())
         try:
             while not (self._ended.is_set() or talking.done()) and self._clock.monotonic() < end:
                 self._step()
@@ -166,19 +166,19 @@ class RemoteAgent:
         """Until a while after the next orders, or for a period where none come."""
         try:
             async with asyncio.timeout(PERIOD):
-                await self._answered.wait()
+                await self._ordered.wait()
         except TimeoutError:
             return
-        self._answered.clear()
+        self._ordered.clear()
         await asyncio.sleep(REPORT_AFTER)
 
     def _step(self) -> None:
         """Look and report; or put everything back, when the controller has been silent for too long."""
-        if self._keeper is None:
+        if self._managed is None:
             return
         now = self._clock.monotonic()
         if now > self._until:
-            self._warn(
+            self._warn_once(
                 "the controller has not been heard of for too long; all containers have safe limits again"
             )
             self._release()
@@ -188,145 +188,151 @@ class RemoteAgent:
         self.late += max(0, int((now - (self._looked or now)) / PERIOD) - 1)
         self._looked = now
         with self.lock:
-            seconds, _ = self._keeper.look()
-            self._keeper.node.sample_memory()
-            if self._told is not None and not self._saying:  # nobody waits for a line that is stuck
-                self._say(self._told.line.say(self._told.report(self._keeper, seconds)))
-        for slot in list(self._asking):
-            self._ask(slot)
+            seconds, _ = self._managed.look()
+            self._managed.node.sample_memory()
+            if self._reported is not None and not self._sending:  # nobody waits for a line that is stuck
+                self._send_soon(self._reported.stream.send(self._reported.report(self._managed, seconds)))
+        for slot in list(self._requesting):
+            self._request_memory(slot)
 
-    async def _talk(self) -> None:
+    async def _stay_connected(self) -> None:
         """Reach the controller, again and again, and do as it says."""
         wait = _SOON
         while True:
             try:
-                async with Line(self._membership) as line:
-                    self._begin(await line.greet(), line)
+                async with ControllerStream(self._membership) as stream:
+                    self._begin(await stream.greet(), stream)
                     wait = _SOON
-                    self._listening = asyncio.create_task(self._listen(line))
+                    self._listening = asyncio.create_task(self._listen(stream))
                     await asyncio.wait([self._listening])
                     if not self._listening.cancelled():
                         self._listening.result()
             except TrimtabError as error:
-                self._warn(str(error))
+                self._warn_once(str(error))
             finally:
-                self._told = None
+                self._reported = None
                 if self._listening is not None:
                     self._listening.cancel()
             await asyncio.sleep(wait * random.uniform(0.5, 1.5))
-            wait = min(2 * wait, _IN_CHARGE if self._keeper else _LATEST)
+            wait = min(2 * wait, _IN_CHARGE if self._managed else _LATEST)
 
-    def _begin(self, welcome: Welcome, line: Line) -> None:
+    def _begin(self, welcome: Welcome, stream: ControllerStream) -> None:
         """Register: with everyone we answer for, or anew where that was too long ago or for other pools."""
-        known = self._keeper.controller.pools if self._keeper else ()
+        known = self._managed.controller.pools if self._managed else ()
         if known != welcome.pools or self._clock.monotonic() > self._until:
             self._release()
-            book = Controller(welcome.pools)
-            keeper = Keeper(book, self._hierarchy, self._finder, self._clock, self.lock)
-            keeper.watch()
-            self._watcher = _Watcher(keeper, self._trapped, self.stop)
-            self._keeper = keeper
-        self._told = Told(line, welcome.patience)
-        self._until = line.answered + welcome.patience
-        self._said.clear()
-        self._answered.set()
+            controller = Controller(welcome.pools)
+            managed = ManagedNode(controller, self._hierarchy, self._finder, self._clock, self.lock)
+            managed.watch()
+            self._watcher = _TrapWatcher(managed, self._trapped, self.stop)
+            self._managed = managed
+        self._reported = ReportedContainers(stream, welcome.patience)
+        self._until = stream.answered + welcome.patience
+        self._logged.clear()
+        self._ordered.set()
         log.info("under the controller at %s as %s", self._membership.address, self._membership.node)
 
-    async def _listen(self, line: Line) -> None:
+    async def _listen(self, stream: ControllerStream) -> None:
         """Take orders until the line breaks. Those that answer something too old come too late."""
         while True:
-            message = await line.hear()
-            told = self._told
-            if told is None or self._keeper is None:
+            message = await stream.receive()
+            reported = self._reported
+            if reported is None or self._managed is None:
                 return
-            self._until = line.answered + told.patience
+            self._until = stream.answered + reported.patience
             if self._clock.monotonic() > self._until:
                 continue
             if isinstance(message, Orders):
-                self._obey(message, told, self._keeper)
-            elif isinstance(message, Relief):
-                self._relieve(message, told, self._keeper)
+                self._apply_orders(message, reported, self._managed)
+            elif isinstance(message, MemoryGrant):
+                self._take_grant(message, reported, self._managed)
             else:
                 raise WireError("controllers do not say that")
 
-    def _obey(self, orders: Orders, told: Told, keeper: Keeper) -> None:
+    def _apply_orders(self, orders: Orders, reported: ReportedContainers, managed: ManagedNode) -> None:
         """Takes before gives; after urgent ones, say at once what is in force."""
         with self.lock:
-            keeper.set_cpus(_lower(told.meant(orders.cpu_takes, keeper), keeper, "cpus"))
-            keeper.set_cpus(told.meant(orders.cpu_gives, keeper))
-            takes = told.meant(orders.memory_takes, keeper)
-            keeper.set_memory(_lower(takes, keeper, "memory"))
-            keeper.set_first_memory(_bare(told.meant(orders.memory_gives, keeper), keeper))
+            managed.set_cpus(_lower(reported.meant(orders.cpu_takes, managed), managed, "cpus"))
+            managed.set_cpus(reported.meant(orders.cpu_gives, managed))
+            takes = reported.meant(orders.memory_takes, managed)
+            managed.set_memory(_lower(takes, managed, "memory"))
+            managed.set_first_memory(_bare(reported.meant(orders.memory_gives, managed), managed))
             if orders.urgent:
-                there = np.intersect1d(takes.slots, keeper.controller.slots)
-                in_force = limits(there, [keeper.of(int(slot), "memory") for slot in there])
-                self._say(told.line.say(Confirm(in_force)))
+                there = np.intersect1d(takes.slots, managed.controller.slots)
+                in_force = limits(there, [managed.of(int(slot), "memory") for slot in there])
+                self._send_soon(reported.stream.send(MemoryConfirmation(in_force)))
         if not orders.urgent:
-            self._answered.set()
+            self._ordered.set()
 
-    def _relieve(self, relief: Relief, told: Told, keeper: Keeper) -> None:
+    def _take_grant(self, grant: MemoryGrant, reported: ReportedContainers, managed: ManagedNode) -> None:
         """It gets its memory, or the kernel's killer."""
-        told.asked.discard(relief.slot)
+        reported.requested.discard(grant.slot)
         with self.lock:
-            member = self._asking.pop(relief.slot, None)
-            if member is None or keeper.node.members.get(member.container.cgroup) is not member:
+            member = self._requesting.pop(grant.slot, None)
+            if member is None or managed.node.members.get(member.container.cgroup) is not member:
                 return
-            granted = np.array([relief.memory] if relief.memory else [], dtype=float)
-            if len(keeper.set_memory(_limits(member.slot, granted))):
+            granted = np.array([grant.memory] if grant.memory else [], dtype=float)
+            if len(managed.set_memory(_limits(member.slot, granted))):
                 member.traps += 1
             else:
                 member.refusals += 1
-                keeper.node.let_kill(member)
+                managed.node.let_kill(member)
 
     def _trapped(self, member: Member) -> None:
         """A container stands still."""
-        self._asking[member.slot] = member
-        self._ask(member.slot)
+        self._requesting[member.slot] = member
+        self._request_memory(member.slot)
 
-    def _ask(self, slot: int) -> None:
+    def _request_memory(self, slot: int) -> None:
         """Once on every line, as soon as the controller has been told of the container."""
         with self.lock:
-            told, keeper, member = self._told, self._keeper, self._asking[slot]
-            if keeper is None or keeper.node.members.get(member.container.cgroup) is not member:
-                del self._asking[slot]
-            elif told is not None and told.members.get(slot) is member and slot not in told.asked:
-                told.asked.add(slot)
-                self._say(told.line.say(Ask(slot, keeper.of(slot, "memory"))))
+            reported, managed, member = self._reported, self._managed, self._requesting[slot]
+            if managed is None or managed.node.members.get(member.container.cgroup) is not member:
+                del self._requesting[slot]
+            elif (
+                reported is not None
+                and reported.members.get(slot) is member
+                and slot not in reported.requested
+            ):
+                reported.requested.add(slot)
+                self._send_soon(reported.stream.send(MemoryRequest(slot, managed.of(slot, "memory"))))
 
-    def _say(self, saying: Coroutine[Any, Any, None]) -> None:
+    def _send_soon(self, sending: Coroutine[Any, Any, None]) -> None:
         """Send it while other things go on; where the line breaks, whoever listens notices as well."""
 
-        async def say() -> None:
+        async def send() -> None:
             with contextlib.suppress(TrimtabError):
-                await saying
+                await sending
 
-        task = asyncio.create_task(say())
-        self._saying.add(task)
-        task.add_done_callback(self._saying.discard)
+        task = asyncio.create_task(send())
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
 
     def _release(self) -> None:
         """Everyone has safe limits, and nobody is managed."""
         with self.lock:
-            watcher, keeper = self._watcher, self._keeper
-            self._keeper = self._watcher = self._told = None
-            self._asking.clear()
+            watcher, managed = self._watcher, self._managed
+            self._managed = self._watcher = self._reported = None
+            self._requesting.clear()
             self._looked = None
         if watcher is not None:
             watcher.end()
-        if keeper is not None:
-            keeper.close()
+        if managed is not None:
+            managed.close()
 
-    def _warn(self, sentence: str) -> None:
-        if sentence not in self._said:
-            self._said.add(sentence)
+    def _warn_once(self, sentence: str) -> None:
+        if sentence not in self._logged:
+            self._logged.add(sentence)
             log.warning(sentence)
 
 
-class _Watcher:
+class _TrapWatcher:
     """A thread that notices when a container runs out of memory, and says so in the loop it was made in."""
 
-    def __init__(self, keeper: Keeper, trapped: Callable[[Member], None], fails: Callable[[], None]) -> None:
-        self._keeper = keeper
+    def __init__(
+        self, managed: ManagedNode, trapped: Callable[[Member], None], fails: Callable[[], None]
+    ) -> None:
+        self._managed = managed
         self._trapped, self._fails = trapped, fails
         self._loop = asyncio.get_running_loop()
         self._ended = threading.Event()
@@ -342,26 +348,26 @@ class _Watcher:
         """Without it trapped containers would sleep for ever: if it fails, the agent ends and frees them."""
         try:
             while not self._ended.is_set():
-                for member in self._keeper.node.trapped(_TRAP_LOOK):
+                for member in self._managed.node.trapped(_TRAP_LOOK):
                     self._loop.call_soon_threadsafe(self._trapped, member)
         except Exception:
             log.exception("memory can no longer be granted; the agent ends and leaves safe limits")
             self._fails()
 
 
-def _lower(takes: Limits, keeper: Keeper, what: str) -> Limits:
+def _lower(takes: SlotLimits, managed: ManagedNode, what: str) -> SlotLimits:
     """A take never raises a limit that an earlier one, not yet reported when this was ordered, made lower."""
-    now = [keeper.of(int(slot), what) for slot in takes.slots]
+    now = [managed.of(int(slot), what) for slot in takes.slots]
     less = takes.values < np.array(now, dtype=float)
-    return Limits(takes.slots[less], takes.values[less])
+    return SlotLimits(takes.slots[less], takes.values[less])
 
 
-def _bare(gives: Limits, keeper: Keeper) -> Limits:
+def _bare(gives: SlotLimits, managed: ManagedNode) -> SlotLimits:
     """A first limit is for whoever has none yet; an order for it may have been under way meanwhile."""
-    bare = np.array([keeper.of(int(slot), "memory") == 0 for slot in gives.slots], dtype=bool)
-    return Limits(gives.slots[bare], gives.values[bare])
+    bare = np.array([managed.of(int(slot), "memory") == 0 for slot in gives.slots], dtype=bool)
+    return SlotLimits(gives.slots[bare], gives.values[bare])
 
 
-def _limits(slot: int, values: Array) -> Limits:
+def _limits(slot: int, values: Array) -> SlotLimits:
     """Limits for one container, or none."""
-    return Limits(np.full(len(values), slot), values)
+    return SlotLimits(np.full(len(values), slot), values)

@@ -24,26 +24,26 @@ from trimtab.core import Clock, NotFoundError, RealClock, StorageError, TrimtabE
 from trimtab.kernel import file_lock, write_whole
 from trimtab.resize.agent import Notice
 from trimtab.resize.allocation import MemorySettings
-from trimtab.resize.link.certificates import LIFETIME, Authority, Token, Tokens
-from trimtab.resize.link.fleet import PATIENCE, Fleet, Seat, fleet_status
+from trimtab.resize.link.certificates import LIFETIME, Authority, JoinToken, JoinTokens
+from trimtab.resize.link.fleet import PATIENCE, NodeFleet, NodeSession, fleet_status
 from trimtab.resize.link.joining import join_server
 from trimtab.resize.link.wire import (
     MOST_BYTES,
     PROCEDURE,
     SERVICE,
-    Ask,
-    Confirm,
     Hello,
+    MemoryConfirmation,
+    MemoryRequest,
     Message,
-    Post,
+    MessageStream,
     Report,
     WireError,
 )
 from trimtab.resize.member import PERIOD
 from trimtab.resize.pool import Pool
-from trimtab.resize.status import Status, controller_place, write_status
+from trimtab.resize.status import PoolStatus, controller_place, write_status
 
-_MOST_SAID = 10_000  # sentences in the log, whatever is sent
+_MOST_MESSAGES = 10_000  # sentences in the log, whatever is sent
 _GREETING = 5.0  # s in which a new stream has to say hello
 _OPTIONS = (
     ("grpc.max_receive_message_length", MOST_BYTES),
@@ -57,17 +57,17 @@ _ANYWHERE = ("0.0.0.0", "::")  # nosec B104 # it is compared with, not bound
 log = logging.getLogger(__name__)
 
 
-class Server:
+class ControllerServer:
     """Runs a fleet: streams in, a decision every period, streams out."""
 
-    def __init__(self, fleet: Fleet, authority: Authority, clock: Clock | None = None) -> None:
+    def __init__(self, fleet: NodeFleet, authority: Authority, clock: Clock | None = None) -> None:
         self.fleet = fleet
         self.late = 0  # periods that began when the one after should have
         self.lock = threading.Lock()  # around the fleet, for those who look on from another thread
         self._authority = authority
         self._clock = clock or RealClock()
         self._streams: dict[str, asyncio.Task[None]] = {}
-        self._said: set[tuple[str, str]] = set()
+        self._logged: set[tuple[str, str]] = set()
         self._server: Any = None
 
     async def start(self, address: str) -> int:
@@ -115,27 +115,27 @@ class Server:
         try:
             if not self._authority.knows(name, certificate):
                 raise WireError("this certificate has been replaced by another of the same name; join again")
-            post = Post(secrets.randbits(63) | 1)
+            messages = MessageStream(secrets.randbits(63) | 1)
             first = await asyncio.wait_for(context.read(), _GREETING)
-            if first is grpc.aio.EOF or not isinstance(post.unpack(first), Hello):
+            if first is grpc.aio.EOF or not isinstance(messages.unpack(first), Hello):
                 raise WireError("a stream begins with hello")
-            await self._converse(name, post, context)
+            await self._exchange(name, messages, context)
         except WireError as error:
-            self._say_once(name, str(error))
+            self._warn_once(name, str(error))
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except TimeoutError:
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "a stream begins with hello")
 
-    async def _converse(self, name: str, post: Post, context: Any) -> None:
+    async def _exchange(self, name: str, messages: MessageStream, context: Any) -> None:
         """Register, then take what comes and send what is in the outbox; a new stream ends the former."""
         there = asyncio.Event()
         with self.lock:
-            seat = self.fleet.register(name, post, self._clock.monotonic(), there.set)
+            session = self.fleet.register(name, messages, self._clock.monotonic(), there.set)
         former = self._streams.get(name)
         if former is not None:
             former.cancel()
-        reader = asyncio.ensure_future(self._read(seat, context))
-        writer = asyncio.ensure_future(_write(seat, there, context))
+        reader = asyncio.ensure_future(self._read(session, context))
+        writer = asyncio.ensure_future(_write(session, there, context))
         self._streams[name] = reader
         try:
             await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
@@ -144,47 +144,47 @@ class Server:
             elif reader.cancelled():
                 raise WireError("this node has another stream now")
         finally:
-            seat.wake = _nobody
+            session.wake = _nobody
             reader.cancel()
             writer.cancel()
             if self._streams.get(name) is reader:
                 del self._streams[name]
 
-    async def _read(self, seat: Seat, context: Any) -> None:
+    async def _read(self, session: NodeSession, context: Any) -> None:
         while (data := await context.read()) is not grpc.aio.EOF:
-            message = seat.post.unpack(data)
+            message = session.messages.unpack(data)
             with self.lock:
-                self._take(seat, message)
+                self._take(session, message)
 
-    def _take(self, seat: Seat, message: Message) -> None:
+    def _take(self, session: NodeSession, message: Message) -> None:
         now = self._clock.monotonic()
         if isinstance(message, Report):
-            self.fleet.report(seat, message, now)
-        elif isinstance(message, Ask):
-            self.fleet.ask(seat, message, now)
-        elif isinstance(message, Confirm):
-            self.fleet.confirm(seat, message, now)
+            self.fleet.report(session, message, now)
+        elif isinstance(message, MemoryRequest):
+            self.fleet.request_memory(session, message, now)
+        elif isinstance(message, MemoryConfirmation):
+            self.fleet.confirm(session, message, now)
         else:
             raise WireError("agents do not say that")
 
-    def _say_once(self, who: str, sentence: str) -> None:
-        if (who, sentence) not in self._said and len(self._said) < _MOST_SAID:
-            self._said.add((who, sentence))
+    def _warn_once(self, who: str, sentence: str) -> None:
+        if (who, sentence) not in self._logged and len(self._logged) < _MOST_MESSAGES:
+            self._logged.add((who, sentence))
             log.warning("%s: %s; its stream is closed", who, sentence)
 
 
 def _identity(context: Any) -> tuple[str, bytes]:
     """A node's name, and its certificate; TLS has made sure that our authority signed it."""
-    told = context.auth_context()
-    return told["x509_common_name"][0].decode(), told["x509_pem_cert"][0]
+    data = context.auth_context()
+    return data["x509_common_name"][0].decode(), data["x509_pem_cert"][0]
 
 
-async def _write(seat: Seat, there: asyncio.Event, context: Any) -> None:
+async def _write(session: NodeSession, there: asyncio.Event, context: Any) -> None:
     while True:
         await there.wait()
         there.clear()
-        while seat.outbox:
-            await context.write(seat.outbox.pop(0))
+        while session.outbox:
+            await context.write(session.outbox.pop(0))
 
 
 async def _passed(ended: asyncio.Event, seconds: float) -> None:
@@ -203,12 +203,12 @@ def _nobody() -> None:
 
 
 @dataclass(slots=True, eq=False)
-class Serving:
+class RunningController:
     """A controller that runs: where it is, how it does, and how to end it. Usable from other threads."""
 
     port: int
     join_address: str
-    server: Server
+    server: ControllerServer
     authority: Authority
     _stop: Callable[[], object] = field(repr=False)
 
@@ -217,7 +217,7 @@ class Serving:
         """Periods that began when the one after should have."""
         return self.server.late
 
-    def status(self, most: int | None = None) -> Status:
+    def status(self, most: int | None = None) -> PoolStatus:
         """What everyone has now, or the busiest `most`."""
         with self.server.lock:
             return fleet_status(self.server.fleet, time.time(), self.server.late, most)
@@ -229,7 +229,7 @@ class Serving:
 
 def serve(
     pools: Sequence[Pool],
-    ready: Callable[[Serving], None],
+    ready: Callable[[RunningController], None],
     folder: Path | None = None,
     listen: str = LISTEN,
     join: str | None = None,
@@ -237,29 +237,29 @@ def serve(
     patience: float = PATIENCE,
     memory: MemorySettings | None = None,
     notice: Notice = lambda grant: None,
-) -> Serving:
+) -> RunningController:
     """Run a controller until `Serving.stop`, or for so many seconds; `ready` is called once it listens.
 
     `folder` holds its keys and tokens; nodes join at `join`, by default the port after that of `listen`.
     """
 
-    def fleet(settle: bool) -> Fleet:
-        return Fleet(pools, time.monotonic(), settle, patience, memory, notice)
+    def fleet(settle: bool) -> NodeFleet:
+        return NodeFleet(pools, time.monotonic(), settle, patience, memory, notice)
 
     return asyncio.run(_serve(fleet, ready, folder or controller_folder(), listen, join, seconds))
 
 
-def new_token(folder: Path | None = None, lifetime: float = LIFETIME) -> Token:
+def new_token(folder: Path | None = None, lifetime: float = LIFETIME) -> JoinToken:
     """A token for one more node of the controller that runs with this folder."""
     place = folder or controller_folder()
     try:
-        told = json.loads((place / "running.json").read_text(encoding="utf-8"))
-        address, fingerprint = str(told["join"]), str(told["fingerprint"])
+        data = json.loads((place / "running.json").read_text(encoding="utf-8"))
+        address, fingerprint = str(data["join"]), str(data["fingerprint"])
     except FileNotFoundError:
         raise NotFoundError("no controller runs here; start one with trimtab up --pools FILE") from None
     except (OSError, ValueError, KeyError, TypeError):
         raise StorageError(f"{place / 'running.json'} is damaged; start trimtab up anew") from None
-    return Token(address, fingerprint, Tokens(place / "tokens.json").new(time.time(), lifetime))
+    return JoinToken(address, fingerprint, JoinTokens(place / "tokens.json").new(time.time(), lifetime))
 
 
 def controller_folder() -> Path:
@@ -268,21 +268,23 @@ def controller_folder() -> Path:
 
 
 async def _serve(
-    make: Callable[[bool], Fleet],
-    ready: Callable[[Serving], None],
+    make: Callable[[bool], NodeFleet],
+    ready: Callable[[RunningController], None],
     folder: Path,
     listen: str,
     join: str | None,
     seconds: float | None,
-) -> Serving:
+) -> RunningController:
     host, _ = split_address(listen)
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(_alone(folder))
         authority = Authority(folder)
-        server = Server(make(not authority.is_new), authority)  # with new keys nobody can have been here
+        server = ControllerServer(
+            make(not authority.is_new), authority
+        )  # with new keys nobody can have been here
         port = await server.start(listen)
         stack.push_async_callback(server.stop)
-        tokens = Tokens(folder / "tokens.json")
+        tokens = JoinTokens(folder / "tokens.json")
         wanted = join or f"{_bracketed(host)}:{port + 1}"
         join_port = stack.enter_context(join_server(wanted, authority, tokens, port))
         join_host = split_address(wanted)[0]
@@ -294,7 +296,9 @@ async def _serve(
         stack.callback((folder / "running.json").unlink, missing_ok=True)
         ended = asyncio.Event()
         loop = asyncio.get_running_loop()
-        serving = Serving(port, address, server, authority, lambda: loop.call_soon_threadsafe(ended.set))
+        serving = RunningController(
+            port, address, server, authority, lambda: loop.call_soon_threadsafe(ended.set)
+        )
         shows = asyncio.create_task(_show(serving))
         if seconds is not None:
             loop.call_later(seconds, ended.set)
@@ -306,7 +310,7 @@ async def _serve(
     return serving
 
 
-async def _show(serving: Serving) -> None:
+async def _show(serving: RunningController) -> None:
     """Write down once a second what is going on; a full disk harms nobody."""
     while True:
         await asyncio.sleep(1.0)

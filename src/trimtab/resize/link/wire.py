@@ -115,7 +115,7 @@ class Orders:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class MemoryRequest:
     """Agent: this container stands still for want of memory."""
 
     slot: int
@@ -123,7 +123,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Relief:
+class MemoryGrant:
     """Controller: it gets this limit; none means that there is nothing to give."""
 
     slot: int
@@ -131,17 +131,25 @@ class Relief:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Confirm:
+class MemoryConfirmation:
     """Agent: after urgent orders, the limits of memory that are in force."""
 
     memory: Rows
 
 
-Message = Hello | Welcome | Report | Orders | Ask | Relief | Confirm
-_KINDS: tuple[type[Message], ...] = (Hello, Welcome, Report, Orders, Ask, Relief, Confirm)
+Message = Hello | Welcome | Report | Orders | MemoryRequest | MemoryGrant | MemoryConfirmation
+_KINDS: tuple[type[Message], ...] = (
+    Hello,
+    Welcome,
+    Report,
+    Orders,
+    MemoryRequest,
+    MemoryGrant,
+    MemoryConfirmation,
+)
 
 
-class Post:
+class MessageStream:
     """One end of a stream: numbers what is sent, and refuses what is out of turn."""
 
     def __init__(self, session: int = 0) -> None:
@@ -203,11 +211,11 @@ def _packed(message: Message) -> tuple[float, tuple[int, int, int, int], tuple[b
         case Orders(a, b, c, d, urgent):
             body = a.tobytes(), b.tobytes(), c.tobytes(), d.tobytes()
             return float(urgent), (len(a), len(b), len(c), len(d)), body
-        case Ask(slot, in_force):
+        case MemoryRequest(slot, in_force):
             return 0.0, (1, 0, 0, 0), (limits([slot], [in_force]).tobytes(),)
-        case Relief(slot, memory):
+        case MemoryGrant(slot, memory):
             return 0.0, (1, 0, 0, 0), (limits([slot], [memory or 0.0]).tobytes(),)
-        case Confirm(memory):
+        case MemoryConfirmation(memory):
             return 0.0, (len(memory), 0, 0, 0), (memory.tobytes(),)
         case Welcome():
             return message.patience, (0, 0, 0, len(message.text)), (message.text,)
@@ -235,14 +243,14 @@ def _unpacked(kind: type[Message], seconds: float, counts: list[int], data: byte
         return Orders(takes, gives, memory_takes, memory_gives, urgent=seconds > 0)
     first, *others = sections
     _none(others)
-    if kind is Confirm:
-        return Confirm(first)
+    if kind is MemoryConfirmation:
+        return MemoryConfirmation(first)
     if len(first) != (0 if kind is Hello else 1):
         raise WireError(f"a message of this kind does not have {len(first)} rows")
     if kind is Hello:
         return Hello()
     slot, value = first[0].item()
-    return Ask(slot, value) if kind is Ask else Relief(slot, value or None)
+    return MemoryRequest(slot, value) if kind is MemoryRequest else MemoryGrant(slot, value or None)
 
 
 def _sections(data: bytes, counts: list[int], kinds: tuple[np.dtype[Any], ...]) -> list[Rows]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from trimtab.resize.policies.policy import Array, CpuPeriod, Indices, Window
+from trimtab.resize.policies.policy import Array, CpuPeriod, Indices, SlotWindow
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +25,12 @@ class Escra:
     name: str = "escra"
     traps: bool = True
     saves: bool = False
-    _throttles: Window = field(init=False, repr=False)
-    _unused: Window = field(init=False, repr=False)
+    _throttles: SlotWindow = field(init=False, repr=False)
+    _unused: SlotWindow = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._throttles = Window(self.settings.window)
-        self._unused = Window(self.settings.window)
+        self._throttles = SlotWindow(self.settings.window)
+        self._unused = SlotWindow(self.settings.window)
 
     def wanted(self, period: CpuPeriod) -> Array:
         s = self.settings

@@ -44,9 +44,9 @@ class Wishes:
     need: Array
 
     @classmethod
-    def of(cls, told: "Array | Wishes") -> "Wishes":
+    def of(cls, answer: "Array | Wishes") -> "Wishes":
         """Who only says how much needs all of it."""
-        return told if isinstance(told, Wishes) else cls(told, told)
+        return answer if isinstance(answer, Wishes) else cls(answer, answer)
 
 
 class CpuPolicy(Protocol):
@@ -75,7 +75,7 @@ class CpuPolicy(Protocol):
         ...
 
 
-class Memory:
+class SlotColumns:
     """Columns of numbers by slot, as long as needed; a slot that was never set has the column's default."""
 
     def __init__(self, **defaults: float) -> None:
@@ -101,13 +101,13 @@ class Memory:
             self._columns[name][slots] = default
 
 
-class Window:
+class SlotWindow:
     """The last `length` values of a number by slot, and their mean; a new slot starts with nothing."""
 
     def __init__(self, length: int) -> None:
         self._length = length
-        self._ring = [Memory(value=0.0) for _ in range(length)]
-        self._totals = Memory(sum=0.0, count=0.0)
+        self._ring = [SlotColumns(value=0.0) for _ in range(length)]
+        self._totals = SlotColumns(sum=0.0, count=0.0)
         self._turn = 0
 
     def push(self, slots: Indices, values: Array) -> Array:

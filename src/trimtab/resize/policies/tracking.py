@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from trimtab.resize.policies.policy import CpuPeriod, Indices, Memory, Wishes
+from trimtab.resize.policies.policy import CpuPeriod, Indices, SlotColumns, Wishes
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,8 @@ class Tracking:
     name: str = "trimtab"
     traps: bool = True
     saves: bool = True
-    _seen: Memory = field(
-        init=False, repr=False, default_factory=lambda: Memory(peak=0.0, mean=0.0, crest=0.0, streak=0.0)
+    _seen: SlotColumns = field(
+        init=False, repr=False, default_factory=lambda: SlotColumns(peak=0.0, mean=0.0, crest=0.0, streak=0.0)
     )
 
     def wanted(self, period: CpuPeriod) -> Wishes:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from trimtab.resize.policies.policy import Array, CpuPeriod, Indices, Memory
+from trimtab.resize.policies.policy import Array, CpuPeriod, Indices, SlotColumns
 
 
 class Histograms:
@@ -86,7 +86,9 @@ class Vpa:
     traps: bool = False
     saves: bool = False
     _seen: Histograms = field(init=False, repr=False, default_factory=lambda: Histograms(0.01, 1.05, 1000.0))
-    _sums: Memory = field(init=False, repr=False, default_factory=lambda: Memory(used=0.0, seconds=0.0))
+    _sums: SlotColumns = field(
+        init=False, repr=False, default_factory=lambda: SlotColumns(used=0.0, seconds=0.0)
+    )
     _since: float = field(init=False, repr=False, default=0.0)
 
     def wanted(self, period: CpuPeriod) -> Array:

@@ -7,7 +7,7 @@ from trimtab.core import NotFoundError, TrimtabError, from_plain
 from trimtab.serve.operations.operation import Area, BodyModel, operation
 
 if TYPE_CHECKING:
-    from trimtab.resize import Status as PoolStatus
+    from trimtab.resize import PoolStatus
     from trimtab.schedule import SchedulerStatus
 
 
@@ -84,7 +84,7 @@ class Pools(Area, name="pools"):
 
     def status(self) -> "PoolStatus":
         """All pools as the agent's own status has them; raises NotFoundError where no agent runs."""
-        from trimtab.resize import Status
+        from trimtab.resize import PoolStatus
 
         pools = self.list()
         if not pools:
@@ -96,7 +96,7 @@ class Pools(Area, name="pools"):
             "rows": [row for pool in pools for row in pool.containers],
             "given": {pool.name: [pool.given_cpus, pool.given_memory] for pool in pools},
         }
-        return from_plain(Status, plain, "the pools")
+        return from_plain(PoolStatus, plain, "the pools")
 
 
 class Fabric(Area, name="fabric"):
