@@ -1,4 +1,4 @@
-"""What do we talk about? The vocabulary, units, errors and time. No I/O."""
+"""The vocabulary: workloads, profiles, offers, decisions, engines; units, errors and time. No I/O."""
 
 import lazy_loader
 

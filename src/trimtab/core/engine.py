@@ -76,7 +76,7 @@ class Engine(Protocol):
         ...
 
     def watch(self) -> Iterator[EngineEvent]:
-        """What has happened since the last time; does not wait for more."""
+        """Events since the last call; does not wait for more."""
         ...
 
     def running(self) -> Mapping[str, str]:

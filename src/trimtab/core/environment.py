@@ -24,7 +24,7 @@ def names_a_secret(name: str) -> bool:
 
 
 def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
-    """What a job may inherit: neither what is named like a secret, nor URLs with a password in them."""
+    """The variables a job may inherit: none that is named like a secret or holds a URL with a password."""
     return {
         name: value
         for name, value in environment.items()

@@ -1,4 +1,4 @@
-"""What can go wrong, said in one sentence: what is wrong, where, and what would be right."""
+"""Errors that users read: one sentence with what is wrong, where, and what would be right."""
 
 
 class TrimtabError(Exception):

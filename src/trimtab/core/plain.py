@@ -157,7 +157,7 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|NaN|Infinity')
 
 
 def within_grammar(text: str, nan: str | None = None) -> str:
-    """What `json` wrote, with 1e999 for infinity, as every reader of doubles takes it, and `nan` for NaN.
+    """JSON text with 1e999 for infinity, which every reader of doubles takes, and `nan` for NaN.
 
     Without a `nan`, NaN is refused.
     """

@@ -1,4 +1,4 @@
-"""What a short local run of a workload showed."""
+"""A profile: measurements of a short local run of a workload, and facts about its model."""
 
 from dataclasses import dataclass, field
 
@@ -115,7 +115,7 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What a short local run showed. `created` is seconds since the epoch; `window` and `every` in seconds.
+    """Measurements of a short run. `created` is seconds since the epoch; `window` and `every` in seconds.
 
     `method` is how the run was watched: cgroup-v1, cgroup-v2 or process-tree. `ended` says how it ended:
     "exited", "interrupted" (SIGINT), "terminated" (SIGTERM), "killed" (SIGKILL); `status` is its exit status.

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Kind(StrEnum):
-    """What a workload is for."""
+    """Purpose of a workload."""
 
     TRAINING = "training"
     INFERENCE = "inference"
@@ -15,7 +15,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What someone wants to run. `deadline` is in seconds from submission; a higher `priority` goes first."""
+    """A command to run. `deadline` is in seconds from submission; a higher `priority` goes first."""
 
     name: str
     kind: Kind = Kind.TRAINING

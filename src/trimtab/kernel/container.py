@@ -43,7 +43,7 @@ class CpuRefusedError(TrimtabError):
 
 
 class CpuCounters(NamedTuple):
-    """What a group has counted since it was made."""
+    """Counters of a group since it was made."""
 
     used: float  # CPU s
     periods: int  # in which it ran under a quota

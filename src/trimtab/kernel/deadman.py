@@ -28,7 +28,7 @@ PATIENCE = 2.0  # s without a sign of life
 
 @dataclass(frozen=True, slots=True)
 class SafeLimits:
-    """What a container is left with: CPUs and bytes, None for no limit."""
+    """Limits that a container is left with: CPUs and bytes, None for no limit."""
 
     path: str
     cpus: float | None

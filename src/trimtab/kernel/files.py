@@ -47,7 +47,7 @@ def write_whole(path: Path, content: bytes | str | Callable[[BinaryIO], None]) -
 
 
 def read_yaml(path: Path, content: str) -> Any:
-    """What a YAML file says; `content` names what it should describe, for who names a folder instead."""
+    """Contents of a YAML file; `content` says what it describes, for the error where the path is a folder."""
     import yaml
 
     try:

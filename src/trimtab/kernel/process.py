@@ -69,7 +69,7 @@ def processes(names: Collection[str] | None = None) -> Iterator[Process]:
 
 
 def _name(pid: str) -> str:
-    """What a process is called: "" where it has ended."""
+    """Name of a process; "" where it has ended."""
     try:
         return (_PROC / pid / "comm").read_text(errors="replace").rstrip("\n")
     except OSError:

@@ -39,7 +39,7 @@ class KubeletGroup:
 
 
 def kubelet_group(path: str) -> KubeletGroup | None:
-    """What a group's path says; None for one that is no container of a pod."""
+    """Pod and container by a group's path; None for a group that is no container of a pod."""
     found = _SYSTEMD.fullmatch(path) or _CGROUPFS.fullmatch(path)
     if found is None:
         return None
@@ -75,7 +75,7 @@ class GroupsAbove:
 
     @property
     def safe(self) -> dict[str, SafeLimits]:
-        """What pods are left with at the end."""
+        """Pods' own limits, which they are left with at the end."""
         return {path: pod.own for path, pod in self._pods.items()}
 
     def enter(self, path: str, pool: Pool) -> None:
@@ -97,7 +97,7 @@ class GroupsAbove:
             self._set(self._pods[self._due.pop()].widened())
 
     def widen_again(self) -> None:
-        """The same for all pods, whose limits have been put back."""
+        """Widen all pods once more, after their limits have been put back."""
         self._due = set(self._pods)
         self.widen()
 
@@ -140,7 +140,7 @@ class GroupsAbove:
             return SafeLimits(path, None, None)  # it is gone
 
     def _set(self, limits: SafeLimits) -> None:
-        """What it had without a limit stays so."""
+        """Set limits of CPU and memory; None leaves that one alone."""
         with contextlib.suppress(TrimtabError), ContainerGroup(self._hierarchy, limits.path) as group:
             for value, limit in ((limits.cpus, group.limit_cpus), (limits.memory, group.limit_memory)):
                 if value is not None:

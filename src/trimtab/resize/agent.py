@@ -68,7 +68,7 @@ class ManagedNode:
         self._glances.start()
 
     def look(self) -> tuple[float, list[Member]]:
-        """What happened in the seconds since the last look, for the controller; and who is new."""
+        """Sample all containers for the controller; seconds since the last call, and new containers."""
         now = self._clock.monotonic()
         seconds, self._looked = max(now - self._looked, 1e-3), now
         self._beat()
@@ -91,12 +91,12 @@ class ManagedNode:
         return done
 
     def set_first_memory(self, limits: SlotLimits) -> None:
-        """The same for new ones. Who uses more than that keeps what it uses, which then is what it has."""
+        """First limits of new containers; one that uses more is limited to what it uses."""
         done = self.set_memory(limits)
         self._hold(np.setdiff1d(limits.slots, done.slots))
 
     def of(self, slot: int, column: str) -> float:
-        """What the controller knows of one container."""
+        """One container's value in a column of the controller."""
         return float(self.controller.column(column)[np.searchsorted(self.controller.slots, slot)])
 
     def close(self) -> None:
@@ -188,13 +188,13 @@ class NodeAgent:
 
     @property
     def members(self) -> list[Member]:
-        """Who is managed now."""
+        """Containers under management now."""
         with self.lock:
             return list(self._node.members.values())
 
     @property
     def controller(self) -> Controller:
-        """What is known and decided of them."""
+        """Their samples and limits."""
         return self._controller
 
     def run(self, seconds: float | None = None) -> None:

@@ -23,7 +23,7 @@ def floors_within(floor: Array, pool: Indices, cap: Array) -> Array:
 
 
 def fair_limits(wanted: Array, floor: Array, pool: Indices, cap: Array) -> Array:
-    """What everyone wants if it fits; else a common level, so that who wants little gets all of it.
+    """Max-min fair limits above the floors: everything wanted if it fits, else up to a common level.
 
     That is max-min fairness above the floors, which must fit. The level is an equal part of what there is;
     whoever wants less than that is served, and the others share what is left, until nobody is below it.

@@ -1,4 +1,4 @@
-"""Who gets what: all containers of all pools in columns, decided together, without touching anything.
+"""Limits of all containers of all pools, decided together in columns; no I/O.
 
 Whoever runs the controller tells it what containers did (`observe`), asks what is to be taken and what can be
 given (`takes`, then `gives`), and tells it what the kernel now enforces (`confirm`). What has not been
@@ -72,7 +72,7 @@ class Controller:
         return np.flatnonzero(self._alive)
 
     def column(self, name: str) -> Array:
-        """What is known of everyone in `slots`: cpus, used, throttled, memory, memory_used and so on."""
+        """Values of all `slots` in a column: cpus, used, throttled, memory, memory_used and so on."""
         return np.asarray(self._columns[name][self._alive])
 
     def traps(self, pool: int) -> bool:
@@ -179,7 +179,7 @@ class Controller:
         return SlotLimits(slots, limit), missing
 
     def memory_takes(self) -> SlotLimits:
-        """What can be taken back in a calm moment: everything far above use."""
+        """Limits to lower in the regular round of reclaiming: everything far above use."""
         everyone = self.slots
         limit, used = self._columns["memory"][everyone], self._columns["memory_used"][everyone]
         pool = self._pool(everyone)
@@ -187,7 +187,7 @@ class Controller:
         return self._lower(everyone, np.where(self._trapping[pool], value, limit))
 
     def urgent_memory_takes(self, missing: Array) -> SlotLimits:
-        """What must be taken back because somebody stands still for want of it."""
+        """Limits to lower at once because a container waits for memory."""
         everyone = self.slots
         pool = self._pool(everyone)
         limit, used = self._columns["memory"][everyone], self._columns["memory_used"][everyone]

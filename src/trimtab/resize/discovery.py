@@ -66,7 +66,7 @@ class RuntimeStates:
         return {state for state, (_, container) in self._seen.items() if container is None}
 
     def _look(self, state: str) -> bool:
-        """Whether what is known of one container has changed."""
+        """Read one container's state again; whether it has changed."""
         before = self._seen.get(state, (None, None))
         file = Path(state, "state.json")
         try:
@@ -151,7 +151,7 @@ class Discovery:
         self.close()
 
     def __call__(self, descriptions_changed: bool = False) -> Sequence[Container]:
-        """Everyone there now; `told_anew` where `describe` would say something else than the last time."""
+        """Containers there now; `descriptions_changed` if `describe` would answer otherwise than before."""
         now = self._now()
         everywhere = now >= self._looked_everywhere + EVERYWHERE
         if everywhere:

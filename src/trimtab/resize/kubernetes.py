@@ -31,7 +31,7 @@ _LOOK = 0.25  # s between two looks at what became of it
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """What is needed of a pod; `containers` are names by id."""
+    """A pod; `containers` are names by container id."""
 
     name: str
     namespace: str
@@ -71,7 +71,7 @@ class PodWatch:
         return next((watch.objects[uid] for watch in self._watches if uid in watch.objects), None)
 
     def describe(self, path: str) -> Container | None:
-        """What is known of a group that a kubelet made; None for others."""
+        """The container of a group that a kubelet made; None for other groups."""
         group = kubelet_group(path)
         pod = self.pod(group.pod_uid) if group else None
         if group is None or pod is None:
@@ -136,7 +136,7 @@ def _pod(data: Mapping[str, Any]) -> Pod:
 
 @dataclass(frozen=True, slots=True)
 class ContainerSize:
-    """What a container of a pod shall have: CPUs and bytes; None leaves it as it is."""
+    """Requests and limits of a container of a pod: CPUs and bytes; None leaves one as it is."""
 
     cpu_request: float | None = None
     cpu_limit: float | None = None
@@ -164,7 +164,7 @@ class ContainerSize:
 
 @dataclass(frozen=True, slots=True)
 class Resized:
-    """What became of it: "done", "in progress", "deferred" (no room now), "infeasible" (never); and why."""
+    """State of a resize: "done", "in progress", "deferred" (no room now), "infeasible" (never); and why."""
 
     state: str
     reason: str = ""

@@ -1,6 +1,6 @@
 """One node: the pools' containers that run here, looked at and set through their control groups.
 
-Everything about them is asked of, and told to, a controller; the node only acts. A container that vanishes
+A controller decides; the node only samples and sets. A container that vanishes
 between a look and a write is forgotten; one that cannot be set keeps its old limit, which then counts. When
 somebody else sets a limit, it becomes the one that the container is left with, and ours is set again.
 """
@@ -57,7 +57,7 @@ class NodeMembers:
 
     @property
     def safe(self) -> dict[str, SafeLimits]:
-        """What everyone here, and every pod around them, is left with at the end; by path."""
+        """Limits that containers here, and pods around them, are left with at the end; by path."""
         return self._above.safe | {path: member.safe for path, member in self.members.items()}
 
     def rescan(self) -> list[Member]:
@@ -95,7 +95,7 @@ class NodeMembers:
         )
 
     def sample_memory(self) -> None:
-        """The same for memory."""
+        """Sample the memory in use of all containers for the controller."""
         slots, used = list[int](), list[float]()
         for member in list(self.members.values()):
             with contextlib.suppress(GroupGoneError):  # the next look at its CPU forgets it
@@ -148,7 +148,7 @@ class NodeMembers:
         self._controller.leave(np.array([member.slot]))
 
     def trapped(self, seconds: float) -> list[Member]:
-        """Who has run out of memory since the last call; waits so long for the first.
+        """Containers that ran out of memory since the last call; waits so long for the first.
 
         The kernel also tells of groups that are removed, whose members are forgotten at the next look.
         """

@@ -19,7 +19,7 @@ _POLICY = "trimtab"
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """What a node knows of a container: its group's path, and what its runtime says about it."""
+    """A container: its group's path, and labels and namespace by its runtime."""
 
     cgroup: str  # from the hierarchy's root, "/kubepods/burstable/pod1/abc"
     labels: Mapping[str, str] = field(default_factory=dict)

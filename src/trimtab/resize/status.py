@@ -1,4 +1,4 @@
-"""What an agent or a controller is doing, for people: written down once a second, read by `trimtab top`."""
+"""Snapshot of an agent or a controller, written once a second and read by `trimtab top`."""
 
 import json
 from collections.abc import Sequence

@@ -61,7 +61,7 @@ class Authority:
 
     @property
     def fingerprint(self) -> str:
-        """What a node compares the authority's certificate with before it believes it."""
+        """SHA-256 by which a node recognises the authority's certificate."""
         return fingerprint(self.certificate)
 
     def sign(self, request: bytes) -> tuple[str, bytes]:
@@ -198,7 +198,7 @@ def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class JoinToken:
-    """What a node needs to join."""
+    """Address, fingerprint and secret that a node needs to join."""
 
     address: str  # of the join server, "host:port"
     fingerprint: str
@@ -248,7 +248,7 @@ class JoinTokens:
             self._write([each for each, match in zip(kept, matches, strict=True) if not match])
 
     def _open(self, now: float) -> list[tuple[str, float]]:
-        """Those that have not expired."""
+        """Hashes and expiry times of tokens that have not expired."""
         try:
             data = json.loads(self._file.read_text(encoding="utf-8"))
             return [(str(known), float(until)) for known, until in data if float(until) > now]

@@ -21,7 +21,7 @@ _REASON = 0.2  # s in which the reason for its end follows the end of a stream
 _OPTIONS = (
     ("grpc.ssl_target_name_override", CONTROLLER),
     ("grpc.max_receive_message_length", MOST_BYTES),
-    ("grpc.use_local_subchannel_pool", 1),  # every line has a connection of its own
+    ("grpc.use_local_subchannel_pool", 1),  # every stream has a connection of its own
 )
 
 
@@ -34,7 +34,7 @@ class ControllerStream:
 
     def __init__(self, membership: Membership) -> None:
         self.messages = MessageStream()
-        self.answered = -math.inf  # monotonic, s: when that was said which the controller heard last
+        self.answered = -math.inf  # monotonic, s: when the last message was sent that it has received
         self._address = membership.address
         credentials = grpc.ssl_channel_credentials(
             membership.authority, membership.key, membership.certificate
@@ -51,7 +51,7 @@ class ControllerStream:
         await self.close()
 
     async def greet(self) -> Welcome:
-        """Say hello and hear the pools."""
+        """Send hello and receive the pools."""
         try:
             async with asyncio.timeout(_GREETING):
                 await self.send(Hello())

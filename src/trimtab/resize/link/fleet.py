@@ -46,7 +46,7 @@ _COUNTS = ("throttles", "traps", "refusals")
 
 @dataclass(slots=True, eq=False)
 class NodeSession:
-    """A node, while it is heard of."""
+    """A node's session: its stream, and its containers' slots."""
 
     name: str
     number: int
@@ -83,7 +83,7 @@ class NodeRegistry:
     def session(
         self, name: str, messages: MessageStream, now: float, wake: Callable[[], None]
     ) -> NodeSession:
-        """A seat for a node; if it had one, its containers count until a report says what there is now."""
+        """A session for a node; containers of a former one count until the first report."""
         before = self.sessions.get(name)
         session = NodeSession(name, before.number if before else self._free_number(), messages, now, wake)
         if before is not None:
@@ -93,7 +93,7 @@ class NodeRegistry:
         return session
 
     def take_in(self, session: NodeSession, report: Report) -> None:
-        """Who left, who joined, and who of the stream before is no longer there."""
+        """Apply leaves and joins, and drop containers of the former stream that are no longer there."""
         if len(report.leaves):
             leaving = self.ours(session, report.leaves)
             session.ours[report.leaves] = -1
@@ -144,7 +144,7 @@ class NodeRegistry:
         return max((session.number for session in self.sessions.values()), default=-1) + 1
 
     def of(self, slot: int, column: str) -> float:
-        """What the controller knows of one container."""
+        """One container's value in a column of the controller."""
         return float(self.controller.column(column)[np.searchsorted(self.controller.slots, slot)])
 
     def _join(self, session: NodeSession, report: Report) -> None:
@@ -314,7 +314,7 @@ class NodeFleet:
         self._grant_memory(waiting, limits, now)
 
     def _grant_memory(self, waiting: _Waiting, limits: SlotLimits, now: float) -> None:
-        """What it gets, or that there is nothing."""
+        """Send the container its grant, or that there is none."""
         session, slot = waiting.session, waiting.slot
         before, after = self.registry.of(slot, "memory"), float(limits.values[0])
         is_more = after > before
@@ -339,7 +339,7 @@ class NodeFleet:
         return requested
 
     def _count(self, due: Sequence[NodeSession]) -> None:
-        """What the reports say is used and in force."""
+        """Use and limits in force by the reports."""
         if not due:
             return
         rows = np.frombuffer(
@@ -412,7 +412,7 @@ class NodeFleet:
             session.message_count > _MOST_MESSAGES + 2 * len(session.slots)
             or len(session.outbox) > _MOST_UNREAD
         ):
-            raise WireError("a node says too much in one period, or does not read the answers")
+            raise WireError("a node sends too many messages in one period, or does not read the answers")
         session.heard = now
 
 

@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """What a node has once it has joined: its name, where the controller is, and its certificate."""
+    """A joined node's name, the controller's address, and certificates."""
 
     node: str
     address: str  # "host:port" for the stream
@@ -63,7 +63,7 @@ class Membership:
 
     @classmethod
     def read(cls, folder: Path) -> "Membership":
-        """What was kept; an error where this node has not joined."""
+        """The membership kept in a folder; raises `NotFoundError` where this node has not joined."""
         try:
             data = json.loads((folder / "node.json").read_text(encoding="utf-8"))
             pems = [(folder / name).read_bytes() for name in ("authority.pem", "node.pem", "node.key")]
@@ -113,7 +113,7 @@ def join(token: JoinToken, node: str) -> Membership:
 
 
 def _fetch(address: str, context: ssl.SSLContext, method: str, path: str, body: bytes | None = None) -> bytes:
-    """What the join server answers; its refusal as an error of ours."""
+    """The join server's answer; its refusal raises `BadInputError`."""
     connection = _Connection(address, context)
     try:
         connection.request(method, path, body)

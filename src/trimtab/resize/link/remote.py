@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class ReportedContainers:
-    """Who has been reported, and with which message."""
+    """Containers reported to the controller on one stream, and with which message each."""
 
     stream: ControllerStream
     patience: float  # s
@@ -60,7 +60,7 @@ class ReportedContainers:
     _throttles: dict[int, int] = field(default_factory=dict)  # by slot: as they were in the last report
 
     def report(self, managed: ManagedNode, seconds: float) -> Report:
-        """The next report, to be said at once: who came and went since the last one, and how all are."""
+        """The next report, to be sent at once: joins and leaves since the last one, and all containers."""
         there = {member.slot: member for member in managed.node.members.values()}
         gone = sorted(slot for slot, member in self.members.items() if there.get(slot) is not member)
         new = sorted(slot for slot, member in there.items() if self.members.get(slot) is not member)
@@ -120,7 +120,7 @@ class RemoteAgent:
         self._idle = Controller(())
         self._managed: ManagedNode | None = None  # none while nobody answers for us
         self._watcher: _TrapWatcher | None = None
-        self._reported: ReportedContainers | None = None  # none while no line is open
+        self._reported: ReportedContainers | None = None  # none while no stream is open
         self._listening: asyncio.Task[None] | None = None
         self._until = -math.inf  # monotonic, s: how long we may go on without an answer
         self._requesting: dict[int, Member] = {}  # who stands still, by slot
@@ -132,13 +132,13 @@ class RemoteAgent:
 
     @property
     def members(self) -> list[Member]:
-        """Who is managed now."""
+        """Containers under management now."""
         with self.lock:
             return list(self._managed.node.members.values()) if self._managed else []
 
     @property
     def controller(self) -> Controller:
-        """What is in force, as far as this node knows."""
+        """Limits in force, as far as this node knows."""
         return self._managed.controller if self._managed else self._idle
 
     def run(self, seconds: float | None = None) -> None:
@@ -190,13 +190,13 @@ class RemoteAgent:
         with self.lock:
             seconds, _ = self._managed.look()
             self._managed.node.sample_memory()
-            if self._reported is not None and not self._sending:  # nobody waits for a line that is stuck
+            if self._reported is not None and not self._sending:  # a stream that is stuck is not waited for
                 self._send_soon(self._reported.stream.send(self._reported.report(self._managed, seconds)))
         for slot in list(self._requesting):
             self._request_memory(slot)
 
     async def _stay_connected(self) -> None:
-        """Reach the controller, again and again, and do as it says."""
+        """Connect to the controller, again whenever the stream breaks, and apply its orders."""
         wait = _SOON
         while True:
             try:
@@ -233,7 +233,7 @@ class RemoteAgent:
         log.info("under the controller at %s as %s", self._membership.address, self._membership.node)
 
     async def _listen(self, stream: ControllerStream) -> None:
-        """Take orders until the line breaks. Those that answer something too old come too late."""
+        """Apply orders until the stream breaks. Those that answer something too old come too late."""
         while True:
             message = await stream.receive()
             reported = self._reported
@@ -250,7 +250,7 @@ class RemoteAgent:
                 raise WireError("controllers do not say that")
 
     def _apply_orders(self, orders: Orders, reported: ReportedContainers, managed: ManagedNode) -> None:
-        """Takes before gives; after urgent ones, say at once what is in force."""
+        """Takes before gives; urgent ones are confirmed at once."""
         with self.lock:
             managed.set_cpus(_lower(reported.meant(orders.cpu_takes, managed), managed, "cpus"))
             managed.set_cpus(reported.meant(orders.cpu_gives, managed))
@@ -284,7 +284,7 @@ class RemoteAgent:
         self._request_memory(member.slot)
 
     def _request_memory(self, slot: int) -> None:
-        """Once on every line, as soon as the controller has been told of the container."""
+        """Ask for memory, once per stream, as soon as the container has been reported."""
         with self.lock:
             reported, managed, member = self._reported, self._managed, self._requesting[slot]
             if managed is None or managed.node.members.get(member.container.cgroup) is not member:
@@ -298,7 +298,7 @@ class RemoteAgent:
                 self._send_soon(reported.stream.send(MemoryRequest(slot, managed.of(slot, "memory"))))
 
     def _send_soon(self, sending: Coroutine[Any, Any, None]) -> None:
-        """Send it while other things go on; where the line breaks, whoever listens notices as well."""
+        """Send it in the background; where the stream breaks, the receiver notices as well."""
 
         async def send() -> None:
             with contextlib.suppress(TrimtabError):
@@ -327,7 +327,7 @@ class RemoteAgent:
 
 
 class _TrapWatcher:
-    """A thread that notices when a container runs out of memory, and says so in the loop it was made in."""
+    """A thread that waits for containers to run out of memory, and calls back in the event loop."""
 
     def __init__(
         self, managed: ManagedNode, trapped: Callable[[Member], None], fails: Callable[[], None]

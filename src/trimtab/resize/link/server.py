@@ -1,7 +1,7 @@
 """The controller: a gRPC stream for every node, joining, and one decision for all nodes every 100 ms.
 
 The period is kept by the monotonic clock. A node's identity is its certificate's. A node whose message is
-invalid is told why, once, and its stream is closed; the others do not notice.
+invalid gets the reason, once, and its stream is closed; the others do not notice.
 """
 
 import asyncio
@@ -218,7 +218,7 @@ class RunningController:
         return self.server.late
 
     def status(self, most: int | None = None) -> PoolStatus:
-        """What everyone has now, or the busiest `most`."""
+        """Status of all containers, or of the busiest `most`."""
         with self.server.lock:
             return fleet_status(self.server.fleet, time.time(), self.server.late, most)
 

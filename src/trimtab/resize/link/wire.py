@@ -1,8 +1,8 @@
-"""What a controller and its agents say to one another: packed bytes, refused unless every part is right.
+"""Messages between a controller and its agents: packed bytes, refused unless every part is valid.
 
 A message is a header and up to four sections of rows, little endian. The header says which stream it belongs
 to (`session`), its number in its direction (`sequence`), and the last number heard from the other side
-(`heard`): so either end knows what the other knew, and nothing said before or elsewhere counts again.
+(`heard`): so either end knows what the other knew, and no old or foreign message counts again.
 """
 
 import json
@@ -150,7 +150,7 @@ _KINDS: tuple[type[Message], ...] = (
 
 
 class MessageStream:
-    """One end of a stream: numbers what is sent, and refuses what is out of turn."""
+    """One end of a stream of messages: numbers what is sent, and refuses what is out of turn."""
 
     def __init__(self, session: int = 0) -> None:
         self.session = session  # 0 until the controller has named it
@@ -198,7 +198,7 @@ class MessageStream:
 
 
 def _packed(message: Message) -> tuple[float, tuple[int, int, int, int], tuple[bytes, ...]]:
-    """What the header says of a message, and its sections."""
+    """A message's seconds, row counts and sections."""
     match message:
         case Report(seconds, rows, joins, leaves):
             paths = [join.path.encode() for join in joins]

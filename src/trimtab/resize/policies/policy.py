@@ -1,4 +1,4 @@
-"""What a sizing policy is: from what containers did in the last period to what each should have next."""
+"""The interface of sizing policies: from CPU use in the last period to CPUs for the next."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -29,7 +29,7 @@ class CpuPeriod:
 
     @property
     def free(self) -> Array:
-        """What each pool has left to give."""
+        """CPUs each pool has left to give."""
         return np.asarray(self.cap - np.bincount(self.pool, self.limit, len(self.cap)))
 
 
@@ -45,7 +45,7 @@ class Wishes:
 
     @classmethod
     def of(cls, answer: "Array | Wishes") -> "Wishes":
-        """Who only says how much needs all of it."""
+        """A policy's answer; a plain array is needed in full."""
         return answer if isinstance(answer, Wishes) else cls(answer, answer)
 
 
