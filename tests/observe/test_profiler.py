@@ -9,7 +9,7 @@ import pytest
 
 from trimtab.core import Profile
 from trimtab.kernel import Owner, environment, processes
-from trimtab.observe import CommandError, Settings, name_of, profile
+from trimtab.observe import CommandError, ProfilerSettings, name_of, profile
 from trimtab.observe.listening import FOLDER_VARIABLE
 
 pytest.importorskip("torch", reason="needs PyTorch")
@@ -25,7 +25,7 @@ def profiled(tmp_path: Path) -> Profiler:
         path = tmp_path / "train.py"
         path.write_text(script)
         command = (*(launcher or (sys.executable,)), str(path), *arguments)
-        found = profile(command, Settings(window=60, every=0.2, steps=steps))
+        found = profile(command, ProfilerSettings(window=60, every=0.2, steps=steps))
         assert left_behind() == []
         return found
 
@@ -128,7 +128,7 @@ def test_an_unusual_model_is_understood_and_not_disturbed(profiled: Profiler) ->
 def test_a_script_without_torch_still_gives_a_series(tmp_path: Path) -> None:
     path = tmp_path / "busy.sh"
     path.write_text(f"{sys.executable} -c 'while True: sum(range(10000))' & wait\n")
-    found = profile(("sh", str(path)), Settings(window=1.5, every=0.25))
+    found = profile(("sh", str(path)), ProfilerSettings(window=1.5, every=0.25))
     assert (found.model, found.steps) == (None, None)
     assert found.workload.name == "busy"
     assert max(found.series.cpu) > 0.1
@@ -139,7 +139,7 @@ def test_a_script_without_torch_still_gives_a_series(tmp_path: Path) -> None:
 def test_without_control_groups_processes_are_followed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trimtab.observe.run._group_or_none", lambda: None)
     script = "setsid sh -c 'while :; do :; done' & wait"
-    found = profile(("sh", "-c", script), Settings(window=1.0, every=0.25))
+    found = profile(("sh", "-c", script), ProfilerSettings(window=1.0, every=0.25))
     assert found.method == "process-tree"
     assert max(found.series.cpu) > 0.1
     assert any("followed from parent to child" in note for note in found.notes)
@@ -147,7 +147,7 @@ def test_without_control_groups_processes_are_followed(monkeypatch: pytest.Monke
 
 
 def test_a_command_that_fails_keeps_its_status_and_gets_a_note() -> None:
-    found = profile(("sh", "-c", "exit 3"), Settings(window=5))
+    found = profile(("sh", "-c", "exit 3"), ProfilerSettings(window=5))
     assert (found.status, found.ended) == (3, "exited")
     assert any("status 3" in note for note in found.notes)
 
@@ -172,7 +172,7 @@ def test_the_users_own_startup_file_and_path_still_work(
     (tmp_path / "mine.py").write_text("answer = 42\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     check = "import os, mine, sitecustomize; assert os.environ['MINE'] == 'ran' and mine.answer == 42"
-    found = profile((sys.executable, "-c", check), Settings(window=10))
+    found = profile((sys.executable, "-c", check), ProfilerSettings(window=10))
     assert (found.status, found.ended) == (0, "exited")
 
 
@@ -185,7 +185,7 @@ def test_a_listener_that_cannot_write_does_not_break_the_script(tmp_path: Path) 
         "for i in range(9):\n    (p * p).sum().backward(); o.step(); o.zero_grad()\n"
         "assert p[0] < 1\n"
     )
-    found = profile((sys.executable, "-c", script), Settings(window=30))
+    found = profile((sys.executable, "-c", script), ProfilerSettings(window=30))
     assert (found.status, found.ended, found.model) == (0, "exited", None)
 
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from trimtab.observe.run import Run
+from trimtab.observe.run import CommandRun
 
 STUBBORN = """
 import signal, time
@@ -31,7 +31,7 @@ def wait_until_ready(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_an_interrupt_is_enough_for_most(containment: str) -> None:
-    with Run(("sleep", "60"), {}) as run:
+    with CommandRun(("sleep", "60"), {}) as run:
         run.stop(grace=2)
         assert (run.ended_by, run.status()) == (signal.SIGINT, 130)
         assert run.members() == []
@@ -40,7 +40,7 @@ def test_an_interrupt_is_enough_for_most(containment: str) -> None:
 def test_a_command_that_ignores_interrupts_is_terminated(
     containment: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with Run((sys.executable, "-c", STUBBORN.format(terminate="signal.SIG_DFL")), {}) as run:
+    with CommandRun((sys.executable, "-c", STUBBORN.format(terminate="signal.SIG_DFL")), {}) as run:
         wait_until_ready(capfd)
         run.stop(grace=0.3)
         assert (run.ended_by, run.status()) == (signal.SIGTERM, 143)
@@ -49,14 +49,14 @@ def test_a_command_that_ignores_interrupts_is_terminated(
 def test_a_command_that_ignores_everything_is_killed(
     containment: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with Run((sys.executable, "-c", STUBBORN.format(terminate="signal.SIG_IGN")), {}) as run:
+    with CommandRun((sys.executable, "-c", STUBBORN.format(terminate="signal.SIG_IGN")), {}) as run:
         wait_until_ready(capfd)
         run.stop(grace=0.3)
         assert (run.ended_by, run.status()) == (signal.SIGKILL, 137)
 
 
 def test_what_a_command_leaves_in_the_background_is_ended_with_it(containment: str) -> None:
-    with Run(("sh", "-c", "sleep 60 & sleep 60 & sleep 0.2; exit 4"), {}) as run:
+    with CommandRun(("sh", "-c", "sleep 60 & sleep 60 & sleep 0.2; exit 4"), {}) as run:
         deadline = time.monotonic() + 5
         while run.status() is None and time.monotonic() < deadline:
             run.members()
@@ -70,12 +70,12 @@ def test_what_a_command_leaves_in_the_background_is_ended_with_it(containment: s
 
 def test_leaving_the_context_by_an_error_leaves_nothing(containment: str) -> None:
     def fail() -> None:
-        with Run(("sleep", "60"), {}) as run:
+        with CommandRun(("sleep", "60"), {}) as run:
             members.extend(run.members())
             runs.append(run)
             raise RuntimeError("something else went wrong")
 
-    runs: list[Run] = []
+    runs: list[CommandRun] = []
     members: list[object] = []
     with pytest.raises(RuntimeError):
         fail()

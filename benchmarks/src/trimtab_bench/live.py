@@ -18,7 +18,7 @@ import numpy as np
 from trimtab.catalog import Accelerator, find_accelerator
 from trimtab.core import BadInputError, MissingDependencyError, Profile
 from trimtab.core.units import format_bytes, format_duration
-from trimtab.observe import Settings, profile
+from trimtab.observe import ProfilerSettings, profile
 from trimtab.predict import AnalyticEstimator, Placements
 from trimtab_bench import zoo
 from trimtab_bench.options import BenchOptions
@@ -70,7 +70,7 @@ def run(options: BenchOptions) -> BenchResult:
 
 def _profile(name: str) -> Profile:
     command = (sys.executable, zoo.__file__, name, "cpu", "1000000", os.devnull, f"{PROFILED_BATCH}:tf32")
-    return profile(command, Settings(window=60.0, name=name, steps=5))
+    return profile(command, ProfilerSettings(window=60.0, name=name, steps=5))
 
 
 def _measure(

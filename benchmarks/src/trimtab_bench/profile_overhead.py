@@ -20,7 +20,7 @@ from pathlib import Path
 
 from trimtab.core import MissingDependencyError, StorageError
 from trimtab.core.units import format_duration
-from trimtab.observe import Settings, profile
+from trimtab.observe import ProfilerSettings, profile
 from trimtab_bench.options import BenchOptions
 from trimtab_bench.result import BenchResult, Table
 
@@ -130,7 +130,7 @@ def _figures(triples: list[dict[str, float]]) -> dict[str, float]:
 def _watched(script: Path, case: Case, seed: int) -> list[dict[str, float]]:
     """Seconds of a step in blocks with and without the listener, in one run under the profiler."""
     answer = script.with_name("answer.json")
-    profile(_command(script, case, case.triples, seed, answer), Settings(window=600.0, full=True))
+    profile(_command(script, case, case.triples, seed, answer), ProfilerSettings(window=600.0, full=True))
     return _read_answer(answer)
 
 

@@ -71,11 +71,11 @@ def _command(script: Path, own: bool, options: tuple[str, ...]) -> list[str]:
 
 def _profile(store: "Store", command: list[str], seconds: float) -> "Profile":
     from trimtab.core import BadInputError
-    from trimtab.observe import Interrupts, Settings, profile as observe
+    from trimtab.observe import Interrupts, ProfilerSettings, profile as observe
 
     typer.echo(f"profiling {Path(command[1]).name} for {seconds:g} s at most")
     caught = Interrupts()
-    found = observe(command, Settings(seconds, 1.0, None, _STEPS), None, caught)
+    found = observe(command, ProfilerSettings(seconds, 1.0, None, _STEPS), None, caught)
     if caught.received is not None:
         raise typer.Exit(128 + caught.received)
     if found.model is None or found.steps is None:

@@ -22,7 +22,14 @@ from trimtab.core import (
     parse_duration,
 )
 from trimtab.kernel import check_writable
-from trimtab.observe import Interrupts, Progress as Seen, Settings, name_of, profile as observe, save_profile
+from trimtab.observe import (
+    Interrupts,
+    ProfilerSettings,
+    Progress as Seen,
+    name_of,
+    profile as observe,
+    save_profile,
+)
 
 SHORTEST_EVERY = 0.05
 
@@ -49,7 +56,7 @@ def profile(
         raise BadInputError(
             "no command to profile; write it after --, like: trimtab profile -- python train.py"
         )
-    settings = Settings(
+    settings = ProfilerSettings(
         _seconds(window, "--for", 0.1), _seconds(every, "--every", SHORTEST_EVERY), name, steps, full
     )
     path = output or _default_path(settings.name or name_of(context.args))

@@ -1,4 +1,4 @@
-"""How do we talk to Linux? cgroups v1 and v2 and `/proc`: the one place that knows their file formats."""
+"""Linux: one codec for cgroups v1 and v2, `/proc`, namespaces, files, locks, memory traps, the watchdog."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""What does my workload do? Runs a command, samples what it uses, listens to PyTorch from inside."""
+"""Profiles of workloads: runs a command, samples its resources, listens to PyTorch from inside."""
 
 import lazy_loader
 

@@ -1,5 +1,6 @@
-"""Runs a command for a while and says what it did: launch, sample, listen, stop, sum up."""
+"""Runs a command for a while and measures it: launch, sample, listen, stop, sum up."""
 
+import itertools
 import secrets
 import signal
 import time
@@ -7,22 +8,101 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from trimtab.core import Clock, Profile, RealClock, Workload, format_duration
-from trimtab.observe.facts import read_facts
-from trimtab.observe.gpu import Gpus
-from trimtab.observe.host import describe_host
-from trimtab.observe.interrupts import Interrupts
-from trimtab.observe.listening import Listening
-from trimtab.observe.meter import Meter, Reading, series
-from trimtab.observe.run import Run, sweep_runs
+from trimtab.core import Clock, Profile, RealClock, Series, Workload, format_duration
+from trimtab.kernel import network_bytes, process_io
+from trimtab.observe.host import Gpus, describe_host
+from trimtab.observe.listening import Listener, read_facts
+from trimtab.observe.run import CommandRun, Interrupts, sweep_runs
 
+_COLUMNS = ("cpu", "disk_read", "disk_write", "network_in", "network_out")
 ENOUGH_STEPS = 50
 ENOUGH_SECONDS = 5.0
 _LOOK_EVERY = 0.1  # s; how late an exit or a signal may be noticed
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class Reading:
+    """Totals since the start of the run (`cpu` in s, disk and network in bytes) and what is in use at `time`.
+
+    `time` is seconds since the start; `gpu` is None without a GPU, else (busy share, bytes).
+    """
+
+    time: float
+    cpu: float
+    memory: float
+    disk_read: float
+    disk_write: float
+    network_in: float
+    network_out: float
+    gpu: tuple[float, float] | None
+
+
+class Meter:
+    """Reads one run. What processes had used when last seen stays counted after they have ended."""
+
+    def __init__(self, run: CommandRun, gpus: Gpus) -> None:
+        self._run = run
+        self._gpus = gpus
+        self._cpu: dict[tuple[int, int], float] = {}
+        self._disk: dict[tuple[int, int], tuple[float, float]] = {}
+        self._network_before = network_bytes(run.pid) or (0.0, 0.0)
+        self._network = (0.0, 0.0)
+
+    def read(self) -> Reading:
+        """One reading, now."""
+        group = self._run.group
+        members = self._run.members()
+        for member in members:
+            key = (member.pid, member.started)
+            self._cpu[key] = member.cpu
+            if (done := process_io(member.pid)) is not None:
+                self._disk[key] = done
+        cpu = group.cpu_seconds() if group is not None else None
+        memory = group.memory() if group is not None else None
+        disk = group.io() if group is not None else None
+        disk = disk or (sum(d[0] for d in self._disk.values()), sum(d[1] for d in self._disk.values()))
+        received, sent = self._read_network()
+        return Reading(
+            time=time.monotonic() - self._run.started,
+            cpu=sum(self._cpu.values()) if cpu is None else cpu,
+            memory=sum(member.memory for member in members) if memory is None else memory,
+            disk_read=disk[0],
+            disk_write=disk[1],
+            network_in=received,
+            network_out=sent,
+            gpu=self._gpus.usage(),
+        )
+
+    def _read_network(self) -> tuple[float, float]:
+        now = network_bytes(self._run.pid)
+        if now is not None:
+            self._network = (now[0] - self._network_before[0], now[1] - self._network_before[1])
+        return self._network
+
+
+def series(readings: list[Reading]) -> Series:
+    """Rates between successive readings, each at the time of the later one."""
+    pairs = [(before, after) for before, after in itertools.pairwise(readings) if after.time > before.time]
+    rates = {
+        column: tuple(
+            max(0.0, getattr(after, column) - getattr(before, column)) / (after.time - before.time)
+            for before, after in pairs
+        )
+        for column in _COLUMNS
+    }
+    gpu = [after.gpu for _, after in pairs if after.gpu is not None]
+    complete = len(gpu) == len(pairs)
+    return Series(
+        time=tuple(after.time for _, after in pairs),
+        memory=tuple(after.memory for _, after in pairs),
+        gpu=tuple(busy for busy, _ in gpu) if complete else (),
+        gpu_memory=tuple(memory for _, memory in gpu) if complete else (),
+        **rates,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ProfilerSettings:
     """How to profile. `window` and `every` in seconds.
 
     The run ends early after `steps` undisturbed training steps; without `steps`, after 50 of them and 5 s,
@@ -55,7 +135,7 @@ class _Watched:
 
 def profile(
     command: Sequence[str],
-    settings: Settings | None = None,
+    settings: ProfilerSettings | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     interrupts: Interrupts | None = None,
     clock: Clock | None = None,
@@ -64,14 +144,14 @@ def profile(
 
     A signal caught by `interrupts` ends the run early; what was seen until then is still the profile.
     """
-    settings, clock = settings or Settings(), clock or RealClock()
+    settings, clock = settings or ProfilerSettings(), clock or RealClock()
     created = clock.now()
     sweep_runs()
     gpus = Gpus()
     try:
         host = describe_host(gpus)
-        with Listening() as listening, interrupts or Interrupts() as caught:
-            with Run(command, listening.variables()) as run:
+        with Listener() as listening, interrupts or Interrupts() as caught:
+            with CommandRun(command, listening.variables()) as run:
                 watched = _watch(run, Meter(run, gpus), listening, settings, caught, on_progress)
                 status, method = run.status() or 0, run.method
                 ended = _ended(run.ended_by)
@@ -107,10 +187,10 @@ def name_of(command: Sequence[str]) -> str:
 
 
 def _watch(
-    run: Run,
+    run: CommandRun,
     meter: Meter,
-    listening: Listening,
-    settings: Settings,
+    listening: Listener,
+    settings: ProfilerSettings,
     interrupts: Interrupts,
     on_progress: Callable[[Progress], None] | None,
 ) -> _Watched:
@@ -153,7 +233,7 @@ def _run_notes(watched: _Watched, method: str, ended: str, status: int) -> tuple
     return tuple(notes)
 
 
-def _enough(settings: Settings, steps: int, elapsed: float) -> bool:
+def _enough(settings: ProfilerSettings, steps: int, elapsed: float) -> bool:
     if settings.steps is not None:
         return steps >= settings.steps
     return not settings.full and steps >= ENOUGH_STEPS and elapsed >= ENOUGH_SECONDS

@@ -5,8 +5,11 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
+from types import FrameType
+from typing import Any
 
 from trimtab.core import TrimtabError
 from trimtab.kernel import (
@@ -23,8 +26,31 @@ from trimtab.kernel import (
 )
 from trimtab.observe.listening import FOLDER_VARIABLE
 
+_CAUGHT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GRACE = 5.0
 """Seconds between asking a command to end and asking less politely."""
+
+
+class Interrupts:
+    """While entered, `received` holds the first signal that came. Outside the main thread it catches none."""
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> "Interrupts":
+        if threading.current_thread() is threading.main_thread():
+            # A signal that is ignored (nohup, a shell's background) stays ignored.
+            heard = [number for number in _CAUGHT if signal.getsignal(number) is not signal.SIG_IGN]
+            self._before = {number: signal.signal(number, self._note) for number in heard}
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.received = self.received or number
 
 
 class CommandError(TrimtabError):
@@ -35,7 +61,7 @@ class CommandError(TrimtabError):
         self.exit_status = exit_status
 
 
-class Run:
+class CommandRun:
     """One running command with everything it started. Use as a context: leaving it leaves nothing behind."""
 
     def __init__(self, command: Sequence[str], variables: Mapping[str, str]) -> None:
@@ -52,7 +78,7 @@ class Run:
         if self.group is not None and self._child.pid not in self.group.pids() and self.status() is None:
             self._remove_group()
 
-    def __enter__(self) -> "Run":
+    def __enter__(self) -> "CommandRun":
         return self
 
     def __exit__(self, *exception: object) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from trimtab.core import BadInputError, Profile, Workload, format_duration, one_line
 from trimtab.kernel import thread_waits, tree
-from trimtab.observe import Interrupts, Progress, Settings, load_profile, profile, save_profile
+from trimtab.observe import Interrupts, ProfilerSettings, Progress, load_profile, profile, save_profile
 from trimtab.pipelines.pipeline import Content, Pipeline, Stage
 
 _WAITED = "its threads waited for a free core "
@@ -214,7 +214,7 @@ class _Runner:
         _make_folders(stage)
         command = _words(stage)
         logs = self._log(stage)
-        settings = Settings(
+        settings = ProfilerSettings(
             self._settings.window, self._settings.every, f"{self._pipeline.name}/{stage.name}", full=True
         )
         caught, alone = Interrupts(), Alone()

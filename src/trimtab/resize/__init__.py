@@ -1,4 +1,4 @@
-"""How much CPU and memory, right now? Pools, policies, how a cap is shared, and the agent of a node."""
+"""CPU and memory of containers, set every 100 ms: pools, policies, allocation, agents, their controller."""
 
 import lazy_loader
 

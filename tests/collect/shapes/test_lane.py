@@ -6,7 +6,7 @@ import pytest
 
 from tests.collect.functions.conftest import group_folders
 from trimtab.collect.shapes import Lane, Point, Spec, measure
-from trimtab.observe.host_speed import HostSpeed
+from trimtab.observe.host import HostSpeed
 
 from .conftest import LARGE, SMALL, workers_in
 

@@ -7,21 +7,19 @@ from typing import Any
 
 import torch
 
-from .calls import CallWatch, describe_calls
-from .loader import FEED
-from .model import describe_modules, describe_optimizers, find_roots
-from .record import Recorder
-from .tensors import tensors_in
-from .trace import Trace
+from .inputs import FEED
+from .model import CallWatch, describe_calls, describe_modules, describe_optimizers, find_roots, tensors_in
+from .record import ListenerRecorder
+from .trace import OperatorTrace
 
 
-class Look:
+class StepLook:
     """Begins at the end of one step and ends with `finish` at the end of the next."""
 
-    def __init__(self, recorder: Recorder, optimizers: list[Any]) -> None:
+    def __init__(self, recorder: ListenerRecorder, optimizers: list[Any]) -> None:
         self._recorder = recorder
         self._watch: CallWatch | None = None
-        self._trace: Trace | None = None
+        self._trace: OperatorTrace | None = None
         self._batches_before = FEED.batches
         parameters = [p for o in optimizers for group in o.param_groups for p in group["params"]]
         self._roots = find_roots(parameters)
@@ -40,7 +38,7 @@ class Look:
         fixed = [t for root in self._roots for t in (*root.parameters(), *root.buffers())]
         # Not the gradients: most loops drop them before the next step, and their memory is used anew.
         fixed += parameters + [t for o in optimizers for s in o.state.values() for t in tensors_in(s)]
-        trace = Trace(fixed, parameters)
+        trace = OperatorTrace(fixed, parameters)
         self._watch = CallWatch(self._roots, on_first=trace.forget)
         try:
             trace.start()
@@ -75,7 +73,7 @@ class Look:
         if self._trace is not None:
             self._trace.stop()
 
-    def _write_trace(self, trace: Trace) -> None:
+    def _write_trace(self, trace: OperatorTrace) -> None:
         if trace.problem is not None:
             self._recorder.note(f"the traced step is incomplete: {trace.problem}")
         self._recorder.write(

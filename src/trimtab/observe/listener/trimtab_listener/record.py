@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 
-class Recorder:
+class ListenerRecorder:
     """Writes records into `folder`. The file appears with the first one, so silent processes leave none."""
 
     def __init__(self, folder: str) -> None:

@@ -8,14 +8,14 @@ import sys
 import time
 from typing import Any
 
-from .loader import FEED
-from .record import Recorder
+from .inputs import FEED
+from .record import ListenerRecorder
 
 _LOOK_AFTER = 2  # steps until every optimizer that takes turns has been seen and has its state
 _FLUSH_EVERY = 0.5  # s; what a kill can cost
 
 
-def listen(recorder: Recorder) -> None:
+def listen(recorder: ListenerRecorder) -> None:
     """Hear the end of every step of every optimizer, from the first on."""
     optimizer_module = sys.modules["torch.optim.optimizer"]
     clock = StepClock(recorder)
@@ -31,7 +31,7 @@ class StepClock:
     (caches, allocators), and from step 5 on every step counts.
     """
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: ListenerRecorder) -> None:
         self.handle: Any = None
         self._recorder = recorder
         self.start_over()
@@ -80,9 +80,9 @@ class StepClock:
     def _early_step(self) -> None:
         FEED.describe(self._recorder)
         if self._done == _LOOK_AFTER:
-            from .look import Look
+            from .look import StepLook
 
-            self._look = Look(self._recorder, list(self._optimizers.values()))
+            self._look = StepLook(self._recorder, list(self._optimizers.values()))
             self._optimizers.clear()
         elif self._look is not None and self._look.finish():
             self._look = None

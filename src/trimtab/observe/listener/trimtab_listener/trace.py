@@ -1,20 +1,172 @@
-"""One training step, operator by operator: calls, bytes, FLOP, and what is kept for the backward pass."""
+"""The operators of one step by phase and kind: calls, bytes, FLOP, and memory kept for the backward pass."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
+from torch.utils import flop_counter
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
-from .flop import flop_of
-from .kinds import kind_of
-from .loader import FEED
-from .tensors import storage_of, tensors_in, weight_of
-from .weights import Weights
+from .inputs import FEED
+from .model import storage_of, tensors_in, weight_of
+
+_EXACT = {
+    "conv": (
+        "convolution",
+        "_convolution",
+        "convolution_backward",
+        "mkldnn_convolution",
+        "cudnn_convolution",
+    ),
+    "matmul": (
+        "mm",
+        "addmm",
+        "bmm",
+        "baddbmm",
+        "addbmm",
+        "addmv",
+        "mv",
+        "dot",
+        "vdot",
+        "_scaled_mm",
+        "_int_mm",
+    ),
+    "copy": ("clone", "copy_", "_to_copy", "cat", "stack", "contiguous", "transpose", "permute"),
+    "view": (
+        "_unsafe_view",
+        "_reshape_alias",
+        "_conj",
+        "alias",
+        "as_strided_",
+        "detach",
+        "detach_",
+        "select_backward",
+        "slice_backward",
+        "t",
+        "unfold",
+    ),
+    "elementwise": ("lift_fresh", "native_dropout", "native_dropout_backward"),
+}
+_KIND = {name: kind for kind, names in _EXACT.items() for name in names}
+_CONTAINS = (
+    ("batch_norm", "norm"),
+    ("layer_norm", "norm"),
+    ("group_norm", "norm"),
+    ("rms_norm", "norm"),
+    ("embedding", "embedding"),
+    ("index", "embedding"),
+    ("gather", "embedding"),
+    ("scatter", "embedding"),
+    ("attention", "attention"),
+    ("softmax", "softmax"),
+    ("rnn", "rnn"),
+    ("lstm", "rnn"),
+    ("gru", "rnn"),
+)
+_SILENT = ("profiler", "c10d", "_c10d_functional", "prim", "prims")
+_forward: Any = flop_counter.sdpa_flop_count
+_backward: Any = flop_counter.sdpa_backward_flop_count
 
 
-class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
+def kind_of(operator: Any) -> str | None:
+    """One of the kinds, or None for what computes nothing: markers, and messages between workers."""
+    if operator.namespace in _SILENT:
+        return None
+    name = operator.overloadpacket.__name__
+    if name in _KIND:
+        return _KIND[name]
+    if getattr(operator, "is_view", False):
+        return "view"
+    # Pools come before the indices that some of them return: "max_pool2d_with_indices" is no lookup.
+    if "pool" in name:
+        return "pool"
+    return next((kind for part, kind in _CONTAINS if part in name), "elementwise")
+
+
+def _attention(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> int:
+    return int(_forward(query.shape, key.shape, value.shape))
+
+
+def _attention_backward(gradient: Any, query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> int:
+    return int(_backward(gradient.shape, query.shape, key.shape, value.shape))
+
+
+# The CPU's fused attention is left out of PyTorch's own registry, but the work moves to any device.
+_LACKING = {
+    "_scaled_dot_product_flash_attention_for_cpu": _attention,
+    "_scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
+}
+_FORMULAS = dict(flop_counter.flop_registry)
+for _name, _formula in _LACKING.items():
+    if hasattr(torch.ops.aten, _name):
+        _FORMULAS.setdefault(getattr(torch.ops.aten, _name), _formula)
+
+
+def flop_of(operator: Any, args: Any, kwargs: Any, result: Any) -> int:
+    """FLOP of one call; 0 for what is neither a matrix product nor a convolution."""
+    formula = _FORMULAS.get(operator.overloadpacket)
+    return 0 if formula is None else int(formula(*args, **kwargs, out_val=result))
+
+
+class Weights:
+    """Knows the model's and the optimizer's tensors by their memory, and gradients by their shapes."""
+
+    def __init__(self, fixed: list[torch.Tensor], parameters: list[torch.Tensor]) -> None:
+        self._storages = {storage_of(tensor) for tensor in fixed} - {0}
+        self._shapes = {_core(p.shape) for p in parameters} | {_core(reversed(p.shape)) for p in parameters}
+        self._activations: set[tuple[int, ...]] = set()
+        self._adopted: list[torch.Tensor] = []
+
+    def owns(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor is one of the model's or the optimizer's own, or a view of one."""
+        return storage_of(tensor) in self._storages
+
+    def adopt(self, operands: list[torch.Tensor], results: list[torch.Tensor]) -> None:
+        """Count a weight in another number format, as autocast makes it, among the model's own.
+
+        It is held on to, so that nothing else can come to lie at its address.
+        """
+        if operands and all(self.owns(tensor) for tensor in operands):
+            self._adopted.extend(results)
+            self._storages.update(storage_of(tensor) for tensor in results)
+
+    def seen_forward(self, results: Iterable[torch.Tensor]) -> None:
+        """Remember activations' shapes: the gradient of one may be shaped like a weight by chance."""
+        for tensor in results:
+            if tensor.dim() > 1 and not self.owns(tensor):
+                shape = _core(tensor.shape)
+                self._activations.update((shape, shape[::-1]))
+
+    def is_fixed(self, tensor: torch.Tensor, phase: str) -> bool:
+        """Whether a tensor's size does not depend on the batch's."""
+        if tensor.dim() == 0 or phase == "optimizer" or self.owns(tensor):
+            return True
+        shape = _core(tensor.shape)
+        if phase == "backward":
+            return shape in self._shapes and shape not in self._activations
+        return tensor.dim() == 1 and shape in self._shapes
+
+    def makes_gradient(self, kind: str, operands: list[torch.Tensor]) -> bool:
+        """Whether an operator of the backward pass computes a weight's gradient.
+
+        A product with a weight in it passes the gradient on to the layer before; one without makes the
+        weight's own.
+        """
+        return kind == "embedding" or (kind == "matmul" and not any(self.owns(t) for t in operands))
+
+    def is_shaped_like_one(self, tensor: torch.Tensor) -> bool:
+        """Whether some parameter has this shape, either way round."""
+        return _core(tensor.shape) in self._shapes
+
+
+def _core(shape: Iterable[int]) -> tuple[int, ...]:
+    """A shape without its dimensions of one element, which come and go around a parameter's gradient."""
+    return tuple(size for size in shape if size != 1)
+
+
+class OperatorTrace(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Watches every operator between `start` and `stop`, in the forward pass, the backward pass and after."""
 
     def __init__(self, fixed: list[torch.Tensor], parameters: list[torch.Tensor]) -> None:

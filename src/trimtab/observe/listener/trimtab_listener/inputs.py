@@ -1,17 +1,57 @@
-"""How the script gets its data: which loader feeds it, and how long it waits for each batch."""
+"""The script's inputs: the length of the job on its command line, and the data loader that feeds it."""
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import sys
 import time
 from typing import Any
 
-from .record import Recorder
+from .record import ListenerRecorder
+
+_EPOCHS = ("epochs", "num_epochs", "n_epochs", "max_epochs", "num_train_epochs", "nb_epochs", "epoch")
+_STEPS = (
+    "max_steps",
+    "total_steps",
+    "num_steps",
+    "n_steps",
+    "train_steps",
+    "max_iters",
+    "num_iters",
+    "iters",
+)
 
 
-class Feed:
-    """What the loaders have given since the last look."""
+def listen_to_arguments(recorder: ListenerRecorder) -> None:
+    """Look at what every `ArgumentParser` parses; `parse_args` goes through `parse_known_args` too."""
+    original = argparse.ArgumentParser.parse_known_args
+
+    def parse_known_args(self: argparse.ArgumentParser, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, *args, **kwargs)
+        with contextlib.suppress(Exception):
+            _record(recorder, result[0])
+        return result
+
+    argparse.ArgumentParser.parse_known_args = parse_known_args  # type: ignore[method-assign]
+
+
+def _record(recorder: ListenerRecorder, namespace: Any) -> None:
+    epochs, steps = _first(namespace, _EPOCHS), _first(namespace, _STEPS)
+    if epochs is not None or steps is not None:
+        recorder.write("arguments", epochs=epochs, total_steps=steps)
+
+
+def _first(namespace: Any, names: tuple[str, ...]) -> float | None:
+    for name in names:
+        value = getattr(namespace, name, None)
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
+            return value
+    return None
+
+
+class LoaderFeed:
+    """Batches that the data loaders have delivered, and seconds the script waited for them."""
 
     def __init__(self) -> None:
         self.batches = 0
@@ -36,17 +76,17 @@ class Feed:
         self.batches += 1
         self.source = source
 
-    def describe(self, recorder: Recorder) -> None:
+    def describe(self, recorder: ListenerRecorder) -> None:
         """Record the loader whose batch came last, unless it looks like the one recorded before."""
         if self.source is not None and self.source != self._described:
             self._described = self.source
             recorder.write("loader", **self.source)
 
 
-FEED = Feed()
+FEED = LoaderFeed()
 
 
-def listen() -> None:
+def listen_to_loaders() -> None:
     """Time every `next()` of a loader's iterator. Only a step shows that the loader is for training."""
     module = sys.modules["torch.utils.data.dataloader"]
     original_iter = module.DataLoader.__iter__
