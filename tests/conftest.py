@@ -24,7 +24,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 MACHINE = (
     *(
         "bench/fabric",
-        "bench/test_light_stream",
+        "bench/test_resize_agents",
         "bench/test_live",
         "bench/test_profile_overhead",
         "bench/test_resize",

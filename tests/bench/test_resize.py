@@ -16,10 +16,8 @@ import pytest
 from trimtab_bench import BenchOptions, run_bench
 from trimtab_bench.resize import SETTING
 from trimtab_bench.resize.bundle import Limit, sweep
-from trimtab_bench.resize.contestants import CONTESTANTS, contestant
-from trimtab_bench.resize.generator import Target, send
-from trimtab_bench.resize.load import ServiceLoad, arrivals
-from trimtab_bench.resize.trial import Observed, observe
+from trimtab_bench.resize.load import ServiceLoad, Target, arrivals, send
+from trimtab_bench.resize.trial import CONTESTANTS, Observed, contestant, observe
 
 from trimtab.core import BadInputError
 from trimtab.kernel import Owner, mounted
@@ -123,7 +121,7 @@ def test_latency_counts_from_when_a_request_was_due(slow: int) -> None:
 
 
 def test_whoever_cannot_be_reached_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trimtab_bench.resize.generator.DEADLINE", 0.5)
+    monkeypatch.setattr("trimtab_bench.resize.load.DEADLINE", 0.5)
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         (latency,) = send([Target(nobody.getsockname()[1], (0.0,), ("/",))], time.monotonic())

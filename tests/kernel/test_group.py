@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 from trimtab.kernel import Group, Hierarchy, LimitedGroup, NoGroupError, Owner, find_hierarchy, sweep_groups
 from trimtab.kernel.hierarchy import passing_down
@@ -153,12 +154,6 @@ def start_python(stack: ExitStack, group: LimitedGroup, script: str) -> "subproc
     stack.callback(child.wait)
     stack.callback(child.kill)
     return child
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """Wait for it; the test's own time limit ends what never comes."""
-    while not holds():
-        time.sleep(0.02)
 
 
 def test_a_quota_really_limits_the_cpu_and_throttling_is_counted(stack: ExitStack) -> None:

@@ -65,8 +65,7 @@ def test_a_trapped_container_resumes_after_the_grant_and_nobody_is_killed(stack:
     traps.add(container)
     child = _start(stack, group, 60)
     limit, waits = 24 * MIB, list[float]()
-    deadline = time.monotonic() + 20
-    while child.poll() is None and time.monotonic() < deadline:
+    while child.poll() is None:
         for trapped in traps.wait(0.05):
             assert trapped is container
             start = time.perf_counter()

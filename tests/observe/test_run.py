@@ -25,8 +25,7 @@ def containment(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 
 
 def wait_until_ready(capfd: pytest.CaptureFixture[str]) -> None:
-    deadline = time.monotonic() + 10
-    while "ready" not in capfd.readouterr().out and time.monotonic() < deadline:
+    while "ready" not in capfd.readouterr().out:
         time.sleep(0.02)
 
 
@@ -57,8 +56,7 @@ def test_a_command_that_ignores_everything_is_killed(
 
 def test_what_a_command_leaves_in_the_background_is_ended_with_it(containment: str) -> None:
     with CommandRun(("sh", "-c", "sleep 60 & sleep 60 & sleep 0.2; exit 4"), {}) as run:
-        deadline = time.monotonic() + 5
-        while run.status() is None and time.monotonic() < deadline:
+        while run.status() is None:
             run.members()
             time.sleep(0.02)
         background = run.members()

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from waiting import until
 
 from trimtab.core import BadInputError, MissingDependencyError
 from trimtab.engines import KubernetesError, core_api
@@ -32,13 +32,6 @@ def watch(api_server: Any, api: Any) -> Iterator[PodWatch]:
         yield watch
 
 
-def _until(holds: Callable[[], object], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_pods_are_known_at_once_and_followed(watch: PodWatch, api_server: Any) -> None:
     path = f"/kubepods/burstable/pod{UID}/aa11"
     found = watch.describe(path)
@@ -49,14 +42,14 @@ def test_pods_are_known_at_once_and_followed(watch: PodWatch, api_server: Any) -
     changes = watch.changes
     api_server.put("pay", OTHER, labels={"app": "pay"})
     api_server.put("elsewhere", "uid-2", node="there")
-    _until(lambda: watch.pod(OTHER))
+    until(lambda: watch.pod(OTHER))
     assert watch.changes > changes
     unnamed = watch.describe(f"/kubepods/pod{OTHER}/bb22")  # its id is not in the status yet
     assert unnamed is not None
     assert unnamed.labels["io.kubernetes.container.name"] == ""
     api_server.put("cart", UID, labels={"app": "cart"}, ids={"main": "aa11"})
     api_server.remove("pay")
-    _until(lambda: watch.pod(OTHER) is None)
+    until(lambda: watch.pod(OTHER) is None)
     pod = watch.pod(UID)
     assert pod is not None
     assert pod.labels == {"app": "cart"}
@@ -64,34 +57,34 @@ def test_pods_are_known_at_once_and_followed(watch: PodWatch, api_server: Any) -
 
 
 def test_a_cut_watch_goes_on_from_where_it_was(watch: PodWatch, api_server: Any) -> None:
-    _until(lambda: api_server.streams)
+    until(lambda: api_server.streams)
     api_server.put("pay", OTHER)
-    _until(lambda: watch.pod(OTHER))
+    until(lambda: watch.pod(OTHER))
     api_server.drop()
     api_server.remove("pay")
-    _until(lambda: watch.pod(OTHER) is None)
+    until(lambda: watch.pod(OTHER) is None)
     lists = [request for request in api_server.requests if "watch=" not in request]
     assert len(lists) <= 2
 
 
 def test_a_watch_too_old_to_go_on_begins_with_a_list(watch: PodWatch, api_server: Any) -> None:
-    _until(lambda: api_server.streams)
+    until(lambda: api_server.streams)
     del api_server.pods["web", "cart"]  # nobody is told
     api_server.put("pay", OTHER)
     api_server.forget_history()
-    _until(lambda: watch.pod(OTHER) and watch.pod(UID) is None)
+    until(lambda: watch.pod(OTHER) and watch.pod(UID) is None)
 
 
 def test_pods_stay_known_while_the_server_is_away_and_it_is_said_once(
     watch: PodWatch, api_server: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    _until(lambda: api_server.streams)
+    until(lambda: api_server.streams)
     api_server.refusals += [(503, "etcd is away")] * 2
     api_server.drop()
-    _until(lambda: not api_server.refusals)
+    until(lambda: not api_server.refusals)
     assert watch.pod(UID)
     api_server.put("pay", OTHER)
-    _until(lambda: watch.pod(OTHER))
+    until(lambda: watch.pod(OTHER))
     said = [record.getMessage() for record in caplog.records if record.name.startswith("trimtab")]
     assert len([each for each in said if "stay managed" in each]) == 1
 
@@ -227,10 +220,10 @@ def test_a_pod_is_managed_by_its_labels_and_left_as_it_was(
 AGENT = """
 from pathlib import Path
 from trimtab.kernel import Hierarchy
-from trimtab.resize import Agent, Container, Pool, Selector
+from trimtab.resize import Container, NodeAgent, Pool, Selector
 folders = {{name: Path(path) for name, path in {folders!r}.items()}}
 pool = Pool("shop", 1.0, 512.0 * 2**20, (Selector("/*"),))
-Agent([pool], Hierarchy(1, folders), lambda: [Container({path!r})]).run()
+NodeAgent([pool], Hierarchy(1, folders), lambda: [Container({path!r})]).run()
 """
 
 
@@ -241,14 +234,14 @@ def test_when_the_agent_is_killed_the_pod_gets_its_limits_back_too(kubelet: Kube
     folders = {name: str(folder) for name, folder in kubelet.hierarchy.folders.items()}
     agent = subprocess.Popen([sys.executable, "-c", AGENT.format(folders=folders, path=container)])
     try:
-        _until(lambda: kubelet.cpus(pod) == pytest.approx(1.5))
-        _until(lambda: kubelet.cpus(container) != pytest.approx(0.4))
+        until(lambda: kubelet.cpus(pod) == pytest.approx(1.5))
+        until(lambda: kubelet.cpus(container) != pytest.approx(0.4))
     finally:
         agent.kill()
         agent.wait()
-    _until(lambda: kubelet.cpus(pod) == pytest.approx(0.5))
+    until(lambda: kubelet.cpus(pod) == pytest.approx(0.5))
     assert kubelet.cpus(container) == pytest.approx(0.4)
-    _until(lambda: kubelet.memory(pod) == 128 * MIB)
+    until(lambda: kubelet.memory(pod) == 128 * MIB)
 
 
 def test_labels_that_come_and_go_move_a_pod_in_and_out(kubelet: Kubelet, api_server: Any, api: Any) -> None:
@@ -262,7 +255,7 @@ def test_labels_that_come_and_go_move_a_pod_in_and_out(kubelet: Kubelet, api_ser
         assert agent.members == []  # nobody knows that pod yet
 
         def steps_until(holds: Callable[[], bool]) -> None:
-            _until(lambda: agent.step() or holds())  # type: ignore[func-returns-value]
+            until(lambda: agent.step() or holds())  # type: ignore[func-returns-value]
 
         api_server.put("cart", UID, labels={"app": "shop"})
         steps_until(lambda: len(agent.members) == 1)

@@ -85,8 +85,7 @@ def test_who_suddenly_works_borrows_what_others_leave_until_the_next_glance(
     spare = 0.4
     try:
         own.add(child.pid)
-        deadline = time.monotonic() + 20
-        while spare == 0.4 and time.monotonic() < deadline:
+        while spare == 0.4:
             time.sleep(0.025)
             spare = member.glance(time.monotonic(), 0.4)
     finally:

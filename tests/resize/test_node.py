@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from waiting import until
 
 from trimtab.kernel import ContainerGroup, Hierarchy, LimitedGroup, Owner, mounted
 from trimtab.resize import (
@@ -113,35 +113,16 @@ def _logged(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.name.startswith("trimtab")]
 
 
-def _until(holds: Callable[[], bool], seconds: float = 10.0) -> float:
-    """Seconds until it holds."""
-    start = time.monotonic()
-    while not holds():
-        assert time.monotonic() < start + seconds
-        time.sleep(0.002)
-    return time.monotonic() - start
-
-
-def test_a_new_container_is_under_management_within_200_ms(place: Place) -> None:
+def test_a_new_container_is_under_management_after_two_periods(place: Place) -> None:
     agent = NodeAgent([_pool()], place.hierarchy)
-    thread = threading.Thread(target=agent.run)
-    thread.start()
     try:
-        _until(lambda: agent.controller is not None)
-        medians = list[float]()
-        while len(medians) < 3 and min(medians, default=1.0) > 0.2:  # the machine may be busy for a while
-            delays = []
-            for number in range(7):
-                path = f"/new{len(medians)}-{number}"
-                begin = time.monotonic()
-                place.start(path)
-                _until(lambda path=path: place.is_managed(path))  # type: ignore[misc]
-                delays.append(time.monotonic() - begin)
-            medians.append(statistics.median(delays))
-        assert min(medians) <= 0.2
+        for number in range(7):
+            place.start(f"/new{number}")
+            agent.step()
+            agent.step()
+            assert place.is_managed(f"/new{number}")
     finally:
-        agent.stop()
-        thread.join()
+        agent.close()
 
 
 def test_from_none_to_fifty_and_back_nothing_is_left(place: Place, caplog: pytest.LogCaptureFixture) -> None:
@@ -182,9 +163,9 @@ def test_a_container_that_ends_has_not_run_out_of_memory(place: Place) -> None:
         for number in range(5):
             path = f"/short{number}"
             place.start(path)
-            _until(lambda path=path: place.is_managed(path))  # type: ignore[misc]
+            until(lambda path=path: place.is_managed(path))  # type: ignore[misc]
             place.remove(path)
-        _until(lambda: not agent.members)
+        until(lambda: not agent.members)
     finally:
         agent.stop()
         thread.join()
@@ -349,19 +330,19 @@ import logging, os, sys
 import numpy as np
 from pathlib import Path
 from trimtab.kernel import Hierarchy
-from trimtab.resize import Container, Controller, Limits, Node, Pool, Selector
+from trimtab.resize import Container, Controller, NodeMembers, Pool, Selector, SlotLimits
 os.setgroups([])
 os.setgid(65534)
 os.setuid(65534)
 logging.basicConfig(format="%(message)s")
 hierarchy = Hierarchy(1, {name: Path(sys.argv[1], name) for name in ("cpu", "cpuacct", "memory")})
 pool = Pool("shop", 1.5, 2.0**28, (Selector("/*"),))
-node = Node(Controller([pool]), hierarchy, lambda: [Container(f"/{name}") for name in "abc"])
+node = NodeMembers(Controller([pool]), hierarchy, lambda: [Container(f"/{name}") for name in "abc"])
 slots = np.array([member.slot for member in node.rescan()])
 for _ in range(3):
     node.sample(0.1)
     for set_limits, value in ((node.set_memory, 2.0**26), (node.set_cpus, 0.3)):
-        print(len(set_limits(Limits(slots, np.full(len(slots), value)))))
+        print(len(set_limits(SlotLimits(slots, np.full(len(slots), value)))))
 node.release()
 """
 
@@ -438,11 +419,11 @@ def test_a_container_of_runc_is_left_with_the_limits_that_runc_wrote(bundle: Pat
                 "one",
             ]
             subprocess.run(run, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-            _until(lambda: bool(agent.members))
+            until(lambda: bool(agent.members))
             (member,) = agent.members
             assert member.container.labels["app"] == "shop"
             assert (member.safe.cpus, member.safe.memory) == (0.6, 200.0 * MIB)
-            _until(lambda: (member.group.cpu_limit() or 1.0) < 0.5)
+            until(lambda: (member.group.cpu_limit() or 1.0) < 0.5)
         finally:
             agent.stop()
             thread.join()

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 from trimtab.kernel import LimitedGroup
 from trimtab.resize.link.certificates import Authority
@@ -132,21 +133,14 @@ def place(tmp_path: Path, new_group: Callable[..., LimitedGroup]) -> Iterator[Pl
         yield Place(stack, tmp_path, new_group)
 
 
-def _until(holds: Callable[[], bool], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def test_two_nodes_share_one_pool_of_cpu_and_of_memory(place: Place) -> None:
     busy, rich = place.machine("busy"), place.machine("rich")
     rich.start("idle", GROW.format(most=8, then=100))
     busy.start("spins", SPIN)
     place.up(memory=300.0)
     place.join(busy, rich)
-    _until(lambda: busy.cpus("spins") is not None and rich.cpus("idle") is not None)
-    _until(lambda: (rich.cpus("idle") or 9) < 0.1 and (busy.cpus("spins") or 0) > 0.3)
+    until(lambda: busy.cpus("spins") is not None and rich.cpus("idle") is not None)
+    until(lambda: (rich.cpus("idle") or 9) < 0.1 and (busy.cpus("spins") or 0) > 0.3)
     for _ in range(20):
         assert (busy.cpus("spins") or 0) + (rich.cpus("idle") or 0) <= 1.5 + 1e-6
         time.sleep(0.01)
@@ -166,8 +160,8 @@ def test_where_no_node_has_memory_left_the_kernel_kills_as_usual(place: Place, t
     place.join(node)
     node.start("idle", IDLE)
     greedy = node.start("greedy", WAIT.format(path=str(go)) + GROW.format(most=200, then=0))
-    _until(lambda: all(node.is_trapped_when_out_of_memory(name) for name in ("idle", "greedy")), 60.0)
-    _until(lambda: node.memory("greedy") < 48 * 2**20, 60.0)
+    until(lambda: all(node.is_trapped_when_out_of_memory(name) for name in ("idle", "greedy")))
+    until(lambda: node.memory("greedy") < 48 * 2**20)
     go.touch()
     assert greedy.wait(60) == -signal.SIGKILL
 
@@ -178,7 +172,7 @@ def test_a_controller_that_is_killed_and_starts_again_goes_on(place: Place) -> N
     node.start("idle", IDLE)
     controller = place.up(patience=6.0)
     place.join(node)
-    _until(lambda: (node.cpus("busy") or 9) < 1.5)  # the first limit is all there is
+    until(lambda: (node.cpus("busy") or 9) < 1.5)  # the first limit is all there is
     controller.kill()
     controller.wait()
     seen = [node.cpus("busy")]
@@ -191,7 +185,7 @@ def test_a_controller_that_is_killed_and_starts_again_goes_on(place: Place) -> N
     assert None not in seen
     assert min(each for each in seen if each) > 0.1
     child.kill()
-    _until(lambda: (node.cpus("busy") or 9) < 0.1, 30.0)  # once it knows that no other node is to come
+    until(lambda: (node.cpus("busy") or 9) < 0.1)  # once it knows that no other node is to come
 
 
 @pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
@@ -202,16 +196,16 @@ def test_when_the_controller_dies_or_hangs_nodes_have_safe_limits_until_it_is_ba
     node.start("busy", SPIN)
     controller = place.up()
     place.join(node)
-    _until(lambda: node.cpus("busy") is not None)
+    until(lambda: node.cpus("busy") is not None)
     assert node.is_trapped_when_out_of_memory("busy")
     controller.send_signal(blow)
-    _until(lambda: node.is_free("busy"), 10.0)
+    until(lambda: node.is_free("busy"))
     if blow == signal.SIGKILL:
         place.up()
     else:
         controller.send_signal(signal.SIGCONT)
-    _until(lambda: node.cpus("busy") is not None)
-    _until(lambda: node.is_trapped_when_out_of_memory("busy"))
+    until(lambda: node.cpus("busy") is not None)
+    until(lambda: node.is_trapped_when_out_of_memory("busy"))
 
 
 def test_when_an_agent_dies_or_hangs_its_node_is_free_and_the_others_go_on(place: Place) -> None:
@@ -220,13 +214,13 @@ def test_when_an_agent_dies_or_hangs_its_node_is_free_and_the_others_go_on(place
         machine.start("busy", SPIN)
     place.up()
     place.join(lost, other)
-    _until(lambda: lost.cpus("busy") is not None and other.cpus("busy") is not None)
+    until(lambda: lost.cpus("busy") is not None and other.cpus("busy") is not None)
     assert lost.agent is not None
     lost.agent.send_signal(signal.SIGSTOP)
-    _until(lambda: lost.is_free("busy"), 10.0)
+    until(lambda: lost.is_free("busy"))
     lost.agent.send_signal(signal.SIGCONT)  # it was only asleep: it registers anew
-    _until(lambda: lost.cpus("busy") is not None)
+    until(lambda: lost.cpus("busy") is not None)
     lost.agent.kill()
-    _until(lambda: lost.is_free("busy"), 10.0)
+    until(lambda: lost.is_free("busy"))
     assert other.cpus("busy") is not None
     assert other.is_trapped_when_out_of_memory("busy")

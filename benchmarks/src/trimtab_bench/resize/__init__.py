@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
+import trimtab
 from trimtab_bench.kept import Kept
 from trimtab_bench.options import BenchOptions
 from trimtab_bench.resize.bundle import Limit
-from trimtab_bench.resize.contestants import CONTESTANTS, contestant
 from trimtab_bench.resize.load import LOADS, ServiceLoad, arrivals
-from trimtab_bench.resize.trial import Observed, Setting, observe
+from trimtab_bench.resize.trial import CONTESTANTS, Observed, Setting, contestant, observe
 from trimtab_bench.result import BenchResult, Table
 
 MIB = 2**20
@@ -198,9 +198,9 @@ def _table(load: str, by_policy: dict[str, dict[str, Any]]) -> Table:
 
 
 def _made_from(options: BenchOptions) -> Iterator[bytes]:
-    """What was asked for, and the code that is measured and measures."""
+    """Fingerprint of kept results: the options, and the code of bench and product."""
     yield repr((options.quick, str(options.data), asdict(SETTING))).encode()
-    here = Path(__file__).resolve().parent
-    for folder in (here, here.parent.parent / "resize", here.parent.parent / "kernel"):
+    product = Path(trimtab.__file__).resolve().parent
+    for folder in (Path(__file__).resolve().parent, product / "resize", product / "kernel"):
         for path in sorted(folder.rglob("*.py")):
             yield path.read_bytes()

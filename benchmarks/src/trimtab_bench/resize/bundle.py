@@ -17,6 +17,7 @@ from typing import Any, Self
 
 from trimtab.core import MissingDependencyError, TrimtabError
 from trimtab.kernel import ContainerGroup, GroupGoneError, Hierarchy, Owner
+from trimtab.kernel.cgroup import PROCS, V2, pids
 from trimtab_bench.resize import service
 
 _PERIOD = 100_000  # microseconds
@@ -131,8 +132,8 @@ def parent_group(hierarchy: Hierarchy, name: str) -> Iterator[None]:
     for folder in folders:
         folder.mkdir(exist_ok=True)
         if hierarchy.version == 2:
-            (folder / "cgroup.subtree_control").write_text("+cpu +memory")
-            (folder / "memory.swap.max").write_text("0")
+            (folder / V2.subtree_control).write_text("+cpu +memory")
+            (folder / V2.swap_limit).write_text("0")
     try:
         yield
     finally:
@@ -147,10 +148,10 @@ def sweep(hierarchy: Hierarchy) -> None:
             owner = Owner.of(folder.name)
             if owner is None or not owner.is_gone():
                 continue
-            for procs in folder.rglob("cgroup.procs"):
-                for pid in procs.read_text().split():
+            for procs in folder.rglob(PROCS):
+                for pid in pids(procs.parent):
                     with contextlib.suppress(ProcessLookupError):
-                        os.kill(int(pid), signal.SIGKILL)
+                        os.kill(pid, signal.SIGKILL)
             _remove(folder)
 
 

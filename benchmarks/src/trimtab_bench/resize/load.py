@@ -1,12 +1,19 @@
-"""Requests for the services: when, to whom, and how much work each is. The same for every policy.
+"""Requests for the services, and the open-loop client that sends them. They are the same for every policy.
 
 Four loads with the same mean: *fixed*, evenly spaced; *exponential*, independent of one another; *bursty*,
 where one service after the other gets several times its load for two seconds; *trace*, in which times and
 sizes are those of language-model requests to Azure, sped up.
+
+The client sends requests when they are due, whether or not earlier ones have been answered. Latency counts
+from when a request should have been sent, so a service that stalls is charged for every request that had to
+wait. A request that fails is sent again until its time is up, as a patient client would.
 """
 
+import asyncio
 import csv
 import gzip
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +27,8 @@ LOADS = ("fixed", "exponential", "bursty", "trace")
 _TRACES = ("azure_2023_conv.csv.gz", "azure_2023_code.csv.gz", "azure_2023_conv.csv.gz")
 _BURST, _PAUSE = 2.0, 2.5  # s of a burst, and until the next
 _LARGEST = 4.0  # times the mean: no single request is larger
+DEADLINE = 10.0  # s after which nobody waits for an answer any more
+_AGAIN = 0.05  # s between two attempts
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,3 +133,72 @@ def _trace(path: Path) -> tuple[Array, Array]:
         ]
     table = np.array(sorted(rows))
     return table[:, 0], table[:, 1]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Requests to a port: when each is due, in seconds from the start, and what it asks for."""
+
+    port: int
+    time: tuple[float, ...]
+    paths: tuple[str, ...]
+
+
+def send(targets: Sequence[Target], start: float) -> list[NDArray[np.float64]]:
+    """Send everything, from `start` (monotonic time) on; latencies in seconds, NaN where nobody answered."""
+    return asyncio.run(_send_all(targets, start))
+
+
+async def _send_all(targets: Sequence[Target], start: float) -> list[NDArray[np.float64]]:
+    return list(await asyncio.gather(*(_send_to(target, start) for target in targets)))
+
+
+async def _send_to(target: Target, start: float) -> NDArray[np.float64]:
+    idle: list[_Connection] = []
+    waiting = []
+    for due, path in zip(target.time, target.paths, strict=True):
+        left = start + due - time.monotonic()
+        if left > 0:
+            await asyncio.sleep(left)
+        waiting.append(asyncio.create_task(_answered(target.port, path, start + due, idle)))
+    latency = await asyncio.gather(*waiting)
+    for connection in idle:
+        connection.close()
+    return np.array(latency, dtype=float)
+
+
+async def _answered(port: int, path: str, due: float, idle: list["_Connection"]) -> float:
+    while (left := due + DEADLINE - time.monotonic()) > 0:
+        connection = None
+        try:
+            async with asyncio.timeout(left):
+                connection = idle.pop() if idle else await _Connection.to(port)
+                await connection.ask(path)
+        except (OSError, EOFError, TimeoutError):
+            if connection is not None:
+                connection.close()
+            await asyncio.sleep(_AGAIN)
+            continue
+        idle.append(connection)
+        return time.monotonic() - due
+    return float("nan")
+
+
+class _Connection:
+    """A connection that is used again."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    @classmethod
+    async def to(cls, port: int) -> "_Connection":
+        return cls(*await asyncio.open_connection("127.0.0.1", port))
+
+    async def ask(self, path: str) -> None:
+        """Send a request and read its answer, whose body is two bytes."""
+        self._writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        await self._reader.readuntil(b"\r\n\r\n")
+        await self._reader.readexactly(2)
+
+    def close(self) -> None:
+        self._writer.close()

@@ -1,4 +1,8 @@
-"""One policy under one load: containers, an agent, a client, and somebody who looks on."""
+"""One policy under one load: containers, an agent, a client, samples of use; and the policies compared.
+
+All contestants have the same history: an observed run of the same kind of load from another seed, without
+limits for single containers. Limits that would exceed the application's cap are scaled down to it.
+"""
 
 import contextlib
 import multiprocessing
@@ -16,10 +20,19 @@ from numpy.typing import NDArray
 
 from trimtab.core import TrimtabError
 from trimtab.kernel import ContainerGroup, Hierarchy, Owner, mounted
-from trimtab.resize import Container, CpuPolicy, NodeAgent, Pool, Selector
-from trimtab_bench.resize import generator
+from trimtab.resize import (
+    POLICIES,
+    Container,
+    CpuPeriod,
+    CpuPolicy,
+    NodeAgent,
+    Pool,
+    Selector,
+    Wishes,
+    fair_limits,
+)
 from trimtab_bench.resize.bundle import Limit, Service, Services, parent_group, sweep
-from trimtab_bench.resize.load import Arrivals, ServiceLoad
+from trimtab_bench.resize.load import Arrivals, ServiceLoad, Target, send
 from trimtab_bench.resize.service import WORK
 
 Array = NDArray[np.float64]
@@ -27,6 +40,13 @@ EVERY = 0.1  # s between two looks
 _NONE = float("nan")
 _LEAD = 1.0  # s before the first request
 _CALIBRATION = 0.2  # s of CPU for each service's unit of work
+MIB = 2**20
+STATIC = {"static_0.75": 0.75, "static_1.0": 1.0, "static_1.5": 1.5}
+CONTESTANTS = ("trimtab", "escra", "vpa", "autopilot", *STATIC)
+_HISTORY = 600.0  # s that policies have seen before, by repeating what was observed
+_LEAST_MEMORY = 64.0 * MIB  # that nobody gives less than: a container needs some of it to start
+_VPA_LEAST = 250.0 * MIB  # its smallest recommendation of memory
+_MARGIN = {"vpa": 0.15, "autopilot": 0.10}  # of memory, above the highest use seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +135,7 @@ def _watched(
     eyes = [_Eye(service, hierarchy) for service in services.each]
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as client:
         begin = time.monotonic() + _LEAD  # the client's process needs a moment to start
-        answer = client.submit(generator.send, targets, begin)
+        answer = client.submit(send, targets, begin)
         due = begin
         while not answer.done():
             due += EVERY
@@ -164,11 +184,11 @@ def _limit_parent(hierarchy: Hierarchy, name: str, cpus: float) -> None:
         group.limit_cpus(cpus)
 
 
-def _target(port: int, load: ServiceLoad, each: Arrivals) -> generator.Target:
+def _target(port: int, load: ServiceLoad, each: Arrivals) -> Target:
     unit = unit_seconds(load.role)
     keep = f"&keep={load.keep}&seconds={load.seconds:g}" if load.keep else ""
     paths = tuple(f"/?units={max(1, round(work / unit))}{keep}" for work in each.work.tolist())
-    return generator.Target(port, tuple(each.time.tolist()), paths)
+    return Target(port, tuple(each.time.tolist()), paths)
 
 
 @cache
@@ -182,3 +202,52 @@ def unit_seconds(role: str) -> float:
         tries.append(took / 10)
         spent += took
     return median(tries)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Contestant:
+    """First limits, the policy that changes them if any, and the limit after the kernel has killed."""
+
+    start: tuple[Limit, ...]
+    policy: CpuPolicy | None = None
+    again: Callable[[Limit], Limit] = lambda limit: limit
+
+
+def contestant(name: str, setting: Setting, history: Observed) -> Contestant:
+    """One of `CONTESTANTS`, who has seen that history."""
+    peak, peak_memory = np.nanmax(history.used, axis=0), np.nanmax(history.memory, axis=0)
+    if name in STATIC:
+        cpus, memory = STATIC[name] * peak, STATIC[name] * peak_memory
+        return Contestant(_limits(cpus, memory, setting))
+    policy = POLICIES[name]()
+    wanted = _after(policy, setting, np.nan_to_num(history.used))
+    if policy.traps:
+        return Contestant(tuple(Limit() for _ in setting.services), policy)
+    memory = np.maximum(peak_memory * (1 + _MARGIN[name]), _VPA_LEAST if name == "vpa" else 0.0)
+    return Contestant(_limits(wanted, memory, setting), policy, _more_after_a_kill)
+
+
+def _after(policy: CpuPolicy, setting: Setting, used: Array) -> Array:
+    """What the policy wants for everyone once it has seen the history."""
+    everyone = np.arange(used.shape[1])
+    pool, cap = np.zeros_like(everyone), np.array([setting.cpus])
+    floor = np.full(len(everyone), 0.02)
+    limit = fair_limits(np.full(len(everyone), setting.cpus / len(everyone)), floor, pool, cap)
+    for period in range(round(_HISTORY / EVERY)):
+        now = used[period % len(used)]
+        seen = CpuPeriod(EVERY, everyone, pool, limit, now, now > limit, floor, cap)
+        limit = fair_limits(Wishes.of(policy.wanted(seen)).cpus, floor, pool, cap)
+    return limit
+
+
+def _limits(cpus: Array, memory: Array, setting: Setting) -> tuple[Limit, ...]:
+    memory = np.maximum(memory, _LEAST_MEMORY)
+    fits = min(1.0, setting.cpus / float(np.sum(cpus)))
+    fits_memory = min(1.0, setting.memory / float(np.sum(memory)))
+    return tuple(Limit(float(c) * fits, float(m) * fits_memory) for c, m in zip(cpus, memory, strict=True))
+
+
+def _more_after_a_kill(limit: Limit) -> Limit:
+    """Both raise the limit of who was killed: by a fifth, or 100 MiB if that is more."""
+    assert limit.memory is not None
+    return Limit(limit.cpus, max(limit.memory * 1.2, limit.memory + 100 * MIB))

@@ -7,7 +7,7 @@ from typing import Any
 
 import grpc
 import pytest
-from trimtab_bench.resize_scale.light_stream import LightStream
+from trimtab_bench.resize_scale.agents import LightStream
 
 from trimtab.core import TrimtabError
 from trimtab.resize.link.certificates import Authority
