@@ -9,7 +9,7 @@ from typing import Any
 from trimtab.core import SimulatedClock, TrimtabError
 from trimtab.serve.access import LOCAL, Principal
 from trimtab.serve.dashboard.pulse import Pulse, Remembered
-from trimtab.serve.http.stream import Hub, running
+from trimtab.serve.http.stream import Hub
 from trimtab.store import Role, Token, open_store
 
 
@@ -75,7 +75,7 @@ def test_a_stamp_changes_with_what_somebody_may_see_and_with_nothing_else(tmp_pa
                 return question()
 
             hub, pulse = Hub(store, ask), Pulse()
-            async with running(hub):
+            async with hub.running():
                 following = asyncio.create_task(pulse.follow(hub))
                 await asyncio.sleep(0.5)
                 store.events.append("job.waiting", "a", {}, 1.0, "red")

@@ -68,7 +68,7 @@ def test_an_uploads_folder_is_nobodys_business() -> None:
 def test_a_viewer_plans_nothing(service: Service) -> None:
     viewer = Principal(Token("id", "name", "red", Role.VIEWER, frozenset({"*"}), 0.0))
     with pytest.raises(ForbiddenError):
-        planned(Service(service.desk, viewer), Form("g.json", graph(), "t4:2"))
+        planned(Service(service.backend, viewer), Form("g.json", graph(), "t4:2"))
 
 
 def test_a_graph_is_uploaded_and_its_plan_is_drawn(house: Any, tmp_path: Path) -> None:
