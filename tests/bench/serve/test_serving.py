@@ -1,4 +1,4 @@
-"""A real server under a small load: everything is answered, every event arrives, and nothing stays behind."""
+"""A real server under a small load, and the search for the highest rate that it stands."""
 
 import contextlib
 from importlib.util import find_spec
@@ -6,10 +6,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from trimtab_bench.serve import ceiling, pages, streams
-from trimtab_bench.serve.scratch import scratch
-from trimtab_bench.serve.serving import READS, WRITES, Effort, bench
-from trimtab_bench.serve.world import World
+from trimtab_bench.serve import serving, streams
+from trimtab_bench.serve.serving import READS, WRITES, Effort, Step, bench, ceiling, steps_to_ceiling
+from trimtab_bench.serve.store import World, scratch
 
 from trimtab.core import TrimtabError
 
@@ -28,7 +27,7 @@ def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_operation_is_answered_every_event_arrives_and_nothing_stays_behind(tmp_path: Path) -> None:
     with scratch() as folder, bench(folder, SMALL, 0) as at:
         server = psutil.Process(at.server.process.pid)
-        listed = pages.page_figures(at.server, SMALL.size, at.tokens, SMALL.pages, 0)
+        listed = serving.page_figures(at.server, SMALL.size, at.tokens, SMALL.pages, 0)
         with streams.listening(at.server, at.file, at.tokens, SMALL.streams) as listening:
             seen = at.load(100.0, 100.0, 0.2, 1.0, "test")
             listening.close()
@@ -39,9 +38,9 @@ def test_every_operation_is_answered_every_event_arrives_and_nothing_stays_behin
     assert seen.server_cpus > 0 < seen.seen.cpus
     assert listening.figures["complete"] == SMALL.streams
     assert listening.figures["events"] == listening.figures["wanted"] > 0
-    assert {name.partition(",")[0] for name in listed} == {*pages.LISTS}
+    assert {name.partition(",")[0] for name in listed} == {*serving.LISTS}
     assert step.errors == 0
-    assert ceiling.ceiling([step]) in (0.0, step.reached)
+    assert serving.ceiling([step]) in (0.0, step.reached)
     assert not server.is_running()
     assert list((tmp_path / "bench" / "serve").glob("run-*")) == []
 
@@ -57,3 +56,36 @@ def test_what_a_killed_run_left_is_removed_and_a_bench_that_fails_removes_its_ow
         raise TrimtabError("stop")
     assert seen == [True]
     assert list(place.iterdir()) == []
+
+
+def server(stands: float) -> "list[Step]":
+    return steps_to_ceiling(lambda rate: seen(rate, stands), 1000.0, 10)
+
+
+def seen(rate: float, stands: float) -> Step:
+    return Step(rate, min(rate, stands), 10.0 if rate <= stands else 900.0, 0, 1.0, 0.1)
+
+
+def test_it_goes_up_until_a_step_is_too_much() -> None:
+    steps = server(stands=1500.0)
+    assert [round(step.rate) for step in steps] == [1000, 1200, 1440, 1728]
+    assert [step.stood for step in steps] == [True, True, True, False]
+    assert round(ceiling(steps)) == 1440
+
+
+def test_it_goes_down_until_a_step_is_stood() -> None:
+    steps = server(stands=800.0)
+    assert [step.stood for step in steps] == [False, False, True]
+    assert round(ceiling(steps)) == 694
+
+
+def test_there_is_no_ceiling_where_nothing_is_stood() -> None:
+    assert ceiling(server(stands=1.0)) == 0.0
+    assert len(server(stands=1.0)) == 10
+
+
+def test_a_failed_request_or_answers_that_do_not_keep_up_are_too_much() -> None:
+    assert not Step(1000.0, 1000.0, 5.0, 1, 1.0, 0.1).stood
+    assert not Step(1000.0, 900.0, 5.0, 0, 1.0, 0.1).stood
+    assert not Step(1000.0, 1000.0, 50.0, 0, 1.0, 0.1).stood
+    assert Step(1000.0, 1000.0, 49.9, 0, 1.0, 0.1).stood

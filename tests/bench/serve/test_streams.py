@@ -1,7 +1,7 @@
 """Which events a stream must get: its tenant's, and who wrote what for an admin alone."""
 
+from trimtab_bench.serve.store import EVERYBODY
 from trimtab_bench.serve.streams import expected, owners
-from trimtab_bench.serve.world import EVERYBODY
 
 
 def test_five_hundred_streams_are_of_all_tenants_and_a_few_see_everything() -> None:

@@ -10,6 +10,6 @@ from trimtab_bench.result import BenchResult
 
 def run(options: BenchOptions) -> BenchResult:
     """All sections. Loaded here, because processes of this package are also run without them."""
-    from trimtab_bench.serve.sections import all_sections
+    from trimtab_bench.serve.report import all_sections
 
     return all_sections(options)

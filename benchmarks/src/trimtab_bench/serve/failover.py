@@ -1,7 +1,5 @@
 """Two servers on one PostgreSQL, both asked to write; the one that leads is killed, and the other decides."""
 
-import http.client
-import json
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
@@ -11,16 +9,20 @@ from typing import Any
 
 from trimtab.core import NotFoundError, TrimtabError
 from trimtab.store import JobState, Store, open_store
-from trimtab_bench.serve import world
-from trimtab_bench.serve.arrivals import mixed
-from trimtab_bench.serve.filled import BEGAN, a_decision, furnish
-from trimtab_bench.serve.generator import Load
-from trimtab_bench.serve.operations import WRITES
-from trimtab_bench.serve.postgres import postgres
-from trimtab_bench.serve.processes import Child, Server, child, up
+from trimtab_bench.serve.load import Load, mixed
+from trimtab_bench.serve.processes import Child, Server, child, postgres, up
+from trimtab_bench.serve.requests import WRITES
 from trimtab_bench.serve.serving import ENGINE
-from trimtab_bench.serve.tokens import make_tokens
-from trimtab_bench.serve.world import EVERYBODY, World
+from trimtab_bench.serve.store import (
+    BEGAN,
+    EVERYBODY,
+    World,
+    a_decision,
+    decision_id,
+    furnish,
+    make_tokens,
+    tenant,
+)
 
 SIZE = World(jobs=200, decisions=400, events=0, profiles=20)
 _RATE = 40.0  # writes per second on each of the two
@@ -100,15 +102,15 @@ def _is_there(store: Store, name: str, id: str) -> bool:
 def _decisions(store: Store) -> None:
     with store.together():
         for number in range(SIZE.decisions):
-            made = replace(a_decision(), id=world.decision_id(number), created=BEGAN + number)
-            store.ledger.record(made, world.tenant(number))
+            made = replace(a_decision(), id=decision_id(number), created=BEGAN + number)
+            store.ledger.record(made, tenant(number))
 
 
 def _killed_under_load(
     leader: Server, other: Server, tokens: dict[str, str], seed: int, run: str
 ) -> tuple[float, Sequence[dict[str, Any]]]:
     """Seconds until the other decided; what both generators saw, the survivor's second."""
-    with child("generator") as at_leader, child("generator") as at_other:
+    with child("load") as at_leader, child("load") as at_other:
         _begin(at_leader, leader, tokens, _BEFORE + 1.0, seed, f"{run}-a")
         _begin(at_other, other, tokens, _BEFORE + _AFTER, seed + 1, f"{run}-b")
         for each in (at_leader, at_other):
@@ -132,32 +134,14 @@ def _begin(
 
 
 def _until_decided(server: Server, token: str, killed: float) -> None:
-    """Hand in jobs until the ledger has a decision about one that was made after the kill."""
-    line = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
-    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    """Submit jobs until the ledger has a decision about one that was made after the kill."""
     deadline, submit_at = time.monotonic() + _PATIENCE, 0.0
-    try:
+    with server.connection(token) as ask:
         while time.monotonic() < deadline:
             if time.monotonic() >= submit_at:
                 submit_at = time.monotonic() + _SUBMITTED_EVERY
-                _asked(
-                    line, "POST", "/v1/jobs", json.dumps({"jobs": [_HOPELESS], "tenant": "probe"}), headers
-                )
-            path = f"/v1/decisions?kind=schedule&since={killed}&limit=1"
-            if _asked(line, "GET", path, None, headers)["items"]:
+                ask("POST", "/v1/jobs", {"jobs": [_HOPELESS], "tenant": "probe"})
+            if ask("GET", f"/v1/decisions?kind=schedule&since={killed}&limit=1")["items"]:
                 return
             time.sleep(_ASKED_EVERY)
-    finally:
-        line.close()
     raise TrimtabError(f"{_PATIENCE:g} s after the leader was killed, the other had not decided anything")
-
-
-def _asked(
-    line: http.client.HTTPConnection, method: str, path: str, body: str | None, headers: dict[str, str]
-) -> Any:
-    line.request(method, path, body, headers)
-    answer = line.getresponse()
-    told = answer.read()
-    if answer.status >= 300:
-        raise TrimtabError(f"{path} was answered with status {answer.status}: {told[:200].decode()}")
-    return json.loads(told)

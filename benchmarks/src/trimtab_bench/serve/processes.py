@@ -1,26 +1,39 @@
-"""Processes that the bench starts: the system itself, and children that say one JSON object a line."""
+"""Processes that the bench starts: the system, a constant server, PostgreSQL, and children of its own."""
 
 import contextlib
+import http.client
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from trimtab.core import TrimtabError
+from trimtab.core import MissingDependencyError, TrimtabError
 
 _READY = 60.0  # s until a server must answer
 _END = 15.0  # s that it has to end
+_CONSTANT = """
+import sys, uvicorn
+from fastapi import FastAPI
+app = FastAPI()
+@app.get("/constant")
+async def constant() -> dict[str, str]:
+    return {"status": "ok"}
+at = {"host": "127.0.0.1", "port": int(sys.argv[1])}
+uvicorn.run(app, **at, loop="uvloop", http="httptools", access_log=False, log_level="warning")
+"""
 _TRIMTAB = (sys.executable, "-c", "from trimtab.cli import main; main()")
 
 
@@ -66,8 +79,25 @@ class Server:
         first = psutil.Process(self.process.pid)
         return [first, *first.children()]
 
+    @contextlib.contextmanager
+    def connection(self, token: str) -> Iterator[Callable[..., Any]]:
+        """A kept connection: called with a method, a path and a body, it returns the answer's JSON."""
+        line = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+
+        def ask(method: str, path: str, body: Any = None) -> Any:
+            line.request(method, path, None if body is None else json.dumps(body), headers)
+            answer = line.getresponse()
+            text = answer.read()
+            if answer.status >= 300:
+                raise TrimtabError(f"{path} was answered with status {answer.status}: {text[:200].decode()}")
+            return json.loads(text)
+
+        with contextlib.closing(line):
+            yield ask
+
     def kill(self) -> None:
-        """At once, without a chance to do anything about it."""
+        """Kill it at once (SIGKILL)."""
         self.process.kill()
         self.process.wait()
 
@@ -104,7 +134,7 @@ def up(home: Path, store: str, *more: str) -> Iterator[Server]:
 def constant_server(folder: Path) -> Iterator[Server]:
     """The server that answers everybody with a constant."""
     port = free_port()
-    command = [sys.executable, "-m", "trimtab_bench.serve.constant", str(port)]
+    command = [sys.executable, "-c", _CONSTANT, str(port)]
     with _served(command, port, "/constant", folder) as server:
         yield server
 
@@ -160,3 +190,65 @@ def free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])
+
+
+_OUTPUT = 1
+
+
+def say(**told: Any) -> None:
+    """Say all of it: without a buffer, `print` drops what a pipe does not take at once."""
+    left = memoryview(json.dumps(told).encode() + b"\n")
+    while left:
+        left = left[os.write(_OUTPUT, left) :]
+
+
+_DEBIAN = Path("/usr/lib/postgresql")
+_USER = "postgres"
+
+
+def programs() -> Path:
+    """The folder of the newest server's programs; raises where none is installed."""
+    found = sorted(_DEBIAN.glob("*/bin/initdb"))
+    if not found:
+        raise MissingDependencyError("there is no PostgreSQL server here; apt-get install postgresql")
+    return found[-1].parent
+
+
+@contextlib.contextmanager
+def postgres() -> Iterator[str]:
+    """The URL of an empty database while the block runs."""
+    binaries = programs()
+    # Not in the home: the server's own user must reach it.
+    folder = Path(tempfile.mkdtemp(prefix="trimtab-bench-postgres-"))
+    data, port = folder / "data", free_port()
+    try:
+        if os.geteuid() == 0:
+            shutil.chown(folder, _USER, _USER)
+        told = ("-U", "trimtab", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync")
+        _ran(binaries / "initdb", "-D", str(data), *told)
+        options = f"-h 127.0.0.1 -p {port} -k {folder}"
+        _ran(binaries / "pg_ctl", "-D", str(data), "-w", "-l", str(folder / "log"), "-o", options, "start")
+        yield f"postgresql://trimtab@127.0.0.1:{port}/postgres"
+    finally:
+        if (data / "postmaster.pid").exists():
+            with contextlib.suppress(TrimtabError):
+                _ran(binaries / "pg_ctl", "-D", str(data), "-w", "-m", "immediate", "stop")
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _ran(program: Path, *arguments: str) -> None:
+    command = [str(program), *arguments]
+    if os.geteuid() == 0:
+        command = ["setpriv", f"--reuid={_USER}", f"--regid={_USER}", "--init-groups", *command]
+    # A server that had a pipe for its output would keep it, and whoever waits for its end.
+    done = subprocess.run(
+        command,
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        check=False,
+    )
+    if done.returncode:
+        raise TrimtabError(f"{program.name} failed with status {done.returncode}")

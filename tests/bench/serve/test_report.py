@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from trimtab_bench.serve.sections import put_together, tables
+from trimtab_bench.serve.report import of_failover, of_steps, put_together
 
 
 def lasting(p99: float) -> dict[str, float]:
@@ -73,12 +73,12 @@ def test_what_falls_short_is_said() -> None:
 def test_without_postgresql_failover_is_left_out_with_a_sentence() -> None:
     figures = put_together(found(failover={"left_out": "there is no PostgreSQL server here"}))
     assert figures["failover_s"] is None
-    assert tables.of_failover(figures).rows == (("there is no PostgreSQL server here",),)
+    assert of_failover(figures).rows == (("there is no PostgreSQL server here",),)
 
 
 def test_tables_show_every_step_of_everybody() -> None:
     rival = {"steps": {"3000": found()["steps"]["1800"]}}
-    rows = tables.of_steps(put_together(found()), rival).rows
+    rows = of_steps(put_together(found()), rival).rows
     assert [row[0] for row in rows] == [
         "reads and writes, streams open",
         "reads and writes, streams open",

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 
-CODE = "from trimtab_bench.serve.saying import say; say(first=1); say(long=['x' * 1000] * 1000)"
+CODE = "from trimtab_bench.serve.processes import say; say(first=1); say(long=['x' * 1000] * 1000)"
 
 
 def test_a_line_longer_than_a_pipe_holds_arrives_whole() -> None:

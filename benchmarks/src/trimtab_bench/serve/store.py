@@ -1,21 +1,91 @@
-"""A store as large as one gets, made once for each size and copied for every run."""
+"""The store that is measured: what it holds, whose that is, and its file, made once for each size."""
 
+import contextlib
 import hashlib
 import json
 import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import psutil
+
 from trimtab import store as store_package
-from trimtab.core import Answer, Decision, Estimate, Host, Outcome, Profile, Series, Workload, to_plain
+from trimtab.core import Answer, Decision, Estimate, Host, Outcome, Profile, Series, Workload, home, to_plain
 from trimtab.schedule import submissions
-from trimtab.store import JobRecord, JobRun, JobState, Store, Tenant, open_store
+from trimtab.store import JobRecord, JobRun, JobState, Role, Store, Tenant, open_store
 from trimtab_bench.kept import Kept
-from trimtab_bench.serve import world
-from trimtab_bench.serve.world import TENANTS, World
+
+TENANTS = 20
+DECISION_KINDS = ("resize", "schedule", "recommend", "partition", "tune")
+SUBJECTS = 1_000
+EVERYBODY = "*"
+
+_ODD = 2_654_435_761  # times this, numbers are spread over all ids, and no two alike
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """How many jobs, decisions, events and profiles there are."""
+
+    jobs: int
+    decisions: int
+    events: int
+    profiles: int
+
+
+FULL = World(jobs=10_000, decisions=1_000_000, events=200_000, profiles=200)
+QUICK = World(jobs=1_000, decisions=20_000, events=5_000, profiles=40)
+
+
+def tenant(number: int) -> str:
+    """The tenant that the thing of a number belongs to: each in turn."""
+    return f"team-{number % TENANTS:02}"
+
+
+def decision_id(number: int) -> str:
+    """As random as real ones look to an index."""
+    return f"{number * _ODD % 2**48:012x}"
+
+
+def job_id(number: int) -> str:
+    """The same for a job."""
+    return f"{number * _ODD % 2**32:08x}"
+
+
+def profile_id(number: int) -> str:
+    """The same for a profile."""
+    return f"{(number + 1) * _ODD % 2**48:012x}"
+
+
+def decision_kind(number: int) -> str:
+    """Of which kind a decision is; every tenant has all kinds."""
+    return DECISION_KINDS[number // TENANTS % len(DECISION_KINDS)]
+
+
+def subject(number: int) -> str:
+    """What a decision is about; every subject is one tenant's."""
+    return f"job-{number % SUBJECTS}"
+
+
+def nth_of(whose: int | None, place: float, count: int) -> int:
+    """The number of the thing at a place from 0 (the oldest) to 1 (the newest) among one tenant's.
+
+    There are `count` of all tenants together, whose things these are where `whose` is None.
+    """
+    if whose is None:
+        return min(count - 1, int(place * count))
+    own = (count - whose + TENANTS - 1) // TENANTS
+    return whose + TENANTS * min(own - 1, int(place * own))
+
+
+def nearly_last(whose: int | None, left: int, count: int) -> int:
+    """The number of the thing before which there are `left` older ones, or half of all where that is less."""
+    step = 1 if whose is None else TENANTS
+    return (whose or 0) + step * min(left, count // step // 2)
+
 
 BEGAN = 1_750_000_000.0
 """When the oldest thing happened, in seconds since 1970."""
@@ -80,11 +150,11 @@ def fill(path: Path, size: World) -> None:
 def furnish(store: Store, size: World) -> None:
     """Tenants, jobs and profiles. No tenant may have an accelerator, so jobs wait and nothing is started."""
     for number in range(TENANTS):
-        store.tenants.put(Tenant(world.tenant(number), limit=0.0))
+        store.tenants.put(Tenant(tenant(number), limit=0.0))
     store.jobs.submit(tuple(_job(number, size) for number in range(size.jobs)))
     for number in range(size.profiles):
-        profile = replace(a_profile(samples=300), id=world.profile_id(number), created=BEGAN + number)
-        store.profiles.save(profile, world.tenant(number))
+        profile = replace(a_profile(samples=300), id=profile_id(number), created=BEGAN + number)
+        store.profiles.save(profile, tenant(number))
 
 
 def copy_to(path: Path, file: Path) -> None:
@@ -124,15 +194,15 @@ _EVENT = "INSERT INTO events (time, kind, subject, detail, tenant) VALUES (?, ?,
 def _decision_rows(count: int) -> Iterator[tuple[object, ...]]:
     plain = to_plain(a_decision())
     for number in range(count):
-        id, created = world.decision_id(number), BEGAN + _APART * number
-        kind, subject = world.decision_kind(number), world.subject(number)
-        body = json.dumps({**plain, "id": id, "created": created, "kind": kind, "subject": subject})
-        yield id, created, kind, subject, world.tenant(number), body
+        id, created = decision_id(number), BEGAN + _APART * number
+        kind, about = decision_kind(number), subject(number)
+        body = json.dumps({**plain, "id": id, "created": created, "kind": kind, "subject": about})
+        yield id, created, kind, about, tenant(number), body
 
 
 def _outcome_rows(count: int) -> Iterator[tuple[object, ...]]:
     for number in range(0, count, _OUTCOMES):
-        id, recorded = world.decision_id(number), BEGAN + _APART * number + 7000.0
+        id, recorded = decision_id(number), BEGAN + _APART * number + 7000.0
         yield (
             id,
             recorded,
@@ -145,13 +215,13 @@ def _event_rows(count: int, jobs: int) -> Iterator[tuple[object, ...]]:
     for number in range(count):
         whose, state = number // len(states) % jobs, states[number % len(states)]
         detail = json.dumps({"name": JOB["name"], "state": state, "why": ""})
-        yield BEGAN + number, f"job.{state}", world.job_id(whose), detail, world.tenant(whose)
+        yield BEGAN + number, f"job.{state}", job_id(whose), detail, tenant(whose)
 
 
 def _job(number: int, size: World) -> JobRecord:
     created = BEGAN + _APART * size.decisions / size.jobs * number
-    (wanted,) = submissions([{**JOB, "tenant": world.tenant(number)}], "the bench")
-    record = wanted.named(world.job_id(number), created).record()
+    (wanted,) = submissions([{**JOB, "tenant": tenant(number)}], "the bench")
+    record = wanted.named(job_id(number), created).record()
     if number >= size.jobs - min(_WAITING, size.jobs // 10):
         return record
     state = _ENDS[number % len(_ENDS)]
@@ -162,7 +232,32 @@ def _job(number: int, size: World) -> JobRecord:
 def _made_from(size: World) -> Iterator[bytes]:
     yield repr(size).encode()
     yield Path(__file__).read_bytes()
-    yield Path(world.__file__).read_bytes()
     schema = Path(store_package.__path__[0])
     for path in (schema / "tables.py", *sorted((schema / "migrations").rglob("*.py"))):
         yield hashlib.sha256(path.read_bytes()).digest()
+
+
+def make_tokens(store: Store) -> dict[str, str]:
+    """Their texts by tenant."""
+    names = [tenant(number) for number in range(TENANTS)]
+    made = {name: store.tokens.make("bench", name, Role.USER)[1] for name in names}
+    return made | {EVERYBODY: store.tokens.make("bench", EVERYBODY, Role.ADMIN)[1]}
+
+
+_NAME = "run-"
+
+
+@contextlib.contextmanager
+def scratch() -> Iterator[Path]:
+    """The folder, removed with all that is in it when the block ends."""
+    place = home() / "bench" / "serve"
+    for left in place.glob(f"{_NAME}*"):
+        if not psutil.pid_exists(int(left.name.removeprefix(_NAME))):
+            shutil.rmtree(left, ignore_errors=True)
+    folder = place / f"{_NAME}{os.getpid()}"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""What is asked: reads as dashboards and programs ask them, and writes, each with a key of its own."""
+"""The requests that are sent: reads as dashboards and programs send them, and writes with a key each."""
 
 import json
 import random
@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
 from trimtab.core import to_plain
-from trimtab_bench.serve import world
-from trimtab_bench.serve.filled import JOB, a_decision, a_profile
-from trimtab_bench.serve.world import EVERYBODY, TENANTS, World
+from trimtab_bench.serve import store
+from trimtab_bench.serve.store import EVERYBODY, JOB, TENANTS, World, a_decision, a_profile
 
 READS: Mapping[str, float] = {
     "jobs.list first": 12.0,
@@ -45,7 +44,7 @@ WRITES: Mapping[str, float] = {
 
 _ALL_TENANTS = 0.1  # of reads
 _LEFT = 30  # on the last page
-_NAMES = {"jobs": world.job_id, "profiles": world.profile_id, "decisions": world.decision_id}
+_NAMES = {"jobs": store.job_id, "profiles": store.profile_id, "decisions": store.decision_id}
 
 
 class Request(NamedTuple):
@@ -106,7 +105,7 @@ class Operations:
 
     def _read(self, name: str) -> Request:
         whose = None if self._random.random() < _ALL_TENANTS else self._anybody()
-        token = self._tokens[EVERYBODY if whose is None else world.tenant(whose)]
+        token = self._tokens[EVERYBODY if whose is None else store.tenant(whose)]
         return Request(name, token, get(self.path(name, whose), token))
 
     def path(self, name: str, whose: int | None) -> str:
@@ -118,7 +117,7 @@ class Operations:
             return "/v1/catalog/accelerators/a100" if what == "accelerator" else _OFFERS
         if what.startswith("list"):
             return f"/v1/{area}{self._page(area, what.partition(' ')[2], whose)}"
-        number = world.nth_of(whose, self._random.random(), self._count_of(area))
+        number = store.nth_of(whose, self._random.random(), self._count_of(area))
         return f"/v1/{area}/{_NAMES[area](number)}{'/outcomes' if what == 'outcomes' else ''}"
 
     def _page(self, area: str, which: str, whose: int | None) -> str:
@@ -129,13 +128,13 @@ class Operations:
         if which == "state":
             return "?state=ended&state=failed"
         if which == "kind":
-            return f"?kind={self._random.choice(world.DECISION_KINDS)}"
+            return f"?kind={self._random.choice(store.DECISION_KINDS)}"
         if which == "subject":
-            other = TENANTS * self._random.randrange(world.SUBJECTS // TENANTS)
-            return f"?subject={world.subject(other + (whose or 0))}"
+            other = TENANTS * self._random.randrange(store.SUBJECTS // TENANTS)
+            return f"?subject={store.subject(other + (whose or 0))}"
         count = self._count_of(area)
         last = which == "last"
-        number = world.nearly_last(whose, _LEFT, count) if last else world.nth_of(whose, 0.5, count)
+        number = store.nearly_last(whose, _LEFT, count) if last else store.nth_of(whose, 0.5, count)
         return f"?after={_NAMES[area](number)}"
 
     def _count_of(self, area: str) -> int:
@@ -154,7 +153,7 @@ class Operations:
 
     def _outcome(self) -> Request:
         whose = self._anybody()
-        id = world.decision_id(world.nth_of(whose, self._random.random(), self._size.decisions))
+        id = store.decision_id(store.nth_of(whose, self._random.random(), self._size.decisions))
         body = {"measured": {"time": 7100.0, "cost": 1.9}, "note": f"{self._run}-{self._count}"}
         return self._post("outcomes.record", f"/v1/decisions/{id}/outcomes", body, whose)
 
@@ -165,7 +164,7 @@ class Operations:
         return self._post("decisions.record", "/v1/decisions", {"decision": self._decision}, self._anybody())
 
     def _post(self, name: str, path: str, body: object, whose: int) -> Request:
-        token = self._tokens[world.tenant(whose)]
+        token = self._tokens[store.tenant(whose)]
         return Request(name, token, post(path, token, self._key(), json.dumps(body).encode()))
 
     def _anybody(self) -> int:
