@@ -153,7 +153,7 @@ def test_sizes_are_the_platforms_megabytes(
 ) -> None:
     asked = []
     monkeypatch.setattr(
-        "trimtab.collect.collect_functions", lambda collection, path, show: asked.append(collection) or 0
+        "trimtab.cli.collect.collect_functions", lambda collection, path, show: asked.append(collection) or 0
     )
     assert trimtab("collect", "functions", "-o", "f.csv", "--sizes", "128MB,256MiB,1GB,2 GiB").status == 0
     assert asked[0].sizes == (128, 256, 1024, 2048)

@@ -8,9 +8,9 @@ import pytest
 
 pytest.importorskip("fastapi", reason="needs the serve extra")
 
-from trimtab.cli import keeping
-from trimtab.cli.keeping import Keeping
-from trimtab.cli.place import Server, ask
+
+from trimtab.cli import place
+from trimtab.cli.place import LedgerQueue, Server, use_server
 from trimtab.core import Answer, Decision, Estimate, StorageError, TrimtabError
 from trimtab.serve.http import Application
 from trimtab.serve.processes.server import listening
@@ -29,7 +29,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 @pytest.fixture
 def serve(store: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
     """Serve, and ask, for as long as the block takes; each time at the same port."""
-    monkeypatch.setattr(keeping, "_PAUSE", 0.0)
+    monkeypatch.setattr(place, "_PAUSE", 0.0)
     _, token = store.tokens.make("cli", "team", Role.USER)
     ports = [0]
 
@@ -38,13 +38,13 @@ def serve(store: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
         settings = Settings(listen=f"127.0.0.1:{ports[-1]}", dashboard=False, rate_limit=0.0)
         with listening(Application(store, settings), settings) as server:
             ports.append(server.port)
-            ask(Server(f"http://127.0.0.1:{server.port}", token))
+            use_server(Server(f"http://127.0.0.1:{server.port}", token))
             yield server.port
 
     try:
         yield serving
     finally:
-        ask(None)
+        use_server(None)
 
 
 def decided(id: str) -> Decision:
@@ -54,7 +54,7 @@ def decided(id: str) -> Decision:
 
 
 def test_what_a_server_missed_is_offered_again_when_it_is_back(serve: Serve, store: Store) -> None:
-    ledger = Keeping(first=True)
+    ledger = LedgerQueue(first=True)
     with serve():
         first = ledger.record(decided("one"))
         assert ledger.id_of("one") == first.id == store.ledger.list()[0].id != "one"
@@ -74,8 +74,8 @@ def test_what_a_server_missed_is_offered_again_when_it_is_back(serve: Serve, sto
 
 def test_a_first_decision_that_is_refused_ends_it_before_anything_is_measured(serve: Serve) -> None:
     with serve() as port:
-        ask(Server(f"http://127.0.0.1:{port}", "tt_000000000000_x"))
-        ledger = Keeping(first=True)
+        use_server(Server(f"http://127.0.0.1:{port}", "tt_000000000000_x"))
+        ledger = LedgerQueue(first=True)
         with pytest.raises(TrimtabError, match="opens nothing"):
             ledger.record(decided("one"))
         assert ledger.left == ""
@@ -85,4 +85,4 @@ def test_a_store_here_that_fails_ends_it_at_once(monkeypatch: pytest.MonkeyPatch
     (tmp_path / "no-folder").touch()
     monkeypatch.setenv("TRIMTAB_STORE", f"sqlite:///{tmp_path}/no-folder/trimtab.sqlite")
     with pytest.raises(StorageError):
-        Keeping().record(decided("one"))
+        LedgerQueue().record(decided("one"))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from trimtab import predict
+from trimtab.cli import models
 from trimtab.predict import Foundation, shipped_foundation
 
 Trimtab = Callable[..., Any]
@@ -71,7 +71,7 @@ def test_pretrain_writes_weights_that_ls_reads(
         progress("scout", 0.5)
         return Foundation({"scout": shipped.predictors["scout"]}, {"sources": {"scout": {"applications": 8}}})
 
-    monkeypatch.setattr(predict, "pretrain", fit, raising=False)
+    monkeypatch.setattr(models, "fit", fit)
     output = tmp_path / "new" / "weights"
     called = trimtab("models", "pretrain", "-o", str(output), "--data", str(tmp_path), "--seed", "5")
     assert called.status == 0
@@ -86,7 +86,7 @@ def test_pretrain_says_at_once_that_it_cannot_write(
     def fit(*_: object) -> Foundation:
         raise AssertionError("nothing should be learned")
 
-    monkeypatch.setattr(predict, "pretrain", fit, raising=False)
+    monkeypatch.setattr(models, "fit", fit)
     (tmp_path / "file").write_text("in the way", encoding="utf-8")
     for output in (tmp_path, tmp_path / "file" / "weights"):
         called = trimtab("models", "pretrain", "-o", str(output))

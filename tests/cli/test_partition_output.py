@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trimtab.cli.partition_output import print_run
+from trimtab.cli.partition import print_run
 from trimtab.partition import Recipe, RunReport, Solution, devices_of, load_graph, place, solve
 
 RAN = RunReport((0.5,), (0.5,), 0.0, 0.0, 2.0, (2.0,), (), 1.0, 1.0, 1, True, ("arithmetic is fp32",))

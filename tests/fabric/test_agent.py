@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from trimtab.cli.fabric_agent import failover_events
+from trimtab.cli.fabric import failover_events
 from trimtab.core import StorageError, TrimtabError
 from trimtab.fabric import Timers
 from trimtab.fabric.agent import Agent, Sessions, Worker, agent_runs, ask_sessions, forget_agent, read_status

@@ -31,9 +31,10 @@ def accepts() -> Callable[[Sequence[str]], None]:
                 pytest.fail(f"trimtab {' '.join(words)}: {error}")
             if not hasattr(command, "get_command") or not left:
                 return
-            name, rest = left[0], left[1:]
-            found = command.get_command(context, name)
-            assert found is not None, f"trimtab has no command {name}"
+            try:
+                name, found, rest = command.resolve_command(context, left)
+            except Exception as error:
+                pytest.fail(f"trimtab has no command {left[0]}: {error}")
             command, context = found, found.context_class(found, parent=context, info_name=name)
 
     return check

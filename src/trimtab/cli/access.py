@@ -2,23 +2,21 @@
 
 import json
 import time
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import asdict
+from typing import Annotated
 
 import typer
+from rich.markup import escape
 
-from trimtab.cli.options import json_option
+from trimtab.cli.options import Json, command_group
 from trimtab.cli.place import place
+from trimtab.cli.terminal import new_table, one_of, print_table, say
+from trimtab.core import parse_duration
+from trimtab.store import Role, Token
 
-if TYPE_CHECKING:
-    from trimtab.store import Token
-
-access_app = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-    help="Tokens for the API: who may ask for what. Once there is one, everybody needs one.",
+access_app = command_group(
+    "Tokens for the API: who may ask for what. Once there is one, everybody needs one."
 )
-
-Json = Annotated[bool, json_option("Output")]
 
 
 @access_app.command("make")
@@ -43,14 +41,8 @@ def make(
 
     Send it as `Authorization: Bearer TOKEN`. Who has it can do what it is for, until it ends or is revoked.
     """
-    from trimtab.core import BadInputError, did_you_mean, parse_duration
-    from trimtab.store import Role
-
-    known = [each.value for each in Role]
-    if role not in known:
-        raise BadInputError(
-            f'"{role:.40}" is no role{did_you_mean(role, known)}; they are {", ".join(known)}'
-        )
+    known = tuple(each.value for each in Role)
+    one_of("--role", role, known)
     seconds = parse_duration(lifetime) or None
     with place() as at:
         token, text = at.tokens.make(name, Role(role), tenant, scope or ["*"], seconds)
@@ -66,26 +58,19 @@ def make(
 @access_app.command("list")
 def list_tokens(as_json: Json = False) -> None:
     """List tokens, newest first, without their secrets."""
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
     with place() as at:
         found = at.tokens.page(1000).items
     if as_json:
         print(json.dumps([_plain(token) for token in found]))
         return
-    console = Console(highlight=False)
     if not found:
-        console.print("no tokens; trimtab access make NAME makes one", markup=False)
+        say("no tokens; trimtab access make NAME makes one")
         return
-    table = Table(box=None, pad_edge=False)
-    for column in ("id", "name", "tenant", "role", "scopes", "made by", "ends"):
-        table.add_column(column, no_wrap=column == "id", overflow="fold")
+    shown = new_table("<id", "name", "tenant", "role", "scopes", "made by", "ends")
     for token in found:
         texts = (token.name, token.tenant, token.role.value, " ".join(sorted(token.scopes)), token.by)
-        table.add_row(token.id, *map(escape, texts), _until(token))
-    console.print(table)
+        shown.add_row(token.id, *map(escape, texts), _until(token))
+    print_table(shown)
 
 
 @access_app.command("revoke")
@@ -96,13 +81,11 @@ def revoke(id: Annotated[str, typer.Argument(help="The token's id.", show_defaul
     typer.echo(f"token {token.id} ({token.name}) opens nothing any more")
 
 
-def _plain(token: "Token") -> dict[str, object]:
-    from dataclasses import asdict
-
+def _plain(token: Token) -> dict[str, object]:
     return {**asdict(token), "scopes": sorted(token.scopes)}
 
 
-def _until(token: "Token") -> str:
+def _until(token: Token) -> str:
     if token.revoked is not None:
         return f"revoked {_day(token.revoked)}"
     if token.expires is None:

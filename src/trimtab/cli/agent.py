@@ -1,28 +1,52 @@
 """`trimtab agent` sizes the containers of this node, alone or under a controller; `trimtab top` shows how."""
 
+import contextlib
+import os
+import threading
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich import box
+from rich.console import Console
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+
+from trimtab.cli.options import command_group
+from trimtab.cli.place import is_here, place
+from trimtab.cli.terminal import print_table, until_stopped
+from trimtab.core import TrimtabError, format_bytes, home
+from trimtab.kernel import mounted
+from trimtab.resize import (
+    NodeAgent,
+    GrantJournal,
+    Membership,
+    RemoteAgent,
+    kubernetes_find,
+    metrics_server,
+    read_pools,
+    read_status,
+    status_of,
+    write_status,
+)
 
 _REFRESH = 0.5  # s
 
 
-agent_app = typer.Typer(rich_markup_mode="markdown")
+agent_app = command_group(no_args_is_help=False)
 
 
 @agent_app.callback(invoke_without_command=True)
 def agent(
     context: typer.Context,
-    pools: Annotated[
-        Path | None, typer.Option("--pools", help="A YAML file of pools, to size this node alone.")
-    ] = None,
+    pools: Annotated[Path | None, typer.Option(help="A YAML file of pools, to size this node alone.")] = None,
     seconds: Annotated[
-        float | None, typer.Option("--seconds", min=0.1, help="End after so long; otherwise at Ctrl-C.")
+        float | None, typer.Option(min=0.1, help="End after so long; otherwise at Ctrl-C.")
     ] = None,
     metrics: Annotated[
-        str | None,
-        typer.Option("--metrics", metavar="HOST:PORT", help="Serve /metrics for Prometheus there."),
+        str | None, typer.Option(metavar="HOST:PORT", help="Serve /metrics for Prometheus there.")
     ] = None,
     kubernetes: Annotated[
         bool, typer.Option("--kubernetes", help="Ask the API server about the pods on this node.")
@@ -49,25 +73,17 @@ def agent(
     """
     if context.invoked_subcommand is not None:
         return
-    import contextlib
-
-    from rich.console import Console
-
-    console = Console(stderr=True, highlight=False)
     with contextlib.ExitStack() as stack:
-        if pools is None:
-            running = _under_controller(kubernetes, console)
-        else:
-            running = _alone(pools, kubernetes, stack, console)
-        _run(running, seconds, metrics, stack, console)
-    console.print("all containers have their former limits again")
+        running = _alone(pools, kubernetes, stack) if pools else _under_controller(kubernetes)
+        _run(running, seconds, metrics, stack)
+    typer.echo("all containers have their former limits again", err=True)
 
 
 @agent_app.command()
 def join(
     token: Annotated[str, typer.Argument(metavar="TOKEN", help="The word that trimtab up prints.")],
     name: Annotated[
-        str | None, typer.Option("--name", help="What the controller calls this node; else the host's name.")
+        str | None, typer.Option(help="What the controller calls this node; else the host's name.")
     ] = None,
 ) -> None:
     """Join a controller: get a certificate for this node, by which the two know each other from then on.
@@ -85,57 +101,41 @@ def join(
     typer.echo(f"this node is {member.node} of the controller at {member.address}; run trimtab agent")
 
 
-def _alone(pools: Path, kubernetes: bool, stack: Any, console: Any) -> Any:
+def _alone(pools: Path, kubernetes: bool, stack: Any) -> Any:
     """An agent that decides for itself."""
-    import os
-
-    from trimtab.core import format_bytes
-    from trimtab.kernel import mounted
-    from trimtab.resize import GrantJournal, NodeAgent, kubernetes_find, read_pools
     from trimtab.store import open_store
 
     wanted = read_pools(pools)
     node_cpus, node_memory = os.cpu_count() or 1, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     for pool in wanted:
         if pool.cpu > node_cpus or pool.memory > node_memory:
-            console.print(
+            typer.echo(
                 f"note: the pool {pool.name} is larger than this node ({node_cpus} CPUs, "
-                f"{format_bytes(node_memory)}), which is all that its containers can get here"
+                f"{format_bytes(node_memory)}), which is all that its containers can get here",
+                err=True,
             )
     hierarchy, find = mounted(), None
     if kubernetes and hierarchy is not None:
         find = stack.enter_context(kubernetes_find(hierarchy, wanted))
     store = stack.enter_context(open_store())
     journal = stack.enter_context(GrantJournal(store.ledger.record))
-    console.print(f"sizing {', '.join(pool.name for pool in wanted)}; Ctrl-C to end")
+    typer.echo(f"sizing {', '.join(pool.name for pool in wanted)}; Ctrl-C to end", err=True)
     return NodeAgent(wanted, hierarchy, find, notice=journal)
 
 
-def _under_controller(kubernetes: bool, console: Any) -> Any:
+def _under_controller(kubernetes: bool) -> Any:
     """An agent that does as the controller says which this node has joined."""
-    from trimtab.core import home
-    from trimtab.resize import Membership, RemoteAgent, kubernetes_find
-
     member = Membership.read(home() / "agent")
-    console.print(f"sizing as the controller at {member.address} says; Ctrl-C to end")
+    typer.echo(f"sizing as the controller at {member.address} says; Ctrl-C to end", err=True)
     return RemoteAgent(member, finder=kubernetes_find if kubernetes else None)
 
 
-def _run(running: Any, seconds: float | None, metrics: str | None, stack: Any, console: Any) -> None:
+def _run(running: Any, seconds: float | None, metrics: str | None, stack: Any) -> None:
     """Run it, and write down every second how it does."""
-    import contextlib
-    import signal
-    import threading
-    import time
-
-    from trimtab.core import TrimtabError
-    from trimtab.resize import metrics_server, status_of, write_status
-
     if metrics:
         port = stack.enter_context(metrics_server(metrics, lambda: status_of(running, time.time())))
-        console.print(f"metrics at port {port}, /metrics")
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, frame: running.stop())
+        typer.echo(f"metrics at port {port}, /metrics", err=True)
+    until_stopped(running.stop)
     ended = threading.Event()
 
     def report() -> None:
@@ -160,13 +160,6 @@ def top(
     **throttles** counts periods in which the CPU limit held a container back, **traps** how often it ran out
     of memory and got more, **kills** how often there was nothing to give.
     """
-    import time
-
-    from rich.console import Console
-    from rich.live import Live
-
-    from trimtab.cli.place import is_here, place
-    from trimtab.resize import read_status
 
     def look() -> Any:
         if is_here():
@@ -176,7 +169,7 @@ def top(
 
     console = Console(highlight=False)
     if once:
-        console.print(look())
+        print_table(look())
         return
     with Live(look(), console=console, screen=True, auto_refresh=False) as live:
         while True:
@@ -185,12 +178,6 @@ def top(
 
 
 def _table(status: Any) -> Any:
-    from rich import box
-    from rich.markup import escape
-    from rich.table import Table
-
-    from trimtab.core import format_bytes
-
     caps = []
     for name, (cpu, memory) in status.caps.items():
         cpus, given = status.given[name]
@@ -219,6 +206,4 @@ def _table(status: Any) -> Any:
 
 
 def _of(part: float, whole: float) -> str:
-    from trimtab.core import format_bytes
-
     return f"{format_bytes(part)} of {format_bytes(whole)}"

@@ -6,35 +6,32 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.table import Table
+
+from trimtab.cli.options import Json
+from trimtab.cli.terminal import print_table
+from trimtab.core import MissingDependencyError
 
 
 def bench(
-    name: Annotated[str | None, typer.Argument(help="Which bench to run.", show_default=False)] = None,
+    name: Annotated[str | None, typer.Argument(help="Which bench to run.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A shorter run with a rougher answer.")] = False,
-    data: Annotated[
-        Path | None,
-        typer.Option("--data", help="A folder of data instead of what is bundled.", show_default=False),
-    ] = None,
+    data: Annotated[Path | None, typer.Option(help="A folder of data instead of what is bundled.")] = None,
     shipped: Annotated[
         bool, typer.Option("--shipped", help="Score the shipped constants and weights; fit nothing.")
     ] = False,
-    seed: Annotated[int, typer.Option("--seed", help="Where randomness starts.")] = 0,
+    seed: Annotated[int, typer.Option(help="Where randomness starts.")] = 0,
     workloads: Annotated[
-        Path | None,
-        typer.Option(
-            "--workloads", metavar="FILE", help="schedule: other workloads to simulate.", show_default=False
-        ),
+        Path | None, typer.Option(metavar="FILE", help="schedule: other workloads to simulate.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, last.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Measure what the documentation claims; without NAME, list the benches.
 
     Each prints its figures beside rules, peers and published results:
     `trimtab bench gpu-steps`, `trimtab bench gpu-steps --shipped --data ../my-measurements --json`.
     """
-    from rich.console import Console
-    from rich.table import Table
-
     benchmarks = _benchmarks()
     console = Console()
     if name is None:
@@ -51,7 +48,7 @@ def bench(
         table = Table(*shown.columns, title=shown.title, title_justify="left")
         for row in shown.rows:
             table.add_row(*row)
-        console.print(table)
+        print_table(table)
     for key, value in result.figures.items():
         if not isinstance(value, dict):  # tables show those
             console.print(f"{key} = {value:.4g}" if isinstance(value, float) else f"{key} = {value}")
@@ -62,8 +59,6 @@ def bench(
 
 def _benchmarks() -> Any:
     """The package of benchmarks, which is a distribution of its own."""
-    from trimtab.core import MissingDependencyError
-
     for found in entry_points(group="trimtab.bench"):
         return found.load()
     raise MissingDependencyError(

@@ -1,13 +1,26 @@
 """`trimtab calibrate`: fit a device's constants to steps measured on it."""
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from math import comb
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from trimtab.catalog import accelerator as find
+from trimtab.cli.terminal import progress
+from trimtab.core import BadInputError
+from trimtab.kernel import write_whole
+from trimtab.predict import (
+    BUNDLED_STEPS,
+    calibration_data,
+    calibration_from,
+    corrections_data,
+    estimates_without_pairs,
+    learn_corrections,
+    leave_one_model_out,
+    read_measurements,
+)
 
 
 def calibrate(
@@ -26,28 +39,17 @@ def calibrate(
     The stated error comes from leaving each model out in turn; `trimtab bench gpu-steps` shows it in full.
     With three models or more, what corrects the rule beside it is learned too: two to three minutes for 28.
     """
-    from trimtab.catalog import accelerator as find
-    from trimtab.kernel import write_whole
-    from trimtab.predict import (
-        BUNDLED_STEPS,
-        calibration_data,
-        calibration_from,
-        corrections_data,
-        estimates_without_pairs,
-        learn_corrections,
-        leave_one_model_out,
-        read_measurements,
-    )
-
     target = find(accelerator)
     rows = [r for r in read_measurements(data or BUNDLED_STEPS) if r.device != "cpu"]
     names = {r.name for r in rows}
-    with _progress(len(names), "leaving one model out") as announce:
-        left_out = leave_one_model_out(rows, target, announce)
+    with progress("leaving one model out", len(names), counted=True) as update:
+        update()
+        left_out = leave_one_model_out(rows, target, lambda part: update(advance=1))
     entry = calibration_data(calibration_from(rows, target, left_out))
     if len(names) > 2:
-        with _progress(comb(len(names), 2), "leaving two models out") as announce:
-            without = estimates_without_pairs(rows, target, announce)
+        with progress("leaving two models out", comb(len(names), 2), counted=True) as update:
+            update()
+            without = estimates_without_pairs(rows, target, lambda part: update(advance=1))
         entry["corrections"] = corrections_data(learn_corrections(rows, target, left_out, without))
     if output is None:
         print(json.dumps({target.name: entry}, indent=2))
@@ -58,8 +60,6 @@ def calibrate(
 
 
 def _read(path: Path) -> dict[str, Any]:
-    from trimtab.core import BadInputError
-
     if not path.exists():
         return {}
     try:
@@ -69,14 +69,3 @@ def _read(path: Path) -> dict[str, Any]:
     if not isinstance(known, dict):
         raise BadInputError(f"{path} is not a file of constants; name another one with -o")
     return known
-
-
-@contextmanager
-def _progress(total: int, description: str) -> Iterator[Callable[[object], None]]:
-    """Progress bar on standard error, advanced by calling what is yielded."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bars:
-        bar = bars.add_task(description, total=total)
-        yield lambda part: bars.advance(bar)

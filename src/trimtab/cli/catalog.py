@@ -1,25 +1,40 @@
 """`trimtab catalog`: list what can be rented, look one thing up, import price lists."""
 
+import json
 import time
 from datetime import date
+from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from rich.table import Table
 
-from trimtab.cli.place import is_here, place
-from trimtab.core import BadInputError, NotFoundError
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from trimtab.catalog import Accelerator, ImportReport, OfferTable
-
-catalog_app = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-    help="What can be rented, what it is made of, what it costs.",
+from trimtab.catalog import (
+    Accelerator,
+    ImportReport,
+    OfferTable,
+    accelerators,
+    find_accelerator,
+    import_offers,
+    load_offers,
 )
+from trimtab.cli.options import Json, command_group
+from trimtab.cli.place import is_here, place
+from trimtab.cli.terminal import new_table, print_table
+from trimtab.core import (
+    BadInputError,
+    NotFoundError,
+    format_bandwidth,
+    format_bytes,
+    format_flop_rate,
+    format_price,
+    parse_bytes,
+    parse_price,
+    to_plain,
+)
+
+catalog_app = command_group("What can be rented, what it is made of, what it costs.")
 
 _MOST = 1_000_000  # offers of a server
 
@@ -55,16 +70,13 @@ def list_offers(
     facts: Annotated[
         bool, typer.Option("--accelerators", help="List the accelerators' facts instead of offers.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON in SI units: bytes, B/s, $/s.")] = False,
+    as_json: Json = False,
     timing: Annotated[bool, typer.Option("--timing", help="Say how long loading and asking took.")] = False,
 ) -> None:
     """List offers, cheapest first, or the accelerators there are.
 
     Example: `trimtab catalog ls --accelerator H100 --region "us-*" --spot --max-price '$25/h'`
     """
-    from trimtab.catalog import accelerators
-    from trimtab.core import parse_bytes, parse_price
-
     if facts:
         _print_accelerators(accelerators(), as_json)
         return
@@ -111,14 +123,12 @@ def show(
         str,
         typer.Argument(help="An accelerator (H200) or an instance (p5.48xlarge, aws/us-east-1/p5.48xlarge)."),
     ],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON in SI units: bytes, B/s, $/s.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Show all that is known about an accelerator or an instance, with its prices in every region.
 
     Example: `trimtab catalog show A100-80GB`
     """
-    from trimtab.catalog import find_accelerator
-
     table = _offers()
     known = find_accelerator(name)
     found = _sorted(table.where(accelerator=name) if known else _instance_offers(table, name), "price")
@@ -133,10 +143,8 @@ def show(
         typer.echo("No provider in the catalog offers it.")
 
 
-def _offers() -> "OfferTable":
+def _offers() -> OfferTable:
     """All there are, in the catalog here or in a server's."""
-    from trimtab.catalog import OfferTable, load_offers
-
     if is_here():
         return load_offers()
     with place() as at:
@@ -156,14 +164,12 @@ def import_price_lists(
         str | None,
         typer.Option("--date", metavar="YYYY-MM-DD", help="When the prices were true; else the file's date."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Import published price lists. A provider's imported offers take the place of its built-in ones.
 
     Example: `trimtab catalog import ~/.sky/catalogs/v8/aws --date 2026-08-22`
     """
-    from trimtab.catalog import import_offers
-
     reports = import_offers(paths, provider, _parse_date(date_text) if date_text is not None else None)
     if as_json:
         _print_json(reports)
@@ -178,16 +184,14 @@ def _parse_date(text: str) -> date:
         raise BadInputError(f'--date is "{text}"; write a day like 2026-08-22') from None
 
 
-def _sorted(table: "OfferTable", by: str) -> "OfferTable":
+def _sorted(table: OfferTable, by: str) -> OfferTable:
     """Cheapest first by prices, largest first by sizes; offers without the price come last."""
     column = getattr(table, SORT_COLUMNS[by])
     return table.select((column if "price" in SORT_COLUMNS[by] else -column).argsort(kind="stable"))
 
 
-def _instance_offers(table: "OfferTable", name: str) -> "OfferTable":
+def _instance_offers(table: OfferTable, name: str) -> OfferTable:
     """The offers of an instance, or the one offer with that key."""
-    from difflib import get_close_matches
-
     cloud, _, rest = name.partition("/")
     region, _, instance = rest.partition("/")
     found = (
@@ -195,8 +199,6 @@ def _instance_offers(table: "OfferTable", name: str) -> "OfferTable":
     )
     if len(found):
         return found
-    from trimtab.catalog import accelerators
-
     names = [*table.instance.vocabulary, *(a.name for a in accelerators())]
     spelled = {n.lower(): n for n in names}
     near = [spelled[n] for n in get_close_matches((instance or name).lower(), spelled, n=3, cutoff=0.5)]
@@ -205,30 +207,12 @@ def _instance_offers(table: "OfferTable", name: str) -> "OfferTable":
 
 
 def _print_json(value: Any) -> None:
-    import json
-
-    from trimtab.core import to_plain
-
     typer.echo(json.dumps(to_plain(value), indent=2))
 
 
-def _print(table: "Table") -> None:
-    from rich.console import Console
-
-    Console(highlight=False).print(table)
-
-
-def _print_offers(table: "OfferTable", hidden: int = 0) -> None:
-    from rich.table import Table
-
-    from trimtab.core import format_bandwidth, format_bytes, format_price
-
+def _print_offers(table: OfferTable, hidden: int = 0) -> None:
     dates = sorted({offer.price_date.isoformat() for offer in table})
-    grid = Table(box=None, pad_edge=False)
-    for heading in ("instance", "devices"):
-        grid.add_column(heading, overflow="fold")
-    for heading in ("vCPUs", "memory, network", "on demand", "spot"):
-        grid.add_column(heading, justify="right", no_wrap=True)
+    grid = new_table("instance", "devices", ">vCPUs", ">memory, network", ">on demand", ">spot")
     for offer in table:
         dated = f" ({offer.price_date})" if len(dates) > 1 else ""
         grid.add_row(
@@ -239,20 +223,16 @@ def _print_offers(table: "OfferTable", hidden: int = 0) -> None:
             format_price(offer.price),
             format_price(offer.spot_price) if offer.spot_price is not None else "",
         )
-    _print(grid)
+    print_table(grid)
     more = f"; {hidden:,} more, --limit 0 shows all" if hidden else ""
     typer.echo(f"prices of {' to '.join({dates[0]: 0, dates[-1]: 0})}{more}")
 
 
-def _print_accelerators(facts: "tuple[Accelerator, ...]", as_json: bool) -> None:
-    from rich.table import Table
-
+def _print_accelerators(facts: tuple[Accelerator, ...], as_json: bool) -> None:
     if as_json:
         _print_json(facts)
         return
-    grid = Table(box=None, pad_edge=False)
-    for heading in ("name", "year", "GB", "GB/s", "fp32", "16 bit", "fp8", "link GB/s", "W"):
-        grid.add_column(heading, justify="left" if heading == "name" else "right", no_wrap=True)
+    grid = new_table("<name", ">year", ">GB", ">GB/s", ">fp32", ">16 bit", ">fp8", ">link GB/s", ">W")
     for a in facts:
         rates = [a.peak.get("fp32"), a.peak.get("bf16") or a.peak.get("fp16"), a.peak.get("fp8")]
         grid.add_row(
@@ -264,15 +244,11 @@ def _print_accelerators(facts: "tuple[Accelerator, ...]", as_json: bool) -> None
             f"{a.interconnect.bandwidth / 1e9:.4g}",
             f"{a.power:g}" if a.power is not None else "",
         )
-    _print(grid)
+    print_table(grid)
     typer.echo("Dense peak rates in TFLOP/s; the link is one direction.")
 
 
-def _print_accelerator(a: "Accelerator") -> None:
-    from rich.table import Table
-
-    from trimtab.core import format_bandwidth, format_flop_rate
-
+def _print_accelerator(a: Accelerator) -> None:
     grid = Table(title=f"{a.vendor} {a.name} ({a.year})", show_header=False, title_justify="left")
     grid.add_row("also called", ", ".join(a.aliases))
     grid.add_row("memory", f"{a.memory / 1e9:.4g} GB")
@@ -290,12 +266,10 @@ def _print_accelerator(a: "Accelerator") -> None:
         grid.add_row("measured", f"truth over estimated step time {low:.2f} to {high:.2f} in 90 % of cases")
     else:
         grid.add_row("measured", "no; estimates borrow another device's constants")
-    _print(grid)
+    print_table(grid)
 
 
-def _print_reports(reports: "tuple[ImportReport, ...]") -> None:
-    from rich.table import Table
-
+def _print_reports(reports: tuple[ImportReport, ...]) -> None:
     grid = Table()
     for heading in ("provider", "offers", "regions", "prices of", "no price", "invalid", "left out"):
         grid.add_column(heading, justify="left" if heading in ("provider", "left out") else "right")
@@ -303,7 +277,7 @@ def _print_reports(reports: "tuple[ImportReport, ...]") -> None:
         left_out = ", ".join(f"{count} {what}" for what, count in r.left_out.items())
         counts = (r.offers, r.regions, r.price_date.isoformat(), r.unpriced, r.invalid)
         grid.add_row(r.provider, *map(str, counts), left_out)
-    _print(grid)
+    print_table(grid)
     names = sorted({name for r in reports for name in r.unknown_accelerators})
     if names:
         offers = sum(sum(r.unknown_accelerators.values()) for r in reports)

@@ -1,14 +1,29 @@
 """`trimtab collect`: measure data sets of our own."""
 
 import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-if TYPE_CHECKING:
-    from trimtab.collect import Collected, Spec
+from trimtab.cli.options import command_group
+from trimtab.cli.terminal import progress, say
+from trimtab.collect import (
+    Collection,
+    Effort,
+    Spec,
+    collect_functions,
+    collect_shapes,
+    read_spec,
+    usual_seconds,
+)
+from trimtab.core import format_duration, parse_memory_size
+from trimtab.engines import collection_files
+from trimtab.kernel import write_whole
 
 
 class _SpecOrName(TyperGroup):
@@ -18,10 +33,9 @@ class _SpecOrName(TyperGroup):
         return super().resolve_command(ctx, args if args[0] in self.commands else ["training", *args])
 
 
-collect_app = typer.Typer(
-    no_args_is_help=True,
+collect_app = command_group(
+    "Measure a data set for the models to learn from, on this machine: trimtab collect SPEC.yaml.",
     cls=_SpecOrName,
-    help="Measure a data set for the models to learn from, on this machine: trimtab collect SPEC.yaml.",
 )
 
 
@@ -31,18 +45,15 @@ def training(
     output: Annotated[
         Path, typer.Option("-o", "--output", help="The CSV file to write or go on with.")
     ] = Path("points.csv"),
-    jobs: Annotated[
-        list[str] | None, typer.Option("--job", help="Only this job; may be repeated.", show_default=False)
-    ] = None,
+    jobs: Annotated[list[str] | None, typer.Option("--job", help="Only this job; may be repeated.")] = None,
     plan: Annotated[
         bool, typer.Option("--plan", help="Say what would be measured, and for how long.")
     ] = False,
     emit: Annotated[
-        str | None,
-        typer.Option("--emit", help="Write job files instead: vertex, skypilot, kubernetes or slurm."),
+        str | None, typer.Option(help="Write job files instead: vertex, skypilot, kubernetes or slurm.")
     ] = None,
-    to: Annotated[Path, typer.Option("--to", help="The folder for job files.")] = Path("jobs"),
-    image: Annotated[str | None, typer.Option("--image", help="Container image for job files.")] = None,
+    to: Annotated[Path, typer.Option(help="The folder for job files.")] = Path("jobs"),
+    image: Annotated[str | None, typer.Option(help="Container image for job files.")] = None,
 ) -> None:
     """Run training jobs under shapes of machines and time their steps: `trimtab collect SPEC.yaml`.
 
@@ -57,85 +68,50 @@ def training(
 
     `trimtab collect examples/jobs/collect.yaml -o points.csv`
     """
-    from dataclasses import replace
-
-    from rich.console import Console
-
-    from trimtab.collect import collect_shapes, read_spec
-
     wanted = read_spec(spec)
     if jobs:
         wanted = replace(wanted, jobs=tuple(wanted.job(name) for name in dict.fromkeys(jobs)))
-    console = Console(stderr=True)
     if emit is not None:
         count = _emit(wanted, emit, to, image)
-        console.print(f"{count} job files are in {to}")
+        say(f"{count} job files are in {to}", error=True)
         return
     if plan:
-        _say_plan(wanted, console)
+        _say_plan(wanted)
         return
-    with _Bar(console) as bar:
-        count = collect_shapes(wanted, output, bar.show)
-    console.print(f"{count} points measured now; all are in {output}")
+    with _measuring() as show:
+        count = collect_shapes(wanted, output, lambda state: show(state.done, state.of, state.now))
+    say(f"{count} points measured now; all are in {output}", error=True)
 
 
-def _emit(spec: "Spec", target: str, folder: Path, image: str | None) -> int:
-    from trimtab.engines import collection_files
-    from trimtab.kernel import write_whole
-
+def _emit(spec: Spec, target: str, folder: Path, image: str | None) -> int:
     files = list(collection_files(spec, target, image))  # all of them can be written, or none is
     for name, text in files:
         write_whole(folder / name, text)
     return len(files)
 
 
-def _say_plan(spec: "Spec", console: Any) -> None:
-    from trimtab.collect import usual_seconds
-    from trimtab.core import format_duration
-
+def _say_plan(spec: Spec) -> None:
     spec.check_host()
     points = sum(len(spec.shapes_of(lane.workers)) for lane in spec.lanes())
     left_out = len(spec.shapes) * len(list(spec.lanes())) - points
-    console.print(
+    say(
         f"{points} points: {len(spec.jobs)} jobs × {len(spec.shapes)} shapes, workers "
-        f"{', '.join(map(str, spec.workers))}; about {format_duration(usual_seconds(spec))}"
+        f"{', '.join(map(str, spec.workers))}; about {format_duration(usual_seconds(spec))}",
+        error=True,
     )
     if left_out:
-        console.print(f"{left_out} more need more CPUs at a time than this machine has, and are left out")
+        say(f"{left_out} more need more CPUs at a time than this machine has, and are left out", error=True)
 
 
-class _Bar:
-    """A progress bar that appears with the first thing to show: a refusal stays one sentence."""
-
-    def __init__(self, console: Any) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(elapsed_when_finished=True),
-            console=console,
-        )
-        self._task = self._bar.add_task("measuring", total=None)
-
-    def __enter__(self) -> "_Bar":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *raised: object) -> None:
-        if kind is KeyboardInterrupt:
+@contextmanager
+def _measuring() -> Iterator[Callable[..., None]]:
+    """A progress bar; yields `show(done, of, description)`."""
+    with progress("measuring", counted=True, remaining=True) as update:
+        try:
+            yield lambda done, of, now="measuring": update(completed=done, total=of, description=now)
+        except KeyboardInterrupt:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is cleaned up; a second one adds nothing
-        if self._bar.live.is_started:
-            self._bar.stop()
-
-    def update(self, done: int, of: int, now: str = "measuring") -> None:
-        """So many are done."""
-        self._bar.start()
-        self._bar.update(self._task, completed=done, total=of, description=now)
-
-    def show(self, state: "Collected") -> None:
-        """How far a collection is."""
-        self.update(state.done, state.of, state.now)
+            raise
 
 
 @collect_app.command("functions")
@@ -143,21 +119,19 @@ def functions(
     output: Annotated[
         Path, typer.Option("-o", "--output", help="The CSV file to write or go on with.")
     ] = Path("functions.csv"),
-    applications: Annotated[
-        int, typer.Option("--applications", min=0, help="How many under Lambda's law.")
-    ] = 240,
-    openwhisk: Annotated[int, typer.Option("--openwhisk", min=0, help="How many under OpenWhisk's.")] = 80,
+    applications: Annotated[int, typer.Option(min=0, help="How many under Lambda's law.")] = 240,
+    openwhisk: Annotated[int, typer.Option(min=0, help="How many under OpenWhisk's.")] = 80,
     sizes: Annotated[
-        str, typer.Option("--sizes", help="Memory sizes, with commas between; 1GB is 1024MB.")
+        str, typer.Option(help="Memory sizes, with commas between; 1GB is 1024MB.")
     ] = "128MB,256MB,512MB,1024MB,2048MB,3008MB",
     seconds: Annotated[
-        float, typer.Option("--seconds", min=0.1, max=30.0, help="How long to go on invoking at each size.")
+        float, typer.Option(min=0.1, max=30.0, help="How long to go on invoking at each size.")
     ] = 3.0,
-    least: Annotated[int, typer.Option("--least", min=2, help="Invocations at each size, at least.")] = 8,
+    least: Annotated[int, typer.Option(min=2, help="Invocations at each size, at least.")] = 8,
     lanes: Annotated[
-        int | None, typer.Option("--lanes", min=1, help="How many at a time; by the CPUs otherwise.")
+        int | None, typer.Option(min=1, help="How many at a time; by the CPUs otherwise.")
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Other applications for another number.")] = 0,
+    seed: Annotated[int, typer.Option(help="Other applications for another number.")] = 0,
 ) -> None:
     """Make up serverless functions and measure each at every memory size, with the CPU that size buys.
 
@@ -167,11 +141,6 @@ def functions(
     one time than at another does not change the ratios between them. Needs root. An interrupted run goes on
     where it stopped: run the same command again.
     """
-    from rich.console import Console
-
-    from trimtab.collect import Collection, Effort, collect_functions
-    from trimtab.core import parse_memory_size
-
     collection = Collection(
         {"lambda": applications, "openwhisk": openwhisk},
         tuple(parse_memory_size(size) for size in sizes.split(",")),
@@ -179,7 +148,6 @@ def functions(
         seed,
         lanes,
     )
-    console = Console(stderr=True)
-    with _Bar(console) as bar:
-        count = collect_functions(collection, output, bar.update)
-    console.print(f"{count} measured now; all are in {output}")
+    with _measuring() as show:
+        count = collect_functions(collection, output, show)
+    say(f"{count} measured now; all are in {output}", error=True)

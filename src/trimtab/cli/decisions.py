@@ -1,59 +1,59 @@
-"""`trimtab decisions` and `trimtab outcome`: what was decided, and who was right."""
+"""`trimtab decisions` and `trimtab outcome`: what was decided, and how it turned out."""
 
 import json
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from rich.markup import escape
 
+from trimtab.cli.options import Json
 from trimtab.cli.place import is_here, place
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from trimtab.core import Answer, Decision, Outcome
+from trimtab.cli.terminal import new_table, print_table, say
+from trimtab.core import (
+    Answer,
+    BadInputError,
+    Decision,
+    Outcome,
+    format_bytes,
+    format_duration,
+    format_money,
+    parse_duration,
+    parse_money,
+    to_plain,
+)
+from trimtab.serve import Service
+from trimtab.store import compare
 
 
 def decisions(
-    id: Annotated[
-        str | None, typer.Argument(help="A decision's id, or the start of it.", show_default=False)
-    ] = None,
+    id: Annotated[str | None, typer.Argument(help="A decision's id, or the start of it.")] = None,
     limit: Annotated[int, typer.Option(help="How many to list, newest first.", min=1)] = 20,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead.")] = False,
+    as_json: Json = False,
 ) -> None:
     """List the ledger's decisions, or show one: action, estimates, alternatives, reason, outcome."""
-    from rich.console import Console
-
-    from trimtab.core import to_plain
-
-    console = Console(highlight=False)
     with place() as at:
         if id is None:
             found = at.decisions.page(limit).items
             if as_json:
                 print(json.dumps([to_plain(d) for d in found]))
             else:
-                _print_list(console, found, {d.id: at.decisions.outcomes(d.id) for d in found})
+                _print_list(found, {d.id: at.decisions.outcomes(d.id) for d in found})
             return
         one = at.decisions.get(id)
         happened = at.decisions.outcomes(one.id)
     if as_json:
         print(json.dumps({"decision": to_plain(one), "outcomes": to_plain(happened)}))
         return
-    _print_one(console, one, happened)
+    _print_one(one, happened)
 
 
 def outcome(
     id: Annotated[str, typer.Argument(help="The decision's id, or the start of it.")],
-    time: Annotated[
-        str | None, typer.Option(help="How long the job took: 3h40m.", show_default=False)
-    ] = None,
-    cost: Annotated[str | None, typer.Option(help="What it cost: 12.10.", show_default=False)] = None,
+    time: Annotated[str | None, typer.Option(help="How long the job took: 3h40m.")] = None,
+    cost: Annotated[str | None, typer.Option(help="What it cost: 12.10.")] = None,
     at: Annotated[
-        str | None,
-        typer.Option(
-            help="Of a prediction: where it ran, if not at the chosen place: 1024MB.", show_default=False
-        ),
+        str | None, typer.Option(help="Of a prediction: where it ran, if not at the chosen place: 1024MB.")
     ] = None,
     note: Annotated[str, typer.Option(help="Anything worth remembering.")] = "",
 ) -> None:
@@ -61,11 +61,6 @@ def outcome(
 
     `trimtab models update` learns from the outcomes of predictions.
     """
-    from rich.console import Console
-
-    from trimtab.core import BadInputError, parse_duration, parse_money
-    from trimtab.serve import Service
-
     measured: dict[str, float] = {}
     if time:
         measured["time"] = parse_duration(time)
@@ -86,15 +81,14 @@ def outcome(
         happened = there.decisions.record_outcome(one.id, measured, note)
         # A server notes it by itself, a moment later.
         found = there.decisions.note_outcome(happened) if isinstance(there, Service) else ()
-    console = Console(highlight=False)
-    console.print(f"recorded for decision {one.id} ({one.subject})", markup=False)
-    _print_outcome(console, one, happened)
+    say(f"recorded for decision {one.id} ({one.subject})")
+    _print_outcome(one, happened)
     for each in found:
-        console.print(f"{each.name}: {each.sentence}; see trimtab models drift", markup=False, soft_wrap=True)
-    _print_next(console, one, happened)
+        say(f"{each.name}: {each.sentence}; see trimtab models drift")
+    _print_next(one, happened)
 
 
-def _print_next(console: "Console", one: "Decision", happened: "Outcome") -> None:
+def _print_next(one: Decision, happened: Outcome) -> None:
     """Of a prediction: what can be learned from its outcome."""
     if one.kind != "predict":
         return
@@ -103,9 +97,9 @@ def _print_next(console: "Console", one: "Decision", happened: "Outcome") -> Non
     measured = measured_after(one, happened)
     if not all(believable(each) for each in measured):
         slip = "that is so far off that nothing is learned from it; if it was a slip, record it again"
-        console.print(slip, soft_wrap=True)
+        say(slip)
     elif measured and is_here():
-        console.print("trimtab models update learns from it")
+        say("trimtab models update learns from it")
 
 
 def _when(seconds: float) -> str:
@@ -113,13 +107,11 @@ def _when(seconds: float) -> str:
 
 
 def _quantity(name: str, value: float) -> str:
-    from trimtab.core import format_bytes, format_duration, format_money
-
     show = {"time": format_duration, "cost": format_money, "memory": format_bytes}.get(name)
     return show(value) if show else f"{value:.4g}"
 
 
-def _action(answer: "Answer | Decision") -> str:
+def _action(answer: Answer | Decision) -> str:
     a = answer.action
     if "instance" not in a:
         return ", ".join(f"{k}={v}" for k, v in a.items())
@@ -127,26 +119,17 @@ def _action(answer: "Answer | Decision") -> str:
     return f"{a['cloud']} {a['region']} {a['instance']}{nodes}{' spot' if a.get('spot') else ''}"
 
 
-def _answer(answer: "Answer") -> str:
+def _answer(answer: Answer) -> str:
     """Who would do what, and expects what of it."""
     shown = ", ".join(f"{name} {_quantity(name, e.value)}" for name, e in answer.estimates.items())
     return f"{answer.who}: {_action(answer)}{f' ({shown})' if shown else ''}"
 
 
-def _print_list(
-    console: "Console", found: tuple["Decision", ...], outcomes: dict[str, tuple["Outcome", ...]]
-) -> None:
-    from rich.markup import escape
-    from rich.table import Table
-
-    from trimtab.store import compare
-
+def _print_list(found: tuple[Decision, ...], outcomes: dict[str, tuple[Outcome, ...]]) -> None:
     if not found:
-        console.print("no decisions yet; `trimtab recommend` makes one", markup=False)
+        say("no decisions yet; `trimtab recommend` makes one")
         return
-    table = Table(box=None, pad_edge=False)
-    for name in ("id", "about, when", "action", "time", "cost", "turned out"):
-        table.add_column(name, no_wrap=name in ("id", "time", "cost"), overflow="fold")
+    table = new_table("<id", "about, when", "action", "<time", "<cost", "turned out")
     for d in found:
         off = "; ".join(f"{c.quantity} {c.error:+.0%}" for o in outcomes[d.id][-1:] for c in compare(d, o))
         shown = [
@@ -156,13 +139,10 @@ def _print_list(
         table.add_row(
             d.id, f"{escape(d.subject)}\n[dim]{_when(d.created)}[/dim]", escape(_action(d)), *shown, off
         )
-    console.print(table)
+    print_table(table)
 
 
-def _print_one(console: "Console", one: "Decision", happened: tuple["Outcome", ...]) -> None:
-    def say(text: str) -> None:
-        console.print(text, markup=False, soft_wrap=True)
-
+def _print_one(one: Decision, happened: tuple[Outcome, ...]) -> None:
     say(f"decision {one.id}, {_when(one.created)}: {one.kind} for {one.subject}")
     say(f"  action       {_action(one)}")
     for name, guess in one.estimates.items():
@@ -184,23 +164,20 @@ def _print_one(console: "Console", one: "Decision", happened: tuple["Outcome", .
         say(f"  outcome      not yet; trimtab outcome {one.id} --time 3h40m --cost 12.10")
     for o in happened:
         say(f"  outcome      {_when(o.recorded)}{': ' + o.note if o.note else ''}")
-        _print_outcome(console, one, o)
+        _print_outcome(one, o)
 
 
-def _print_outcome(console: "Console", one: "Decision", happened: "Outcome") -> None:
-    from trimtab.store import compare
-
+def _print_outcome(one: Decision, happened: Outcome) -> None:
+    comparing = compare
     if one.kind == "predict":
-        from trimtab.predict import compared as compare
+        from trimtab.predict import compared as comparing
 
-    for c in compare(one, happened):
+    for c in comparing(one, happened):
         quantity = c.quantity.partition(" at ")[0]
         verdict = "within" if c.held else "outside"
         direction = "high" if c.error > 0 else "low"
-        console.print(
+        say(
             f"    {c.quantity}: estimated {_quantity(quantity, c.estimate.value)}, was"
             f" {_quantity(quantity, c.measured)}: {abs(c.error):.0%} too {direction},"
-            f" {verdict} the stated range",
-            markup=False,
-            soft_wrap=True,
+            f" {verdict} the stated range"
         )

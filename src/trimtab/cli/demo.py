@@ -6,13 +6,17 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from trimtab.core import Profile
-    from trimtab.store import JobRecord, Store
+from trimtab.catalog import load_offers
+from trimtab.core import BadInputError, Profile, RealClock, TrimtabError, format_duration
+from trimtab.observe import Interrupts, ProfilerSettings, profile as observe
+from trimtab.recommend import Request, decision, earlier_runs, recommend, work
+from trimtab.schedule import hand_in, only_scheduler, running_scheduler, submissions
+from trimtab.serve import Settings, scheduler_factory
+from trimtab.store import JobRecord, Store, open_store
 
 _SCRIPT = Path("examples") / "train_digits.py"
 _PROFILED = ("--batch-size", "32", "--size", "32")
@@ -27,15 +31,10 @@ _LOOK = 0.3  # s
 
 def demo(
     script: Annotated[
-        Path | None,
-        typer.Option("--script", help="What to profile and run; else examples/train_digits.py."),
+        Path | None, typer.Option(help="What to profile and run; else examples/train_digits.py.")
     ] = None,
-    seconds: Annotated[
-        float, typer.Option("--seconds", min=2.0, help="How long to profile at most.")
-    ] = 120.0,
-    patience: Annotated[
-        float, typer.Option("--patience", min=10.0, help="Seconds to wait for the jobs' end.")
-    ] = 300.0,
+    seconds: Annotated[float, typer.Option(min=2.0, help="How long to profile at most.")] = 120.0,
+    patience: Annotated[float, typer.Option(min=10.0, help="Seconds to wait for the jobs' end.")] = 300.0,
 ) -> None:
     """Fill the store with a real small run: a profile, a recommendation, two jobs and their outcomes.
 
@@ -43,8 +42,6 @@ def demo(
     handed in. A scheduler that runs on the store runs them; where there is none, this command schedules
     them on this machine until they have ended. Nothing is made up.
     """
-    from trimtab.store import open_store
-
     source, own = _script(script), script is not None
     with open_store() as store:
         _recommend(store, _profile(store, _command(source, own, _PROFILED), seconds))
@@ -56,8 +53,6 @@ def demo(
 
 
 def _script(told: Path | None) -> Path:
-    from trimtab.core import BadInputError
-
     here = Path(__file__).resolve().parents[3] / _SCRIPT
     for path in (told,) if told is not None else (_SCRIPT, here):
         if path.is_file():
@@ -69,10 +64,7 @@ def _command(script: Path, own: bool, options: tuple[str, ...]) -> list[str]:
     return [sys.executable, str(script), *(() if own else options)]
 
 
-def _profile(store: "Store", command: list[str], seconds: float) -> "Profile":
-    from trimtab.core import BadInputError
-    from trimtab.observe import Interrupts, ProfilerSettings, profile as observe
-
+def _profile(store: Store, command: list[str], seconds: float) -> Profile:
     typer.echo(f"profiling {Path(command[1]).name} for {seconds:g} s at most")
     caught = Interrupts()
     found = observe(command, ProfilerSettings(seconds, 1.0, None, _STEPS), None, caught)
@@ -86,10 +78,7 @@ def _profile(store: "Store", command: list[str], seconds: float) -> "Profile":
     return found
 
 
-def _recommend(store: "Store", profile: "Profile") -> None:
-    from trimtab.catalog import load_offers
-    from trimtab.recommend import Request, decision, earlier_runs, recommend, work
-
+def _recommend(store: Store, profile: Profile) -> None:
     typer.echo("ranking configurations for it")
     request = Request(spot=True)
     found = recommend(profile, load_offers(), request, work(profile), earlier_runs(store, profile))
@@ -98,10 +87,7 @@ def _recommend(store: "Store", profile: "Profile") -> None:
     typer.echo(f"  decision {made.id}: {made.action['instance']} of {found.considered:,} configurations")
 
 
-def _submit(store: "Store", script: Path, own: bool) -> "tuple[JobRecord, ...]":
-    from trimtab.core import RealClock
-    from trimtab.schedule import hand_in, running_scheduler, submissions
-
+def _submit(store: Store, script: Path, own: bool) -> tuple[JobRecord, ...]:
     documents = [
         {
             "name": name,
@@ -121,18 +107,17 @@ def _submit(store: "Store", script: Path, own: bool) -> "tuple[JobRecord, ...]":
 
 
 @contextlib.contextmanager
-def _scheduling(store: "Store") -> Iterator[None]:
+def _scheduling(store: Store) -> Iterator[None]:
     """Somebody schedules meanwhile: who does already, or this process."""
-    from trimtab.core import RealClock
-    from trimtab.schedule import only_scheduler, running_scheduler
-    from trimtab.serve import Settings, scheduler_factory
-
     if running_scheduler(store, RealClock()).there:
         typer.echo("the scheduler that runs on this store runs them")
         yield
         return
     typer.echo("no scheduler runs on this store; they are scheduled here until they have ended")
-    make, end = scheduler_factory(Settings(engine="local://", policy="trimtab", round=1.0)), threading.Event()
+    make, end = (
+        scheduler_factory(Settings(engine="local://", policy="trimtab", round=1.0)),
+        threading.Event(),
+    )
     with only_scheduler(store) as post:
         thread = threading.Thread(target=post.hold, args=(make, end), name="scheduler")
         thread.start()
@@ -143,10 +128,8 @@ def _scheduling(store: "Store") -> Iterator[None]:
             thread.join()
 
 
-def _ended(store: "Store", records: "tuple[JobRecord, ...]", patience: float) -> "tuple[JobRecord, ...]":
+def _ended(store: Store, records: tuple[JobRecord, ...], patience: float) -> tuple[JobRecord, ...]:
     """The jobs once they are over."""
-    from trimtab.core import TrimtabError
-
     until = time.monotonic() + patience
     while True:
         now = tuple(store.jobs.get(record.id) for record in records)
@@ -158,9 +141,7 @@ def _ended(store: "Store", records: "tuple[JobRecord, ...]", patience: float) ->
         time.sleep(_LOOK)
 
 
-def _tell(store: "Store", records: "tuple[JobRecord, ...]") -> None:
-    from trimtab.core import format_duration
-
+def _tell(store: Store, records: tuple[JobRecord, ...]) -> None:
     for record in records:
         outcomes = store.ledger.outcomes(record.run.decision) if record.run.decision else ()
         kept = f"; its outcome is with decision {record.run.decision}" if outcomes else ""

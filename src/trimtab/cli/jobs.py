@@ -1,17 +1,67 @@
-"""`trimtab jobs`, `cancel`, `queue` and `logs`: what became of what was submitted."""
+"""`trimtab submit`, `jobs`, `queue`, `logs` and `cancel`."""
 
 import json
+import sys
 import time
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import Annotated
 
 import typer
+from rich.markup import escape
 
+from trimtab.cli.options import Json
 from trimtab.cli.place import place
+from trimtab.cli.terminal import new_table, one_of, print_table, say
+from trimtab.core import (
+    BadInputError,
+    NotFoundError,
+    RealClock,
+    format_duration,
+    format_money,
+    to_plain,
+)
+from trimtab.engines import engine as open_engine
+from trimtab.schedule import Fleet, read_job_documents
+from trimtab.serve import Service
+from trimtab.store import JobRecord, JobState, WantedJobs
 
-if TYPE_CHECKING:
-    from rich.console import Console
 
-    from trimtab.store import JobRecord
+def submit(
+    file: Annotated[Path, typer.Argument(help="A YAML file with one or more jobs.", show_default=False)],
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Instead of what the file says: resources.gpus=4."),
+    ] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="Check against this engine's nodes, not those the scheduler last saw.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the jobs, and submit none.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Submit the jobs of a file; `trimtab up` runs them.
+
+    A job needs a `name` and a `command`. It may say how many accelerators of which kinds it wants
+    (`resources: {gpus: 2..16, accelerators: [a100, t4]}`), its tenant, priority, deadline, how it saves its
+    work, and more: see docs/schedule.md. What no node could ever run is refused, with what would be possible.
+    """
+    jobs = read_job_documents(file, settings or ())
+    with place() as at:
+        scheduler = at.fleet.now()
+        if engine and not isinstance(at, Service):
+            raise BadInputError("--engine is this machine's to ask; a server knows its own nodes")
+        groups = Fleet.of(open_engine(engine).nodes()).groups if engine else None
+        records = at.jobs.submit(jobs, dry_run=dry_run, fleet=groups)
+    if as_json:
+        print(json.dumps([to_plain(record) for record in records]))
+        return
+    for record in records:
+        if dry_run:
+            typer.echo(f"{record.name} could be submitted")
+        else:
+            typer.echo(f"job {record.id} ({record.name}) waits; trimtab queue {record.id}")
+    if not scheduler.there and not dry_run:
+        typer.echo("no scheduler is running on this store; start one with trimtab up", err=True)
+
 
 _LOOK = 0.3  # s between looks at a log that is followed
 _MOST = 10_000  # jobs of the queue
@@ -20,37 +70,25 @@ Id = Annotated[str, typer.Argument(help="A job's id, or the start of it.", show_
 
 
 def jobs(
-    tenant: Annotated[str | None, typer.Option(help="Only of this tenant.", show_default=False)] = None,
+    tenant: Annotated[str | None, typer.Option(help="Only of this tenant.")] = None,
     state: Annotated[
-        list[str] | None, typer.Option("--state", help="Only in this state; may come several times.")
+        list[str] | None, typer.Option(help="Only in this state; may come several times.")
     ] = None,
     limit: Annotated[int, typer.Option(help="How many to list, newest first.", min=1)] = 50,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON instead, in seconds and dollars.")
-    ] = False,
+    as_json: Json = False,
 ) -> None:
     """List jobs, newest first: where they stand, what they have used, and why.
 
     A job waits, is starting, running or stopping; and then has ended, failed, been cancelled or refused.
     """
-    from rich.console import Console
-
-    from trimtab.core import BadInputError, RealClock, did_you_mean, to_plain
-    from trimtab.store import JobState
-
-    known = [each.value for each in JobState]
-    for each in state or ():
-        if each not in known:
-            raise BadInputError(
-                f'"{each}" is not a state{did_you_mean(each, known)}; they are {", ".join(known)}'
-            )
-    states = [JobState(each) for each in state or ()]
+    known = tuple(each.value for each in JobState)
+    states = [JobState(one_of("--state", each, known)) for each in state or ()]
     with place() as at:
         found = at.jobs.page(limit, state=states, tenant=tenant).items
     if as_json:
         print(json.dumps([to_plain(record) for record in found]))
         return
-    _print_jobs(Console(highlight=False), found, RealClock().now())
+    _print_jobs(found, RealClock().now())
 
 
 def cancel(
@@ -59,8 +97,6 @@ def cancel(
     ],
 ) -> None:
     """End jobs: those that wait at once, those that run as soon as the scheduler hears of it."""
-    from trimtab.store import JobState
-
     with place() as at:
         for id in ids:
             record = at.jobs.cancel(id)
@@ -73,21 +109,14 @@ def cancel(
 
 
 def queue(
-    id: Annotated[
-        str | None, typer.Argument(help="A job's id, or the start of it.", show_default=False)
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead.")] = False,
+    id: Annotated[str | None, typer.Argument(help="A job's id, or the start of it.")] = None,
+    as_json: Json = False,
 ) -> None:
     """Why does my job wait, and when will it start?
 
     The reason is the policy's own. The start is what would happen if nobody else came and everybody who runs
     took as long as is believed, with a range; policies may let others pass.
     """
-    from rich.console import Console
-
-    from trimtab.core import RealClock, to_plain
-    from trimtab.store import JobState
-
     clock = RealClock()
     with place() as at:
         waiting = (JobState.WAITING,)
@@ -96,13 +125,12 @@ def queue(
     if as_json:
         print(json.dumps([to_plain(record) for record in shown]))
         return
-    console = Console(highlight=False)
     if id is not None:
-        console.print(_fate(shown[0], clock.now()), markup=False, soft_wrap=True)
+        say(_fate(shown[0], clock.now()))
     elif shown:
-        _print_queue(console, shown, clock.now())
+        _print_queue(shown, clock.now())
     else:
-        console.print("no job waits", markup=False)
+        say("no job waits")
     if not scheduler.there:
         typer.echo("no scheduler is running on this store; start one with trimtab up", err=True)
 
@@ -113,15 +141,10 @@ def logs(
         bool, typer.Option("-f", "--follow", help="Go on until the job is over; Ctrl-C to end.")
     ] = False,
     engine: Annotated[
-        str | None, typer.Option("--engine", help="Where it runs, if not where the scheduler last ran.")
+        str | None, typer.Option(help="Where it runs, if not where the scheduler last ran.")
     ] = None,
 ) -> None:
     """Print what a job's present or last run has written."""
-    import sys
-
-    from trimtab.core import BadInputError, NotFoundError
-    from trimtab.serve import Service
-
     with place() as at:
         record = at.jobs.get(id)
         if not record.run.run_id and not follow:
@@ -145,18 +168,11 @@ def logs(
             time.sleep(_LOOK)
 
 
-def _print_jobs(console: "Console", found: "tuple[JobRecord, ...]", now: float) -> None:
-    from rich.markup import escape
-    from rich.table import Table
-
-    from trimtab.core import format_duration, format_money
-
+def _print_jobs(found: tuple[JobRecord, ...], now: float) -> None:
     if not found:
-        console.print("no jobs; trimtab submit FILE hands one in", markup=False)
+        say("no jobs; trimtab submit FILE hands one in")
         return
-    table = Table(box=None, pad_edge=False)
-    for name in ("id", "name", "tenant", "state", "age", "ran", "workers", "done", "spent", "why"):
-        table.add_column(name, no_wrap=name in ("id", "state", "age", "ran"), overflow="fold")
+    table = new_table("<id", "name", "tenant", "<state", "<age", "<ran", "workers", "done", "spent", "why")
     for record in found:
         run = record.run
         ran = run.seconds + (max(0.0, now - run.since) if run.since is not None else 0.0)
@@ -174,18 +190,11 @@ def _print_jobs(console: "Console", found: "tuple[JobRecord, ...]", now: float) 
             format_money(run.spent) if run.spent else "",
             escape(record.outlook.why or run.reason),
         )
-    console.print(table)
+    print_table(table)
 
 
-def _print_queue(console: "Console", waiting: "list[JobRecord]", now: float) -> None:
-    from rich.markup import escape
-    from rich.table import Table
-
-    from trimtab.core import format_duration
-
-    table = Table(box=None, pad_edge=False)
-    for name in ("id", "name", "tenant", "waits for", "starts in", "why"):
-        table.add_column(name, no_wrap=name == "id", overflow="fold")
+def _print_queue(waiting: list[JobRecord], now: float) -> None:
+    table = new_table("<id", "name", "tenant", "waits for", "starts in", "why")
     for record in waiting:
         table.add_row(
             record.id,
@@ -195,13 +204,11 @@ def _print_queue(console: "Console", waiting: "list[JobRecord]", now: float) -> 
             _when(record, now),
             escape(record.outlook.why or record.run.reason),
         )
-    console.print(table)
+    print_table(table)
 
 
-def _when(record: "JobRecord", now: float) -> str:
+def _when(record: JobRecord, now: float) -> str:
     """In how long it starts, with the range."""
-    from trimtab.core import format_duration
-
     outlook = record.outlook
     if outlook.start is None:
         return "not known"
@@ -212,10 +219,8 @@ def _when(record: "JobRecord", now: float) -> str:
     return f"{shown(outlook.start)} ({shown(outlook.low)} to {shown(outlook.high)})"
 
 
-def _fate(record: "JobRecord", now: float) -> str:
+def _fate(record: JobRecord, now: float) -> str:
     """One job in a sentence or two."""
-    from trimtab.store import JobState
-
     named = f"job {record.id} ({record.name})"
     if record.state is not JobState.WAITING:
         why = f": {record.run.reason}" if record.run.reason else ""

@@ -1,23 +1,40 @@
 """`trimtab models`: the weights that predictions come from."""
 
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
+from rich.table import Table
 
+from trimtab.catalog import load_offers
+from trimtab.cli.options import command_group
 from trimtab.cli.place import here_alone, is_here, place
-from trimtab.core import format_duration
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from rich.console import Console
-    from rich.table import Table
-
-    from trimtab.predict import Foundation, UpdatePlan, Versions, WeightsComparison
-    from trimtab.serve import ModelVersion
+from trimtab.cli.terminal import print_table, progress, say, warn
+from trimtab.core import BadInputError, RealClock, TrimtabError, format_duration, from_plain
+from trimtab.kernel import check_writable
+from trimtab.predict import (
+    SHIPPED_VERSION,
+    WeightsComparison,
+    Finding,
+    Foundation,
+    UpdatePlan,
+    Versions,
+    all_drift,
+    catch_up,
+    current_foundation,
+    load_foundation,
+    measured_in,
+    plan_update,
+    pretrain as fit,
+    raise_events,
+    update_weights,
+    version_name,
+)
+from trimtab.serve import ModelVersion
+from trimtab.store import open_store
 
 _RECOMMENDATIONS = 200  # the newest of a tenant, whose prices are looked at
 _ALONE = "default"  # the tenant of who works alone
@@ -31,9 +48,7 @@ _ADVICE = {
     "price": "decide again, with trimtab recommend or trimtab predict",
 }
 
-models_app = typer.Typer(
-    no_args_is_help=True, help="The learned models: what they come from, how good they are."
-)
+models_app = command_group("The learned models: what they come from, how good they are.")
 models_app.callback()(here_alone("update", "drift"))
 
 
@@ -45,13 +60,11 @@ def pretrain(
     data: Annotated[
         Path | None,
         typer.Option(
-            "--data",
-            help="A folder with multicloud, scout, gpu-steps and gpu-throughput, to learn from them too.",
+            help="A folder with multicloud, scout, gpu-steps and gpu-throughput, to learn from them too."
         ),
     ] = None,
     engine: Annotated[
-        str,
-        typer.Option(help="Where to learn: local:// (this machine), ray://HOST:PORT or ray://auto."),
+        str, typer.Option(help="Where to learn: local:// (this machine), ray://HOST:PORT or ray://auto.")
     ] = "local://",
     seed: Annotated[int, typer.Option(help="Where randomness starts.", min=0, max=2**32 - 1)] = 0,
 ) -> None:
@@ -62,74 +75,45 @@ def pretrain(
     kept in the file, and `trimtab predict` decides by it who answers. The same seed gives the same weights on
     any engine. It takes some minutes on two CPUs; Ctrl-C leaves everything as it was.
     """
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-    from trimtab.kernel import check_writable
-    from trimtab.predict import pretrain as fit
-
     check_writable(output)
-    console = Console(stderr=True)
-    with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(elapsed_when_finished=True),
-        console=console,
-        speed_estimate_period=3600.0,
-    ) as bar:
-        task = bar.add_task("learning", total=1.0)
+    with progress("learning", 1.0, remaining=True) as update:
         foundation = fit(
             data,
             seed,
-            lambda what, part: bar.update(task, completed=part, description=f"learned: {what}"),
+            lambda what, part: update(completed=part, description=f"learned: {what}"),
             engine,
         )
     foundation.save(output)
-    console.print(f"{output}: {output.stat().st_size / 1e6:.1f} MB")
+    say(f"{output}: {output.stat().st_size / 1e6:.1f} MB", error=True)
 
 
 @models_app.command("ls")
 def ls(
-    weights: Annotated[
-        Path | None,
-        typer.Option("--weights", help="Other weights than the current ones.", show_default=False),
-    ] = None,
+    weights: Annotated[Path | None, typer.Option(help="Other weights than the current ones.")] = None,
 ) -> None:
     """The versions there are, and how the current one and the rules did on applications left out.
 
     `shipped` are the weights that came with Trimtab; `trimtab models update` makes the others.
     """
-    from rich.console import Console
-
-    from trimtab.cli.warning import warn
-    from trimtab.predict import Versions, current_foundation, load_foundation, version_name
-
-    console = Console(highlight=False)
     if weights:
-        console.print(_backtest(load_foundation(weights)))
+        print_table(_backtest(load_foundation(weights)))
         return
     if not is_here():
         with place() as at:
-            console.print(_versions_there(at.models.list()))
+            print_table(_versions_there(at.models.list()))
         return
     foundation = current_foundation(warn)
-    console.print(_versions(Versions(), version_name(foundation)))
-    console.print(_backtest(foundation))
+    print_table(_versions(Versions(), version_name(foundation)))
+    print_table(_backtest(foundation))
 
 
 @models_app.command("rollback")
 def rollback(
     version: Annotated[
-        str | None,
-        typer.Argument(help="The version to go back to; else what the current one came from."),
+        str | None, typer.Argument(help="The version to go back to; else what the current one came from.")
     ] = None,
 ) -> None:
     """Let an earlier version answer again; the one that is left stays on disk, and can be returned to."""
-    from trimtab.core import BadInputError, RealClock, TrimtabError
-    from trimtab.predict import SHIPPED_VERSION, Versions
-
     if not is_here():
         with place() as at:
             print(f"{at.models.rollback(version).name} answers there now")
@@ -162,29 +146,23 @@ def update(
     and the exit status is 1 if they do. Takes seconds for clusters, some minutes for functions; Ctrl-C and
     whatever else goes wrong leave the current version as it is.
     """
-    from rich.console import Console
-
-    from trimtab.cli.warning import warn
-    from trimtab.predict import Versions, current_foundation, plan_update, update_weights, version_name
-    from trimtab.store import open_store
-
-    console = Console(highlight=False, soft_wrap=True)
     versions = Versions()
     with versions.alone(), open_store() as store:
         plan = plan_update(store, current_foundation(warn, versions))
         current = version_name(plan.foundation)
-        _print_plan(console, plan)
+        _print_plan(plan)
         if dry_run or not plan.corpora:
             return
-        with _spinner() as say:
-            made = update_weights(store, plan, versions, say)
+        with progress("reading") as update:
+            update()
+            made = update_weights(store, plan, versions, lambda step: update(description=step))
     for each in made.comparisons:
-        console.print(_in_words(each))
+        say(_in_words(each))
     if made.version is None:
-        console.print(f"not promoted: the new weights do worse, so {current} stays current")
+        say(f"not promoted: the new weights do worse, so {current} stays current")
         raise typer.Exit(1)
     removed = f"; old versions removed: {', '.join(made.removed)}" if made.removed else ""
-    console.print(f"{made.version} is current now; trimtab models rollback returns to {current}{removed}")
+    say(f"{made.version} is current now; trimtab models rollback returns to {current}{removed}")
 
 
 @models_app.command("drift")
@@ -193,23 +171,6 @@ def drift() -> None:
 
     `trimtab outcome` looks at outcomes by itself. Every finding is one event of kind `drift` in the store.
     """
-    from rich.console import Console
-
-    from trimtab.catalog import load_offers
-    from trimtab.cli.warning import warn
-    from trimtab.core import RealClock
-    from trimtab.predict import (
-        Finding,
-        Versions,
-        all_drift,
-        catch_up,
-        current_foundation,
-        measured_in,
-        raise_events,
-        version_name,
-    )
-    from trimtab.store import open_store
-
     versions = Versions()
     foundation = current_foundation(warn, versions)
     since = versions.since
@@ -222,54 +183,37 @@ def drift() -> None:
             drifted = all_drift(theirs, recommended, foundation, since, offers)
             found += drifted
             new += raise_events(store, theirs, drifted, RealClock().now(), tenant)
-    console = Console(highlight=False, soft_wrap=True)
     for each in found:
         mark = "new" if each in new else "known"
-        console.print(f"{each.name} ({mark}): {each.sentence}; {_ADVICE[each.name]}", markup=False)
+        say(f"{each.name} ({mark}): {each.sentence}; {_ADVICE[each.name]}")
     if not found:
         outcomes = [one for one in measured_in(events) if one.decided >= since]
         applications = len({one.application for one in outcomes})
-        console.print(
+        say(
             "nothing to go by yet: no prediction of the current version has an outcome"
             if not outcomes
             else f"no drift: {len(outcomes)} outcomes of {applications} applications that "
-            f"{version_name(foundation)} predicted, the requests and the prices are as they should be",
-            markup=False,
+            f"{version_name(foundation)} predicted, the requests and the prices are as they should be"
         )
 
 
-@contextmanager
-def _spinner() -> "Iterator[Callable[[str], None]]":
-    """Shows what is being done, and for how long."""
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("reading")
-        yield lambda step: bar.update(task, description=step)
-
-
-def _print_plan(console: "Console", plan: "UpdatePlan") -> None:
+def _print_plan(plan: UpdatePlan) -> None:
     """What there is to learn, and what is not believed."""
     for one in plan.doubtful:
-        console.print(
+        say(
             f"left out: {one.application} at {one.place} took {format_duration(one.seconds)}, where "
-            f"{format_duration(one.predicted.value)} was predicted; that looks like a slip of the pen",
-            markup=False,
+            f"{format_duration(one.predicted.value)} was predicted; that looks like a slip of the pen"
         )
     if not plan.corpora:
-        console.print(
-            "nothing new to learn; trimtab outcome DECISION --time 190ms records what a prediction came to"
-        )
+        say("nothing new to learn; trimtab outcome DECISION --time 190ms records what a prediction came to")
     for corpus in plan.corpora:
         names = ", ".join(example.case.name for example in plan.examples[corpus])
-        console.print(f"to learn for {corpus}: {names}", markup=False)
+        say(f"to learn for {corpus}: {names}")
     if plan.corpora:
-        console.print(f"{len(plan.new)} new outcomes, {len(plan.outcomes)} in all")
+        say(f"{len(plan.new)} new outcomes, {len(plan.outcomes)} in all")
 
 
-def _in_words(each: "WeightsComparison") -> str:
+def _in_words(each: WeightsComparison) -> str:
     rule = f"; the best rule {each.rule:.1%}" if each.rule is not None else ""
     verdict = "worse" if each.worse else "no worse"
     return (
@@ -278,12 +222,7 @@ def _in_words(each: "WeightsComparison") -> str:
     )
 
 
-def _versions(versions: "Versions", answering: str) -> "Table":
-    from rich.markup import escape
-    from rich.table import Table
-
-    from trimtab.core import TrimtabError
-
+def _versions(versions: Versions, answering: str) -> Table:
     table = Table("version", "made", "comes from", "mean error before and after")
     for name in versions.names:
         shown = f"{name} (current)" if name == answering else name
@@ -296,11 +235,8 @@ def _versions(versions: "Versions", answering: str) -> "Table":
     return table
 
 
-def _versions_there(found: "Sequence[ModelVersion]") -> "Table":
+def _versions_there(found: Sequence[ModelVersion]) -> Table:
     """A server's versions, and the mean errors of each on applications left out, with one known run."""
-    from rich.markup import escape
-    from rich.table import Table
-
     table = Table("version", "made", "comes from", "mean error with one run")
     for each in found:
         made = "" if each.made is None else datetime.fromtimestamp(each.made).strftime("%Y-%m-%d %H:%M")
@@ -317,11 +253,8 @@ def _versions_there(found: "Sequence[ModelVersion]") -> "Table":
     return table
 
 
-def _about(about: "Mapping[str, Any]") -> tuple[str, str, str]:
+def _about(about: Mapping[str, Any]) -> tuple[str, str, str]:
     """When a version was made, what from, and what its comparison said."""
-    from trimtab.core import from_plain
-    from trimtab.predict import WeightsComparison
-
     if not about:
         return "", "came with Trimtab", ""
     made = datetime.fromtimestamp(about["made"]).strftime("%Y-%m-%d %H:%M")
@@ -333,11 +266,8 @@ def _about(about: "Mapping[str, Any]") -> tuple[str, str, str]:
     return f"{made} by {about['by']}", source, figures
 
 
-def _backtest(foundation: "Foundation") -> "Table":
+def _backtest(foundation: Foundation) -> Table:
     """What the weights were learned from, and the errors of them and the rules."""
-    from rich.markup import escape
-    from rich.table import Table
-
     table = Table("learned from", "in", "mean error of", "1 run", "2 runs", "3 runs")
     sources = foundation.card.get("sources", {})
     for name, fitted in foundation.predictors.items():

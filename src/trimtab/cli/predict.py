@@ -3,55 +3,49 @@
 import json
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
-from trimtab.cli.keeping import Keeping
-from trimtab.cli.place import is_here
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
-    from trimtab.predict import Line, Prediction
+from trimtab import predict as room
+from trimtab.cli.options import Json
+from trimtab.cli.place import LedgerQueue, is_here
+from trimtab.cli.terminal import check_files, new_table, warn, write_file
+from trimtab.core import format_duration, format_money, to_plain
+from trimtab.predict import (
+    Line,
+    Prediction,
+    cost_scale,
+    current_foundation,
+    explained,
+    load_foundation,
+    predict as ask,
+)
 
 _NARROW = 76  # columns; below, what belongs together stands on two lines
 
 
 def predict(
     app: Annotated[
-        Path,
-        typer.Option("--app", metavar="FILE", help="A YAML or JSON file: what was run, and what it showed."),
+        Path, typer.Option(metavar="FILE", help="A YAML or JSON file: what was run, and what it showed.")
     ],
     at: Annotated[
         str,
         typer.Option(
-            "--at", metavar="WHERE", help="Sizes or configurations, with commas between; all for all known."
+            metavar="WHERE", help="Sizes or configurations, with commas between; all for all known."
         ),
     ] = "all",
     explain: Annotated[
         str | None,
-        typer.Option(
-            "--explain",
-            metavar="WHERE",
-            help="Say what the answer for this one is made of; else for the best.",
-            show_default=False,
-        ),
+        typer.Option(metavar="WHERE", help="Say what the answer for this one is made of; else for the best."),
     ] = None,
-    html: Annotated[
-        Path | None,
-        typer.Option("--html", metavar="FILE", help="Write a report with charts.", show_default=False),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a report with charts.")] = None,
+    as_json: Json = False,
     weights: Annotated[
-        Path | None,
-        typer.Option(
-            "--weights",
-            metavar="FILE",
-            help="Other weights than the current version's.",
-            show_default=False,
-        ),
+        Path | None, typer.Option(metavar="FILE", help="Other weights than the current version's.")
     ] = None,
     keep: Annotated[bool, typer.Option("--keep/--no-keep", help="Write it into the ledger.")] = True,
 ) -> None:
@@ -87,26 +81,20 @@ def predict(
     median, deviation of its times. A rule answers beside the model, and instead of it where the model has
     nothing to go by.
     """
-    from trimtab.cli.warning import warn
-    from trimtab.kernel import check_writable, write_whole
-    from trimtab.predict import current_foundation, load_foundation, predict as ask, prediction_report
-
-    if html:
-        check_writable(html)
+    check_files(html)
     places = at.split(",") + ([explain] if explain else [])
     answer = ask(app, places, load_foundation(weights) if weights else current_foundation(warn))
-    ledger = Keeping()
+    ledger = LedgerQueue()
     decision = _keep(ledger, answer) if keep else ""
-    if html:
-        write_whole(html, prediction_report(answer, decision))
+    written = write_file(html, lambda: room.prediction_report(answer, decision))
     if as_json:
         print(json.dumps(_plain(answer, decision or None)))
     else:
-        _print(answer, explain, html, decision)
+        _print(answer, explain, written, decision)
     ledger.require()
 
 
-def _keep(ledger: Keeping, answer: "Prediction") -> str:
+def _keep(ledger: LedgerQueue, answer: Prediction) -> str:
     """Keep it as a decision, and here what it was made from too; the id, "" where a server took nothing."""
     made = answer.decision()
     ledger.record(made)
@@ -119,22 +107,18 @@ def _keep(ledger: Keeping, answer: "Prediction") -> str:
     return ledger.id_of(made.id)
 
 
-def _print(answer: "Prediction", explain: str | None, html: Path | None, decision: str) -> None:
-    from rich.console import Console
-
-    from trimtab.predict import explained
-
+def _print(answer: Prediction, explain: str | None, written: list[str], decision: str) -> None:
     console = Console(highlight=False)
     _show(console, answer)
     for line in explained(answer, explain or answer.best.configuration):
         print(line)
-    if html:
-        print(f"report: {html.resolve()}")
+    for line in written:
+        print(line)
     what = f"{answer.best.configuration} is the {answer.best_is}"
     print(f"decision {decision}: {what}" if decision else what)
 
 
-def _plain(answer: "Prediction", decision: str | None) -> dict[str, Any]:
+def _plain(answer: Prediction, decision: str | None) -> dict[str, Any]:
     unlike = answer.guarded.unlike
     return {
         "decision": decision,
@@ -151,55 +135,40 @@ def _plain(answer: "Prediction", decision: str | None) -> dict[str, Any]:
     }
 
 
-def _plain_line(answer: "Prediction", line: "Line") -> dict[str, Any]:
-    from trimtab.core import to_plain
-
+def _plain_line(answer: Prediction, line: Line) -> dict[str, Any]:
     parts = {part.name: part.value for part in answer.contributions(line.configuration)}
     return {**to_plain(line), "contributions": parts}
 
 
-def _show(console: "Console", answer: "Prediction") -> None:
+def _show(console: Console, answer: Prediction) -> None:
     console.print(_narrow(answer) if console.width < _NARROW else _wide(answer))
     console.print(f"The {answer.chosen_by} answers: {answer.reason}.", soft_wrap=console.width >= _NARROW)
 
 
-def _wide(answer: "Prediction") -> "Table":
-    from rich.markup import escape
-    from rich.table import Table
-
+def _wide(answer: Prediction) -> Table:
     table = Table(*_heads(answer), title=escape(answer.application))
     for line in answer.ordered:
         table.add_row(*_cells(answer, line))
     return table
 
 
-def _narrow(answer: "Prediction") -> "Table":
+def _narrow(answer: Prediction) -> Table:
     """Range below time, and model below rule."""
-    from rich.markup import escape
-    from rich.table import Table
-
     where, time, range_, cost, rule, model = _heads(answer)
-    table = Table(box=None, pad_edge=False, title=escape(answer.application))
-    table.add_column(where, overflow="fold")
-    for head in (f"{time}\n{range_}", cost, f"{rule}\n{model}"):
-        table.add_column(head, no_wrap=True)
+    heads = (where, f"<{time}\n{range_}", f"<{cost}", f"<{rule}\n{model}")
+    table = new_table(*heads, title=escape(answer.application))
     for line in answer.ordered:
         where, time, range_, cost, rule, model = _cells(answer, line)
         table.add_row(where, f"{time}\n[dim]{range_}[/dim]", cost, f"{rule}\n{model}")
     return table
 
 
-def _heads(answer: "Prediction") -> tuple[str, str, str, str, str, str]:
-    from trimtab.predict import cost_scale
-
+def _heads(answer: Prediction) -> tuple[str, str, str, str, str, str]:
     _, what = cost_scale(answer)
     return "where", "time", f"{answer.request.fitted.coverage:.0%} range", f"cost of {what}", "rule", "model"
 
 
-def _cells(answer: "Prediction", line: "Line") -> tuple[str, str, str, str, str, str]:
-    from trimtab.core import format_duration, format_money
-    from trimtab.predict import cost_scale
-
+def _cells(answer: Prediction, line: Line) -> tuple[str, str, str, str, str, str]:
     runs, _ = cost_scale(answer)
     return (
         line.configuration,

@@ -2,15 +2,14 @@
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
 
+from trimtab.cli.options import command_group
 from trimtab.cli.place import place
+from trimtab.cli.terminal import file_name, progress, say
 from trimtab.core import (
     BadInputError,
     Profile,
@@ -22,28 +21,27 @@ from trimtab.core import (
     parse_duration,
 )
 from trimtab.kernel import check_writable
-from trimtab.observe import (
-    Interrupts,
-    ProfilerSettings,
-    Progress as Seen,
-    name_of,
-    profile as observe,
-    save_profile,
+from trimtab.observe import Interrupts, Progress as Seen, ProfilerSettings, name_of, profile as observe, save_profile
+
+profile_app = command_group(no_args_is_help=False)
+
+_SHORTEST_EVERY = 0.05  # s
+
+
+@profile_app.command(
+    options_metavar="[OPTIONS] -- COMMAND...",
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
 )
-
-SHORTEST_EVERY = 0.05
-
-
 def profile(
     context: typer.Context,
-    window: str = typer.Option("2m", "--for", help="How long to watch at most."),
-    every: str = typer.Option("1s", "--every", help="How often to sample CPU, memory, disk, network, GPU."),
-    name: str | None = typer.Option(None, "--name", help="A name for the workload; the script's otherwise."),
-    output: Path | None = typer.Option(None, "-o", "--output", help="Where to write the profile."),
-    steps: int | None = typer.Option(None, "--steps", min=1, help="Stop after this many undisturbed steps."),
-    full: bool = typer.Option(
-        False, "--full", help="Watch for the whole time even if enough was seen before."
-    ),
+    window: Annotated[str, typer.Option("--for", help="How long to watch at most.")] = "2m",
+    every: Annotated[str, typer.Option(help="How often to sample CPU, memory, disk, network, GPU.")] = "1s",
+    name: Annotated[str | None, typer.Option(help="A name for the workload; the script's otherwise.")] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Where to write the profile.")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Stop after this many undisturbed steps.")] = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="Watch for the whole time even if enough was seen before.")
+    ] = False,
 ) -> None:
     """Run a command, watch what it uses, and learn its model's facts: `trimtab profile -- python train.py`.
 
@@ -57,11 +55,17 @@ def profile(
             "no command to profile; write it after --, like: trimtab profile -- python train.py"
         )
     settings = ProfilerSettings(
-        _seconds(window, "--for", 0.1), _seconds(every, "--every", SHORTEST_EVERY), name, steps, full
+        _seconds(window, "--for", 0.1), _seconds(every, "--every", _SHORTEST_EVERY), name, steps, full
     )
     path = output or _default_path(settings.name or name_of(context.args))
     check_writable(path)
-    with Interrupts() as interrupts, _progress_bar(settings.window) as show:
+    with Interrupts() as interrupts, progress("starting", settings.window) as update:
+
+        def show(seen: Seen) -> None:
+            use = f"{seen.cpu:.1f} cores, {format_bytes(seen.memory)}, {seen.steps} steps"
+            span = f"{format_duration(seen.elapsed)} of {format_duration(settings.window)}"
+            update(completed=seen.elapsed, description=f"{span}, {use}")
+
         result = observe(context.args, settings, show, interrupts)
     save_profile(result, path)
     notes = [*result.notes, *_store(result)]
@@ -79,8 +83,7 @@ def _seconds(text: str, option: str, least: float) -> float:
 
 
 def _default_path(name: str) -> Path:
-    plain = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in name)
-    return home() / "profiles" / f"{plain}-{time.strftime('%Y%m%d-%H%M%S')}.json"
+    return home() / "profiles" / f"{file_name(name)}-{time.strftime('%Y%m%d-%H%M%S')}.json"
 
 
 def _store(result: Profile) -> list[str]:
@@ -93,42 +96,19 @@ def _store(result: Profile) -> list[str]:
     return []
 
 
-@contextmanager
-def _progress_bar(window: float) -> Iterator[Callable[[Seen], None] | None]:
-    """A bar on standard error where that is a terminal; the command's own output passes above it."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield None
-        return
-    columns = (BarColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=console, transient=True, redirect_stdout=False) as bar:
-        task = bar.add_task("starting", total=window)
-
-        def show(seen: Seen) -> None:
-            bar.update(
-                task,
-                completed=seen.elapsed,
-                description=f"{format_duration(seen.elapsed)} of {format_duration(window)}, "
-                f"{seen.cpu:.1f} cores, {format_bytes(seen.memory)}, {seen.steps} steps",
-            )
-
-        yield show
-
-
 def _print_summary(result: Profile, notes: list[str], path: Path) -> None:
-    console = Console(highlight=False, soft_wrap=True)
     rows = [*_run_rows(result), *_model_rows(result), *_step_rows(result)]
     width = max(len(label) for label, _ in rows)
     for label, text in rows:
-        console.print(f"{label:<{width}}  {text}", markup=False)
+        say(f"{label:<{width}}  {text}")
     for note in notes:
-        console.print(f"Note: {note}.", markup=False)
+        say(f"Note: {note}.")
     missing = _missing(result)
     if missing:
-        console.print(f"Not visible: {', '.join(missing)}; say it to trimtab recommend.", markup=False)
-    console.print(f"Profile: {path}", markup=False)
+        say(f"Not visible: {', '.join(missing)}; say it to trimtab recommend.")
+    say(f"Profile: {path}")
     if result.model is not None:
-        console.print(f"Next: trimtab recommend {path}", markup=False)
+        say(f"Next: trimtab recommend {path}")
 
 
 def _run_rows(result: Profile) -> list[tuple[str, str]]:

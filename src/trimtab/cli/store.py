@@ -1,16 +1,17 @@
 """`trimtab store`: what is kept, whether it is sound, and copies of it."""
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-store_app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
+from trimtab.cli.options import Json, command_group
+from trimtab.cli.terminal import progress
+from trimtab.core import format_bytes, to_plain
+from trimtab.store import look_at_store, open_store
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead.")]
+store_app = command_group()
 
 
 @store_app.callback()
@@ -21,9 +22,6 @@ def store() -> None:
 @store_app.command()
 def info(as_json: Json = False) -> None:
     """Where the store is, its schema, its size and how many rows it has."""
-    from trimtab.core import format_bytes, to_plain
-    from trimtab.store import open_store
-
     with open_store() as opened:
         known = opened.facts()
     if as_json:
@@ -39,8 +37,6 @@ def info(as_json: Json = False) -> None:
 @store_app.command()
 def check() -> None:
     """Look through the whole database for damage; exits with 1 and says what there is where it finds any."""
-    from trimtab.store import open_store
-
     with open_store() as opened:
         found = opened.faults()
         name = opened.name
@@ -54,8 +50,6 @@ def check() -> None:
 @store_app.command()
 def migrate() -> None:
     """Bring the store to the schema of this version. Opening a store does so too; this says what it did."""
-    from trimtab.store import look_at_store, open_store
-
     before = look_at_store()
     open_store().close()
     if before.revision == before.newest:
@@ -72,10 +66,8 @@ def backup(
 
     The file is of one format for SQLite and PostgreSQL, with a checksum, and readable for its owner alone.
     """
-    from trimtab.store import open_store
-
-    with open_store() as opened, _bar("writing") as tell:
-        rows = opened.back_up(file, tell)
+    with open_store() as opened, progress("writing") as update:
+        rows = opened.back_up(file, lambda done, of: update(completed=done, total=of))
     print(f"wrote {rows:,} rows to {file}")
 
 
@@ -91,20 +83,7 @@ def restore(
     The checksum is verified first. A store that holds something is refused without `--replace`. A backup of
     SQLite may be restored into PostgreSQL, and the other way round: name the new store by `TRIMTAB_STORE`.
     """
-    from trimtab.store import open_store
-
-    with open_store() as opened, _bar("restoring") as tell:
-        rows = opened.restore(file, replace, tell)
+    with open_store() as opened, progress("restoring") as update:
+        rows = opened.restore(file, replace, lambda done, of: update(completed=done, total=of))
         name = opened.name
     print(f"restored {rows:,} rows into {name}")
-
-
-@contextmanager
-def _bar(doing: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on standard error, for what takes long."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as shown:
-        task = shown.add_task(doing, total=None)
-        yield lambda done, total: shown.update(task, completed=done, total=total)

@@ -1,30 +1,35 @@
 """`trimtab up` runs the system; `trimtab token` lets one more node join its controller of pools."""
 
+import contextlib
 import threading
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from trimtab.cli.options import seconds_option
-from trimtab.cli.settings_options import with_settings
-
-if TYPE_CHECKING:
-    from contextlib import ExitStack
-
-    from rich.console import Console
-
-    from trimtab.serve import SchedulerProcess, Settings, Told
-    from trimtab.store import Store
+from trimtab.cli.options import EndAfter, with_settings
+from trimtab.cli.terminal import until_stopped
+from trimtab.core import MissingDependencyError
+from trimtab.serve import (
+    SchedulerProcess,
+    LoadedSettings,
+    Settings,
+    require_installed,
+    scheduler_process,
+    serving,
+    log_to_stderr,
+)
+from trimtab.store import Store, open_store
 
 
 @with_settings
 def up(
-    told: "Told",
+    loaded: LoadedSettings,
     no_api: Annotated[
         bool, typer.Option("--no-api", help="Schedule, and serve neither API nor dashboard.")
     ] = False,
-    seconds: Annotated[float | None, seconds_option()] = None,
+    seconds: EndAfter = None,
 ) -> None:
     """Run the system: the scheduler, its API and dashboard, and with `--pools` the controller of pools.
 
@@ -43,85 +48,67 @@ def up(
     be reached from other machines it must listen there: `--agents-listen 0.0.0.0:7433`. If they know this
     machine by another name than its own, give that with `--agents-join NAME:7434`.
     """
-    import contextlib
-
-    from rich.console import Console
-
-    from trimtab.serve import log_to_stderr, scheduler_process
-    from trimtab.store import open_store
-
-    settings = told.settings
-    console = Console(stderr=True, highlight=False)
+    settings = loaded.settings
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(open_store(settings.store or None))
         stack.enter_context(log_to_stderr(settings))
         scheduler = stack.enter_context(scheduler_process(settings))
         if not no_api:
-            _serve_api(stack, store, settings, scheduler, console)
+            _serve_api(stack, store, settings, scheduler)
         scheduler.wait()
         if not settings.pools:
-            _wait(seconds, console)
+            _wait(seconds)
         else:
-            _control(stack, store, settings, seconds, console)
+            _control(stack, store, settings, seconds)
     if settings.pools:
-        console.print("the controller has ended; every node goes back to safe limits, and jobs run on")
+        typer.echo("the controller has ended; every node goes back to safe limits, and jobs run on", err=True)
     else:
-        console.print(
-            "the scheduler has ended; its jobs run on, and it goes on with them when it is started again"
+        typer.echo(
+            "the scheduler has ended; its jobs run on, and it goes on with them when it is started again",
+            err=True,
         )
 
 
-def _serve_api(
-    stack: "ExitStack",
-    store: "Store",
-    settings: "Settings",
-    scheduler: "SchedulerProcess",
-    console: "Console",
-) -> None:
+def _serve_api(stack: ExitStack, store: Store, settings: Settings, scheduler: SchedulerProcess) -> None:
     """Serve it too; who has not installed what it needs has a scheduler alone."""
-    from trimtab.core import MissingDependencyError
-    from trimtab.serve import require_installed, serving
-
     try:
         require_installed(settings)
     except MissingDependencyError as error:
-        console.print(f"no API: {error}", markup=False, soft_wrap=True)
+        typer.echo(f"no API: {error}", err=True)
         return
     address = stack.enter_context(serving(store, settings, scheduler))
     pages = " and dashboard" if settings.dashboard else ""
-    console.print(f"API{pages} at {address}", markup=False, soft_wrap=True)
+    typer.echo(f"API{pages} at {address}", err=True)
 
 
-def _wait(seconds: float | None, console: "Console") -> None:
+def _wait(seconds: float | None) -> None:
     """Until it is told to end, or the time is over."""
-    import signal
-
     end = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, frame: end.set())
-    console.print("scheduling; trimtab submit FILE hands a job in; Ctrl-C ends this and leaves jobs running")
+    until_stopped(end.set)
+    typer.echo(
+        "scheduling; trimtab submit FILE hands a job in; Ctrl-C ends this and leaves jobs running", err=True
+    )
     end.wait(seconds)
 
 
-def _control(
-    stack: "ExitStack", store: "Store", settings: "Settings", seconds: float | None, console: "Console"
-) -> None:
+def _control(stack: ExitStack, store: Store, settings: Settings, seconds: float | None) -> None:
     """The controller of pools, until it is told to end."""
-    import signal
-
     from trimtab.resize import GrantJournal, RunningController, metrics_server, new_token, read_pools, serve
 
     wanted = read_pools(Path(settings.pools))
     journal = stack.enter_context(GrantJournal(store.ledger.record))
 
     def ready(serving: RunningController) -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda number, frame: serving.stop())
+        until_stopped(serving.stop)
         if settings.agents_metrics:
             port = stack.enter_context(metrics_server(settings.agents_metrics, serving.status))
-            console.print(f"metrics at port {port}, /metrics")
-        console.print(f"sizing {', '.join(pool.name for pool in wanted)} for agents at port {serving.port}")
-        console.print("on a node: trimtab agent join TOKEN, then trimtab agent; Ctrl-C to end. The token:")
+            typer.echo(f"metrics at port {port}, /metrics", err=True)
+        typer.echo(
+            f"sizing {', '.join(pool.name for pool in wanted)} for agents at port {serving.port}", err=True
+        )
+        typer.echo(
+            "on a node: trimtab agent join TOKEN, then trimtab agent; Ctrl-C to end. The token:", err=True
+        )
         typer.echo(new_token())
 
     listen, join = settings.agents_listen, settings.agents_join or None
@@ -129,7 +116,7 @@ def _control(
 
 
 def token(
-    minutes: Annotated[float, typer.Option("--minutes", min=1, help="How long it can be used.")] = 60.0,
+    minutes: Annotated[float, typer.Option(min=1, help="How long it can be used.")] = 60.0,
 ) -> None:
     """Print a token that lets one more node join the controller which runs here.
 
