@@ -16,16 +16,9 @@ from trimtab.serve import GROUPS, Examined, Finding, Settings, State, examine, f
 
 AS_NOBODY = """
 import encodings.idna, json, os
-from importlib import import_module
 from trimtab.core import to_plain
-from trimtab.serve import GROUPS, Settings, examine, fit
-import trimtab.engines, trimtab.fabric.frr, trimtab.fabric.reconcile, trimtab.schedule, trimtab.resize
-import psutil, sqlalchemy.dialects.sqlite, trimtab.serve.configuration
-from trimtab.store import look_at_store
-look_at_store()
-trimtab.schedule.policy("trimtab")
-for group in GROUPS:
-    import_module(f"trimtab.serve.doctor.{group}")
+from trimtab.serve import Settings, examine, fit
+list(examine(Settings()))  # imports everything while the interpreter's files can be read
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 found = list(examine(Settings()))
 print(json.dumps({"fit": fit(found), "found": {each.group: to_plain(each.findings) for each in found}}))

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from trimtab.serve import Finding, Settings, State, examine
-from trimtab.serve.doctor.python import DISABLES, extras
+from trimtab.serve.doctor.installation import EXTRAS, extras
 from trimtab.store import look_at_store, open_store
 from trimtab.store.tables import VERSION_TABLE
 
@@ -60,12 +60,12 @@ def certificate(folder: Path) -> tuple[str, str]:
 def test_every_extra_for_users_is_looked_at() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     told = set(project["optional-dependencies"]) - {"test", "all"}
-    assert set(DISABLES) == told
+    assert set(EXTRAS) == told
     assert "fastapi" in extras()["serve"]
 
 
 def test_an_extra_that_the_settings_need_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trimtab.serve.doctor.python._installed", lambda name: name != "psycopg")
+    monkeypatch.setattr("trimtab.serve.doctor.installation._installed", lambda name: name != "psycopg")
     assert not seen("python")["extra postgres"].needed
     found = seen("python", Settings(store="postgresql://host/db"))["extra postgres"]
     assert (found.state, found.needed) == (State.MISSING, True)
@@ -142,7 +142,7 @@ def test_with_pools_their_ports_are_looked_at_too(taken: str) -> None:
 
 
 def test_groups_are_needed_by_jobs_on_this_machine_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trimtab.serve.doctor.cgroups.find_hierarchy", lambda: None)
+    monkeypatch.setattr("trimtab.serve.doctor.machine.find_hierarchy", lambda: None)
     assert seen("cgroups", Settings(engine="local://"))["control groups"].needed
     assert not seen("cgroups", Settings(engine="slurm://"))["control groups"].needed
 
@@ -159,6 +159,6 @@ def test_the_clock_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     found = seen("clock")
     assert found["date"].state is State.OK
     assert found["resolution"].state is State.OK
-    monkeypatch.setattr("trimtab.serve.doctor.clock.time.time", lambda: 0.0)
+    monkeypatch.setattr("trimtab.serve.doctor.machine.time.time", lambda: 0.0)
     assert seen("clock")["date"].state is State.MISSING
     assert seen("clock")["jumps"].state is State.WARNING
