@@ -1,14 +1,13 @@
 from .access import LOCAL as LOCAL, Principal as Principal
 from .client import Client as Client
-from .configuration import (
-    Told as Told,
-    check_names as check_names,
-    near_misses as near_misses,
-    read_file as read_file,
-    read_settings as read_settings,
+from .doctor import (
+    GROUPS as GROUPS,
+    Examined as Examined,
+    Finding as Finding,
+    State as State,
+    examine as examine,
+    fit as fit,
 )
-from .doctor import GROUPS as GROUPS, Examined as Examined, examine as examine, fit as fit
-from .doctor.finding import Finding as Finding, State as State
 from .operations import (
     Backend as Backend,
     ModelVersion as ModelVersion,
@@ -31,9 +30,14 @@ from .processes.scheduler import (
 from .processes.server import require_installed as require_installed, serving as serving
 from .processes.supervision import log_to_stderr as log_to_stderr
 from .settings import (
+    LoadedSettings as LoadedSettings,
     Setting as Setting,
     Settings as Settings,
+    check_names as check_names,
     masked as masked,
+    near_misses as near_misses,
     plain_value as plain_value,
+    read_file as read_file,
+    read_settings as read_settings,
     settings_list as settings_list,
 )

@@ -11,7 +11,7 @@ from trimtab.serve.dashboard.registry import Asked, Page
 from trimtab.serve.dashboard.table import Column, Rows, Table
 from trimtab.serve.dashboard.visit import Visit
 from trimtab.serve.problems import problem_of
-from trimtab.serve.values import texts
+from trimtab.serve.settings import comma_separated as texts
 from trimtab.store import Page as Listed
 
 if TYPE_CHECKING:

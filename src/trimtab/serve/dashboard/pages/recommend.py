@@ -16,7 +16,7 @@ from trimtab.serve.dashboard.registry import Asked, Page
 from trimtab.serve.dashboard.visit import Visit
 from trimtab.serve.dashboard.words import moment
 from trimtab.serve.problems import problem_of
-from trimtab.serve.values import texts
+from trimtab.serve.settings import comma_separated as texts
 from trimtab.store import Role
 
 _AT_ONCE = 100
