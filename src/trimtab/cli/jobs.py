@@ -23,7 +23,7 @@ from trimtab.core import (
 from trimtab.engines import engine as open_engine
 from trimtab.schedule import Fleet, read_job_documents
 from trimtab.serve import Service
-from trimtab.store import JobRecord, JobState, WantedJobs
+from trimtab.store import JobRecord, JobState
 
 
 def submit(

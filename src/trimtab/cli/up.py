@@ -12,13 +12,13 @@ from trimtab.cli.options import EndAfter, with_settings
 from trimtab.cli.terminal import until_stopped
 from trimtab.core import MissingDependencyError
 from trimtab.serve import (
-    SchedulerProcess,
     LoadedSettings,
+    SchedulerProcess,
     Settings,
+    log_to_stderr,
     require_installed,
     scheduler_process,
     serving,
-    log_to_stderr,
 )
 from trimtab.store import Store, open_store
 
