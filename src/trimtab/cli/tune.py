@@ -35,15 +35,15 @@ from trimtab.tune import (
     News,
     Opinion,
     Ranking,
+    SpaceSource,
     Trial,
     Tuned,
+    TuneOptions,
     evidence_detail,
     explain_opinion,
     fits_words,
     rank,
     span,
-    SpaceSource,
-    TuneOptions,
     tune_job,
     tune_space,
 )
@@ -154,9 +154,7 @@ def tune(
     ledger.require()
 
 
-def _run_kept(
-    run: Callable[[Callable[[News], None]], Tuned], ledger: LedgerQueue, quiet: bool
-) -> Tuned:
+def _run_kept(run: Callable[[Callable[[News], None]], Tuned], ledger: LedgerQueue, quiet: bool) -> Tuned:
     """Run a session; its end by a signal says that trials are kept."""
     kept = "finished trials are kept, and the same command goes on from there"
     check_place()
