@@ -17,11 +17,11 @@ from trimtab.core import BadInputError, RealClock, TrimtabError, format_duration
 from trimtab.kernel import check_writable
 from trimtab.predict import (
     SHIPPED_VERSION,
-    WeightsComparison,
     Finding,
     Foundation,
     UpdatePlan,
     Versions,
+    WeightsComparison,
     all_drift,
     catch_up,
     current_foundation,
