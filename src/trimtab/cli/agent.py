@@ -20,9 +20,9 @@ from trimtab.cli.terminal import print_table, until_stopped
 from trimtab.core import TrimtabError, format_bytes, home
 from trimtab.kernel import mounted
 from trimtab.resize import (
-    NodeAgent,
     GrantJournal,
     Membership,
+    NodeAgent,
     RemoteAgent,
     kubernetes_find,
     metrics_server,

@@ -21,7 +21,14 @@ from trimtab.core import (
     parse_duration,
 )
 from trimtab.kernel import check_writable
-from trimtab.observe import Interrupts, Progress as Seen, ProfilerSettings, name_of, profile as observe, save_profile
+from trimtab.observe import (
+    Interrupts,
+    ProfilerSettings,
+    Progress as Seen,
+    name_of,
+    profile as observe,
+    save_profile,
+)
 
 profile_app = command_group(no_args_is_help=False)
 
