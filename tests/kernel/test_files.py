@@ -72,6 +72,11 @@ def test_what_is_no_yaml_is_said_in_one_line(tmp_path: Path, content: str | None
         read_yaml(path, "of hosts")
 
 
+def test_a_yaml_file_that_is_too_large_is_not_read_to_its_end() -> None:
+    with pytest.raises(BadInputError, match=r"/dev/zero is larger than 1 KiB"):
+        read_yaml(Path("/dev/zero"), "that describes nothing", 1024)
+
+
 def test_yaml_is_read_as_it_is_written(tmp_path: Path) -> None:
     path = tmp_path / "told.yaml"
     path.write_text("hosts: [a, ä]\n", encoding="utf-8")

@@ -11,7 +11,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Generic, Self, TypeVar
 
-from trimtab.core import BadInputError, StorageError, StrictModel, TrimtabError, one_line, validate
+from trimtab.core import (
+    MIB,
+    BadInputError,
+    StorageError,
+    StrictModel,
+    TrimtabError,
+    format_bytes,
+    one_line,
+    validate,
+)
 
 Model = TypeVar("Model", bound=StrictModel)
 T = TypeVar("T")
@@ -46,12 +55,16 @@ def write_whole(path: Path, content: bytes | str | Callable[[BinaryIO], None]) -
         raise
 
 
-def read_yaml(path: Path, content: str) -> Any:
-    """Contents of a YAML file; `content` says what it describes, for the error where the path is a folder."""
+def read_yaml(path: Path, content: str, most: int = 16 * MIB) -> Any:
+    """Contents of a YAML file of at most `most` bytes; `content` says what it describes, for errors."""
     import yaml
 
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            written = file.read(most + 1)
+        if len(written) > most:
+            raise BadInputError(f"{path} is larger than {format_bytes(most)}; name a file {content}")
+        return yaml.safe_load(written.decode())
     except FileNotFoundError:
         raise BadInputError(f"there is no file {path}") from None
     except IsADirectoryError:
@@ -62,9 +75,9 @@ def read_yaml(path: Path, content: str) -> Any:
         raise BadInputError(f"{path} cannot be read as YAML: {one_line(str(error))}") from None
 
 
-def read_user_file(path: Path, model: type[Model], content: str) -> Model:
-    """The YAML file as a `model`; `content` says what the file describes, as "that describes a host"."""
-    return validate(model, read_yaml(path, content), str(path))
+def read_user_file(path: Path, model: type[Model], content: str, most: int = 16 * MIB) -> Model:
+    """The YAML file, of at most so many bytes, as a `model`; `content` is such as "that describes a host"."""
+    return validate(model, read_yaml(path, content, most), str(path))
 
 
 def allow_many_files() -> None:

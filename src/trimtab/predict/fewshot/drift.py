@@ -27,7 +27,7 @@ from trimtab.predict.fewshot.outcomes import (
     list_prices,
     measured_in,
 )
-from trimtab.predict.fewshot.request import called
+from trimtab.predict.fewshot.request import place_name
 from trimtab.store import Event, Store, WantedEvents
 
 DRIFT = "drift"  # the kind of event
@@ -295,7 +295,7 @@ def hardware_drift(asked: Sequence[RequestRecord], foundation: Foundation) -> li
                 low, high = float(np.nanmin(column)), float(np.nanmax(column))
                 if not low * 0.999 <= value <= high * 1.001:
                     sentence = (
-                        f"{called(key)} in {each.environment} is beyond what was learned "
+                        f"{place_name(key)} in {each.environment} is beyond what was learned "
                         f"from: its {name} is {value:.4g}, those were {low:.4g} to {high:.4g}"
                     )
                     numbers = {"asked": value, "low": low, "high": high}
