@@ -11,7 +11,7 @@ from trimtab_bench.kept import Kept, Part, done_side_by_side
 from trimtab_bench.options import BenchOptions
 from trimtab_bench.training_config import goals, job_parts, seen, unseen
 
-from trimtab.predict.jobs.training import DataSet, Points, read_data
+from trimtab.predict.jobs.training_data import DataSet, Points, read_data
 
 pytest.importorskip("torch", reason="the thesis' networks need PyTorch")
 pytest.importorskip("sklearn", reason="the baselines need scikit-learn")

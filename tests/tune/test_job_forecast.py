@@ -7,7 +7,7 @@ import pytest
 from measured_jobs import JOBS, write_measured, write_spec
 
 from trimtab.collect.shapes import read_spec
-from trimtab.predict.jobs.training import DataSet, read_local, read_points
+from trimtab.predict.jobs.training_data import DataSet, read_local, read_points
 from trimtab.tune.job_forecast import JobForecast
 from trimtab.tune.job_space import JobSpace
 from trimtab.tune.searcher import Choice, Searcher

@@ -12,7 +12,7 @@ from recording_ledger import RecordingLedger
 
 from trimtab.collect.shapes import read_spec
 from trimtab.core import BadInputError, NotFoundError, StorageError
-from trimtab.predict.jobs.training import DataSet, read_local, read_points
+from trimtab.predict.jobs.training_data import DataSet, read_local, read_points
 from trimtab.tune import Begun, Done, Limits, News, Tuned, TuneOptions
 from trimtab.tune.job_forecast import JobForecast
 from trimtab.tune.job_space import JobSpace, Setup

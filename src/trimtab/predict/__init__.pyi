@@ -126,29 +126,31 @@ from .fewshot.versions import (
 from .gaussian_process import Conditioned as Conditioned, condition as condition
 from .guard import MODEL as MODEL, RULE as RULE, Ground as Ground, Verdict as Verdict, judge as judge
 from .interval import conformal_interval as conformal_interval, conformal_margin as conformal_margin
-from .jobs.durations.learned import (
+from .jobs.durations import (
     Durations as Durations,
     GuardedLeft as GuardedLeft,
     JobFeatures as JobFeatures,
     WorkLeft as WorkLeft,
 )
-from .jobs.training.guard import TRIAL as TRIAL, forecast as forecast
-from .jobs.training.importance import (
-    Importance as Importance,
-    forest_importance as forest_importance,
-    our_importance as our_importance,
-)
-from .jobs.training.local_runs import (
+from .jobs.training_data import (
+    Configurations as Configurations,
     DataSet as DataSet,
     LocalJob as LocalJob,
+    Points as Points,
     local_job as local_job,
     read_data as read_data,
     read_local as read_local,
-)
-from .jobs.training.ours import Ours as Ours, Trial as Trial
-from .jobs.training.rule import Rule as Rule
-from .jobs.training.table import (
-    Configurations as Configurations,
-    Points as Points,
     read_points as read_points,
+)
+from .jobs.training_importance import (
+    Importance as Importance,
+    forest_importance as forest_importance,
+    model_importance as model_importance,
+)
+from .jobs.training_model import (
+    TRIAL as TRIAL,
+    StepTimeModel as StepTimeModel,
+    StepTimeRule as StepTimeRule,
+    StepTrial as StepTrial,
+    forecast as forecast,
 )

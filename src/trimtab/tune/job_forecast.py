@@ -16,9 +16,9 @@ from trimtab.predict import (
     Configurations,
     DataSet,
     LocalJob,
-    Ours,
-    Rule,
-    Trial as StepTrial,
+    StepTimeModel,
+    StepTimeRule,
+    StepTrial,
     forecast,
 )
 from trimtab.tune.searcher import LIKELY, Belief, Mixture
@@ -48,7 +48,7 @@ class JobForecast:
     rule_seconds: Array
     rule_memory: Array
     rule_fits: Array
-    model: Ours | None
+    model: StepTimeModel | None
     jobs: int
     why: str
     note: str
@@ -62,12 +62,12 @@ class JobForecast:
         cls, space: Space, where: Configurations, steps: Array, local: LocalJob, others: DataSet | None
     ) -> "JobForecast":
         """The forecast of the job of a local run; its own points among those of `others` are left out."""
-        rule = Rule.of(local)
+        rule = StepTimeRule.of(local)
         points = others.points.without(local.name) if others is not None else None
         model, jobs, why = None, 0, "nothing is known of other jobs"
         note = f"the rule from the local run answers: {why}"
         if others is not None and points is not None and points.ok.any():
-            jobs, ours = len(points.jobs), Ours.fitted(points, others.local)
+            jobs, ours = len(points.jobs), StepTimeModel.fitted(points, others.local)
             said = forecast(ours, local, where)
             if MODEL in said.by:
                 model, why = ours, said.reasons[said.by.index(MODEL)]
@@ -119,7 +119,7 @@ class JobForecast:
             belief.runs[one.row] = float(one.ok)
         return belief, deviation
 
-    def _by_model(self, model: Ours, seen: Sequence[Observation]) -> tuple[Belief, Array]:
+    def _by_model(self, model: StepTimeModel, seen: Sequence[Observation]) -> tuple[Belief, Array]:
         tried = [
             StepTrial(one.row, one.seconds / float(self.steps[one.row]), one.ok, one.fidelity)
             for one in seen

@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 
 from trimtab.core import HOUR, Estimate, format_bytes, format_duration, format_money, format_price
 from trimtab.page import COLORS, Cell, bullets, chart, page, table
-from trimtab.predict import MODEL, RULE, TRIAL, DataSet, Importance, forest_importance, our_importance
+from trimtab.predict import MODEL, RULE, TRIAL, DataSet, Importance, forest_importance, model_importance
 from trimtab.tune.opinion import Opinion, span
 from trimtab.tune.ranking import Ranking, compared, evidence_detail, explain_opinion, fits_words
 from trimtab.tune.session import Tuned
@@ -163,7 +163,7 @@ def _importance(others: DataSet, job: str, objective: str) -> str:
         return ""
     targets = (objective,) if objective in ("cost", "time") else ("cost", "time")
     forests = {target: forest_importance(points, others.local, target) for target in targets}
-    ours = our_importance(points, others.local) if len(points.jobs) > 1 else None
+    ours = model_importance(points, others.local) if len(points.jobs) > 1 else None
     return f"<h2>Which features count</h2>{_model_part(ours) if ours else ''}{_forest_part(forests)}"
 
 

@@ -4,18 +4,19 @@ import inspect
 from collections.abc import Iterator, Mapping
 from functools import partial
 from operator import ge, le
-from pathlib import Path
 from typing import Any
 
-from trimtab.predict.jobs import training
-from trimtab.predict.jobs.training import SHIPPED, DataSet, forest_importance, our_importance, read_data
+from trimtab.predict.jobs import training_data, training_importance, training_model
+from trimtab.predict.jobs.training_data import SHIPPED, DataSet, read_data
+from trimtab.predict.jobs.training_importance import forest_importance, model_importance
 from trimtab.tune import job_forecast, searcher
 from trimtab_bench.goals import Goal, goals_table, judged
 from trimtab_bench.kept import Kept, Key, Part, done_side_by_side
 from trimtab_bench.options import BenchOptions
 from trimtab_bench.result import BenchResult, Table
-from trimtab_bench.training_config import rivals, seen, unseen
+from trimtab_bench.training_config import rivals, seen, thesis, unseen
 from trimtab_bench.training_config.search import search_section
+from trimtab_bench.training_config.thesis import top_importance
 
 _SHOWN = 10  # features of a table
 _FOREST = ("importance", "forest")
@@ -59,10 +60,10 @@ def run(options: BenchOptions) -> BenchResult:
 def _made_from(options: BenchOptions) -> Iterator[bytes]:
     """The options, the data, and the code that learns and searches."""
     yield repr((options.quick, options.seed)).encode()
-    for module in (seen, unseen, rivals, searcher, job_forecast):
+    searching = (seen, unseen, rivals, thesis, searcher, job_forecast)
+    for module in (*searching, training_data, training_importance, training_model):
         yield inspect.getsource(module).encode()
-    learning = sorted(Path(training.__path__[0]).glob("*.py"))
-    for path in (*learning, *sorted(SHIPPED.glob("points.*"))):
+    for path in sorted(SHIPPED.glob("points.*")):
         yield path.read_bytes()
 
 
@@ -85,12 +86,15 @@ def _importance(data: DataSet) -> Iterator[Part]:
 
 
 def _forest(data: DataSet, objective: str, classify: bool) -> dict[str, Any]:
-    found = forest_importance(data.points, data.local, objective, classify)
+    if classify:
+        found = top_importance(data.points, data.local, objective)
+    else:
+        found = forest_importance(data.points, data.local, objective)
     return {"features": dict(found.features), "groups": dict(found.groups)}
 
 
 def _ours(data: DataSet) -> dict[str, Any]:
-    return {"features": dict(our_importance(data.points, data.local).features)}
+    return {"features": dict(model_importance(data.points, data.local).features)}
 
 
 def job_figures(found: Mapping[Key, Any], data: DataSet) -> dict[str, Any]:

@@ -12,19 +12,12 @@ from typing import Any
 import numpy as np
 
 from trimtab.predict.fewshot import Array
-from trimtab.predict.jobs.training import (
-    BASELINES,
-    COST,
-    TIME,
-    DataSet,
-    Ours,
-    Points,
-    Rule,
-    ThesisNetwork,
-)
+from trimtab.predict.jobs.training_data import DataSet, Points
+from trimtab.predict.jobs.training_model import StepTimeModel, StepTimeRule
 from trimtab_bench.kept import Key, Part
 from trimtab_bench.options import BenchOptions
 from trimtab_bench.result import Table
+from trimtab_bench.training_config.thesis import BASELINES, COST, TIME, ThesisNetwork
 
 OBJECTIVES = ("cost", "time")
 OURS, RULE, THESIS = "trimtab", "rule", "thesis network"
@@ -89,12 +82,14 @@ def split(points: Points, seed: int) -> tuple[Points, Points]:
 
 def our_answers(data: DataSet, objective: str, training: Points, asked: Points) -> Array:
     """What was learned from the training points, those of the same job among them."""
-    ours = Ours.fitted(training, data.local)
+    ours = StepTimeModel.fitted(training, data.local)
     return _by_job(asked, objective, lambda job, rows: np.exp(ours.belief(data.job(job), rows.where).mean))
 
 
 def _rule_answers(data: DataSet, objective: str, training: Points, asked: Points) -> Array:
-    return _by_job(asked, objective, lambda job, rows: Rule.of(data.job(job)).step_seconds(rows.where))
+    return _by_job(
+        asked, objective, lambda job, rows: StepTimeRule.of(data.job(job)).step_seconds(rows.where)
+    )
 
 
 def _by_job(asked: Points, objective: str, step_seconds: Callable[[str, Points], Array]) -> Array:
@@ -108,7 +103,7 @@ def _by_job(asked: Points, objective: str, step_seconds: Callable[[str, Points],
 
 
 def figures(found: Mapping[Key, Any]) -> dict[str, Any]:
-    """Ours under the names of the goals, and every method's mean, least and most over the splits."""
+    """StepTimeModel under the names of the goals, and every method's mean, least and most over the splits."""
     by_method: dict[str, dict[str, Any]] = {objective: {} for objective in OBJECTIVES}
     for key, each in found.items():
         if key[0] == "seen":
@@ -159,7 +154,7 @@ def _row(name: str, each: Mapping[str, Mapping[str, float]]) -> tuple[str, ...]:
 
 def data_figures(data: DataSet) -> dict[str, Any]:
     """`noise`, and `step_error` of either on jobs left out in turn, as the guard compares them."""
-    backtest = Ours.fitted(data.points, data.local).backtest
+    backtest = StepTimeModel.fitted(data.points, data.local).backtest
     return {
         "noise": noise(data.points),
         "step_error": {"trimtab": backtest.model, "rule": backtest.rule},

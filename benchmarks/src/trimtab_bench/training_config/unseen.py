@@ -15,19 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trimtab.predict.fewshot import Array
-from trimtab.predict.jobs.training import (
-    TOP_COST,
-    TOP_TIME,
-    DataSet,
-    ForestClassifier,
-    Ours,
-    Points,
-    Rule,
-    ThesisNetwork,
-    area_under_curve,
-    is_top,
-)
-from trimtab.predict.jobs.training.ours import Belief
+from trimtab.predict.jobs.training_data import DataSet, Points
+from trimtab.predict.jobs.training_model import StepBelief, StepTimeModel, StepTimeRule
 from trimtab.tune.job_forecast import JobForecast
 from trimtab.tune.searcher import STOP_BELOW, Choice, Searcher
 from trimtab.tune.space import Observation, Space
@@ -36,6 +25,14 @@ from trimtab_bench.options import BenchOptions
 from trimtab_bench.result import Table
 from trimtab_bench.training_config.rivals import SEARCHES, Begin, Search, cherrypick
 from trimtab_bench.training_config.seen import OBJECTIVES, OURS, RULE, THESIS
+from trimtab_bench.training_config.thesis import (
+    TOP_COST,
+    TOP_TIME,
+    ForestClassifier,
+    ThesisNetwork,
+    area_under_curve,
+    is_top,
+)
 
 FOREST, OTHERS = "random forest", "as for others"
 PUBLISHED = {"cost": {THESIS: 0.95, FOREST: 0.94}, "time": {THESIS: 0.95, FOREST: 0.88}}
@@ -105,7 +102,7 @@ def worth(values: Array) -> Array:
 def _trimtab(data: DataSet, others: Points, asked: Points, objective: str) -> Advice:
     """The configuration that `trimtab tune --trials 0` recommends; scores are the model's chances of top."""
     local = data.job(asked.job[0])
-    belief = Ours.fitted(others, data.local).belief(local, asked.where)
+    belief = StepTimeModel.fitted(others, data.local).belief(local, asked.where)
     chosen = searcher_of(DataSet(others, data.local), asked, objective).recommended([])
     assert chosen is not None
     return Advice(chance_of_top(belief, _per_step_second(asked, objective)), chosen)
@@ -131,7 +128,7 @@ def _per_step_second(asked: Points, objective: str) -> Array:
     return np.asarray(steps * asked.where.price_per_second if objective == "cost" else steps)
 
 
-def chance_of_top(belief: Belief, per_step_second: Array, seed: int = 0) -> Array:
+def chance_of_top(belief: StepBelief, per_step_second: Array, seed: int = 0) -> Array:
     """How often each configuration is a top one, over draws from a belief."""
     random = np.random.default_rng(seed)
     own = belief.covariance + belief.noise * np.eye(len(belief.mean))
@@ -148,7 +145,7 @@ def chance_of_top(belief: Belief, per_step_second: Array, seed: int = 0) -> Arra
 
 
 def _rule(data: DataSet, others: Points, asked: Points, objective: str) -> Advice:
-    rule = Rule.of(data.job(asked.job[0]))
+    rule = StepTimeRule.of(data.job(asked.job[0]))
     values = rule.step_seconds(asked.where) * _per_step_second(asked, objective)
     return _highest(np.where(rule.fits(asked.where) > 0, -values, -np.inf))
 
@@ -188,7 +185,7 @@ def _highest(scores: Array) -> Advice:
 
 
 def figures(found: Mapping[Key, Any]) -> dict[str, Any]:
-    """Ours under the names of the goals; every method's, by job and in the mean."""
+    """StepTimeModel under the names of the goals; every method's, by job and in the mean."""
     by_method: dict[str, dict[str, Any]] = {objective: {} for objective in OBJECTIVES}
     for key, each in found.items():
         if key[0] == "unseen":
@@ -297,7 +294,7 @@ def _trial_figures(asked: Points, objective: str, chosen: int, tried: Sequence[i
 
 
 def trial_figures(found: Mapping[Key, Any]) -> dict[str, Any]:
-    """Ours under the names of the goals; every method's, by job and in the mean."""
+    """StepTimeModel under the names of the goals; every method's, by job and in the mean."""
     by_method: dict[str, dict[str, Any]] = {objective: {} for objective in OBJECTIVES}
     for key, each in found.items():
         if key[0] == "trials":

@@ -1,18 +1,22 @@
-"""The thesis' features of a job under a configuration (table 4.1), as numbers.
+"""Which features estimates for training jobs rest on (thesis, table 4.1, section 4.5.2.2 and figure 4.8).
 
-Application: what the model is made of and how it is trained. Infrastructure: workers, shape, CPU and memory;
-a disk's size, the thesis' fifth, is not among them, since shapes here have none. Local run: CPU, memory,
-network in and out over time, of one typical run per job. Whatever is fitted is fitted on training rows.
+The thesis' features: application (what the model is made of and how it is trained), infrastructure (workers,
+shape, CPU, memory), and the local run's CPU, memory and network over time. Of a random forest on them: how
+much each feature lowers the error inside the trees. Of the model: how much worse its answers for a held-out
+job get when a coordinate is shuffled among its configurations.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from trimtab.core import MissingDependencyError
 from trimtab.predict.fewshot import Array
-from trimtab.predict.jobs.training.local_runs import SERIES, Facts, Local
-from trimtab.predict.jobs.training.table import Points
+from trimtab.predict.jobs.training_data import SERIES, Facts, Local, Points
+from trimtab.predict.jobs.training_model import SHARED, Rows, StepTimeModel, measured_rows
 
 MOMENTS = 10
 """Points of a series: one for each of the thesis' ten minutes."""
@@ -158,3 +162,67 @@ def _series(points: Points, local: Local) -> Array:
 
 def _or_one(deviation: Array) -> Array:
     return np.where(deviation > 1e-9, deviation, 1.0)
+
+
+_SHUFFLES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Importance:
+    """By feature, the largest first, and by group: parts of one for a forest, percentage points for ours."""
+
+    features: Mapping[str, float]
+    groups: Mapping[str, float]
+
+
+def forest_importance(points: Points, local: Local, objective: str) -> Importance:
+    """Importance in a random forest that learned dollars or seconds of all points that ran."""
+    ran = points.only(points.ok)
+    features = Encoder.of(ran, local).encode(ran, local)
+    return importance_in(random_forest().fit(features.flat, ran.target(objective)), features)
+
+
+def importance_in(forest: Any, features: Features) -> Importance:
+    """Importance of features in a forest of scikit-learn that learned from them."""
+    weights = np.asarray(forest.feature_importances_)
+    groups = np.array(features.groups)
+    return Importance(
+        _largest_first(dict(zip(features.flat_names, weights.tolist(), strict=True))),
+        {group: float(weights[groups == group].sum()) for group in GROUPS},
+    )
+
+
+def random_forest(seed: int = 0) -> Any:
+    """An unfitted forest of 300 trees."""
+    try:
+        from sklearn.ensemble import RandomForestRegressor
+    except ImportError as error:
+        raise MissingDependencyError(f"{error.name} is missing: pip install 'trimtab[learn]'") from None
+    return RandomForestRegressor(300, max_features=0.5, random_state=seed, n_jobs=1)
+
+
+def model_importance(points: Points, local: Local, seed: int = 0) -> Importance:
+    """Mean absolute percentage error of a step that shuffling a coordinate adds, mean over jobs left out."""
+    random = np.random.default_rng(seed)
+    worse: dict[str, list[float]] = {name: [] for name in SHARED}
+    for job in points.jobs:
+        ours = StepTimeModel.fitted(points.without(job), local)
+        rows, values = measured_rows(points.of(job), local)
+        before = _error(ours, rows, values)
+        for column, name in enumerate(SHARED):
+            for _ in range(_SHUFFLES):
+                shuffled = rows.shared.copy()
+                shuffled[:, column] = random.permutation(shuffled[:, column])
+                after = _error(ours, Rows(shuffled, rows.own, rows.job), values)
+                worse[name].append(after - before)
+    means = {name: 100 * float(np.mean(each)) for name, each in worse.items()}
+    return Importance(_largest_first(means), {})
+
+
+def _error(ours: StepTimeModel, rows: Rows, values: Array) -> float:
+    mean, _ = ours.process.given(ours.known, ours.values, ours.noise, rows)
+    return float(np.abs(np.expm1(mean - values)).mean())
+
+
+def _largest_first(by_name: Mapping[str, float]) -> dict[str, float]:
+    return dict(sorted(by_name.items(), key=lambda each: -each[1]))

@@ -1,10 +1,18 @@
-"""Features of the thesis: named, grouped, and fitted on training rows alone."""
+"""Which features estimates rest on."""
 
 import numpy as np
 import pytest
 
-from trimtab.predict.jobs.training import GROUPS, DataSet, Encoder
-from trimtab.predict.jobs.training.features import MOMENTS, resampled
+from trimtab.predict.jobs.training_data import DataSet
+from trimtab.predict.jobs.training_importance import (
+    GROUPS,
+    MOMENTS,
+    Encoder,
+    forest_importance,
+    model_importance,
+    resampled,
+)
+from trimtab.predict.jobs.training_model import SHARED
 
 
 def test_training_rows_have_no_mean_and_one_deviation(data: DataSet) -> None:
@@ -38,3 +46,19 @@ def test_series_become_so_many_moments() -> None:
     assert resampled(np.arange(20.0)) == pytest.approx(np.arange(0.5, 20.0, 2.0))
     assert resampled(np.array([1.0, 3.0]), 3) == pytest.approx([1.0, 2.0, 3.0])
     assert len(resampled(np.ones(1))) == MOMENTS
+
+
+pytest.importorskip("sklearn", reason="the forest needs scikit-learn")
+
+
+def test_parts_of_the_forest_sum_to_one_by_feature_and_by_group(data: DataSet) -> None:
+    found = forest_importance(data.points, data.local, "cost")
+    assert sum(found.features.values()) == pytest.approx(1.0)
+    assert sum(found.groups.values()) == pytest.approx(1.0)
+    assert tuple(found.groups) == GROUPS
+    assert list(found.features.values()) == sorted(found.features.values(), reverse=True)
+    assert found.groups["infrastructure"] > found.groups["local memory"]
+
+
+def test_the_model_names_every_coordinate(data: DataSet) -> None:
+    assert set(model_importance(data.points, data.local).features) == set(SHARED)

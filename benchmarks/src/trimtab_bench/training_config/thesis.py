@@ -1,26 +1,165 @@
-"""The thesis' networks (section 4.3.2, figures 4.2 and 4.3, table 4.3), in PyTorch.
+"""The thesis' networks and ordinary models, which the model of training jobs is compared with.
 
-Dense layers read what is static; a bidirectional LSTM and a dense layer read each of CPU, memory and network
-over time; what they make of it is joined and goes through dense layers to one number. The text does not say
-how wide layers are: "2-3 layers in both stages" is all, so widths are chosen here.
+Networks (section 4.3.2, figures 4.2 and 4.3, table 4.3): dense layers read what is static; a bidirectional
+LSTM and a dense layer read each of CPU, memory and network over time; what they make of it is joined and goes
+through dense layers to one number. The text does not say how wide layers are ("2-3 layers in both stages" is
+all), so widths are chosen here. Targets are divided by their mean over the training rows, so that the output,
+a ReLU, is around one whatever a dollar or an hour is; its bias starts at one, lest it start dead.
 
-Targets are divided by their mean over the training rows, so that the output, a ReLU, is around one whatever
-a dollar or an hour is; its bias starts at one, lest it start dead.
+Ordinary models learn from the same features in one flat table (section 4.5.2).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from trimtab.core import MissingDependencyError
+from trimtab.core import BadInputError, MissingDependencyError
 from trimtab.predict.fewshot import Array
-from trimtab.predict.jobs.training.features import Encoder, Features
-from trimtab.predict.jobs.training.labels import top_labels
-from trimtab.predict.jobs.training.local_runs import Local
-from trimtab.predict.jobs.training.table import Points
+from trimtab.predict.jobs.training_data import Local, Points
+from trimtab.predict.jobs.training_importance import (
+    Encoder,
+    Features,
+    Importance,
+    importance_in,
+    random_forest,
+)
+
+MOST = 5
+WITHIN = 1.5  # times the best
+
+
+def is_top(values: Array) -> NDArray[np.bool_]:
+    """Of one job's costs or times: among the five least, and at most 1.5 times the least; NaN never is."""
+    known = ~np.isnan(values)
+    if not known.any():
+        return np.zeros(len(values), dtype=bool)
+    order = np.argsort(np.where(known, values, np.inf), kind="stable")
+    top = np.zeros(len(values), dtype=bool)
+    top[order[:MOST]] = True
+    return top & known & (values <= WITHIN * np.nanmin(values))
+
+
+def top_labels(points: Points, objective: str) -> NDArray[np.bool_]:
+    """Every job ranked by itself."""
+    values, job = points.target(objective), np.array(points.job)
+    labels = np.zeros(len(points), dtype=bool)
+    for name in points.jobs:
+        labels[job == name] = is_top(values[job == name])
+    return labels
+
+
+def area_under_curve(labels: NDArray[np.bool_], scores: Array) -> float:
+    """Of the ROC curve: how often a top configuration has the higher score; ties count half."""
+    positive, negative = scores[labels], scores[~labels]
+    if not len(positive) or not len(negative):
+        raise BadInputError("an area under the ROC curve needs configurations of both kinds")
+    above = (positive[:, None] > negative).mean()
+    return float(above + 0.5 * (positive[:, None] == negative).mean())
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """A library's model, made anew for each training; `logs`: it learns logarithms of dollars or seconds."""
+
+    name: str
+    make: Callable[[int], Any]
+    logs: bool = False
+    seed: int = 0
+
+    def answers(self, training: Points, asked: Points, local: Local, objective: str) -> Array:
+        """Dollars or seconds for every row of `asked`."""
+        encoder = Encoder.of(training, local)
+        model = _made(self.make, self.seed)
+        values = training.target(objective)
+        scale = values.mean()
+        model.fit(encoder.encode(training, local).flat, np.log(values) if self.logs else values / scale)
+        found = np.asarray(model.predict(encoder.encode(asked, local).flat))
+        return np.asarray(np.exp(found) if self.logs else found * scale)
+
+
+@dataclass(frozen=True, slots=True)
+class ForestClassifier:
+    """The thesis' other classifier of top configurations."""
+
+    name: str = "random forest"
+    seed: int = 0
+
+    def answers(self, training: Points, asked: Points, local: Local, objective: str) -> Array:
+        """How likely every row of `asked` is a top one."""
+        encoder = Encoder.of(training, local)
+        model = _made(_classifier, self.seed)
+        model.fit(encoder.encode(training, local).flat, top_labels(training, objective))
+        return np.asarray(model.predict_proba(encoder.encode(asked, local).flat)[:, 1])
+
+
+def top_importance(points: Points, local: Local, objective: str) -> Importance:
+    """Importance in a random forest that learned which of all points that ran are top ones."""
+    ran = points.only(points.ok)
+    features = Encoder.of(ran, local).encode(ran, local)
+    return importance_in(_made(_classifier, 0).fit(features.flat, top_labels(ran, objective)), features)
+
+
+def _linear(seed: int) -> Any:
+    from sklearn.linear_model import Ridge
+
+    # Series of few jobs are collinear; so small a penalty only makes the answer unique.
+    return Ridge(alpha=1e-3)
+
+
+def _poisson(seed: int) -> Any:
+    from sklearn.linear_model import PoissonRegressor
+
+    return PoissonRegressor(alpha=1e-3, max_iter=2000)
+
+
+def _classifier(seed: int) -> Any:
+    from sklearn.ensemble import RandomForestClassifier
+
+    return RandomForestClassifier(
+        500, class_weight="balanced", min_samples_leaf=2, random_state=seed, n_jobs=1
+    )
+
+
+def _boosted(seed: int) -> Any:
+    from lightgbm import LGBMRegressor
+
+    return LGBMRegressor(
+        n_estimators=400,
+        learning_rate=0.05,
+        num_leaves=15,
+        min_child_samples=5,
+        random_state=seed,
+        n_jobs=1,
+        deterministic=True,
+        force_row_wise=True,
+        verbose=-1,
+    )
+
+
+_FOR_BOTH = (
+    Baseline("linear regression, log", _linear, logs=True),
+    Baseline("random forest", random_forest),
+    Baseline("random forest, log", random_forest, logs=True),
+    Baseline("LightGBM", _boosted),
+    Baseline("LightGBM, log", _boosted, logs=True),
+)
+BASELINES = {
+    "cost": (Baseline("linear regression", _linear), *_FOR_BOTH),
+    "time": (Baseline("Poisson regression", _poisson), *_FOR_BOTH),
+}
+"""The thesis' three for each objective, and the same on logarithms."""
+
+
+def _made(make: Callable[[int], Any], seed: int) -> Any:
+    try:
+        return make(seed)
+    except ImportError as error:
+        raise MissingDependencyError(f"{error.name} is missing: pip install 'trimtab[learn]'") from None
+
 
 _STREAMS = ((0,), (1,), (2, 3))  # series that are read together: CPU, memory, network in and out
 _SMALLEST = 1e-6  # of an output under a logarithm

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trimtab.predict.jobs.training import DataSet, read_data
+from trimtab.predict.jobs.training_data import DataSet, read_data
 
 MIB = 2**20
 SHAPES = {"small": (0.1, 300), "medium": (0.2, 500), "large": (0.4, 900)}
