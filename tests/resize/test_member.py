@@ -9,9 +9,9 @@ import pytest
 
 from trimtab.kernel import ContainerGroup, Hierarchy, LimitedGroup, SafeLimits
 from trimtab.resize import Container
-from trimtab.resize.member import Member
+from trimtab.resize.member import ManagedContainer
 
-Make = Callable[..., Member]
+Make = Callable[..., ManagedContainer]
 
 
 @pytest.fixture
@@ -25,14 +25,14 @@ def make(own: LimitedGroup) -> Iterator[Make]:
     hierarchy = Hierarchy(own.version, {name: path.parent for name, path in own.folders.items()})
     with ContainerGroup(hierarchy, f"/{folder.name}") as group:
 
-        def member(saves: bool = True) -> Member:
+        def member(saves: bool = True) -> ManagedContainer:
             safe = SafeLimits(group.path, None, None)
-            return Member(Container(group.path), group, 0, 0, safe, group.cpu(), saves=saves)
+            return ManagedContainer(Container(group.path), group, 0, 0, safe, group.cpu(), saves=saves)
 
         yield member
 
 
-def _used(member: Member, cpus: float, held_back: bool = False, looks: int = 100) -> None:
+def _used(member: ManagedContainer, cpus: float, held_back: bool = False, looks: int = 100) -> None:
     for _ in range(looks):
         member.saw(cpus, held_back, 0.87)
 

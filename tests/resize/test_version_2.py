@@ -14,7 +14,7 @@ from waiting import until
 
 from trimtab.kernel import ContainerGroup, GroupBusyError, Hierarchy, LimitedGroup, SafeLimits
 from trimtab.resize import Container, Grant, NodeAgent, Pool, Selector
-from trimtab.resize.member import Member
+from trimtab.resize.member import ManagedContainer
 
 MIB = 2**20
 SPIN = "while True: sum(range(10000))"
@@ -141,7 +141,9 @@ def test_who_does_not_run_out_is_given_nothing(place: Place) -> None:
 def test_what_is_taken_leaves_room_above_use_or_is_refused(place: Place) -> None:
     child = place.start("holds", HOLD)
     with ContainerGroup(place.hierarchy, "/holds") as group:
-        member = Member(Container("/holds"), group, 0, 0, SafeLimits("/holds", None, None), group.cpu())
+        member = ManagedContainer(
+            Container("/holds"), group, 0, 0, SafeLimits("/holds", None, None), group.cpu()
+        )
         until(lambda: group.memory() > 200 * MIB)
         member.limit_memory(300.0 * MIB)
         high = place.read("holds", "memory.high")

@@ -5,8 +5,8 @@ from .host import (
     usable_memory as usable_memory,
 )
 from .listening import (
-    Listener as Listener,
     ListenerFacts as ListenerFacts,
+    ListenerFolder as ListenerFolder,
     read_facts as read_facts,
     sweep_folders as sweep_folders,
 )

@@ -22,7 +22,7 @@ _LISTENER = Path(__file__).with_name("listener")
 Record = dict[str, Any]
 
 
-class Listener:
+class ListenerFolder:
     """A folder that listeners write into. Use as a context: leaving it removes the folder."""
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Listener:
         self.records: dict[str, list[Record]] = {}
         self._offsets: dict[str, int] = {}
 
-    def __enter__(self) -> "Listener":
+    def __enter__(self) -> "ListenerFolder":
         sweep_folders()
         self.folder.mkdir(mode=0o700)
         return self

@@ -11,7 +11,7 @@ from pathlib import Path
 from trimtab.core import Clock, Profile, RealClock, Series, Workload, format_duration
 from trimtab.kernel import network_bytes, process_io
 from trimtab.observe.host import Gpus, describe_host
-from trimtab.observe.listening import Listener, read_facts
+from trimtab.observe.listening import ListenerFolder, read_facts
 from trimtab.observe.run import CommandRun, Interrupts, sweep_runs
 
 _COLUMNS = ("cpu", "disk_read", "disk_write", "network_in", "network_out")
@@ -150,7 +150,7 @@ def profile(
     gpus = Gpus()
     try:
         host = describe_host(gpus)
-        with Listener() as listening, interrupts or Interrupts() as caught:
+        with ListenerFolder() as listening, interrupts or Interrupts() as caught:
             with CommandRun(command, listening.variables()) as run:
                 watched = _watch(run, Meter(run, gpus), listening, settings, caught, on_progress)
                 status, method = run.status() or 0, run.method
@@ -189,7 +189,7 @@ def name_of(command: Sequence[str]) -> str:
 def _watch(
     run: CommandRun,
     meter: Meter,
-    listening: Listener,
+    listening: ListenerFolder,
     settings: ProfilerSettings,
     interrupts: Interrupts,
     on_progress: Callable[[Progress], None] | None,

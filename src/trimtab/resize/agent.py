@@ -16,7 +16,7 @@ from trimtab.kernel import BackgroundWriter, DeadManSwitch, Hierarchy, SafeLimit
 from trimtab.resize.allocation import Indices, MemorySettings
 from trimtab.resize.controller import Controller, SlotLimits
 from trimtab.resize.discovery import Discovery
-from trimtab.resize.member import GLANCES, PERIOD, Member
+from trimtab.resize.member import GLANCES, PERIOD, ManagedContainer
 from trimtab.resize.node import NodeMembers
 from trimtab.resize.policies import CpuPolicy
 from trimtab.resize.pool import Container, Pool
@@ -67,7 +67,7 @@ class ManagedNode:
         self._switch = DeadManSwitch(self._hierarchy)
         self._glances.start()
 
-    def look(self) -> tuple[float, list[Member]]:
+    def look(self) -> tuple[float, list[ManagedContainer]]:
         """Sample all containers for the controller; seconds since the last call, and new containers."""
         now = self._clock.monotonic()
         seconds, self._looked = max(now - self._looked, 1e-3), now
@@ -187,7 +187,7 @@ class NodeAgent:
         self.late = 0  # periods that began when the one after should have
 
     @property
-    def members(self) -> list[Member]:
+    def members(self) -> list[ManagedContainer]:
         """Containers under management now."""
         with self.lock:
             return list(self._node.members.values())
@@ -242,7 +242,7 @@ class NodeAgent:
                 self._node.sample_memory()
                 self._managed.set_memory(self._controller.memory_takes())
 
-    def _take_in(self, members: Sequence[Member]) -> None:
+    def _take_in(self, members: Sequence[ManagedContainer]) -> None:
         """First limits of memory for new ones, where memory is ours."""
         slots = [member.slot for member in members if self._controller.traps(member.pool)]
         if slots:
@@ -260,7 +260,7 @@ class NodeAgent:
             log.exception("memory can no longer be granted; the agent ends and leaves safe limits")
             self._ended.set()
 
-    def _grant(self, member: Member) -> None:
+    def _grant(self, member: ManagedContainer) -> None:
         """More memory from the pool; from others' unused memory if it has none; or the kernel's killer."""
         start = self._clock.monotonic()
         slots = np.array([member.slot])

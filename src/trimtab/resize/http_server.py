@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
-class HttpServer(ThreadingHTTPServer):
+class BackgroundHttpServer(ThreadingHTTPServer):
     """At a host of either kind of address."""
 
     def __init__(self, host: str, port: int, handler: type[BaseHTTPRequestHandler]) -> None:
@@ -16,7 +16,7 @@ class HttpServer(ThreadingHTTPServer):
 
 
 @contextlib.contextmanager
-def running(server: HttpServer, name: str) -> Iterator[int]:
+def running(server: BackgroundHttpServer, name: str) -> Iterator[int]:
     """Let it serve in a thread of that name while the context lasts; its port."""
     thread = threading.Thread(target=server.serve_forever, args=(0.1,), name=name, daemon=True)
     thread.start()

@@ -12,7 +12,7 @@ from trimtab.kernel import (
     least_limit,
     limit_high,
 )
-from trimtab.resize.policies import TrackingSettings
+from trimtab.resize.policies.tracking import TrackingSettings
 from trimtab.resize.pool import Container
 
 PERIOD = 0.1  # s between two looks
@@ -29,7 +29,7 @@ def mean_that_stays(seconds: float) -> float:
 
 
 @dataclass(slots=True, eq=False)
-class Member:
+class ManagedContainer:
     """`safe` are the limits it is left with at the end.
 
     A limit of CPU is the most it may use in a period. Where the policy saves, its quota is less: what it uses

@@ -8,7 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from trimtab.core import StorageError, split_address
-from trimtab.resize.http_server import HttpServer, running
+from trimtab.resize.http_server import BackgroundHttpServer, running
 from trimtab.resize.status import PoolStatus
 
 # Kind, name after "trimtab_container_" (a counter's gets "_total"), description, and the row's field.
@@ -63,7 +63,7 @@ def metrics_server(address: str, look: Callable[[], PoolStatus]) -> Iterator[int
                 self.send_error(404)
 
     try:
-        server = HttpServer(host, port, Handler)
+        server = BackgroundHttpServer(host, port, Handler)
     except OSError as error:
         raise StorageError(f"metrics cannot be served at {address}: {error.strerror}") from None
     with running(server, "metrics") as found:

@@ -26,7 +26,7 @@ from trimtab.kernel import (
 )
 from trimtab.resize.above import GroupsAbove
 from trimtab.resize.controller import Controller, SlotLimits
-from trimtab.resize.member import Member, mean_that_stays
+from trimtab.resize.member import ManagedContainer, mean_that_stays
 from trimtab.resize.pool import Container, Pool, owner
 
 log = logging.getLogger(__name__)
@@ -45,14 +45,14 @@ class NodeMembers:
         self._hierarchy = hierarchy
         self._find = find
         self.traps = MemoryTraps()
-        self.members: dict[str, Member] = {}
-        self._by_slot: dict[int, Member] = {}
+        self.members: dict[str, ManagedContainer] = {}
+        self._by_slot: dict[int, ManagedContainer] = {}
         self._logged: set[str] = set()
-        self._at_mercy: list[Member] = []  # whom the kernel may kill until the next look
-        self._untrapped: list[Member] = []  # new ones
+        self._at_mercy: list[ManagedContainer] = []  # whom the kernel may kill until the next look
+        self._untrapped: list[ManagedContainer] = []  # new ones
         self._above = GroupsAbove(hierarchy, self._warn_once)
         self._looks = 0
-        self._young: list[tuple[int, Member]] = []  # with the look after which they no longer are
+        self._young: list[tuple[int, ManagedContainer]] = []  # with the look after which they no longer are
         allow_many_files()
 
     @property
@@ -60,7 +60,7 @@ class NodeMembers:
         """Limits that containers here, and pods around them, are left with at the end; by path."""
         return self._above.safe | {path: member.safe for path, member in self.members.items()}
 
-    def rescan(self) -> list[Member]:
+    def rescan(self) -> list[ManagedContainer]:
         """Leave who is gone or no longer ours, take in who is new; the new ones, with nothing set yet."""
         there = {container.cgroup: container for container in self._find()}
         for path, member in list(self.members.items()):
@@ -110,7 +110,7 @@ class NodeMembers:
 
     def trim(self) -> None:
         """Set quotas anew within limits that stay, where policies save."""
-        self._each(Member.trim)
+        self._each(ManagedContainer.trim)
 
     def glance(self, now: float) -> None:
         """Between two looks: whoever is about to be held back borrows what others in its pool, on this node,
@@ -120,12 +120,12 @@ class NodeMembers:
         for member in members:
             spare[member.pool] += member.cpus - member.committed
 
-        def borrow(member: Member) -> None:
+        def borrow(member: ManagedContainer) -> None:
             spare[member.pool] = member.glance(now, spare[member.pool])
 
         self._each(borrow)
 
-    def _each(self, act: Callable[[Member], None]) -> None:
+    def _each(self, act: Callable[[ManagedContainer], None]) -> None:
         for member in list(self.members.values()):
             try:
                 act(member)
@@ -138,7 +138,7 @@ class NodeMembers:
         """Set limits of memory; those that are in force now. Nobody is squeezed below what it uses."""
         return self._set(limits, self._limit_memory)
 
-    def forget(self, member: Member) -> None:
+    def forget(self, member: ManagedContainer) -> None:
         """It is gone, or no longer ours."""
         self.traps.remove(member.group)
         member.group.close()
@@ -147,7 +147,7 @@ class NodeMembers:
         self._above.leave(member.container.cgroup)
         self._controller.leave(np.array([member.slot]))
 
-    def trapped(self, seconds: float) -> list[Member]:
+    def trapped(self, seconds: float) -> list[ManagedContainer]:
         """Containers that ran out of memory since the last call; waits so long for the first.
 
         The kernel also tells of groups that are removed, whose members are forgotten at the next look.
@@ -155,7 +155,7 @@ class NodeMembers:
         groups = [group for group in self.traps.wait(seconds) if group.exists()]
         return [member for member in list(self.members.values()) if member.group in groups]
 
-    def let_kill(self, member: Member) -> None:
+    def let_kill(self, member: ManagedContainer) -> None:
         """There is nothing to give: the kernel kills as usual, and afterwards the trap is set again."""
         self.traps.remove(member.group)
         self._at_mercy.append(member)
@@ -178,7 +178,7 @@ class NodeMembers:
             self._leave(member)
         self.traps.close()
 
-    def _is_still_ours(self, member: Member, now: Container | None) -> bool:
+    def _is_still_ours(self, member: ManagedContainer, now: Container | None) -> bool:
         """Whether the same pool means it, by what is said about it now."""
         if now is None or now is member.container or now == member.container:
             return now is not None
@@ -186,7 +186,7 @@ class NodeMembers:
         owners = [pool for pool in self._controller.pools if pool.owns(now)]
         return owners == [self._controller.pools[member.pool]]
 
-    def _adopt(self, container: Container) -> Member | None:
+    def _adopt(self, container: Container) -> ManagedContainer | None:
         with contextlib.ExitStack() as stack:
             try:
                 pool = owner(container, self._controller.pools)
@@ -208,7 +208,7 @@ class NodeMembers:
             self._untrapped.append(member)
         return member
 
-    def _member(self, container: Container, group: ContainerGroup, pool: Pool) -> Member:
+    def _member(self, container: Container, group: ContainerGroup, pool: Pool) -> ManagedContainer:
         number = self._controller.pools.index(pool)
         safe = SafeLimits(container.cgroup, group.cpu_limit(), group.memory_limit())
         used, counters = float(group.memory()), group.cpu()
@@ -217,9 +217,11 @@ class NodeMembers:
         else:
             slot = self._controller.join(number, safe.cpus or 0.0, safe.memory or 0.0, used)
         saves = self._controller.saves(number)
-        return Member(container, group, slot, number, safe, counters, saves=saves, floor=pool.cpu_floor)
+        return ManagedContainer(
+            container, group, slot, number, safe, counters, saves=saves, floor=pool.cpu_floor
+        )
 
-    def _leave(self, member: Member) -> None:
+    def _leave(self, member: ManagedContainer) -> None:
         """Safe limits first, so that nobody is killed for one that is too small, then the kernel's killer."""
         with contextlib.suppress(TrimtabError):
             member.group.limit_cpus(member.safe.cpus)
@@ -235,7 +237,7 @@ class NodeMembers:
         for member in spared:
             self._trap(member)
 
-    def _trap(self, member: Member) -> None:
+    def _trap(self, member: ManagedContainer) -> None:
         if self.members.get(member.container.cgroup) is member:
             try:
                 self.traps.add(member.group)
@@ -244,7 +246,7 @@ class NodeMembers:
             except TrimtabError as error:
                 self._warn_once(str(error))
 
-    def _set(self, limits: SlotLimits, write: Callable[[Member, float], float]) -> SlotLimits:
+    def _set(self, limits: SlotLimits, write: Callable[[ManagedContainer, float], float]) -> SlotLimits:
         """`write` sets one limit and says which is in force then."""
         self._above.widen()
         while self._untrapped:
@@ -265,7 +267,7 @@ class NodeMembers:
                 self._warn_once(str(error))
         return SlotLimits(np.array(slots, dtype=np.intp), np.array(values))
 
-    def _limit_cpus(self, member: Member, value: float) -> float:
+    def _limit_cpus(self, member: ManagedContainer, value: float) -> float:
         """At most what the groups above allow."""
         value = min(value, member.most_cpus)
         try:
@@ -278,7 +280,7 @@ class NodeMembers:
             member.most_cpus = value = most
         return value
 
-    def _limit_memory(self, member: Member, value: float) -> float:
+    def _limit_memory(self, member: ManagedContainer, value: float) -> float:
         value = member.left_with(value)
         member.limit_memory(value)
         return value

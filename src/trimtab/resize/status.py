@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from trimtab.core import NotFoundError, home
 from trimtab.kernel import write_whole
 from trimtab.resize.controller import Controller
-from trimtab.resize.member import Member
+from trimtab.resize.member import ManagedContainer
 
 _COLUMNS = ("cpus", "used", "memory", "memory_used")
 STALE = 5.0  # s after which an agent that wrote nothing is not running
@@ -26,7 +26,7 @@ class StatusSource(Protocol):
     @property
     def controller(self) -> Controller: ...
     @property
-    def members(self) -> Sequence[Member]: ...
+    def members(self) -> Sequence[ManagedContainer]: ...
 
 
 @dataclass(frozen=True, slots=True)

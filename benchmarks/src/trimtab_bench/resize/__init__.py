@@ -21,11 +21,11 @@ from trimtab_bench.kept import Kept
 from trimtab_bench.options import BenchOptions
 from trimtab_bench.resize.bundle import Limit
 from trimtab_bench.resize.load import LOADS, ServiceLoad, arrivals
-from trimtab_bench.resize.trial import CONTESTANTS, Observed, Setting, contestant, observe
+from trimtab_bench.resize.trial import CONTESTANTS, Observed, TrialSetting, contestant, observe
 from trimtab_bench.result import BenchResult, Table
 
 MIB = 2**20
-SETTING = Setting(
+SETTING = TrialSetting(
     services=(
         ServiceLoad("web", 30.0, 0.004, 0.6),
         ServiceLoad("thumbnail", 8.0, 0.015, 0.6),
@@ -39,7 +39,7 @@ _EARLIER = 1000  # added to a seed: the history's requests are others
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class LoadPart:
     """One load with one seed, for everyone in turn."""
 
     load: str
@@ -70,7 +70,7 @@ def run(options: BenchOptions) -> BenchResult:
     return BenchResult("resize", figures, {}, published, options.seed, tables)
 
 
-def _parts(options: BenchOptions) -> list[Part]:
+def _parts(options: BenchOptions) -> list[LoadPart]:
     """Where there is no `--data`, the load from a trace is left out."""
     seeds = [options.seed] if options.quick else [options.seed + number for number in range(3)]
     loads = [load for load in LOADS if load != "trace" or options.data]
@@ -79,10 +79,10 @@ def _parts(options: BenchOptions) -> list[Part]:
         loads, names = ["bursty"], ("trimtab", "vpa", "static_1.5")
     seconds = 3.0 if options.quick else 16.0
     kept = Kept.of("resize", _made_from(options))
-    return [Part(load, seed, seconds, options.data, names, kept) for seed in seeds for load in loads]
+    return [LoadPart(load, seed, seconds, options.data, names, kept) for seed in seeds for load in loads]
 
 
-def _scored(parts: Sequence[Part]) -> Iterator[tuple[Part, dict[str, dict[str, float]]]]:
+def _scored(parts: Sequence[LoadPart]) -> Iterator[tuple[LoadPart, dict[str, dict[str, float]]]]:
     """Every part as soon as it is done; several at once where there are cores for it."""
     cores = sorted(os.sched_getaffinity(0))
     lanes = max(1, len(cores) // _CORES)
@@ -104,11 +104,11 @@ def _take_cores(free: Any) -> None:
     os.sched_setaffinity(0, free.get())
 
 
-def _part_and_scores(part: Part) -> tuple[Part, dict[str, dict[str, float]]]:
+def _part_and_scores(part: LoadPart) -> tuple[LoadPart, dict[str, dict[str, float]]]:
     return part, _done(part)
 
 
-def _done(part: Part) -> dict[str, dict[str, float]]:
+def _done(part: LoadPart) -> dict[str, dict[str, float]]:
     """The part's scores by contestant: kept ones, or measured now."""
     name = f"{part.load}-{part.seed}.json"
     known = part.kept.load(name)

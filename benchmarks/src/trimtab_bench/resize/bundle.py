@@ -34,7 +34,7 @@ class Limit:
     memory: float | None = None
 
 
-class Service:
+class ServiceContainer:
     """One container with one service; it is started again when it dies."""
 
     def __init__(self, folder: Path, group: str, role: str, port: int) -> None:
@@ -104,7 +104,7 @@ class Service:
         return root
 
 
-class Services:
+class ServiceContainers:
     """All containers of a trial, below one control group; gone when the context ends."""
 
     def __init__(self, roles: Sequence[str], name: str) -> None:
@@ -114,7 +114,7 @@ class Services:
             )
         self._folder = Path(tempfile.mkdtemp(prefix="trimtab-bench-"))
         self.group = f"/{name}"
-        self.each = [Service(self._folder, self.group, role, _free_port()) for role in roles]
+        self.each = [ServiceContainer(self._folder, self.group, role, _free_port()) for role in roles]
 
     def __enter__(self) -> Self:
         return self
@@ -177,11 +177,11 @@ def _remove(folder: Path) -> None:
 
 
 def _host_folders() -> list[str]:
-    """What Python needs of the host: its libraries and its own installation."""
+    """Folders of the host that Python needs: its libraries and its own installation."""
     return [*(path for path in _HOST_FOLDERS if os.path.exists(path)), sys.base_prefix]
 
 
-def _config(each: Service, root: Path, limit: Limit) -> dict[str, Any]:
+def _config(each: ServiceContainer, root: Path, limit: Limit) -> dict[str, Any]:
     python = os.path.realpath(sys.executable)
     resources: dict[str, Any] = {"cpu": {"period": _PERIOD}, "memory": {}}
     if limit.cpus is not None:

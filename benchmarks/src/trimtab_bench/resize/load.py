@@ -33,7 +33,7 @@ _AGAIN = 0.05  # s between two attempts
 
 @dataclass(frozen=True, slots=True)
 class ServiceLoad:
-    """What a service gets on average, and in a burst."""
+    """A service's mean load, and the load of a burst."""
 
     role: str
     rate: float  # requests per s
@@ -44,7 +44,7 @@ class ServiceLoad:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Arrivals:
+class ServiceRequests:
     """Requests of one service, in the order of their times (s from the start)."""
 
     time: Array
@@ -56,7 +56,7 @@ class Arrivals:
 
 def arrivals(
     load: str, services: tuple[ServiceLoad, ...], seconds: float, seed: int, data: Path | None = None
-) -> list[Arrivals]:
+) -> list[ServiceRequests]:
     """Everyone's requests for so many seconds; the same seed gives the same."""
     random = np.random.default_rng([seed, LOADS.index(load)])
     if load == "bursty":
@@ -73,11 +73,13 @@ def arrivals(
         else:
             time = np.sort(random.uniform(0, seconds, count))
             work = _sizes(service, count, random)
-        made.append(Arrivals(time, work))
+        made.append(ServiceRequests(time, work))
     return made
 
 
-def _bursty(services: tuple[ServiceLoad, ...], seconds: float, random: np.random.Generator) -> list[Arrivals]:
+def _bursty(
+    services: tuple[ServiceLoad, ...], seconds: float, random: np.random.Generator
+) -> list[ServiceRequests]:
     """A fixed load for everyone; and bursts, one at a time, at the services in random order."""
     bursts: list[list[float]] = [[] for _ in services]
     start, order = random.uniform(0, _PAUSE), list(range(len(services)))
@@ -94,11 +96,11 @@ def _bursty(services: tuple[ServiceLoad, ...], seconds: float, random: np.random
             time.append(start + random.uniform(0, _BURST, count))
         everyone = np.sort(np.concatenate(time))
         everyone = everyone[everyone < seconds]
-        made.append(Arrivals(everyone, _sizes(service, len(everyone), random)))
+        made.append(ServiceRequests(everyone, _sizes(service, len(everyone), random)))
     return made
 
 
-def _traced(service: ServiceLoad, seconds: float, random: np.random.Generator, path: Path) -> Arrivals:
+def _traced(service: ServiceLoad, seconds: float, random: np.random.Generator, path: Path) -> ServiceRequests:
     """A random stretch of the trace, as many requests as the mean rate asks for, stretched to fit."""
     time, size = _trace(path)
     count = min(round(service.rate * seconds), len(time) - 1)
@@ -106,7 +108,7 @@ def _traced(service: ServiceLoad, seconds: float, random: np.random.Generator, p
     stretch = slice(start, start + count)
     first, after = time[start], time[start + count]
     work = size[stretch] / size.mean() * service.work
-    return Arrivals(
+    return ServiceRequests(
         (time[stretch] - first) / (after - first) * seconds, np.minimum(work, _LARGEST * service.work)
     )
 

@@ -31,8 +31,8 @@ from trimtab.resize import (
     Wishes,
     fair_limits,
 )
-from trimtab_bench.resize.bundle import Limit, Service, Services, parent_group, sweep
-from trimtab_bench.resize.load import Arrivals, ServiceLoad, Target, send
+from trimtab_bench.resize.bundle import Limit, ServiceContainer, ServiceContainers, parent_group, sweep
+from trimtab_bench.resize.load import ServiceLoad, ServiceRequests, Target, send
 from trimtab_bench.resize.service import WORK
 
 Array = NDArray[np.float64]
@@ -50,8 +50,8 @@ _MARGIN = {"vpa": 0.15, "autopilot": 0.10}  # of memory, above the highest use s
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """What is the same for every policy."""
+class TrialSetting:
+    """Services and caps, the same for every policy."""
 
     services: tuple[ServiceLoad, ...]
     cpus: float  # the application's cap
@@ -72,8 +72,8 @@ class Observed:
 
 
 def observe(
-    setting: Setting,
-    arrivals: Sequence[Arrivals],
+    setting: TrialSetting,
+    arrivals: Sequence[ServiceRequests],
     seconds: float,
     start: Sequence[Limit],
     policy: CpuPolicy | None = None,
@@ -88,7 +88,7 @@ def observe(
     with contextlib.ExitStack() as stack:
         stack.enter_context(parent_group(hierarchy, name))
         _limit_parent(hierarchy, name, setting.cpus)
-        services = stack.enter_context(Services([each.role for each in setting.services], name))
+        services = stack.enter_context(ServiceContainers([each.role for each in setting.services], name))
         for service, limit in zip(services.each, start, strict=True):
             service.start(limit)
         for service in services.each:
@@ -99,7 +99,9 @@ def observe(
 
 
 @contextlib.contextmanager
-def _sized(setting: Setting, services: Services, policy: CpuPolicy, hierarchy: Hierarchy) -> Iterator[None]:
+def _sized(
+    setting: TrialSetting, services: ServiceContainers, policy: CpuPolicy, hierarchy: Hierarchy
+) -> Iterator[None]:
     """A real agent in a thread, for as long as the context lasts."""
     select = (Selector(f"{services.group}/*"),)
     pool = Pool("bench", setting.cpus, setting.memory, select, policy=policy.name)
@@ -118,10 +120,10 @@ def _sized(setting: Setting, services: Services, policy: CpuPolicy, hierarchy: H
 
 
 def _watched(
-    setting: Setting,
-    arrivals: Sequence[Arrivals],
+    setting: TrialSetting,
+    arrivals: Sequence[ServiceRequests],
     seconds: float,
-    services: Services,
+    services: ServiceContainers,
     limits: list[Limit],
     again: Callable[[Limit], Limit],
     hierarchy: Hierarchy,
@@ -155,7 +157,7 @@ def _watched(
 class _Eye:
     """Looks at a service's control group, whatever becomes of the container; NaN while there is none."""
 
-    def __init__(self, service: Service, hierarchy: Hierarchy) -> None:
+    def __init__(self, service: ServiceContainer, hierarchy: Hierarchy) -> None:
         self._service, self._hierarchy = service, hierarchy
         self._group: ContainerGroup | None = None
         self._before = (0.0, 0.0)
@@ -184,7 +186,7 @@ def _limit_parent(hierarchy: Hierarchy, name: str, cpus: float) -> None:
         group.limit_cpus(cpus)
 
 
-def _target(port: int, load: ServiceLoad, each: Arrivals) -> Target:
+def _target(port: int, load: ServiceLoad, each: ServiceRequests) -> Target:
     unit = unit_seconds(load.role)
     keep = f"&keep={load.keep}&seconds={load.seconds:g}" if load.keep else ""
     paths = tuple(f"/?units={max(1, round(work / unit))}{keep}" for work in each.work.tolist())
@@ -205,7 +207,7 @@ def unit_seconds(role: str) -> float:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Contestant:
+class SizedContestant:
     """First limits, the policy that changes them if any, and the limit after the kernel has killed."""
 
     start: tuple[Limit, ...]
@@ -213,22 +215,22 @@ class Contestant:
     again: Callable[[Limit], Limit] = lambda limit: limit
 
 
-def contestant(name: str, setting: Setting, history: Observed) -> Contestant:
+def contestant(name: str, setting: TrialSetting, history: Observed) -> SizedContestant:
     """One of `CONTESTANTS`, who has seen that history."""
     peak, peak_memory = np.nanmax(history.used, axis=0), np.nanmax(history.memory, axis=0)
     if name in STATIC:
         cpus, memory = STATIC[name] * peak, STATIC[name] * peak_memory
-        return Contestant(_limits(cpus, memory, setting))
+        return SizedContestant(_limits(cpus, memory, setting))
     policy = POLICIES[name]()
     wanted = _after(policy, setting, np.nan_to_num(history.used))
     if policy.traps:
-        return Contestant(tuple(Limit() for _ in setting.services), policy)
+        return SizedContestant(tuple(Limit() for _ in setting.services), policy)
     memory = np.maximum(peak_memory * (1 + _MARGIN[name]), _VPA_LEAST if name == "vpa" else 0.0)
-    return Contestant(_limits(wanted, memory, setting), policy, _more_after_a_kill)
+    return SizedContestant(_limits(wanted, memory, setting), policy, _more_after_a_kill)
 
 
-def _after(policy: CpuPolicy, setting: Setting, used: Array) -> Array:
-    """What the policy wants for everyone once it has seen the history."""
+def _after(policy: CpuPolicy, setting: TrialSetting, used: Array) -> Array:
+    """CPUs that the policy wants for each service once it has seen the history."""
     everyone = np.arange(used.shape[1])
     pool, cap = np.zeros_like(everyone), np.array([setting.cpus])
     floor = np.full(len(everyone), 0.02)
@@ -240,7 +242,7 @@ def _after(policy: CpuPolicy, setting: Setting, used: Array) -> Array:
     return limit
 
 
-def _limits(cpus: Array, memory: Array, setting: Setting) -> tuple[Limit, ...]:
+def _limits(cpus: Array, memory: Array, setting: TrialSetting) -> tuple[Limit, ...]:
     memory = np.maximum(memory, _LEAST_MEMORY)
     fits = min(1.0, setting.cpus / float(np.sum(cpus)))
     fits_memory = min(1.0, setting.memory / float(np.sum(memory)))

@@ -82,7 +82,7 @@ def allocator_figures(policy: str, options: BenchOptions) -> Figures:
 
 
 class _Load:
-    """What containers want: each its usual share of a CPU, wavering, with a burst now and then."""
+    """CPU demand of containers: each its usual share of a CPU, wavering, with a burst now and then."""
 
     def __init__(self, seed: int) -> None:
         self._random = np.random.default_rng(seed)

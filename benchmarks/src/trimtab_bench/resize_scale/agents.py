@@ -147,7 +147,7 @@ class LightStream:
             raise TrimtabError("the controller has closed the stream")
 
     def _set(self, content: bytes) -> None:
-        """What the other side says of itself; of interest is how much it takes at first."""
+        """Apply the server's SETTINGS: its initial receive window."""
         for name, value in struct.iter_unpack(">HI", content):
             if name == _INITIAL_WINDOW:
                 self._window[_STREAM] += value - self._usual
@@ -194,7 +194,7 @@ def _text(text: str) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class AgentsPlan:
     """How many agents with how many containers each, and for how long."""
 
     agents: int
@@ -212,7 +212,11 @@ class Plan:
 
 def link_figures(options: BenchOptions) -> dict[str, float]:
     """Periods missed by a controller on one core, and how long agents wait for its answers."""
-    plan = Plan(20, 50, 1.0, 3.0, options.seed) if options.quick else Plan(200, 50, 5.0, 20.0, options.seed)
+    plan = (
+        AgentsPlan(20, 50, 1.0, 3.0, options.seed)
+        if options.quick
+        else AgentsPlan(200, 50, 5.0, 20.0, options.seed)
+    )
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         authority = Authority(Path(folder) / "controller")
         nodes = [issue(authority, f"node{number}", "") for number in range(plan.agents)]
@@ -264,7 +268,7 @@ def controller(folder: str, pools: str) -> None:
 def agents(folder: str) -> None:
     """The agents' process: says when measuring begins, and at the end how long each answer took."""
     _pin(-1)
-    plan: Plan = pickle.loads(sys.stdin.buffer.read())  # nosec B301 # our own parent wrote it
+    plan: AgentsPlan = pickle.loads(sys.stdin.buffer.read())  # nosec B301 # our own parent wrote it
     round_ = _Round()
     nodes = []
     for number in range(plan.agents):
@@ -316,7 +320,7 @@ class _Round:
 class _Node:
     """One agent; its containers want a share of a CPU that wavers, and use as much of it as they get."""
 
-    def __init__(self, plan: Plan, number: int, folder: Path) -> None:
+    def __init__(self, plan: AgentsPlan, number: int, folder: Path) -> None:
         random, count = np.random.default_rng((plan.seed, number)), plan.containers
         self._wanted = random.lognormal(-1.5, 1.0, count) * random.lognormal(0.0, 0.3, (64, count))
         self._rows = np.zeros(count, ROW)
@@ -336,7 +340,7 @@ class _Node:
         self.stream.do_not_wait()
 
     def report(self, now: float) -> None:
-        """What its containers did since the last time."""
+        """CPU use of its containers since the last report."""
         wanted, cpus = self._wanted[self._turn % len(self._wanted)], self._rows["cpus"]
         self._rows["used"], self._rows["throttled"] = np.minimum(wanted, cpus), wanted > cpus
         joins = () if self._turn else self._joins

@@ -80,7 +80,7 @@ with open(answer, "wb") as file:
 """
 
 
-class Place:
+class CgroupCrowd:
     """Control groups of our own that play containers, with the processes in them; all gone at the end."""
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ class Place:
         self.containers = list[Container]()
         self._crowd = 0
 
-    def __enter__(self) -> "Place":
+    def __enter__(self) -> "CgroupCrowd":
         return self
 
     def __exit__(self, *raised: object) -> None:
@@ -149,7 +149,7 @@ def sample_figures(options: BenchOptions) -> dict[str, float]:
     and of the glances between two looks."""
     count, rounds = (50, 10) if options.quick else (300, 100)
     active, idle, ran, glanced = list[float](), list[float](), list[float](), list[float]()
-    with Place() as place:
+    with CgroupCrowd() as place:
         place.crowd(count)
         controller = Controller([_pool("crowd", 2.0)])
         node = NodeMembers(controller, place.hierarchy, lambda: place.containers)
@@ -182,7 +182,7 @@ def grant_figures(options: BenchOptions) -> dict[str, float]:
     growers = max(2, min(4, len(os.sched_getaffinity(0))))
     rounds = 2 if options.quick else 20
     grants = list[tuple[float, Grant]]()
-    with Place() as place, tempfile.TemporaryDirectory() as folder:
+    with CgroupCrowd() as place, tempfile.TemporaryDirectory() as folder:
         place.crowd(10 if options.quick else _BYSTANDERS)
         answers = [Path(folder) / str(number) for number in range(growers)]
         children = [place.grower(rounds, answer) for answer in answers]

@@ -9,7 +9,7 @@ from typing import Any
 from trimtab.collect.shapes.spec import Lane, Spec, TrainingJob
 from trimtab.collect.shapes.watched import steps_within
 from trimtab.collect.shapes.workers import WorkerEndedError, Workers, started
-from trimtab.observe import Listener, ListenerFacts, read_facts, usable_cpus
+from trimtab.observe import ListenerFacts, ListenerFolder, read_facts, usable_cpus
 
 _WARM_UP = 6  # steps, among them the one that the listener looks at closely
 _EVERY = 0.25  # s between two samples
@@ -57,7 +57,7 @@ def run_locally(job: TrainingJob, spec: Spec) -> LocalRuns:
     """Every batch size with one worker, and with two where there are two CPUs."""
     runs = list[LocalRun]()
     most = min(_MOST_WORKERS, int(usable_cpus()))
-    with Listener() as listening:
+    with ListenerFolder() as listening:
         for workers in range(1, most + 1):
             for batch in job.batches:
                 looked_at = workers == 1 and batch == job.batches[len(job.batches) // 2]

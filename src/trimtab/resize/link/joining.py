@@ -27,7 +27,7 @@ from trimtab.core import (
     split_address,
 )
 from trimtab.kernel import write_whole
-from trimtab.resize.http_server import HttpServer, running
+from trimtab.resize.http_server import BackgroundHttpServer, running
 from trimtab.resize.link.certificates import (
     CONTROLLER,
     Authority,
@@ -206,7 +206,7 @@ def join_server(
         yield found
 
 
-class _Server(HttpServer):
+class _Server(BackgroundHttpServer):
     """Every connection shakes hands in a thread of its own, so that nobody holds up the others."""
 
     def __init__(

@@ -38,7 +38,7 @@ from trimtab.resize.link.wire import (
     WireError,
     limits,
 )
-from trimtab.resize.member import PERIOD, Member
+from trimtab.resize.member import PERIOD, ManagedContainer
 
 REPORT_AFTER = 0.4 * PERIOD  # s after orders: late enough to see what they did, early enough for the next
 _TRAP_LOOK = 0.1  # s in which the thread for memory notices that it should end
@@ -54,7 +54,7 @@ class ReportedContainers:
 
     stream: ControllerStream
     patience: float  # s
-    members: dict[int, Member] = field(default_factory=dict)  # by slot
+    members: dict[int, ManagedContainer] = field(default_factory=dict)  # by slot
     requested: set[int] = field(default_factory=set)  # slots of those who stand still
     _since: dict[int, int] = field(default_factory=dict)  # by slot: the number of the first report with it
     _throttles: dict[int, int] = field(default_factory=dict)  # by slot: as they were in the last report
@@ -123,7 +123,7 @@ class RemoteAgent:
         self._reported: ReportedContainers | None = None  # none while no stream is open
         self._listening: asyncio.Task[None] | None = None
         self._until = -math.inf  # monotonic, s: how long we may go on without an answer
-        self._requesting: dict[int, Member] = {}  # who stands still, by slot
+        self._requesting: dict[int, ManagedContainer] = {}  # who stands still, by slot
         self._ordered = asyncio.Event()
         self._ended = threading.Event()
         self._looked: float | None = None
@@ -131,7 +131,7 @@ class RemoteAgent:
         self._logged: set[str] = set()
 
     @property
-    def members(self) -> list[Member]:
+    def members(self) -> list[ManagedContainer]:
         """Containers under management now."""
         with self.lock:
             return list(self._managed.node.members.values()) if self._managed else []
@@ -278,7 +278,7 @@ class RemoteAgent:
                 member.refusals += 1
                 managed.node.let_kill(member)
 
-    def _trapped(self, member: Member) -> None:
+    def _trapped(self, member: ManagedContainer) -> None:
         """A container stands still."""
         self._requesting[member.slot] = member
         self._request_memory(member.slot)
@@ -330,7 +330,7 @@ class _TrapWatcher:
     """A thread that waits for containers to run out of memory, and calls back in the event loop."""
 
     def __init__(
-        self, managed: ManagedNode, trapped: Callable[[Member], None], fails: Callable[[], None]
+        self, managed: ManagedNode, trapped: Callable[[ManagedContainer], None], fails: Callable[[], None]
     ) -> None:
         self._managed = managed
         self._trapped, self._fails = trapped, fails
