@@ -1,5 +1,6 @@
 """The agent on real control groups: limits follow use, nobody dies for want of memory, nothing is left."""
 
+import logging
 import os
 import signal
 import subprocess
@@ -11,8 +12,9 @@ from contextlib import ExitStack
 import pytest
 from waiting import until
 
+from trimtab.core import Decision, StorageError
 from trimtab.kernel import Hierarchy, LimitedGroup
-from trimtab.resize import Container, Grant, MemorySettings, NodeAgent, Pool, Selector
+from trimtab.resize import Container, Grant, GrantJournal, MemorySettings, NodeAgent, Pool, Selector
 
 MIB = 2**20
 SPIN = "while True: sum(range(10000))"
@@ -34,6 +36,8 @@ limit = "{root}/" + os.path.basename(where) + "/memory.limit_in_bytes"
 while int(open(limit).read()) >= 1 << 60:
     time.sleep(0.01)
 """
+GIVEN = Grant("/shop/a", "shop", 64 * MIB, 80 * MIB, 0.002)
+REFUSED = Grant("/shop/a", "shop", 64 * MIB, 64 * MIB, 0.002)
 
 
 class Place:
@@ -230,3 +234,31 @@ def test_when_the_agent_dies_or_hangs_safe_limits_and_the_killer_come_back(place
         agent.kill()
         agent.wait()
     until(lambda: place.cpus("/left") is None)
+
+
+def test_a_grant_and_a_kill_are_decisions_that_say_why() -> None:
+    kept = list[Decision]()
+    with GrantJournal(kept.append) as journal:
+        journal(GIVEN)
+        journal(REFUSED)
+    given, refused = kept
+    assert (given.kind, given.subject) == ("resize", "/shop/a")
+    assert given.action == {"memory_bytes": 80 * 2**20, "killed": False}
+    assert given.reason == "ran out of 64 MiB in the pool shop: 80 MiB since then, after 2 ms"
+    assert refused.action["killed"] is True
+    assert "the kernel killed" in refused.reason
+
+
+def test_what_cannot_be_kept_is_said_once_and_the_next_is_tried(caplog: pytest.LogCaptureFixture) -> None:
+    tried = list[Decision]()
+
+    def full(made: Decision) -> None:
+        tried.append(made)
+        raise StorageError("the disk is full")
+
+    with caplog.at_level(logging.WARNING), GrantJournal(full) as journal:
+        for _ in range(3):
+            journal(GIVEN)
+    assert len(tried) == 3
+    said = [record.getMessage() for record in caplog.records if record.name.startswith("trimtab")]
+    assert said == ["a grant is not in the ledger: the disk is full"]
