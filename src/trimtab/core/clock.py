@@ -35,7 +35,7 @@ class RealClock:
 
 
 class SimulatedClock:
-    """A clock that stands still until told otherwise: `sleep` moves it forward and returns at once."""
+    """A clock that only `sleep` and `advance` move; `sleep` returns at once."""
 
     def __init__(self, start: float = 0.0) -> None:
         self._start = start

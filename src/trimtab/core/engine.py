@@ -72,7 +72,7 @@ class Engine(Protocol):
         ...
 
     def stop(self, run_id: str, grace: float = 10.0) -> None:
-        """End it: asked (SIGTERM) first, killed after `grace` seconds; returns when it is gone."""
+        """End it: SIGTERM first, killed after `grace` seconds; returns when it is gone."""
         ...
 
     def watch(self) -> Iterator[EngineEvent]:

@@ -6,9 +6,9 @@ from .bpf import (
     program_of_id as program_of_id,
     run_program as run_program,
 )
+from .cgroup import CpuCounters as CpuCounters
 from .container import (
     ContainerGroup as ContainerGroup,
-    CpuCounters as CpuCounters,
     CpuRefusedError as CpuRefusedError,
     GroupBusyError as GroupBusyError,
     GroupGoneError as GroupGoneError,

@@ -5,6 +5,7 @@ answers for either version; `V1` and `V2` name what only one of them has.
 """
 
 import os
+from typing import NamedTuple
 
 PROCS = "cgroup.procs"
 """Processes of the group, a pid per line, 0 for one of another pid namespace; writing a pid moves it here."""
@@ -15,6 +16,14 @@ _LEAST_QUOTA = 1000  # microseconds; the kernel refuses less
 _UNLIMITED = 2**60  # bytes; v1 writes "no limit" as the largest multiple of the page size below 2^63
 _NOISE = 1e-6  # microseconds; 0.29 CPUs of 100000 are 29000, not one less
 _NO_PERIODS = (b"0", b"nr_throttled", b"0")
+
+
+class CpuCounters(NamedTuple):
+    """Counters of a group since it was made."""
+
+    used: float  # CPU s
+    periods: int  # in which it ran under a quota
+    throttled: int  # of those, in which the quota ran out
 
 
 class V1:
@@ -46,6 +55,11 @@ class V1:
     def cpu_seconds(self, usage: bytes) -> float:
         """`cpuacct.usage` is nanoseconds."""
         return int(usage) / 1e9
+
+    def cpu_counters(self, usage: bytes, stat: bytes) -> CpuCounters:
+        """`cpu.stat` of either version has "nr_periods 10" and then "nr_throttled 2", a pair per line."""
+        words = stat.partition(b"nr_periods")[2].split(None, 3) or _NO_PERIODS
+        return CpuCounters(int(usage) / 1e9, int(words[0]), int(words[2]))
 
     def throttled_seconds(self, stat: dict[str, float]) -> float:
         """`cpu.stat` has "throttled_time 34567000", nanoseconds."""
@@ -97,6 +111,10 @@ class V2:
         """`cpu.stat` begins "usage_usec 123"."""
         return int(usage.split(None, 2)[1]) / 1e6
 
+    def cpu_counters(self, usage: bytes, stat: bytes) -> CpuCounters:
+        words = stat.partition(b"nr_periods")[2].split(None, 3) or _NO_PERIODS
+        return CpuCounters(int(usage.split(None, 2)[1]) / 1e6, int(words[0]), int(words[2]))
+
     def throttled_seconds(self, stat: dict[str, float]) -> float:
         """`cpu.stat` has "throttled_usec 34567" where the cpu controller is on."""
         return stat.get("throttled_usec", 0.0) / 1e6
@@ -125,15 +143,6 @@ def codec(version: int) -> V1 | V2:
 def quota_of(cpus: float | None, period: int) -> int:
     """Microseconds of CPU per period of so many microseconds, at least what the kernel accepts."""
     return NO_QUOTA if cpus is None else max(_LEAST_QUOTA, int(cpus * period + _NOISE))
-
-
-def throttled_periods(stat: bytes) -> tuple[int, int]:
-    """Periods in which the group ran under a quota, and of those the ones in which the quota ran out.
-
-    `cpu.stat` of either version has "nr_periods 10" and then "nr_throttled 2", a pair per line.
-    """
-    words = stat.partition(b"nr_periods")[2].split(None, 3) or _NO_PERIODS
-    return int(words[0]), int(words[2])
 
 
 def memory_limit(text: str | bytes) -> float | None:

@@ -5,17 +5,17 @@ Files are kept open, read with `pread` and written with `pwrite`: a tenth of the
 
 import errno
 import os
-from typing import NamedTuple, Self
+from typing import Self
 
 from trimtab.core import TrimtabError
 from trimtab.kernel.cgroup import (
     NO_QUOTA,
     USUAL_PERIOD,
     V1,
+    CpuCounters,
     codec,
     memory_limit,
     quota_of,
-    throttled_periods,
 )
 from trimtab.kernel.hierarchy import Hierarchy
 
@@ -31,7 +31,7 @@ class GroupGoneError(TrimtabError):
 
 
 class GroupBusyError(TrimtabError):
-    """More memory is in use than the limit that was asked for; the old limit stays."""
+    """More memory is in use than the new limit; the old limit stays."""
 
 
 class GroupRefusedError(TrimtabError):
@@ -42,14 +42,6 @@ class CpuRefusedError(TrimtabError):
     """This limit of CPU does not go with those of groups above or below; the old limit stays."""
 
 
-class CpuCounters(NamedTuple):
-    """Counters of a group since it was made."""
-
-    used: float  # CPU s
-    periods: int  # in which it ran under a quota
-    throttled: int  # of those, in which the quota ran out
-
-
 class ContainerGroup:
     """A group's files, open until `close`; version 1 or 2. What the kernel lacks is zero, or no limit."""
 
@@ -57,7 +49,7 @@ class ContainerGroup:
         self.path = path
         self.version = hierarchy.version
         self._codec = files = codec(self.version)
-        self._cpu_seconds = files.cpu_seconds
+        self._cpu_seconds, self._cpu_counters = files.cpu_seconds, files.cpu_counters
         self._folders = {name: f"{root}/{path.strip('/')}" for name, root in hierarchy.folders.items()}
         self._files: list[int] = []
         self._no_cpu = ""  # why its CPU cannot be limited
@@ -104,8 +96,7 @@ class ContainerGroup:
             stat = os.pread(self._stat, _ENOUGH, 0) if self._stat >= 0 else usage
         except OSError as error:
             raise self.as_error(error, "read") from None
-        self._usage_seen = usage
-        self._counted = CpuCounters(self._cpu_seconds(usage), *throttled_periods(stat))
+        self._usage_seen, self._counted = usage, self._cpu_counters(usage, stat)
         return self._counted
 
     def used(self) -> float:

@@ -2,7 +2,7 @@
 
 It reads one JSON object per line: `{"path": …, "cpus": …, "memory": …}` is a container with its safe limits
 (null is none), `{"gone": path}` one that needs no more care, `{}` only a sign of life. When the lines stay
-away for too long everyone it knows of is set free, and an agent that was only asleep is told so; when they
+away for too long everyone it knows of is set free, and an agent that was only asleep is notified; when they
 end, everyone is set free for good. A line that says `{"end": true}` is a farewell: nothing is to be done.
 """
 
@@ -106,12 +106,12 @@ def listen(lines: BinaryIO, patience: float, free: Callable[[list[SafeLimits]], 
         wait = patience
         *whole, rest = (rest + chunk).split(b"\n")
         for line in whole:
-            told = json.loads(line)
-            if told.get("end"):
+            message = json.loads(line)
+            if message.get("end"):
                 return
-            if "path" in told:
-                known[told["path"]] = SafeLimits(told["path"], told["cpus"], told["memory"])
-            known.pop(told.get("gone"), None)
+            if "path" in message:
+                known[message["path"]] = SafeLimits(message["path"], message["cpus"], message["memory"])
+            known.pop(message.get("gone"), None)
 
 
 def set_free(everyone: Sequence[SafeLimits], hierarchy: Hierarchy) -> None:

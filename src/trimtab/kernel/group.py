@@ -196,7 +196,7 @@ class LimitedGroup(Group):
         self._write(self._codec.cpu_weight, self._codec.weight_text(shares))
 
     def limit_memory(self, count: float) -> None:
-        """At most so many bytes, and no swap where the kernel lets that be said."""
+        """At most so many bytes, and no swap where the kernel can limit it."""
         limit = self._codec.memory_text(round(count))
         files = [self._codec.memory_limit]
         if self.version == 1 and (both := self._read(V1.memory_and_swap_limit)) is not None:
@@ -234,7 +234,7 @@ class LimitedGroup(Group):
 def sweep_groups(hierarchy: Hierarchy | None = None, own: bool = False) -> list[str]:
     """Remove groups whose owner has died, with whatever still runs in them; their names.
 
-    With `own`, this process's groups too: for one that was told to end while it made a group.
+    With `own`, this process's groups too: for one that is ended while it makes a group.
     """
     me = Owner.current() if own else None
     hierarchy = hierarchy or find_hierarchy()

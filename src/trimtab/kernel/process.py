@@ -193,7 +193,7 @@ class Owner:
     """A process, by pid namespace (inode), pid and start time (clock ticks since boot).
 
     Groups and folders are named after the process that made them, so that those which a killed Trimtab left
-    behind can be told from those in use.
+    behind can be recognised.
     """
 
     namespace: int

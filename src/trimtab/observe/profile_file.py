@@ -16,7 +16,7 @@ def save_profile(profile: Profile, path: Path) -> None:
 
 
 def load_profile(path: Path) -> Profile:
-    """Read a profile. What is not one (missing, cut off, something else, too new) is told in a sentence."""
+    """Read a profile; a file that is missing, cut off, too new or no profile raises `BadInputError`."""
     plain = _read_object(path)
     version = plain.get("version")
     if not isinstance(version, int) or not {"workload", "series", "host"} <= plain.keys():

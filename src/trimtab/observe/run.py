@@ -93,7 +93,7 @@ class CommandRun:
 
     @property
     def method(self) -> str:
-        """How its processes are told from others."""
+        """How its processes are recognised: cgroup-v1, cgroup-v2 or process-tree."""
         return self.group.method if self.group is not None else "process-tree"
 
     def status(self) -> int | None:

@@ -1,6 +1,6 @@
 """Kubernetes: pods of this node with their namespace and labels, and resizing pods through the API server.
 
-The API server is asked by the official client: one list, then a watch that goes on from its version. Pods are
+The official client asks the API server: one list, then a watch that goes on from its version. Pods are
 remembered while the server cannot be reached, so what is managed stays so. `resize_pod` patches the
 subresource `pods/resize`: the kubelet then sets on its node what the agent sets in control groups. It takes
 longer, and the scheduler knows of it: the way for lasting changes.
@@ -51,7 +51,7 @@ class PodWatch:
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
-        """Raises `KubernetesError` where the server does not let us in; later it is asked again and again."""
+        """Raises `KubernetesError` where the server does not let us in; later it retries."""
         with contextlib.ExitStack() as stack:
             for watch in self._watches:
                 stack.enter_context(watch)

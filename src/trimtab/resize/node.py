@@ -179,7 +179,7 @@ class NodeMembers:
         self.traps.close()
 
     def _is_still_ours(self, member: ManagedContainer, now: Container | None) -> bool:
-        """Whether the same pool means it, by what is said about it now."""
+        """Whether the same pool selects it, by its labels and namespace now."""
         if now is None or now is member.container or now == member.container:
             return now is not None
         member.container = now

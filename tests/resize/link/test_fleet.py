@@ -361,7 +361,7 @@ def test_who_talks_without_end_is_refused_and_the_others_are_not() -> None:
     other.register(0.0)
     for _ in range(100):
         loud.report(0.0)
-    with pytest.raises(WireError, match="too much"):
+    with pytest.raises(WireError, match="too many"):
         loud.report(0.0)
     _rounds(fleet, [other], 0.0, 3)
     assert other.boxes[0].cpus > 1.0

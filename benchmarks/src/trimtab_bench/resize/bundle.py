@@ -64,8 +64,8 @@ class ServiceContainer:
             if self._process is None or self._process.poll() is not None:
                 break
             time.sleep(0.02)
-        said = (self._bundle / "log").read_text(errors="replace").strip()[-300:]
-        raise TrimtabError(f"the container {self.role} did not start: {said or 'it said nothing'}")
+        log = (self._bundle / "log").read_text(errors="replace").strip()[-300:]
+        raise TrimtabError(f"the container {self.role} did not start: {log or 'its log is empty'}")
 
     def died(self) -> bool:
         """Whether it has ended by itself; a kill by the kernel is counted."""

@@ -58,11 +58,11 @@ class _Connection(asyncio.Protocol):
             self._answer(head.split(b" ", 2)[1].decode())
 
     def _answer(self, target: str) -> None:
-        asked = {name: float(values[0]) for name, values in parse_qs(urlsplit(target).query).items()}
-        self._work(int(asked.get("units", 0)))
-        if asked.get("keep"):
-            kept = _touched(int(asked["keep"]))
-            asyncio.get_running_loop().call_later(asked.get("seconds", 0.0), kept.close)
+        query = {name: float(values[0]) for name, values in parse_qs(urlsplit(target).query).items()}
+        self._work(int(query.get("units", 0)))
+        if query.get("keep"):
+            kept = _touched(int(query["keep"]))
+            asyncio.get_running_loop().call_later(query.get("seconds", 0.0), kept.close)
         self._transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 
 

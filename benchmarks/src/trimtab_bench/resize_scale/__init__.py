@@ -2,7 +2,7 @@
 
 Deciding is timed for 100,000 containers in 1,000 pools, in CPU time of the one thread that does it. Looking
 and granting happen in real control groups that the bench makes and removes; without the right to make them,
-these figures are left out. What the nodes of a cluster would say is said by simulated agents, over the real
+these figures are left out. The nodes of a cluster are simulated agents, over the real
 link, to a controller that has one core.
 """
 

@@ -328,8 +328,8 @@ class _Node:
         pools = [(number * count + slot) % plan.pools for slot in range(count)]
         self._joins = tuple(Join(slot, pool, f"/{pool}/{number}-{slot}") for slot, pool in enumerate(pools))
         self._turn = 0
-        self._waiting: dict[int, float] = {}  # when said, by number: not answered yet
-        self._answers: list[tuple[float, float]] = []  # when said, and s to the answer
+        self._waiting: dict[int, float] = {}  # when sent, by number: not answered yet
+        self._answers: list[tuple[float, float]] = []  # when sent, and s to the answer
         self._post = MessageStream()
         self.phase = PERIOD * number / plan.agents  # s
         self.stream = LightStream(plan.memberships[number], folder / str(number), METHOD)
@@ -362,7 +362,7 @@ class _Node:
                 self._answers.append((message_count, now - message_count))
 
     def all_answers(self) -> list[tuple[float, float]]:
-        """When each report was said, and how long its answer took; at least until now where none has come."""
+        """When each report was sent, and how long its answer took; at least until now where none has come."""
         now = time.monotonic()
         return self._answers + [
             (message_count, now - message_count) for message_count in self._waiting.values()

@@ -263,7 +263,7 @@ def new_token(folder: Path | None = None, lifetime: float = LIFETIME) -> JoinTok
 
 
 def controller_folder() -> Path:
-    """Where a controller's keys are unless it is told otherwise."""
+    """Default folder of a controller's keys."""
     return home() / "controller"
 
 

@@ -194,7 +194,7 @@ class MessageStream:
         if sequence <= self.heard:
             raise WireError(f"message {sequence} has been heard before, or was overtaken")
         if not self.acknowledged <= heard <= self.sent:
-            raise WireError(f"a message answers number {heard}, which was not the last that was said")
+            raise WireError(f"a message answers number {heard}, which was not the last that was sent")
 
 
 def _packed(message: Message) -> tuple[float, tuple[int, int, int, int], tuple[bytes, ...]]:
