@@ -60,7 +60,7 @@ class Endpoint:
         """Answer a call that writes nothing; 304 where the caller has the current state already."""
         operation = self.operation
         area = operation.area(backend, call.principal, operation.stored)
-        answer = self._answer(call, self._method(area, **self._arguments(call)), operation.status)
+        answer = self._answer(call, self._method(area, **self._arguments(call)), operation.success)
         condition = call.headers.get(b"if-none-match")
         if condition is None or not operation.tagged:
             return answer
@@ -96,7 +96,7 @@ class Endpoint:
         return effect if key is None else partial(_once, backend, call, key, fingerprint, effect)
 
     def _run(self, area: Area, call: Call, arguments: dict[str, Any]) -> Answer:
-        status = 200 if arguments.get("dry_run") else self.operation.status
+        status = 200 if arguments.get("dry_run") else self.operation.success
         return self._answer(call, self._method(area, **arguments), status)
 
     def _answer(self, call: Call, result: Any, status: int) -> Answer:

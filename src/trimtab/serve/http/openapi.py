@@ -71,7 +71,7 @@ def _route(operation: Operation) -> APIRoute:
         _signature(operation),
         methods=[operation.method],
         response_model=_answer(operation),
-        status_code=operation.status,
+        status_code=operation.success,
         tags=[operation.area.name],
         summary=operation.summary,
         description=inspect.getdoc(operation.function),

@@ -69,6 +69,7 @@ class Operation:
     """The declaration of one use case.
 
     - `least`, `fleet`: the role that may call it, and whether the token must be for all tenants.
+    - `status`: of a successful answer; 0 for the usual one, which is 201 for POST and 200 for others.
     - `stored`: its results can be read as the JSON texts that the store keeps.
     - `slow`: it reads more than a row or a page, or computes long.
     - `prepare`: the method that computes what is written, outside the transaction, with the same arguments;
@@ -86,19 +87,23 @@ class Operation:
     function: Callable[..., Any]
     method: str
     path: str
-    least: Role
-    fleet: bool
-    status: int
-    stored: bool
-    slow: bool
-    prepare: str
-    tagged: bool
-    condition: str
-    answer: Any
-    show: Callable[[Any], Any] | None
-    read: Callable[[Any], Any] | None
-    kept: Callable[[Any], Any] | None
-    content_key: bool
+    least: Role = Role.VIEWER
+    fleet: bool = False
+    status: int = 0
+    stored: bool = False
+    slow: bool = False
+    prepare: str = ""
+    tagged: bool = False
+    condition: str = ""
+    answer: Any = None
+    show: Callable[[Any], Any] | None = None
+    read: Callable[[Any], Any] | None = None
+    kept: Callable[[Any], Any] | None = None
+    content_key: bool = False
+
+    def authorize(self, principal: Principal) -> None:
+        """Raise ForbiddenError where the principal may not call it."""
+        principal.require(self.area.scope, "write" if self.writes else "read", self.least, self.fleet)
 
     @property
     def id(self) -> str:
@@ -106,6 +111,11 @@ class Operation:
         return f"{self.area.name}_{self.name}"
 
     @property
+    def success(self) -> int:
+        """Status of a successful answer."""
+        return self.status or (201 if self.method == "POST" else 200)
+
+    @cached_property
     def writes(self) -> bool:
         """Whether it changes anything."""
         return self.method != "GET"
@@ -161,56 +171,18 @@ def _on_wire(hint: Any) -> Any:
     return Annotated[(wire, *rest)] if rest else wire
 
 
-def operation(
-    method: str,
-    path: str,
-    *,
-    least: Role = Role.VIEWER,
-    fleet: bool = False,
-    status: int = 0,
-    stored: bool = False,
-    slow: bool = False,
-    prepare: str = "",
-    tagged: bool = False,
-    condition: str = "",
-    answer: Any = None,
-    show: Callable[[Any], Any] | None = None,
-    read: Callable[[Any], Any] | None = None,
-    kept: Callable[[Any], Any] | None = None,
-    content_key: bool = False,
-) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Declare a method of an area as an operation; see `Operation`. POST answers with 201 by default."""
-    action = "read" if method == "GET" else "write"
+def operation(method: str, path: str, **declared: Any) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Declare a method of an area as an operation, with the fields of `Operation` as keywords."""
 
     def declare(function: Callable[P, T]) -> Callable[P, T]:
+        def declaration(area: type[Area], name: str) -> Operation:
+            return Operation(area, name, function, method, path, **declared)
+
         @wraps(function)
         def authorized(*args: P.args, **kwargs: P.kwargs) -> T:
             area = cast(Area, args[0])
-            area.principal.require(area.scope, action, least, fleet)
+            area.operations[function.__name__].authorize(area.principal)
             return function(*args, **kwargs)
-
-        def declaration(area: type[Area], name: str) -> Operation:
-            answers_with = status or (201 if method == "POST" else 200)
-            return Operation(
-                area,
-                name,
-                function,
-                method,
-                path,
-                least,
-                fleet,
-                answers_with,
-                stored,
-                slow,
-                prepare,
-                tagged,
-                condition,
-                answer,
-                show,
-                read,
-                kept,
-                content_key,
-            )
 
         authorized.declaration = declaration  # type: ignore[attr-defined]
         return authorized

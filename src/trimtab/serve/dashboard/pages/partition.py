@@ -1,9 +1,7 @@
 """Partition: how to split a model over devices, its graph in stages, and the schedule of one step."""
 
 import base64
-import threading
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from nicegui import ui
@@ -15,7 +13,7 @@ from trimtab.serve.dashboard.registry import Asked, Page
 from trimtab.serve.dashboard.table import Column, Rows, Table
 from trimtab.serve.dashboard.visit import Visit
 from trimtab.serve.dashboard.words import action_words, moment, quantity
-from trimtab.serve.operations import Service
+from trimtab.serve.operations import Service, plan_partition
 from trimtab.serve.problems import problem_of
 from trimtab.store import Role
 
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
 
 _MOST_OPERATIONS = 3000
 _AT_ONCE = 50
-_one_at_a_time = threading.Lock()  # a search uses all of a core
 _STAGES = (
     Column("number", "#", "number"),
     Column("layers", "Layers"),
@@ -118,24 +115,20 @@ def planned(service: Service, form: Form) -> Shown:
     from trimtab.partition import decision, explained, plan_pictures
 
     service.principal.require("decisions", "write", Role.USER)
-    with _one_at_a_time:
-        found, assumed = _searched(form)
+    found, assumed = _searched(form)
     made = service.decisions.record(decision(found, service.backend.clock))
     return Shown(made.id, explained(found), plan_pictures(found), assumed)
 
 
 def _searched(form: Form) -> "tuple[Solution, tuple[str, ...]]":
-    from trimtab.partition import METHODS, Recipe, SearchSettings, parse_devices, plan_by, why_not
+    from trimtab.partition import Recipe, SearchSettings, parse_devices
 
     if form.devices.lower().endswith((".yaml", ".yml")) or not form.devices:
         raise BadInputError("name devices by kind and count, like a100-40:2,t4:4; no file is read here")
     told = parse_devices(form.devices, form.network or None)
     precision = "fp32" if any(device.cores for device in told.devices.devices) else "bf16"
-    recipe, settings = Recipe(batch=int(form.batch or 0), precision=precision), SearchSettings()
-    found = plan_by(METHODS[0], graph_of(form), told.devices, recipe, settings)
-    if not found.forecast.fits:
-        raise BadInputError(why_not(found, settings, partial(plan_by, METHODS[0], found.graph)))
-    return found, told.assumed
+    recipe = Recipe(batch=int(form.batch or 0), precision=precision)
+    return plan_partition(graph_of(form), told.devices, recipe, SearchSettings()), told.assumed
 
 
 def graph_of(form: Form) -> "Graph":
