@@ -202,14 +202,6 @@ def test_stopping_deletes_the_job_with_its_pods_and_keeps_the_log(
     there.stop(run_id)
 
 
-def test_a_job_somebody_deleted_is_lost(server: KubernetesServer, there: KubernetesEngine) -> None:
-    there.launch(launch(("left", 1)))
-    list(there.watch())
-    server.put("jobs", server.job(), "DELETED")
-    (event,) = told(there, "lost")
-    assert event.detail == "its Job is gone; how it ended is not known"
-
-
 def test_signals_and_sizes_reach_every_pod(server: KubernetesServer, there: KubernetesEngine) -> None:
     run_id = there.launch(launch(("left", 2)))
     with pytest.raises(NotFoundError, match="has no worker that runs"):
@@ -239,7 +231,6 @@ def test_a_server_that_is_away_has_lost_nothing(server: KubernetesServer, there:
 @pytest.mark.parametrize(
     ("refused", "error", "words"),
     [
-        (launch(("middle", 1)), NotFoundError, 'no node "middle" here.*there are left, right'),
         (
             launch(("left", 5)),
             BadInputError,

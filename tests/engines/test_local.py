@@ -156,11 +156,6 @@ def test_a_resize_that_cannot_be_is_refused_and_changes_nothing(here: Here) -> N
     assert here.read(run_id, "memory.limit_in_bytes") == str(256 * MIB)
 
 
-def test_an_exit_status_other_than_zero_is_a_failure(here: Here) -> None:
-    run_id = here.launch("sh", "-c", "exit 3")
-    assert here.events(run_id, "failed")[-1].detail == "status 3"
-
-
 def test_a_kill_for_want_of_memory_is_told_as_such(here: Here) -> None:
     run_id = here.python("data = b'x' * 200_000_000", memory=48.0 * MIB)
     assert here.events(run_id, "failed")[-1].detail == (
@@ -236,19 +231,6 @@ def test_a_run_whose_keeper_died_can_still_be_stopped(here: Here) -> None:
     assert here.events(run_id, "lost")
 
 
-def test_an_event_that_was_not_taken_is_told_again(here: Here) -> None:
-    run_id = here.launch(*SLEEP)
-    assert [event.what for event in first_of(here.engine)] == ["started"]
-    assert [event.what for event in here.events(run_id, "started")] == ["started"]
-    assert list(LocalEngine().watch()) == []
-
-
-def first_of(engine: LocalEngine) -> list[EngineEvent]:
-    """Only the first event, as if whoever asked had died with it in hand."""
-    watching = engine.watch()
-    return [next(watching)]
-
-
 def test_an_agent_sizes_a_run_and_leaves_it_with_its_own_limits(here: Here) -> None:
     run_id = here.launch(*SLEEP)
     path = f"/trimtab-run-{run_id}"
@@ -302,13 +284,6 @@ def test_more_than_one_machine_and_offers_of_nothing_are_refused(here: Here) -> 
         launch_of("key", workload, replace(here.offer(), nodes=2))
     with pytest.raises(BadInputError, match="has no CPUs or no memory"):
         launch_of("key", workload, here.offer(memory=0.0))
-
-
-@pytest.mark.parametrize("run_id", ["", "0123456789ab", "../../etc", "x\0y"])
-def test_a_run_nobody_knows_is_not_found(here: Here, run_id: str) -> None:
-    for touch in (here.engine.stop, here.engine.log, lambda name: here.engine.resize(name, 1.0, None)):
-        with pytest.raises(NotFoundError, match="no run here is called"):
-            touch(run_id)
 
 
 def test_a_run_that_has_ended_cannot_be_resized(here: Here) -> None:
@@ -365,32 +340,6 @@ def test_workers_have_the_time_they_need_when_they_are_asked_to_end(here: Here) 
     assert here.events(run_id, "ended")[-1].detail == "stopped, status 143"
 
 
-def test_a_signal_reaches_the_workers_and_they_go_on(here: Here) -> None:
-    script = "import signal, time; signal.signal(signal.SIGUSR1, lambda *_: print('heard', flush=True))\n"
-    script += "print('ready', flush=True)\nwhile True: time.sleep(0.05)"
-    run_id = here.gang(sys.executable, "-S", "-c", script)
-    _until(lambda: here.engine.log(run_id).read_text().count("ready") == 2)
-    here.engine.signal(run_id, "USR1")
-    _until(lambda: here.engine.log(run_id).read_text().count("heard") == 2)
-    assert run_id in here.engine.running()
-    with pytest.raises(BadInputError, match='"USR9" is not a signal'):
-        here.engine.signal(run_id, "USR9")
-    here.engine.stop(run_id, 0.5)
-    with pytest.raises(NotFoundError, match="has ended; nobody is there to hear USR1"):
-        here.engine.signal(run_id, "USR1")
-
-
-def test_a_key_starts_once_whoever_launches_it_and_however_it_ended(here: Here, tmp_path: Path) -> None:
-    command = ("sh", "-c", f"echo begun >> {tmp_path}/begun")
-    first = here.gang(*command, workers=1)
-    assert here.gang(*command, workers=1) == first
-    here.events(first, "ended")
-    here.engine = LocalEngine()
-    assert here.gang(*command, workers=1) == first
-    assert (tmp_path / "begun").read_text() == "begun\n"
-    assert here.gang(*command, workers=1, key="another") != first
-
-
 @pytest.mark.parametrize("delay", [0.0, 0.05, 0.15, 0.3, 0.5])
 def test_a_launch_killed_at_any_moment_starts_once(here: Here, tmp_path: Path, delay: float) -> None:
     launch = Launch(
@@ -426,18 +375,6 @@ def test_a_launch_broken_off_before_anything_ran_leaves_nothing(here: Here, grou
     assert here.engine.running() == {}
     assert not here.folder(run_id).exists()
     assert not any(folder.exists() for folder in group.folders.values())
-
-
-def test_a_node_that_is_not_there_and_a_gang_of_nobody_are_refused(here: Here) -> None:
-    workload = Workload("w", command=SLEEP)
-    with pytest.raises(NotFoundError, match=r'there is no node "locla" here \(did you mean local\?\)'):
-        here.begin(Launch("k", workload, (("locla", 1),), 1.0, 0.0))
-    with pytest.raises(BadInputError, match="has a node without a worker, or none at all"):
-        here.begin(Launch("k", workload, (), 1.0, 0.0))
-    with pytest.raises(BadInputError, match="nan CPUs for each worker"):
-        here.begin(Launch("k", workload, (("local", 1),), math.nan, 0.0))
-    with pytest.raises(BadInputError, match="has no key"):
-        here.begin(Launch("", workload, (("local", 1),), 1.0, 0.0))
 
 
 def test_accelerators_are_given_out_and_come_back(here: Here) -> None:

@@ -215,19 +215,15 @@ def test_a_run_the_cluster_forgot_is_lost_but_not_at_once(here: Here, twice: Twi
 
 def test_what_cannot_be_is_refused_in_a_sentence(here: Here) -> None:
     for refused, error, words in (
-        (launch("a", "true", ("huge", 1)), NotFoundError, 'no node "huge" here.*there are big, other, small'),
         (
             launch("a", "true", ("small", 3), gpus=1.0),
             BadInputError,
             "3 workers .* do not fit on the node small",
         ),
         (launch("a", "true", ("big", 1), gpus=1.5), BadInputError, "a share of one accelerator or whole"),
-        (Launch("a", Workload("w"), (("big", 1),), 1.0, 0.0), BadInputError, "no command"),
     ):
         with pytest.raises(error, match=words):
             here.engine.launch(refused)
-    with pytest.raises(NotFoundError, match='no run here is called "ab"'):
-        here.engine.stop("ab")
 
 
 def test_a_run_whose_node_dies_is_lost_and_goes_on_from_its_checkpoint_elsewhere(

@@ -13,7 +13,7 @@ import pytest
 
 from trimtab.engines.ray import holder
 
-STUBBORN = "trap '' TERM; sh -c 'trap \"\" TERM; echo $$; while true; do sleep 0.1; done' & wait"
+STUBBORN = "trap '' TERM; sh -c 'trap \"echo asked\" TERM; echo $$; while :; do sleep 0.1; done' & wait"
 ESCAPED = "setsid sh -c 'echo $$; exec sleep 60' & read -r line < /dev/null; sleep 0.3; exit 4"
 
 
@@ -98,7 +98,7 @@ def test_who_ignores_the_end_is_killed_with_all_it_started(held: Callable[..., H
     one = held("sh", "-c", STUBBORN)
     child = int(one.line())
     one.tell("TERM")
-    time.sleep(0.2)
+    assert one.line() == "asked"
     assert not _ended(child, 0)
     one.tell("KILL")
     assert one.answer() == "137"

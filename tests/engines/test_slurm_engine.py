@@ -19,7 +19,6 @@ from trimtab.core import (
     Launch,
     MissingDependencyError,
     Node,
-    NotFoundError,
     TrimtabError,
     Workload,
 )
@@ -133,32 +132,6 @@ else:
     ]
     assert there.engine.running() == {}
     assert list(there.engine.watch()) == []
-
-
-def test_when_one_worker_fails_the_others_are_ended_and_its_status_is_the_runs(there: There) -> None:
-    run_id = there.launch("sh", "-c", '[ "$RANK" = 1 ] && exit 3; exec sleep 100', n1=1, n3=2)
-    assert there.events(run_id, "failed")[-1].detail == "status 3"
-
-
-def test_signals_reach_the_workers_and_who_ignores_its_end_is_killed(there: There) -> None:
-    script = """
-import signal, time
-signal.signal(signal.SIGUSR1, lambda *_: print("heard", flush=True))
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-print("ready", flush=True)
-while True: time.sleep(0.05)
-"""
-    run_id = there.python(script, n1=1, n2=1)
-    until(lambda: there.said(run_id).count("ready") == 2)
-    there.engine.signal(run_id, "USR1")
-    until(lambda: there.said(run_id).count("heard") == 2)
-    with pytest.raises(BadInputError, match="Slurm does not change what a job has"):
-        there.engine.resize(run_id, 1.0, None)
-    there.engine.stop(run_id, 0.5)
-    assert there.engine.running() == {}
-    assert there.events(run_id, "ended")[-1].detail == "stopped, status 137"
-    with pytest.raises(NotFoundError, match="has ended; nobody is there to hear USR1"):
-        there.engine.signal(run_id, "USR1")
 
 
 def test_workers_have_the_time_they_need_when_they_are_asked_to_end(there: There) -> None:
@@ -288,16 +261,14 @@ def test_what_slurm_has_forgotten_is_told_from_the_runs_own_note_or_is_lost(ther
 @pytest.mark.parametrize(
     ("launch", "sentence"),
     [
-        (Launch("k", Workload("w", command=SLEEP), (("n9", 1),), 1.0, 0.0), 'no node "n9" here'),
         (
             Launch("k", Workload("w", command=SLEEP), (("n3", 1),), 1.0, 2.0**40),
             "Slurm refuses: .*not available",
         ),
         (Launch("k", Workload("w", command=SLEEP), (("n1", 1),), 1.0, 0.0, 9.0), "Slurm refuses: "),
         (Launch("k", Workload("w", command=SLEEP), (("n1", 1),), 1.0, 0.0, 0.5), "gives whole accelerators"),
-        (Launch("k", Workload("w"), (("n1", 1),), 1.0, 0.0), "has no command"),
     ],
-    ids=["node", "memory", "accelerators", "a share", "command"],
+    ids=["memory", "accelerators", "a share"],
 )
 def test_what_cannot_be_is_refused_and_leaves_nothing(there: There, launch: Launch, sentence: str) -> None:
     with pytest.raises(TrimtabError, match=sentence):

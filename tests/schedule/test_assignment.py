@@ -1,7 +1,7 @@
 """The best choices within what groups have, against trying everything, and how long that takes."""
 
 from itertools import product
-from time import monotonic, process_time
+from time import process_time
 
 import numpy as np
 import pytest
@@ -137,11 +137,9 @@ def large_round(jobs: int, seed: int = 0) -> AssignmentProblem:
     return AssignmentProblem.of(value, cluster, np.column_stack(demand))
 
 
-def test_a_large_round_is_near_the_bound_and_in_time() -> None:
+def test_a_large_round_is_near_the_bound() -> None:
     problem = large_round(400)
-    begun = monotonic()
     answer = assign(problem, seconds=0.3)
-    assert monotonic() - begun < 5.0
     assert _fits(problem, answer.shape)
     assert answer.worth >= 0.99 * answer.bound
 
