@@ -1,9 +1,26 @@
-"""Shapes that pack without holes, and what groups have."""
+"""Clusters: shapes of groups, distance of data, and jobs that no group can ever run."""
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
-from trimtab.schedule import Cluster, Group, Shape, usual_shapes
+from trimtab.core import BadInputError, Node
+from trimtab.schedule import (
+    DISTANCES,
+    Cluster,
+    DataSet,
+    Distance,
+    Fleet,
+    Group,
+    Shape,
+    Tier,
+    fetch,
+    impossible,
+    parse_jobs,
+    refuse_impossible,
+    tier_between,
+    usual_shapes,
+)
+from trimtab.schedule.job import Job
 
 groups = st.builds(
     Group,
@@ -46,3 +63,146 @@ def test_a_cluster_without_groups_has_nothing() -> None:
     assert Cluster((), ()).capacity.shape == (0, 3)
     assert usual_shapes([]) == ()
     assert pytest.approx(0.0) == Cluster((), ()).gpu_price.sum()
+
+
+GB = 1e9
+ZONES = ("aws/us-east-1/a", "aws/us-east-1/b", "aws/us-west-2/a", "gcp/us-east1/b")
+GROUPS = tuple(Group(zone, "A100", 4, 8, 96.0, 1e12, zone=zone) for zone in ZONES)
+NODES = {f"{group}-{n}": group for group in range(len(GROUPS)) for n in range(4)}
+
+
+def test_zones_are_as_far_apart_as_their_names_say() -> None:
+    assert [tier_between(ZONES[0], zone) for zone in ZONES] == [
+        Tier.ZONE,
+        Tier.REGION,
+        Tier.CLOUD,
+        Tier.ELSEWHERE,
+    ]
+    assert tier_between("hall-1", "hall-2") is Tier.REGION
+    assert tier_between("", "hall-2") is Tier.ZONE
+    assert tier_between("hall-1", ZONES[0]) is Tier.ELSEWHERE
+
+
+def test_a_terabyte_costs_what_the_price_lists_say() -> None:
+    found = fetch([DataSet(ZONES[0], 1000 * GB), None], GROUPS)
+    assert found.dollars[0] == pytest.approx([0.0, 20.0, 20.0, 90.0])
+    assert found.seconds[0] == pytest.approx([800.0, 800.0, 1600.0, 1600.0])
+    assert not found.seconds[1].any()
+    assert not found.dollars[1].any()
+
+
+def test_a_node_with_a_copy_serves_its_neighbours() -> None:
+    found = fetch([DataSet(ZONES[3], GB, nodes=("2-1", "gone"))], GROUPS, NODES)
+    assert found.tier[0].tolist() == [Tier.CLOUD, Tier.CLOUD, Tier.DISK, Tier.ZONE]
+    assert found.dollars[0, 2] == 0.0
+
+
+def test_memory_is_nearest() -> None:
+    data = [DataSet(ZONES[0], GB, nodes=("1-0",))]
+    found = fetch(data, GROUPS, NODES, in_memory={0: frozenset({"1-3"})})
+    assert found.tier[0, 1] == Tier.MEMORY
+
+
+def test_ones_own_network_counts() -> None:
+    slow = {**DISTANCES, Tier.ZONE: Distance(1e6, 1e-9)}
+    found = fetch([DataSet(ZONES[0], GB)], GROUPS[:1], distances=slow)
+    assert found.seconds[0, 0] == 1000.0
+    assert found.dollars[0, 0] == pytest.approx(1.0)
+
+
+def test_nobody_and_nowhere() -> None:
+    assert fetch([], GROUPS).seconds.shape == (0, 4)
+    assert fetch([None], ()).seconds.shape == (1, 0)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.builds(
+            DataSet,
+            zone=st.sampled_from(ZONES),
+            bytes=st.floats(0, 1e15),
+            nodes=st.lists(st.sampled_from(sorted(NODES)), max_size=3).map(tuple),
+        ),
+        min_size=1,
+        max_size=5,
+    )
+)
+def test_a_copy_never_makes_it_slower_or_dearer(data: list[DataSet]) -> None:
+    without = fetch([DataSet(wanted.zone, wanted.bytes) for wanted in data], GROUPS, NODES)
+    with_copies = fetch(data, GROUPS, NODES)
+    assert (with_copies.seconds <= without.seconds).all()
+    assert (with_copies.dollars <= without.dollars).all()
+
+
+GIB = 2.0**30
+FLEET = Fleet.of(
+    [Node(f"a{n}", 64.0, 512 * GIB, "A100", 8) for n in range(2)]
+    + [Node(f"t{n}", 16.0, 64 * GIB, "Tesla T4", 4) for n in range(6)]
+    + [Node("c", 8.0, 32 * GIB)]
+)
+
+
+def job(text: str) -> Job:
+    (found,) = parse_jobs(f"name: big\ncommand: 'true'\n{text}", "job.yaml")
+    return found.job
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "resources: {gpus: 16, accelerators: a100}",
+        "resources: {gpus: 24}",
+        "resources: {gpus: 4..640, accelerators: [a100, t4]}",
+        "resources: {share: 0.25}\nworkers: 96",
+        "resources: {gpus: 16}\nworkers: 2",
+        "workers: 8",
+        "resources: {cpus: 64}",
+    ],
+)
+def test_what_fits_on_empty_nodes_is_possible(text: str) -> None:
+    assert impossible(job(text), FLEET.groups) is None
+    refuse_impossible(job(text), FLEET.groups)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            "resources: {gpus: 64, accelerators: a100}",
+            "64 a100 asked; the largest this fleet can give is 16 a100, or 24 t4",
+        ),
+        (
+            "resources: {gpus: 25}",
+            "25 accelerators asked; the largest this fleet can give is 16 a100, or 24 t4",
+        ),
+        (
+            "resources: {gpus: 2, accelerators: h100}",
+            "2 h100 asked; the largest this fleet can give is 16 a100, or 24 t4",
+        ),
+        (
+            "resources: {gpus: 5, cpus: 32}",
+            "5 accelerators asked; the largest this fleet can give is 4 a100",
+        ),
+        (
+            "resources: {gpus: 9, accelerators: a100}\nworkers: 1",
+            "a worker with 9 accelerators, 1 CPU asked; a node here has",
+        ),
+        ("resources: {gpus: 1, memory: 4TiB}", "a worker with 1 accelerator, 1 CPU and 4 TiB asked"),
+        (
+            "resources: {cpus: 100}",
+            "a worker with 100 CPUs asked; a node here has 8 CPUs and 32 GiB, or 8 a100",
+        ),
+        ("workers: 1000", "1000 workers with 1 CPU each asked; the largest this fleet can give is 128"),
+    ],
+)
+def test_what_does_not_fit_is_said_with_what_would(text: str, sentence: str) -> None:
+    said = impossible(job(text), FLEET.groups)
+    assert said is not None
+    assert said.startswith(sentence)
+    with pytest.raises(BadInputError, match='the job "big" is impossible here: '):
+        refuse_impossible(job(text), FLEET.groups)
+
+
+def test_without_nodes_nothing_is_possible() -> None:
+    assert impossible(job(""), ()) == "no nodes are known"

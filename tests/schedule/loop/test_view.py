@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from trimtab.core import Node
-from trimtab.schedule import WAITING, Fleet, parse_jobs
+from trimtab.schedule import WAITING, Fleet, Job, parse_jobs
 from trimtab.schedule.job import DOUBLING
-from trimtab.schedule.loop.view import JobHistory, JobRow, RoundView, row_of, view_of
-from trimtab.store import JobRun, JobState, Part
+from trimtab.schedule.loop.view import JobHistory, JobRow, RoundView, features, row_of, view_of
+from trimtab.store import JobRecord, JobRun, JobState, Part
 
 FLEET = Fleet.of(
     [Node(f"a{n}", 64.0, 2.0**39, "A100", 8) for n in range(2)]
@@ -88,3 +88,53 @@ def test_a_job_on_its_way_out_has_nothing() -> None:
     stopping = {"parts": (Part("t0", 1),), "group": "4xt4", "since": 100.0, "run_id": "r"}
     seen = view(row("resources: {gpus: 1}", state=JobState.STOPPING, **stopping))
     assert seen.previous.shape.tolist() == [WAITING]
+
+
+def job(application: str = "resnet") -> Job:
+    (found,) = parse_jobs(f"name: {application}\ncommand: 'true'\nresources: {{gpus: 2}}", "job.yaml")
+    return found.job
+
+
+def ended(work: float, **rates: float) -> JobRecord:
+    record = JobRecord("a", 0.0, "a", "vision", "resnet", JobState.ENDED, {}, done=work)
+    return replace(record, run=JobRun(rates=rates))
+
+
+def history(*records: JobRecord) -> JobHistory:
+    learned = JobHistory()
+    for record in records:
+        learned.learn(record, job())
+    return learned
+
+
+def test_what_is_left_comes_from_ended_jobs_of_the_application() -> None:
+    learned = history(*(ended(work) for work in (100.0, 110.0, 120.0, 130.0, 140.0)))
+    found = learned.left([features(job()), features(job("bert"))], [90.0, 0.0])
+    assert 10.0 <= found.value[0] <= 50.0
+    assert found.low[0] <= found.value[0] <= found.high[0]
+    assert np.isnan(found.value[1])
+
+
+def test_rates_are_medians_of_those_measured() -> None:
+    learned = history(ended(1.0, t4=2.0), ended(1.0, t4=4.0, a100=9.0), ended(1.0, t4=3.0))
+    assert learned.rates("resnet") == {"t4": 3.0, "a100": 9.0}
+    assert learned.rates("bert") == {}
+
+
+def test_nodes_that_are_alike_are_a_group_under_the_catalogs_name() -> None:
+    fleet = Fleet.of(
+        [Node(f"a{n}", 64.0, 2.0**39, "A100", 8) for n in range(2)]
+        + [Node(f"t{n}", 16.0, 2.0**36, "Tesla T4", 4) for n in range(6)]
+        + [Node("c", 8.0, 2.0**35)]
+    )
+    assert [(g.name, g.accelerator, g.nodes) for g in fleet.groups] == [
+        ("cpu", "", 1),
+        ("8xa100", "a100", 2),
+        ("4xt4", "t4", 6),
+    ]
+    assert fleet.places["t3"] == (2, 3)
+
+
+def test_the_same_nodes_in_two_sizes_have_names_of_their_own() -> None:
+    fleet = Fleet.of([Node("a", 1.0, 1.0), Node("b", 2.0, 1.0), Node("c", 2.0, 1.0, zone="west")])
+    assert [group.name for group in fleet.groups] == ["cpu", "cpu.2", "cpu@west"]

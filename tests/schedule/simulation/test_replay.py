@@ -2,15 +2,16 @@
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from trimtab.core import Workload
-from trimtab.schedule import Cluster, DataSet, Group, Job, Market, Shape
-from trimtab.schedule.policies import policy
-from trimtab.schedule.simulation.replay import Replay
-from trimtab.schedule.simulation.simulator import simulate
+from trimtab.schedule import Cluster, DataSet, Group, Job, Market, Shape, policy, read_trace
+from trimtab.schedule.simulation.replay import Replay, summary, tenant_summaries
+from trimtab.schedule.simulation.scene import scene_of
+from trimtab.schedule.simulation.simulator import SimulationSettings, simulate
 from trimtab.schedule.simulation.tabular import TabularWorld
 
 RENTED = Group("rented", "a", 1, 2, 8.0, 1.0, price=2.0, zone="here")
@@ -63,3 +64,31 @@ def test_figures_without_jobs_are_still_figures() -> None:
     assert np.isnan(figures["avg_jct_h"])
     assert figures["cost"] == figures["makespan_h"] == figures["restarts"] == 0.0
     assert json.dumps(figures)
+
+
+ONE = (Group("t4", "t4", 1, 1, 8, 64e9, price=0.01),)
+
+
+def test_tenants_are_served_by_the_part_of_their_jobs_lives_in_which_they_ran(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text("job,submit_s,tenant,duration_s\na,0,first,60\nb,0,second,180\n")
+    scene = scene_of(read_trace(path), path, ONE)
+    replay = simulate(scene.jobs, scene.cluster, scene.world(), policy("fifo"), SimulationSettings(60.0))
+    first, second = tenant_summaries(replay)
+    assert (first.served, first.completion, first.spent) == (1.0, 60.0, pytest.approx(0.6))
+    assert (second.served, second.completion, second.attained) == (0.75, 240.0, 180.0)
+    figures = summary(replay)
+    assert figures["jain"] == pytest.approx(1.75**2 / (2 * (1 + 0.75**2)))
+    assert (figures["ended"], figures["refused"], figures["deadlines"]) == (2.0, 0.0, 0.0)
+    assert figures["cost"] == pytest.approx(2.4)
+
+
+def test_who_is_refused_neither_waits_nor_is_served(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text("job,submit_s,duration_s,deadline_s,hard\na,0,60,600,true\nb,0,600,300,true\n")
+    scene = scene_of(read_trace(path), path, ONE)
+    replay = simulate(scene.jobs, scene.cluster, scene.world(), policy("edf"), SimulationSettings(60.0))
+    figures = summary(replay)
+    assert (figures["refused"], figures["deadlines"], figures["deadlines_met"]) == (1.0, 2.0, 0.5)
+    assert replay.waited.tolist() == [0.0, 0.0]
+    assert replay.why[1]

@@ -5,9 +5,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings, strategies as st
 
 from trimtab.core import BadInputError, NotFoundError
-from trimtab.schedule.simulation.goodput_profiles import KindTable, MeasuredApplication, read_profiles
+from trimtab.schedule.simulation.goodput_profiles import (
+    Between,
+    KindTable,
+    MeasuredApplication,
+    read_profiles,
+)
 
 # Smallest and largest batch, epochs, total progress, seconds to restart, and hours on one T4, 2080 Ti and
 # A100 at the smallest batch, as published with the data.
@@ -96,3 +102,24 @@ def test_missing_or_broken_tables_are_told(tmp_path: Path) -> None:
             file.write("application,nothing\nbert,1\n")
     with pytest.raises(BadInputError, match="cannot be used"):
         read_profiles(tmp_path)
+
+
+GRID = np.array([[x, y, z] for x in (0.0, 1.0, 3.0) for y in (0.0, 2.0) for z in (0.0, 1.0, 5.0)])
+SLOPES = np.array([[2.0, -1.0], [0.5, 3.0], [-4.0, 0.1]])
+BETWEEN = Between(GRID, GRID @ SLOPES)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.tuples(st.floats(0.0, 3.0), st.floats(0.0, 2.0), st.floats(0.0, 5.0)))
+def test_what_is_linear_stays_so(where: tuple[float, float, float]) -> None:
+    assert BETWEEN(np.array(where)) == pytest.approx(np.array(where) @ SLOPES, abs=1e-9)
+
+
+def test_outside_counts_the_nearest_or_the_mean_of_those_as_near() -> None:
+    assert BETWEEN(np.array([9.0, 2.0, 6.0])) == pytest.approx(np.array([3.0, 2.0, 5.0]) @ SLOPES)
+    assert BETWEEN(np.array([9.0, 1.0, 6.0])) == pytest.approx(np.array([3.0, 1.0, 5.0]) @ SLOPES)
+
+
+def test_measured_points_are_as_measured() -> None:
+    for point in GRID:
+        assert BETWEEN(point) == pytest.approx(point @ SLOPES, abs=1e-9)

@@ -1,9 +1,11 @@
-"""How fast a job is: as told, else as measured, else by peak rates."""
+"""Jobs: their speeds, declared, measured or by peak rates, and their columns."""
+
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, strategies as st
 
-from trimtab.schedule import parse_jobs
+from trimtab.schedule import Cluster, Group, Jobs, Shape, parse_jobs
 from trimtab.schedule.job import Job, speeds_of
 
 
@@ -35,3 +37,13 @@ def test_more_workers_are_faster_together_and_slower_each(few: int, many: int) -
     speeds = speeds_of(job(), {"t4": 3.0})
     assert speeds.of("t4", few) <= speeds.of("t4", many)
     assert speeds.of("t4", few) / few >= speeds.of("t4", many) / many
+
+
+CLUSTER = Cluster((Group("a", "a", 1, 4, 8.0, 1.0),), (Shape(0, 1), Shape(0, 2)))
+
+
+def test_rows_are_jobs_and_demand_is_of_one_worker(round_of: Callable[..., Jobs]) -> None:
+    jobs = round_of(CLUSTER, [{"gpus": 0.5, "cpus": 2.0, "memory": 3.0}, {"gpus": 4.0}])
+    assert len(jobs) == 2
+    assert jobs.demand.tolist() == [[0.5, 2.0, 3.0], [4.0, 1.0, 0.0]]
+    assert jobs.speed.shape == (2, 2)
