@@ -24,9 +24,9 @@ def harness(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, free_port: Callable[[], int]
 ) -> Iterator[EngineHarness]:
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setenv("WANDB_API_KEY", "s3cr3t-of-trimtab")
         folder = tmp_path_factory.mktemp(request.param)
         with open_harness(request.param, folder, free_port, monkeypatch) as opened:
+            monkeypatch.setenv("WANDB_API_KEY", "s3cr3t-of-trimtab")
             yield opened
 
 
@@ -89,7 +89,7 @@ def test_one_worker_that_fails_ends_the_others_and_its_status_is_the_runs(harnes
     script = 'echo "$RANK of $WORLD_SIZE"; [ "$RANK" = 1 ] && exit 3; while :; do sleep 0.05; done'
     run_id = harness.launch("breaks", script, workers=(1, 1))
     assert "status 3" in harness.events(run_id, "failed")[-1].detail
-    assert {"0 of 2", "1 of 2"} >= set(harness.log(run_id).split("\n")) - {""}
+    assert "1 of 2\n" in harness.log(run_id)
     assert run_id not in harness.engine.running()
 
 

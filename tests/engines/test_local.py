@@ -18,6 +18,7 @@ from counting import COUNT
 
 from trimtab.core import BadInputError, Configuration, EngineEvent, Launch, NotFoundError, Workload, home
 from trimtab.engines import LocalEngine, launch_of
+from trimtab.engines.run_folder import RunFolders
 from trimtab.kernel import LimitedGroup, NoGroupError, mounted, read_process
 from trimtab.resize import NodeAgent, Pool, Selector
 
@@ -269,10 +270,10 @@ def test_neither_command_nor_environment_is_kept(here: Here, monkeypatch: pytest
 def test_what_cannot_be_started_is_refused_and_leaves_nothing(
     here: Here, command: tuple[str, ...], sentence: str
 ) -> None:
-    before = _run_groups()
+    run = RunFolders(home() / "engines" / "local").of_key("launch 0")
     with pytest.raises(BadInputError, match=sentence):
         here.launch(*command)
-    assert _run_groups() <= before
+    assert f"trimtab-run-{run.id}" not in _run_groups()
     assert not home().exists() or not [
         path for path in (home() / "engines" / "local").iterdir() if path.is_dir()
     ]

@@ -40,7 +40,7 @@ def test_ranks_are_unique_and_devices_are_seen_in_order_of_local_ranks(
 
 
 def _worker(gang: Any, lease: float, script: str) -> Any:
-    worker = gang.Worker(str(Path(gang.__file__).parent), lease)
+    worker = gang.RayWorker(str(Path(gang.__file__).parent), lease)
     worker.start(["sh", "-c", script], {"WORD": "it's"}, "/")
     return worker
 
