@@ -64,9 +64,9 @@ def check_capacity(launch: Launch, nodes: Mapping[str, Node]) -> None:
             ("bytes of memory", launch.memory, node.memory),
         ):
             if each * count > most:
-                asked, has = amount(each, what), amount(most, what)
+                wanted, has = amount(each, what), amount(most, what)
                 raise BadInputError(
-                    f"{count} workers with {asked} each do not fit on the node {name}; it has {has}"
+                    f"{count} workers with {wanted} each do not fit on the node {name}; it has {has}"
                 )
 
 

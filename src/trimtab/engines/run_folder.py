@@ -1,4 +1,4 @@
-"""What an engine keeps of its runs: one folder of small files per run, found again after a restart.
+"""Run folders: small files per run, by which an engine finds its runs again after a restart.
 
 Neither commands nor environments are among them, because people put secrets into them.
 """
@@ -42,7 +42,7 @@ _RUN_ID = re.compile(r"[0-9a-f]{12}")
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """What is about to be launched: written down before anything is done. `time` is since the epoch."""
+    """A launch about to happen, recorded before anything is done. `time` is in seconds since the epoch."""
 
     key: str
     name: str
@@ -78,7 +78,7 @@ class RunFolder:
 
     @property
     def log(self) -> Path:
-        """What the run writes to its standard output and error."""
+        """File with the standard output and error of all workers."""
         return self.folder / "output.log"
 
     def make(self, intent: Intent) -> None:
@@ -105,16 +105,16 @@ class RunFolder:
             return None
 
     @property
-    def told(self) -> tuple[str, ...]:
+    def reported(self) -> tuple[str, ...]:
         """Events that have been handed on."""
-        told = self.read(Reported)
-        return told.events if told else ()
+        reported = self.read(Reported)
+        return reported.events if reported else ()
 
-    def tell(self, events: Iterator[EngineEvent]) -> Iterator[EngineEvent]:
+    def report(self, events: Iterator[EngineEvent]) -> Iterator[EngineEvent]:
         """Hand events on; each counts as told once the next one is asked for."""
         for event in events:
             yield event
-            self.keep(Reported((*self.told, event.what)))
+            self.keep(Reported((*self.reported, event.what)))
 
     @property
     def stopping(self) -> bool:
@@ -149,10 +149,10 @@ class RunFolders:
         return run
 
     def unfinished(self) -> list[tuple[RunFolder, Intent]]:
-        """Those whose end has not been told, oldest first."""
+        """Runs whose end has not been reported, oldest first."""
         names = [name for name in _listed(self.place) if _RUN_ID.fullmatch(name)]
         runs = [RunFolder(self.place / name) for name in names if name not in self._finished]
-        self._finished.update(run.id for run in runs if FINAL & set(run.told))
+        self._finished.update(run.id for run in runs if FINAL & set(run.reported))
         known = [(run, intent) for run in runs if (intent := run.read(Intent)) is not None]
         return sorted((each for each in known if each[0].id not in self._finished), key=lambda e: e[1].time)
 

@@ -1,4 +1,4 @@
-"""Who runs next, and where? Policies, the queue, and a simulator to try them in."""
+"""Scheduling: policies, quotas, the scheduler's loop, and a simulator to try policies in."""
 
 import lazy_loader
 

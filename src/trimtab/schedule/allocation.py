@@ -86,7 +86,7 @@ class Allocation:
 
 
 class SchedulingPolicy(Protocol):
-    """Who runs next, and in which shape. Knows neither simulator nor engine.
+    """Decides which jobs run, and in which shape. Knows neither simulator nor engine.
 
     It is asked once per round with all jobs that wait or run. `previous` is what they have now, row by row.
     It may remember what it likes between rounds, and must do well when it has forgotten everything.

@@ -39,7 +39,7 @@ def efficiency(interval: ArrayLike, saving: ArrayLike, restart: ArrayLike, rate:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedRun:
-    """What a job comes to on average: seconds and dollars, when it saves every `interval` useful seconds."""
+    """Expected seconds and dollars of a job that saves every `interval` useful seconds."""
 
     seconds: float
     dollars: float

@@ -170,7 +170,7 @@ def fetch(
     in_memory: Mapping[int, frozenset[str]] | None = None,
     distances: Mapping[Tier, Distance] = DISTANCES,
 ) -> Fetch:
-    """What getting there costs each job in each group; nothing where it has no data.
+    """Seconds and dollars to fetch each job's data to each group; zero for jobs without data.
 
     `node_group` says which group each node belongs to, by name, and `in_memory` which nodes hold a job's data
     (by its row) in memory. A node with a copy serves the others of its zone.
@@ -225,21 +225,21 @@ def impossible(job: Job, groups: Sequence[Group]) -> str | None:
         return None
     if not groups:
         return "no nodes are known"
-    asked = job.worker
+    worker = job.worker
     best = {
-        kind: max(largest_gang(_of_any_kind(asked), g) for g in groups if g.accelerator == kind)
+        kind: max(largest_gang(_of_any_kind(worker), g) for g in groups if g.accelerator == kind)
         for kind in dict.fromkeys(group.accelerator for group in groups)
     }
-    if asked.gpus == 0:
+    if worker.gpus == 0:
         most = max(best.values())
-        words = f"{_many(job.least, 'worker')} with {_rest(asked)} each asked"
-        return f"{words}; the largest this fleet can give is {most}" if most else _too_large(asked, groups)
-    wanted = " or ".join(asked.accelerators) or "accelerators"
-    given = {kind: count * asked.gpus for kind, count in best.items() if kind and count}
+        words = f"{_many(job.least, 'worker')} with {_rest(worker)} each asked"
+        return f"{words}; the largest this fleet can give is {most}" if most else _too_large(worker, groups)
+    wanted = " or ".join(worker.accelerators) or "accelerators"
+    given = {kind: count * worker.gpus for kind, count in best.items() if kind and count}
     if not given:
-        return _too_large(asked, groups)
+        return _too_large(worker, groups)
     shown = ", or ".join(f"{count:g} {kind}" for kind, count in sorted(given.items()))
-    return f"{job.least * asked.gpus:g} {wanted} asked; the largest this fleet can give is {shown}"
+    return f"{job.least * worker.gpus:g} {wanted} asked; the largest this fleet can give is {shown}"
 
 
 def refuse_impossible(job: Job, groups: Sequence[Group]) -> None:

@@ -39,7 +39,7 @@ class Priority(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """What each worker needs: CPUs, bytes, and accelerators of any of the kinds it accepts (empty: any kind).
+    """Needs of each worker: CPUs, bytes, and accelerators of one of the accepted kinds (empty: any kind).
 
     `gpus` may be a share of one (0.25) or several, which then are on one node; 0 is a worker without.
     """
@@ -118,7 +118,7 @@ class Submission:
     retries: int = 0
 
     def named(self, id: str, submitted: float) -> "Submission":
-        """The same, with an id and a time of submission (seconds since the epoch)."""
+        """A copy with an id and a time of submission (seconds since the epoch)."""
         return replace(self, job=replace(self.job, id=id, submitted=submitted))
 
     def record(self) -> JobRecord:
@@ -136,7 +136,7 @@ class Submission:
 
 
 def submission_of(record: JobRecord) -> Submission:
-    """What was handed in."""
+    """The submission kept in a job's record."""
     return from_plain(Submission, record.spec, f"job {record.id}")
 
 
@@ -171,7 +171,7 @@ class Speeds:
 
 
 def speeds_of(job: Job, measured: Mapping[str, float]) -> Speeds:
-    """What is known of a job: `measured` are rates of itself or of others of its application."""
+    """Known speeds of a job; `measured` are rates of the job itself or of its application."""
     rates = {**measured, **job.speeds}
     return Speeds(rates, own=bool(rates))
 

@@ -237,9 +237,9 @@ class JobDocument(_Document):
             least, most = together
             if least % few or most % many or least // few != most // many:
                 given = f"{least}" if least == most else f"{least}..{most}"
-                asked = f"{few}" if few == many else f"{few}..{many}"
+                shown = f"{few}" if few == many else f"{few}..{many}"
                 raise ValueError(
-                    f"workers is {asked}; {given} accelerators cannot be shared evenly by so many"
+                    f"workers is {shown}; {given} accelerators cannot be shared evenly by so many"
                 )
             each = float(least // few)
         return each, few, many

@@ -55,7 +55,7 @@ def promisable(capacity: float, usage: Floats, requests: Floats, rule: Overcommi
 
 @dataclass(frozen=True, slots=True)
 class Occupant:
-    """Who takes part of a node: what it uses now, and what it keeps when squeezed.
+    """A workload on a node: its usage, and what it keeps when reclaimed from.
 
     `borrowed` is beyond its tenant's guarantee. `divisible` ones give back as much as is needed, like CPU
     time; others all they can or nothing, like the memory of a process that has to be stopped.
@@ -71,13 +71,13 @@ class Occupant:
 
     @property
     def gives(self) -> float:
-        """What can be had from it."""
+        """Amount that can be reclaimed."""
         return max(0.0, self.used - self.keeps)
 
 
 @dataclass(frozen=True, slots=True)
 class Reclaimed:
-    """Who gives back how much, in this order, and what is still missing after that."""
+    """Amounts reclaimed by workload, in this order, and the amount still missing."""
 
     parts: tuple[tuple[str, float], ...]
     missing: float

@@ -30,7 +30,7 @@ class GroupNodes:
         self.up = np.ones(group.nodes, dtype=bool)
 
     def free(self, node: int) -> Demand:
-        """What nobody has taken of a node."""
+        """Free accelerators, CPUs and bytes of a node."""
         return float(self._gpus[node].sum()), float(self._cpus[node]), float(self._memory[node])
 
     def fewest(self, workers: int, demand: Demand) -> int:
@@ -145,7 +145,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class PlacementChanges:
-    """What changed: rows with new nodes, rows that have none any more, rows for which no nodes were found."""
+    """Changes of placement: rows with new nodes, rows that lost theirs, rows that found none."""
 
     placed: Mapping[int, Placement]
     released: tuple[int, ...]
@@ -153,7 +153,7 @@ class PlacementChanges:
 
 
 class NodeOccupancy:
-    """Who is on which nodes, and what is free there. `moving` lets jobs change nodes to make room for others.
+    """Placements of jobs on nodes, and free capacity. `moving` lets jobs change nodes to make room.
 
     Jobs go by a key of the caller's.
     """
@@ -317,7 +317,7 @@ class NodeOccupancy:
 
 
 def _in_order(rows: Ints, allocation: Allocation) -> list[int]:
-    """Those rows as they come in the allocation's order; last those that it does not name."""
+    """Rows in the allocation's order; rows that it does not name come last."""
     rank = np.full(len(allocation.shape), len(allocation.shape))
     rank[allocation.order] = np.arange(len(allocation.order))
     in_order: list[int] = rows[np.argsort(rank[rows], kind="stable")].tolist()

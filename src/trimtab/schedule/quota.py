@@ -154,7 +154,7 @@ class _Correction:
             self._idle[self._group(row)] -= self._filling.need(row, int(wanted.shape[row]))
 
     def run(self) -> Ints:
-        """Those within guarantees, those who borrow what the policy gave them, those who find a place."""
+        """Serve jobs within guarantees, then borrowers that the policy chose, then any job that fits."""
         jobs, shape = self._jobs, self._filling.shape
         order = self._wanted.order
         chosen = order[self._wanted.shape[order] != WAITING].tolist()
@@ -234,7 +234,7 @@ class _Correction:
         self._filling.take(row)
 
     def _let_borrow(self, rows: list[int]) -> None:
-        """What the policy wanted for these, as far as there is room and limits allow.
+        """Give jobs what the policy wanted for them, as far as there is room and limits allow.
 
         By priority, then the tenant that has borrowed least for its weight, then the oldest.
         """

@@ -39,7 +39,7 @@ def test_a_checkpoint_command_runs_in_the_jobs_folder_with_its_variables(
     save = "checkpoint: {command: [sh, -c, 'echo $PWD $A $TRIMTAB_JOB > $TRIMTAB_CHECKPOINT/state']}"
     engine = memory_engine()
     record, stop = stopped(engine, save, tmp_path)
-    assert (stop.said, stop.failed) == ("", "")
+    assert (stop.failure, stop.failed) == ("", "")
     assert (JobFolder.of("a").checkpoint / "state").read_text() == f"{tmp_path} b a\n"
     assert record.key not in engine.running().values()
 
@@ -57,7 +57,7 @@ def test_a_checkpoint_command_that_goes_wrong_is_named_and_the_run_is_stopped(
 ) -> None:
     engine = memory_engine()
     _, stop = stopped(engine, f"checkpoint: {{command: {command}, seconds: 0.1}}", tmp_path)
-    assert stop.said == f"{sentence}, and it was stopped all the same"
+    assert stop.failure == f"{sentence}, and it was stopped all the same"
     assert engine.running() == {}
 
 
@@ -72,7 +72,7 @@ def test_an_engine_that_cannot_signal_stops_all_the_same(
     engine.signal = refuse
     _, stop = stopped(engine, "checkpoint: USR1", tmp_path)
     assert (
-        stop.said
+        stop.failure
         == "it could not be asked to save (signals do not reach it), and it was stopped all the same"
     )
     assert engine.running() == {}

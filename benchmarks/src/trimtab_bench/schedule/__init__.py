@@ -87,7 +87,7 @@ def _published() -> dict[str, Any]:
 
 
 def _made_from(options: BenchOptions, data: Path) -> Iterator[bytes]:
-    """What was asked for, the data, and the code that is measured and measures."""
+    """Options, data and code (measured and measuring) that a kept result depends on."""
     yield repr((options.quick, options.seed)).encode()
     for pattern in _DATA:
         for path in sorted(data.glob(pattern)):

@@ -61,7 +61,7 @@ class PhillyJobs:
     groups: tuple[Group, ...]
 
     def loaded(self, times: float) -> "PhillyJobs":
-        """The same on fewer nodes, loaded so many times as much."""
+        """A copy with fewer nodes, loaded so many times as much."""
         groups = tuple(replace(group, nodes=ceil(group.nodes / times)) for group in self.groups)
         return replace(self, groups=groups)
 

@@ -55,7 +55,7 @@ def requestable_memory(offer: Offer) -> int:
 
 
 def vendor(offer: Offer) -> str | None:
-    """Who makes the offer's accelerators; None where it has none."""
+    """Maker of the offer's accelerators; None if it has none."""
     return accelerator(offer.accelerator).vendor if offer.accelerator and offer.accelerators else None
 
 
@@ -178,7 +178,7 @@ class JobFile:
         return math.ceil(limit / 60) * 60
 
     def header(self, launch: str, notes: Iterable[str] = ()) -> list[str]:
-        """What a reader of the file should know, line by line; `launch` is the command that starts it."""
+        """Lines for a reader of the file; `launch` is the command that starts the job."""
         offer, configuration = self.configuration.offer, self.configuration
         devices = f"{offer.accelerators} {offer.accelerator}" if offer.accelerators else "no accelerator"
         lines = [

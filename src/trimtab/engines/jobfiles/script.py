@@ -59,7 +59,7 @@ _PYTHON = r"python(?:\d+(?:\.\d+)?)?"
 
 
 class Launcher(Enum):
-    """Who starts the workers."""
+    """The program that starts the workers."""
 
     NONE = "one worker in all: the command itself"
     TORCHRUN = "torchrun, put before the command"
@@ -68,7 +68,7 @@ class Launcher(Enum):
 
 
 def launcher(command: tuple[str, ...], devices: int) -> Launcher:
-    """Who starts one worker per device: torchrun only for a Python script or module."""
+    """The program that starts one worker per device: torchrun only for a Python script or module."""
     program = PurePosixPath(command[0]).name
     if devices == 1:
         return Launcher.NONE
@@ -128,7 +128,7 @@ _ALONE = Rendezvous(rank="0", address="127.0.0.1")
 
 
 def node_script(job: JobFile, rendezvous: Rendezvous, prefix: str = "exec") -> str:
-    """What every node runs; `prefix` comes before the command, `exec` so that it receives the signals."""
+    """The script that every node runs; the prefix `exec` lets the command receive signals."""
     nodes = job.configuration.nodes
     per_node = max(1, job.configuration.offer.accelerators)
     workers = rendezvous.workers or str(per_node)

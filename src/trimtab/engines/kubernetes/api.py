@@ -65,15 +65,15 @@ def core_api() -> Any:
 
 
 def called(function: Callable[..., Any], *arguments: Any, **named: Any) -> dict[str, Any]:
-    """What the server answers, as it wrote it; `KubernetesError` where it refuses or does not answer."""
+    """The server's answer as plain data; raises `KubernetesError` if it refuses or does not answer."""
     status, body = answered(function, *arguments, **named)
     try:
-        told = json.loads(body)
+        answer = json.loads(body)
     except ValueError:
-        told = {"message": body.decode(errors="replace")[:200]}
-    if not 200 <= status < 300 or not isinstance(told, dict):
-        raise KubernetesError(status, told.get("message", "") if isinstance(told, dict) else "no object")
-    return told
+        answer = {"message": body.decode(errors="replace")[:200]}
+    if not 200 <= status < 300 or not isinstance(answer, dict):
+        raise KubernetesError(status, answer.get("message", "") if isinstance(answer, dict) else "no object")
+    return answer
 
 
 def answered(function: Callable[..., Any], *arguments: Any, **named: Any) -> tuple[int, bytes]:
@@ -108,7 +108,7 @@ _GONE = 410  # the version to go on from is too old
 
 
 class ObjectWatch(Generic[T]):
-    """What a function of the client lists, with these arguments; `read` says what is kept of an object.
+    """Objects that a function of the client lists; `read` selects what is kept of each.
 
     `meanwhile` ends the sentence that is logged when the server goes away.
     """
@@ -141,12 +141,12 @@ class ObjectWatch(Generic[T]):
     def _list(self) -> str:
         """Take everything in; the version to go on from."""
         function, *arguments = self._question
-        told = called(function, *arguments, **self._selectors)
+        answer = called(function, *arguments, **self._selectors)
         with _as_documented():
             found = dict[str, T]()
-            for each in told.get("items") or ():
+            for each in answer.get("items") or ():
                 found |= self._read(each)
-            version = str(told["metadata"]["resourceVersion"])
+            version = str(answer["metadata"]["resourceVersion"])
         self.objects = found
         self.changes += 1
         return version
@@ -204,11 +204,11 @@ class ObjectWatch(Generic[T]):
     def _take_in(self, event: Mapping[str, Any]) -> None:
         before = self.objects
         with _as_documented():
-            kind, told = event["type"], event["raw_object"]
+            kind, answer = event["type"], event["raw_object"]
             if kind in ("ADDED", "MODIFIED"):
-                self.objects = {**before, **self._read(told)}
+                self.objects = {**before, **self._read(answer)}
             elif kind == "DELETED":
-                gone = self._read(told)
+                gone = self._read(answer)
                 self.objects = {name: each for name, each in before.items() if name not in gone}
         if self.objects != before:
             self.changes += 1

@@ -225,16 +225,16 @@ def merged_logs(logs: Iterable[str]) -> str:
     return "".join(words for _, words in heapq.merge(*map(lines, logs), key=lambda each: each[0]))
 
 
-def node_of(told: Mapping[str, Any]) -> Node | None:
+def node_of(api_object: Mapping[str, Any]) -> Node | None:
     """A node as we speak of it; None where it is not ready, or takes no pods."""
-    conditions = {each["type"]: each["status"] for each in told["status"].get("conditions") or ()}
-    if conditions.get("Ready") != "True" or told["spec"].get("unschedulable"):
+    conditions = {each["type"]: each["status"] for each in api_object["status"].get("conditions") or ()}
+    if conditions.get("Ready") != "True" or api_object["spec"].get("unschedulable"):
         return None
-    labels, has = told["metadata"].get("labels") or {}, told["status"]["allocatable"]
-    device = device_of(told)
+    labels, has = api_object["metadata"].get("labels") or {}, api_object["status"]["allocatable"]
+    device = device_of(api_object)
     kinds = (labels[label] for label in _KIND_LABELS if label in labels)
     return Node(
-        told["metadata"]["name"],
+        api_object["metadata"]["name"],
         cpus=_quantity(has["cpu"]),
         memory=_quantity(has["memory"]),
         accelerator=next(kinds, device.partition("/")[0]) if device else "",
@@ -243,9 +243,9 @@ def node_of(told: Mapping[str, Any]) -> Node | None:
     )
 
 
-def device_of(told: Mapping[str, Any]) -> str:
+def device_of(api_object: Mapping[str, Any]) -> str:
     """The resource by which a node's accelerators are asked for; nothing where it has none."""
-    has = told["status"]["allocatable"]
+    has = api_object["status"]["allocatable"]
     return next((name for name in DEVICE_RESOURCES.values() if _quantity(has.get(name, "0")) > 0), "")
 
 
@@ -293,20 +293,20 @@ class KubernetesCluster:
         """All there are, ready or not."""
         return list(called(self._core.list_node)["items"])
 
-    def make_job(self, told: ApiObject) -> ApiObject:
+    def make_job(self, api_object: ApiObject) -> ApiObject:
         """The Job as it is then: the one of that name, if there is one already."""
         with _passing_over(_EXISTS):
-            called(self._batch.create_namespaced_job, self._namespace, told)
-        return called(self._batch.read_namespaced_job, told["metadata"]["name"], self._namespace)
+            called(self._batch.create_namespaced_job, self._namespace, api_object)
+        return called(self._batch.read_namespaced_job, api_object["metadata"]["name"], self._namespace)
 
-    def make_beside(self, told: ApiObject) -> None:
+    def make_dependent(self, api_object: ApiObject) -> None:
         """A Service or a Secret, unless there is one of that name already."""
         kinds = {
             "Service": self._core.create_namespaced_service,
             "Secret": self._core.create_namespaced_secret,
         }
         with _passing_over(_EXISTS):
-            called(kinds[told["kind"]], self._namespace, told)
+            called(kinds[api_object["kind"]], self._namespace, api_object)
 
     def job(self, name: str) -> ApiObject | None:
         """A Job as it is now; None where there is none."""
@@ -316,8 +316,8 @@ class KubernetesCluster:
 
     def jobs(self) -> list[ApiObject]:
         """All Jobs of ours as they are now."""
-        told = called(self._batch.list_namespaced_job, self._namespace, label_selector=_OURS)
-        return list(told["items"])
+        api_object = called(self._batch.list_namespaced_job, self._namespace, label_selector=_OURS)
+        return list(api_object["items"])
 
     def followed_jobs(self) -> Mapping[str, ApiObject]:
         """All Jobs of ours by name, as far as a watch has heard of them; does not wait."""
@@ -325,7 +325,7 @@ class KubernetesCluster:
             watch: ObjectWatch[ApiObject] = ObjectWatch(
                 self._batch.list_namespaced_job,
                 self._namespace,
-                read=lambda told: {str(told["metadata"]["name"]): told},
+                read=lambda api_object: {str(api_object["metadata"]["name"]): api_object},
                 meanwhile="runs there are left as they are",
                 label_selector=_OURS,
             )
@@ -337,8 +337,8 @@ class KubernetesCluster:
     def pods(self, job: str) -> list[ApiObject]:
         """A Job's pods by rank."""
         selector = f"{JOB_NAME}={job}"
-        told = called(self._core.list_namespaced_pod, self._namespace, label_selector=selector)
-        return sorted(told["items"], key=rank_of)
+        api_object = called(self._core.list_namespaced_pod, self._namespace, label_selector=selector)
+        return sorted(api_object["items"], key=rank_of)
 
     def delete(self, job: str, grace: float) -> None:
         """A Job with all that belongs to it; its pods are killed after `grace` seconds."""
@@ -357,7 +357,7 @@ class KubernetesCluster:
         called(self._core.patch_namespaced_pod_resize, pod, self._namespace, body, _content_type=_PATCH)
 
     def log(self, pod: str) -> str:
-        """What a pod has written, every line after its time; nothing where it has not begun."""
+        """The log of a pod, each line after its timestamp; empty if the pod has not started."""
         ask = self._core.read_namespaced_pod_log
         status, text = answered(ask, pod, self._namespace, container=CONTAINER, timestamps=True)
         return text.decode(errors="replace") if status == _OK else ""
@@ -367,10 +367,10 @@ class KubernetesCluster:
         from kubernetes.client.exceptions import ApiException
         from kubernetes.stream import stream
 
-        asked = {"container": CONTAINER, "command": command, "stdout": True, "stderr": True}
+        options = {"container": CONTAINER, "command": command, "stdout": True, "stderr": True}
         ask = self._core.connect_get_namespaced_pod_exec
         try:
-            answer = stream(ask, pod, self._namespace, **asked, _preload_content=False)
+            answer = stream(ask, pod, self._namespace, **options, _preload_content=False)
             answer.run_forever(timeout=TIMEOUT)
         except ApiException as error:
             raise KubernetesError(error.status or 0, one_line(error.reason or "")) from None

@@ -72,8 +72,10 @@ class KubernetesEngine:
         self._clock = clock or RealClock()
 
     def nodes(self) -> Sequence[Node]:
-        """Those that are ready; the label `accelerator`, or their vendor's, says which kind they have."""
-        return [found for told in self._cluster.nodes() if (found := node_of(told)) is not None]
+        """Nodes that are ready; the label `accelerator`, or the vendor's, names their kind of accelerator."""
+        return [
+            found for found_object in self._cluster.nodes() if (found := node_of(found_object)) is not None
+        ]
 
     def launch(self, launch: Launch) -> str:
         """Make the run's objects, unless they were made for this key before; the run's id."""
@@ -101,8 +103,8 @@ class KubernetesEngine:
     def stop(self, run_id: str, grace: float = 10.0) -> None:
         """Delete the Job and with it all its pods, which get `grace` seconds; returns when they are gone."""
         run = self._kept.named(run_id)
-        told = self._cluster.job(_name(run))
-        if told is None or _end(told):
+        found_object = self._cluster.job(_name(run))
+        if found_object is None or _end(found_object):
             return
         run.mark_stopping()
         self._cluster.delete(_name(run), grace)
@@ -117,11 +119,11 @@ class KubernetesEngine:
             self._clock.sleep(_PAUSE)
 
     def watch(self) -> Iterator[EngineEvent]:
-        """What has happened since the last time, oldest run first; does not wait for more."""
+        """Events since the last call, oldest run first; does not block."""
         runs = self._kept.unfinished()
         jobs = self._cluster.followed_jobs() if runs else {}
         for run, _ in runs:
-            yield from run.tell(self._news(run, jobs.get(_name(run))))
+            yield from run.report(self._news(run, jobs.get(_name(run))))
 
     def running(self) -> Mapping[str, str]:
         """Ids of the runs that have not ended, with their keys; also those of an earlier Trimtab."""
@@ -133,7 +135,7 @@ class KubernetesEngine:
     def log(self, run_id: str) -> Path:
         """The file with what the run has written: fetched now, or as it was when that last went well."""
         run = self._kept.named(run_id)
-        if not FINAL & set(run.told):
+        if not FINAL & set(run.reported):
             with contextlib.suppress(KubernetesError):
                 self._fetch(run, self._cluster.pods(_name(run)))
         if not run.log.exists():
@@ -145,19 +147,19 @@ class KubernetesEngine:
         wanted = self._wanted(run, launch)
         run.make(Intent(launch.key, launch.workload.name, self._clock.now(), launch.workers))
         owner = self._cluster.make_job(job_object(wanted))
-        self._cluster.make_beside(service_object(wanted, owner))
+        self._cluster.make_dependent(service_object(wanted, owner))
         if launch.environment:
-            self._cluster.make_beside(secret_object(wanted, owner))
+            self._cluster.make_dependent(secret_object(wanted, owner))
         run.keep(Accepted(self._clock.now()))
 
     def _wanted(self, run: RunFolder, launch: Launch) -> RunObjects:
-        told = {each["metadata"]["name"]: each for each in self._cluster.nodes()}
-        there = {name: found for name, each in told.items() if (found := node_of(each)) is not None}
+        found_object = {each["metadata"]["name"]: each for each in self._cluster.nodes()}
+        there = {name: found for name, each in found_object.items() if (found := node_of(each)) is not None}
         check_launch(launch, there)
         check_capacity(launch, there)
         if launch.gpus != int(launch.gpus):
             raise BadInputError(f"Kubernetes gives whole accelerators to a worker, not {launch.gpus:g}")
-        parts = [told[name] for name, _ in launch.parts]
+        parts = [found_object[name] for name, _ in launch.parts]
         hosts = ((each["metadata"].get("labels") or {}).get(HOST_LABEL) for each in parts)
         return RunObjects(
             _name(run),
@@ -175,16 +177,16 @@ class KubernetesEngine:
         return names
 
     def _news(self, run: RunFolder, known: ApiObject | None) -> Iterator[EngineEvent]:
-        told = known or self._cluster.job(_name(run))  # one just made may not have been heard of
-        if told is None:
+        found_object = known or self._cluster.job(_name(run))  # one just made may not have been heard of
+        if found_object is None:
             yield from self._gone(run)
             return
-        end = _end(told)
-        if not end and "started" in run.told:
+        end = _end(found_object)
+        if not end and "started" in run.reported:
             return
         pods = self._cluster.pods(_name(run))
-        start = start_time(pods) if len(pods) == told["spec"]["parallelism"] else None
-        if start is not None and "started" not in run.told:
+        start = start_time(pods) if len(pods) == found_object["spec"]["parallelism"] else None
+        if start is not None and "started" not in run.reported:
             yield EngineEvent(run.id, start, "started", f"workers: {len(pods)}")
         if end:
             self._fetch(run, pods)
@@ -202,7 +204,7 @@ class KubernetesEngine:
         return EngineEvent(run.id, when, what or "failed", one_line(why or end.get("message", "")))
 
     def _gone(self, run: RunFolder) -> Iterator[EngineEvent]:
-        """What is deleted has ended once its last pod has."""
+        """The final event of a deleted Job, once its last pod is gone."""
         if run.read(Accepted) is None or self._cluster.pods(_name(run)):
             return
         if run.stopping:
@@ -221,9 +223,9 @@ def _name(run: RunFolder) -> str:
     return f"trimtab-{run.id}"
 
 
-def _end(told: ApiObject) -> ApiObject | None:
+def _end(found_object: ApiObject) -> ApiObject | None:
     """The condition by which a Job has ended; None while it has not."""
-    conditions = (told.get("status") or {}).get("conditions") or ()
+    conditions = (found_object.get("status") or {}).get("conditions") or ()
     true = (each for each in conditions if each["status"] == "True")
     return next((each for each in true if each["type"] in ("Complete", "Failed")), None)
 

@@ -80,9 +80,9 @@ class LocalEngine:
         workers = intent.workers if intent else 1
         for what, value, most in zip(("CPUs", "bytes of memory"), (cpus, memory), machine(), strict=True):
             if value is not None and not 0 < value * workers <= most:
-                asked, has = amount(value, what), amount(most, what)
+                wanted, has = amount(value, what), amount(most, what)
                 each = f" for each of {workers} workers" if workers > 1 else ""
-                raise BadInputError(f"{asked}{each} cannot be given; this machine has {has}")
+                raise BadInputError(f"{wanted}{each} cannot be given; this machine has {has}")
         group = group_of(run)
         try:
             with ContainerGroup(Hierarchy(group.version, group.folders), "") as limits:
@@ -127,14 +127,14 @@ class LocalEngine:
         self._reap()
 
     def watch(self) -> Iterator[EngineEvent]:
-        """What has happened since the last time, oldest run first; does not wait for more.
+        """Events since the last call, oldest run first; does not block.
 
         An event counts as told once the next one is asked for; what was not told before Trimtab ended is told
         after it starts again.
         """
         self._reap()
         for run, _ in self._kept.unfinished():
-            yield from run.tell(self._news(run))
+            yield from run.report(self._news(run))
 
     def running(self) -> Mapping[str, str]:
         """Ids of the runs that have not ended, with their keys; also those of an earlier Trimtab.
@@ -181,7 +181,7 @@ class LocalEngine:
     def _news(self, run: RunFolder) -> Iterator[EngineEvent]:
         lost = is_lost(run)  # before the end is looked for: it is written before its keeper goes
         start, end = run.read(Start), run.read(End)
-        if start is not None and "started" not in run.told:
+        if start is not None and "started" not in run.reported:
             processes = "process" if len(start.pids) == 1 else "processes"
             yield EngineEvent(run.id, start.time, "started", f"{processes} {', '.join(map(str, start.pids))}")
         if end is not None:
@@ -232,7 +232,7 @@ def _introduce(
     lock: int,
 ) -> None:
     """Tell it what to start; raises with its sentence where that fails."""
-    asked = {
+    wanted = {
         "folder": str(run.folder.absolute()),
         "command": list(command),
         "environments": variables,
@@ -242,7 +242,7 @@ def _introduce(
     assert keeper.stdout is not None
     out = b""
     with contextlib.suppress(BrokenPipeError), keeper.stdin, keeper.stdout:
-        keeper.stdin.write(json.dumps(asked).encode() + b"\n")
+        keeper.stdin.write(json.dumps(wanted).encode() + b"\n")
         keeper.stdin.flush()
         out = keeper.stdout.readline()
     if out:
@@ -275,7 +275,7 @@ def _group_name(run: RunFolder) -> str:
 
 
 def _limit(group: LimitedGroup, launch: Launch) -> None:
-    """What all workers may use together; 0 is all there is."""
+    """Limit what all workers use together; 0 means the whole machine."""
     cpus, memory = machine()
     group.limit_cpus(min(launch.cpus * launch.workers or cpus, cpus))
     group.limit_memory(min(launch.memory * launch.workers or memory, memory))

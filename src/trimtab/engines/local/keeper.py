@@ -25,7 +25,7 @@ from trimtab.kernel import Group, LimitedGroup, read_process
 
 @dataclass(frozen=True, slots=True)
 class WorkerDevices:
-    """What one worker has: a node, and on it these accelerators, of each of them such a share."""
+    """Accelerators of one worker on its node, and the share of each."""
 
     node: str
     devices: tuple[int, ...] = ()
@@ -179,17 +179,17 @@ _CANNOT_RUN = 127  # as a shell says it
 
 def keep() -> None:
     """The whole life of the process."""
-    told = json.loads(sys.stdin.readline() or "null")
-    if told is None:  # whoever launched it died in the middle
+    message = json.loads(sys.stdin.readline() or "null")
+    if message is None:  # whoever launched it died in the middle
         return
-    run = RunFolder(Path(told["folder"]))
+    run = RunFolder(Path(message["folder"]))
     group = group_of(run)
-    os.set_inheritable(told["lock"], False)
+    os.set_inheritable(message["lock"], False)
     for number in _UNHEARD:
         signal.signal(number, signal.SIG_IGN)
     try:
         gang = WorkerProcesses(
-            told["command"], [{**os.environ, **more} for more in told["environments"]], group
+            message["command"], [{**os.environ, **more} for more in message["environments"]], group
         )
         me = read_process(os.getpid())
         run.keep(Start(time.time(), gang.pids, os.getpid(), me.started if me else 0))
@@ -200,7 +200,7 @@ def keep() -> None:
             run.keep(End(time.time(), _CANNOT_RUN, 0))
         _answer(str(error))
         return
-    os.close(told["lock"])
+    os.close(message["lock"])
     _answer(None)
     status = gang.wait(on_purpose=lambda: run.stopping)
     kills = group.out_of_memory_kills()

@@ -20,17 +20,17 @@ def machine() -> tuple[float, float]:
 
 
 def nodes_at(address: str) -> tuple[Node, ...]:
-    """What comes after `local://`: nothing for this machine, or what it pretends to be, `?nodes=3&gpus=4`."""
+    """Nodes of an address: this machine if it is empty, else pretended ones as in `?nodes=3&gpus=4`."""
     if not address:
         return (_this_machine(),)
     if not address.startswith("?"):
         raise BadInputError(
             f'after local:// comes nothing, or something like ?nodes=3&gpus=4, not "{address}"'
         )
-    told = dict(parse_qsl(address[1:], keep_blank_values=True))
-    refuse_unknown(f"local://{address}", told, tuple(_KINDS))
-    given = {name: _value(name, text) for name, text in told.items()}
-    return _pretended(given, told.get("accelerator", ""))
+    options = dict(parse_qsl(address[1:], keep_blank_values=True))
+    refuse_unknown(f"local://{address}", options, tuple(_KINDS))
+    given = {name: _value(name, text) for name, text in options.items()}
+    return _pretended(given, options.get("accelerator", ""))
 
 
 def _this_machine() -> Node:
@@ -105,7 +105,7 @@ _ROUNDING = 1e-9
 def give(
     launch: Launch, nodes: Mapping[str, Node], taken: Iterable[WorkerDevices]
 ) -> tuple[WorkerDevices, ...]:
-    """What each worker of the launch gets, by rank, beside what others have `taken`."""
+    """Accelerators of each worker of a launch, by rank, given what other runs have `taken`."""
     loads = {name: [0.0] * node.gpus for name, node in nodes.items()}
     for given in taken:
         _add(loads.get(given.node, []), given)

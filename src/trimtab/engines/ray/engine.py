@@ -95,9 +95,9 @@ class RayCluster:
         self.address = address
 
     def nodes(self) -> list[RayNode]:
-        """Those that are alive, by name; nodes of one name get a part of their id."""
-        told = self._json("GET", f"/api/v0/nodes?limit={_MOST_NODES}")
-        alive = [each for each in told["data"]["result"]["result"] if each["state"] == "ALIVE"]
+        """Nodes that are alive, by name; nodes with equal names get a part of their id appended."""
+        answer = self._json("GET", f"/api/v0/nodes?limit={_MOST_NODES}")
+        alive = [each for each in answer["data"]["result"]["result"] if each["state"] == "ALIVE"]
         names = [each["node_name"] or each["node_ip"] for each in alive]
         found = []
         for each, name in zip(alive, names, strict=True):
@@ -118,20 +118,20 @@ class RayCluster:
 
     def submit(self, job_id: str, command: str, package: str, node: str | None = None, **more: Any) -> None:
         """Start a command in a package's folder, unless there has been a job of that id before."""
-        asked: dict[str, Any] = {"entrypoint": command, "submission_id": job_id, **more}
-        asked["runtime_env"] = {"working_dir": package, **more.get("runtime_env", {})}
+        body_fields: dict[str, Any] = {"entrypoint": command, "submission_id": job_id, **more}
+        body_fields["runtime_env"] = {"working_dir": package, **more.get("runtime_env", {})}
         if node is not None:
-            asked["entrypoint_label_selector"] = {"ray.io/node-id": node}
+            body_fields["entrypoint_label_selector"] = {"ray.io/node-id": node}
         try:
-            self._json("POST", "/api/jobs/", asked)
+            self._json("POST", "/api/jobs/", body_fields)
         except RayError as error:
             if not error.status or self.job(job_id) is None:
                 raise
 
     def jobs(self) -> dict[str, RayJob]:
         """All that were submitted and are remembered, by id."""
-        told = self._json("GET", "/api/jobs/")
-        return {each["submission_id"]: _job(each) for each in told if each.get("submission_id")}
+        answer = self._json("GET", "/api/jobs/")
+        return {each["submission_id"]: _job(each) for each in answer if each.get("submission_id")}
 
     def job(self, job_id: str) -> RayJob | None:
         """One of them, or None."""
@@ -143,7 +143,7 @@ class RayCluster:
             raise
 
     def output(self, job_id: str) -> str:
-        """What the job's driver has written."""
+        """Output of the job's driver."""
         return str(self._json("GET", f"/api/jobs/{job_id}/logs")["logs"])
 
     def stop(self, job_id: str) -> None:
@@ -154,8 +154,8 @@ class RayCluster:
         """Take a job that has ended off Ray's list."""
         self._json("DELETE", f"/api/jobs/{job_id}")
 
-    def _json(self, method: str, path: str, asked: Any = None) -> Any:
-        body = None if asked is None else json.dumps(asked).encode()
+    def _json(self, method: str, path: str, body_fields: Any = None) -> Any:
+        body = None if body_fields is None else json.dumps(body_fields).encode()
         answer = self._ask(method, path, body)
         try:
             return json.loads(answer)
@@ -213,17 +213,17 @@ def _node(name: str, resources: Mapping[str, float], labels: Mapping[str, str]) 
     )
 
 
-def _job(told: Mapping[str, Any]) -> RayJob:
-    end = told.get("end_time")
+def _job(answer: Mapping[str, Any]) -> RayJob:
+    end = answer.get("end_time")
     return RayJob(
-        told["submission_id"],
-        told["status"],
-        told.get("message") or "",
-        told.get("error_type") or "",
+        answer["submission_id"],
+        answer["status"],
+        answer.get("message") or "",
+        answer.get("error_type") or "",
         end / 1000 if end else None,
-        told.get("driver_exit_code"),
-        told.get("driver_node_id"),
-        (told.get("runtime_env") or {}).get("working_dir", ""),
+        answer.get("driver_exit_code"),
+        answer.get("driver_node_id"),
+        (answer.get("runtime_env") or {}).get("working_dir", ""),
     )
 
 
@@ -298,20 +298,20 @@ class RayEngine:
         if job is None or job.over:
             return
         run.mark_stopping()
-        told = job.status == "RUNNING" and self._order(job, {"stop": grace})
-        if told and self._over_within(job.id, grace + _ENDS_WITHIN):
+        answer = job.status == "RUNNING" and self._order(job, {"stop": grace})
+        if answer and self._over_within(job.id, grace + _ENDS_WITHIN):
             return
         self._cluster.stop(job.id)
         if not self._over_within(job.id, _STOP_WAIT + _ENDS_WITHIN):
             raise TrimtabError(f"the run {run_id} cannot be stopped; see the job {job.id} in Ray's dashboard")
 
     def watch(self) -> Iterator[EngineEvent]:
-        """What has happened since the last time, oldest run first; does not wait for more."""
+        """Events since the last call, oldest run first; does not block."""
         runs = self._kept.unfinished()
         jobs = self._cluster.jobs() if runs else {}
         for run, _ in runs:
-            yield from run.tell(self._news(run, jobs.get(_job_id(run))))
-            if FINAL & set(run.told):
+            yield from run.report(self._news(run, jobs.get(_job_id(run))))
+            if FINAL & set(run.reported):
                 self._forget_orders(run, jobs)
 
     def running(self) -> Mapping[str, str]:
@@ -324,7 +324,7 @@ class RayEngine:
     def log(self, run_id: str) -> Path:
         """The file with what the run has written: fetched now, or as it was when that last went well."""
         run = self._kept.named(run_id)
-        if not FINAL & set(run.told):
+        if not FINAL & set(run.reported):
             with contextlib.suppress(RayError):
                 self._fetch(run)
         if not run.log.exists():
@@ -384,11 +384,11 @@ class RayEngine:
             if run.read(Accepted) is not None:
                 yield from self._unless_patient(run, "the cluster does not know it any more")
             return
-        if job.status == "PENDING" or (job.status == "RUNNING" and "started" in run.told):
+        if job.status == "PENDING" or (job.status == "RUNNING" and "started" in run.reported):
             return
         notes = self._fetch(run)
         for note in notes:
-            if note["what"] == "started" and "started" not in run.told:
+            if note["what"] == "started" and "started" not in run.reported:
                 yield EngineEvent(run.id, note["time"], "started", note["detail"])
         if not job.over:
             return
@@ -432,7 +432,7 @@ def _package(
     secret: str, places: Sequence[tuple[str, int]], launch: Launch, lease: float
 ) -> dict[str, bytes]:
     """The files that travel to the cluster: the driver, what it starts, and what is asked for."""
-    told = {
+    spec = {
         "secret": secret,
         "parts": places,
         "cpus": launch.cpus,
@@ -445,11 +445,11 @@ def _package(
     }
     here = Path(__file__).parent
     files = {name: (here / name).read_bytes() for name in _GUEST_FILES}
-    return {**files, "launch.json": json.dumps(told).encode()}
+    return {**files, "launch.json": json.dumps(spec).encode()}
 
 
 def split_notes(text: str, secret: str) -> tuple[str, list[dict[str, Any]]]:
-    """What the workers wrote, and what the driver noted; what Ray said before that is left out."""
+    """Output of the workers, and notes of the driver; Ray's own output before them is dropped."""
     first, *parts = text.split(f"\n{secret} ")
     output, notes = "", []
     for part in parts:

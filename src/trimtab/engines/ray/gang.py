@@ -56,17 +56,17 @@ class RayWorker:
     def start(self, command: Sequence[str], environment: Mapping[str, str], folder: str) -> None:
         """Start the command; from now on somebody must look within every `lease` seconds."""
         holder = [sys.executable, "-S", os.path.join(self._folder, "holder.py")]
-        told = {"command": list(command), "environment": self._environment(environment), "folder": folder}
+        spec = {"command": list(command), "environment": self._environment(environment), "folder": folder}
         pipe = subprocess.PIPE
         self._holder = subprocess.Popen(
             holder, bufsize=0, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
         )
-        self._tell(json.dumps(told))
+        self._tell(json.dumps(spec))
         self._heard = time.monotonic()
         threading.Thread(target=self._end_when_left_alone, daemon=True).start()
 
     def look(self) -> tuple[bytes, str | None]:
-        """What it has written since, in whole lines, and how it ended; None while it runs."""
+        """Output since the last call, in whole lines, and the exit status; None while the command runs."""
         self._heard = time.monotonic()
         assert self._holder is not None
         assert self._holder.stdout is not None
@@ -109,8 +109,8 @@ class RayWorker:
 class RayGang:
     """The workers of a run, from the place they wait for to the last one's end."""
 
-    def __init__(self, told: Mapping[str, Any], interrupted: threading.Event) -> None:
-        self._told = told
+    def __init__(self, spec: Mapping[str, Any], interrupted: threading.Event) -> None:
+        self._spec = spec
         self._interrupted = interrupted
         self._workers: list[Any] = []
         self._running = dict[Any, int]()  # ranks by what was asked of them
@@ -121,7 +121,7 @@ class RayGang:
 
     def run(self) -> dict[str, Any]:
         """How it ended, to be noted."""
-        places = [node for node, count in self._told["parts"] for _ in range(count)]
+        places = [node for node, count in self._spec["parts"] for _ in range(count)]
         group = placement_group(
             [self._bundle()] * len(places),
             strategy="PACK",
@@ -139,32 +139,32 @@ class RayGang:
         return self._outcome or {"what": "ended", "status": 0, "detail": "status 0"}
 
     def _bundle(self) -> dict[str, float]:
-        told = self._told
-        bundle = {"CPU": told["cpus"], "GPU": told["gpus"], "memory": told["memory"]}
+        spec = self._spec
+        bundle = {"CPU": spec["cpus"], "GPU": spec["gpus"], "memory": spec["memory"]}
         return {name: value for name, value in bundle.items() if value > 0} or {"CPU": 0.001}
 
     def _start(self, group: Any, places: Sequence[str]) -> None:
-        told = self._told
+        spec = self._spec
         actor = ray.remote(RayWorker)
         for index in range(len(places)):
             strategy = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=index)
-            options = {"num_cpus": told["cpus"], "num_gpus": told["gpus"], "memory": told["memory"] or None}
+            options = {"num_cpus": spec["cpus"], "num_gpus": spec["gpus"], "memory": spec["memory"] or None}
             self._workers.append(
                 actor.options(scheduling_strategy=strategy, max_concurrency=2, **options).remote(
-                    str(_HERE), told["lease"]
+                    str(_HERE), spec["lease"]
                 )
             )
         asked = [worker.place.remote() for worker in self._workers]
         if not self._came(asked, places):
             return
-        variables = environments(places, ray.get(asked), whole_devices=told["gpus"] >= 1)
+        variables = environments(places, ray.get(asked), whole_devices=spec["gpus"] >= 1)
         starts = [
-            worker.start.remote(told["command"], {**told["environment"], **own}, told["folder"])
+            worker.start.remote(spec["command"], {**spec["environment"], **own}, spec["folder"])
             for worker, own in zip(self._workers, variables, strict=True)
         ]
         if self._came(starts, places):
             ray.get(starts)
-            note(told["secret"], {"what": "started", "detail": f"workers: {len(places)}"})
+            note(spec["secret"], {"what": "started", "detail": f"workers: {len(places)}"})
             self._running = {worker.look.remote(): rank for rank, worker in enumerate(self._workers)}
 
     def _came(self, answers: Sequence[Any], places: Sequence[str]) -> bool:
@@ -216,7 +216,7 @@ class RayGang:
             self._kill_at = time.monotonic() + grace
             self._signal("TERM")
         if what == "lost":
-            self._gone_at = time.monotonic() + 1.1 * self._told["lease"] + _DYING
+            self._gone_at = time.monotonic() + 1.1 * self._spec["lease"] + _DYING
 
     def _signal(self, name: str) -> None:
         for rank in self._running.values():
@@ -272,14 +272,14 @@ def _first_line(error: BaseException) -> str:
 
 def main() -> None:
     """The driver's whole life."""
-    told = json.loads((_HERE / "launch.json").read_text())
+    spec = json.loads((_HERE / "launch.json").read_text())
     (_HERE / "launch.json").unlink()
-    note(told["secret"], {"what": "driver"})
+    note(spec["secret"], {"what": "driver"})
     ray.init(address="auto", log_to_driver=False, logging_level="ERROR")
     interrupted = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: interrupted.set())
-    outcome = RayGang(told, interrupted).run()
-    note(told["secret"], outcome)
+    outcome = RayGang(spec, interrupted).run()
+    note(spec["secret"], outcome)
     sys.exit(min(outcome.get("status", 0), 255) or int(outcome["what"] == "lost"))
 
 

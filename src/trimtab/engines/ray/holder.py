@@ -25,17 +25,17 @@ _TO_ALL = (signal.SIGTERM, signal.SIGKILL)
 
 def hold() -> None:
     """The whole life of the process."""
-    told, orders = _introduced(sys.stdin.fileno())
+    spec, orders = _introduced(sys.stdin.fileno())
     # Ray kills the children of its workers, and this process shall outlive its worker for a moment.
-    if not told or os.fork():
+    if not spec or os.fork():
         os._exit(0)
     os.setsid()
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     try:
-        child = _start(told)
+        child = _start(spec)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         why = (getattr(error, "strerror", None) or str(error)).lower()
-        _answer(f'"{told["command"][0]}" cannot be run: {why}')
+        _answer(f'"{spec["command"][0]}" cannot be run: {why}')
         return
     _follow(child, orders)
     status = child.wait()
@@ -44,7 +44,7 @@ def hold() -> None:
 
 
 def _introduced(pipe: int) -> tuple[dict[str, Any], bytes]:
-    """What to start, and what was read of the orders after it; nothing where nobody is there any more."""
+    """The launch message, and bytes already read of later orders; empty if the other end is closed."""
     text = b""
     while b"\n" not in text:
         part = os.read(pipe, 65536)
@@ -55,13 +55,13 @@ def _introduced(pipe: int) -> tuple[dict[str, Any], bytes]:
     return json.loads(line), rest
 
 
-def _start(told: Mapping[str, Any]) -> "subprocess.Popen[bytes]":
-    folder = told["folder"] if os.path.isdir(told["folder"]) else os.path.expanduser("~")
+def _start(spec: Mapping[str, Any]) -> "subprocess.Popen[bytes]":
+    folder = spec["folder"] if os.path.isdir(spec["folder"]) else os.path.expanduser("~")
     return subprocess.Popen(
-        told["command"],
+        spec["command"],
         stdin=subprocess.DEVNULL,
         stdout=sys.stderr.fileno(),
-        env=told["environment"],
+        env=spec["environment"],
         cwd=folder,
         start_new_session=True,
         preexec_fn=_prepared(),
@@ -96,7 +96,7 @@ def _follow(child: "subprocess.Popen[bytes]", text: bytes) -> None:
 
 
 def _send(pid: int, number: signal.Signals) -> None:
-    """What asks for an end is for everyone below; another signal is for the command itself."""
+    """Send TERM and KILL to all descendants, any other signal to the command itself."""
     if number in _TO_ALL:
         _signal_all(number)
     else:

@@ -69,7 +69,7 @@ def nodes(partition: str) -> list[Node]:
 
 
 def jobs(names: Sequence[str]) -> list[SlurmJob]:
-    """Those of these names, ended ones too as long as the controller remembers them."""
+    """Jobs with these names, also ended ones as long as the controller remembers them."""
     if not names:
         return []
     wanted = f"--name={','.join(names)}"
@@ -94,7 +94,7 @@ def submit(
     options: Sequence[str], script: str, environment: Mapping[str, str], holding: Sequence[int] = ()
 ) -> str:
     """A new job's id. File descriptors in `holding` stay open until the controller has answered."""
-    answer = run("sbatch", "--parsable", *options, told=script, more=environment, holding=holding)
+    answer = run("sbatch", "--parsable", *options, stdin=script, more=environment, holding=holding)
     return answer.strip().partition(";")[0]
 
 
@@ -115,15 +115,15 @@ def cancel(job_id: str) -> None:
 
 
 def run(
-    *command: str, told: str = "", more: Mapping[str, str] | None = None, holding: Sequence[int] = ()
+    *command: str, stdin: str = "", more: Mapping[str, str] | None = None, holding: Sequence[int] = ()
 ) -> str:
-    """What a command prints; raises with its own words where it fails."""
+    """Standard output of a command; raises with its error message if it fails."""
     around = without_secrets(os.environ)  # a job inherits what sbatch has
     environment = {name: value for name, value in around.items() if not _NOT_OURS.match(name)}
     try:
         done = subprocess.run(
             command,
-            input=told,
+            input=stdin,
             env={**environment, **(more or {}), "SLURM_TIME_FORMAT": "%s"},
             pass_fds=holding,
             capture_output=True,
@@ -140,14 +140,16 @@ def run(
         raise _away(f"{command[0]} took more than {_ANSWERS_WITHIN:.0f} s") from None
     if done.returncode == 0:
         return done.stdout
-    said = _complaint(done.stderr) or f"{command[0]} ended with status {done.returncode}"
-    if _AWAY.search(said):
-        raise _away(said)
-    raise BadInputError(f"Slurm refuses: {said}")
+    complaint = _complaint(done.stderr) or f"{command[0]} ended with status {done.returncode}"
+    if _AWAY.search(complaint):
+        raise _away(complaint)
+    raise BadInputError(f"Slurm refuses: {complaint}")
 
 
-def _away(said: str) -> SlurmAwayError:
-    return SlurmAwayError(f"Slurm does not answer ({said}); what runs goes on, try again when it is back")
+def _away(complaint: str) -> SlurmAwayError:
+    return SlurmAwayError(
+        f"Slurm does not answer ({complaint}); what runs goes on, try again when it is back"
+    )
 
 
 def _complaint(errors: str) -> str:

@@ -95,7 +95,7 @@ def script(launch: Launch, folder: Path) -> str:
 
 
 def options(launch: Launch, name: str, partition: str, log: Path) -> list[str]:
-    """What sbatch is asked for."""
+    """Command-line options of sbatch."""
     nodes = sorted({node for node, _ in launch.parts})
     sbatch_options = [
         f"--job-name={name}",
@@ -217,14 +217,16 @@ class SlurmEngine:
             raise TrimtabError(f"Slurm does not end job {job.id}; see `scontrol show job {job.id}`")
 
     def watch(self) -> Iterator[EngineEvent]:
-        """What has happened since the last time, oldest run first; an event counts as told once the next is
-        asked for. While Slurm does not answer, it raises, and nothing counts as told."""
+        """Events since the last call, oldest run first; one counts as reported once the next is requested.
+
+        Raises while Slurm does not answer; nothing counts as reported then.
+        """
         runs = [run for run, _ in self._kept.unfinished()]
         found = self._jobs(runs)
         for run in runs:
             job = found[run.id]
             if job is not None:
-                yield from run.tell(self._news(run, job))
+                yield from run.report(self._news(run, job))
 
     def running(self) -> Mapping[str, str]:
         """Ids of the runs that wait or run in Slurm, with their keys; also those of an earlier Trimtab.
@@ -279,7 +281,7 @@ class SlurmEngine:
     def _news(self, run: RunFolder, job: SlurmJob) -> Iterator[EngineEvent]:
         now = self._clock.now()
         begun = job.state == "RUNNING" or (run.folder / CLAIM).exists()
-        if begun and "started" not in run.told:
+        if begun and "started" not in run.reported:
             yield EngineEvent(
                 run.id, job.start or now, "started", f"job {job.id} on {job.nodes or 'its nodes'}"
             )

@@ -13,7 +13,7 @@ from trimtab.core import Answer, BadInputError, Clock, Decision, Estimate, Outco
 from trimtab.schedule.cluster import Group
 from trimtab.schedule.job import Submission, speeds_of, submission_of
 from trimtab.schedule.loop.requests import append_event
-from trimtab.schedule.loop.view import Fleet, JobHistory, RoundView, closed, done, price_of, told_progress
+from trimtab.schedule.loop.view import Fleet, JobHistory, RoundView, closed, done, price_of, read_progress
 from trimtab.store import JobRecord, JobRun, JobState, Part, Store
 
 
@@ -57,7 +57,7 @@ def expected(view: RoundView, row: int, shape: int) -> dict[str, Estimate]:
 
 
 def outcome(record: JobRecord, ended: float, price: float, note: str) -> Outcome | None:
-    """What came of the decision that started the present run; None where no run had begun."""
+    """Outcome of the decision that started the present run; None if no run had started."""
     run = record.run
     if not run.decision or run.since is None:
         return None
@@ -79,7 +79,7 @@ class JobFolder:
 
     @staticmethod
     def of(id: str) -> "JobFolder":
-        """Those of a job."""
+        """The folder of the job with this id."""
         return JobFolder(home().absolute() / "jobs" / id)
 
     @property
@@ -94,7 +94,7 @@ class JobFolder:
 
     @property
     def saved(self) -> Path:
-        """What it touches when it has saved."""
+        """File that the job touches when it has saved."""
         return self.folder / "saved"
 
     def make(self) -> None:
@@ -102,7 +102,7 @@ class JobFolder:
         self.checkpoint.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def variables(self) -> dict[str, str]:
-        """What a job's environment says about them."""
+        """Environment variables that tell the job these paths."""
         return {
             "TRIMTAB_CHECKPOINT": str(self.checkpoint),
             "TRIMTAB_PROGRESS": str(self.progress),
@@ -130,7 +130,7 @@ class JobJournal:
                 self.history.learn(record, submission_of(record).job)
 
     def submission(self, record: JobRecord) -> Submission:
-        """What was handed in."""
+        """The submission kept in a job's record."""
         if record.id not in self._submissions:
             self._submissions[record.id] = submission_of(record)
         return self._submissions[record.id]
@@ -220,9 +220,9 @@ class JobJournal:
         run = replace(record.run, parts=(), run_id="", since=None, reason=why)
         self._change(record, JobState.WAITING, run)
 
-    def stopped(self, record: JobRecord, at: float, said: str) -> None:
+    def stopped(self, record: JobRecord, at: float, failure: str) -> None:
         """The run that was to be ended has."""
-        reason = f"{record.run.reason}; {said}" if said else record.run.reason
+        reason = f"{record.run.reason}; {failure}" if failure else record.run.reason
         if record.run.then is JobState.WAITING:
             self._again(record, at, reason)
         else:
@@ -264,14 +264,14 @@ class JobJournal:
         log.info("%s %s: %s", _named(record), state.value, why)
 
     def _close(self, record: JobRecord, at: float, why: str) -> tuple[JobRecord, Outcome | None]:
-        """What its run used and did is added up; and what came of the decision to start it."""
+        """The record with the finished run added up, and the outcome of the decision that started it."""
         job, group = self.submission(record).job, self.group(record)
-        told = told_progress(JobFolder.of(record.id).progress)
+        progress = read_progress(JobFolder.of(record.id).progress)
         speeds = speeds_of(job, {**self.history.rates(record.application), **record.run.rates})
-        work = done(record, speeds, group.accelerator if group else "", at, told)
+        work = done(record, speeds, group.accelerator if group else "", at, progress)
         price = price_of(job, record.run, group) if group else 0.0
         came = outcome(record, at, price, why)
-        return replace(record, done=work, run=closed(job, record, at, group, told)), came
+        return replace(record, done=work, run=closed(job, record, at, group, progress)), came
 
 
 def _named(record: JobRecord) -> str:

@@ -191,7 +191,7 @@ def _demand(job: Job) -> tuple[float, float, float]:
 
 
 def _what(view: RoundView, row: int, after: int) -> str:
-    """What a change of shape is called."""
+    """Name of a change of shape: preempt, move, grow or shrink."""
     if after == WAITING:
         return "preempt"
     old, new = (view.cluster.shapes[shape] for shape in (int(view.previous.shape[row]), after))
@@ -223,12 +223,12 @@ def outlooks(
         if row.record.state is JobState.WAITING and index not in plan.starts and index not in plan.refused
     }
     starts = forecast(view.jobs, view.cluster, allocation) if waiting else {}
-    told = {}
+    changed = {}
     for index, row in waiting.items():
         outlook = _outlook(_why(view, allocation, plan, index), starts.get(index), now)
         if not _same(outlook, row.record.outlook):
-            told[row.record.id] = outlook
-    return done, told
+            changed[row.record.id] = outlook
+    return done, changed
 
 
 def _outlook(why: str, start: ExpectedStart | None, now: float) -> Outlook:

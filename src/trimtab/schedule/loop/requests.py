@@ -25,7 +25,7 @@ _TRIES = 20
 
 @dataclass(frozen=True, slots=True)
 class SchedulerStatus:
-    """What a scheduler last said about itself; `there` says that it was a moment ago."""
+    """The scheduler's last note about itself; `there` is whether it wrote that recently."""
 
     engine: str = ""
     policy: str = ""

@@ -68,7 +68,7 @@ class ActiveJobs:
         self._jobs: tuple[JobRecord, ...] = ()
         self._runs: dict[str, str] = {}
         self._changes = -1
-        self._said = set[str]()
+        self._warned = set[str]()
         self._pulse = (-1, -1)
 
     def refresh(self) -> None:
@@ -91,7 +91,7 @@ class ActiveJobs:
         return self._jobs
 
     def in_state(self, state: JobState) -> list[JobRecord]:
-        """Those in one state."""
+        """Active jobs in one state."""
         return [record for record in self.now() if record.state is state]
 
     def of_run(self, run_id: str) -> JobRecord | None:
@@ -118,9 +118,9 @@ class ActiveJobs:
         return False
 
     def _say_once(self, sentence: str) -> None:
-        if sentence not in self._said:
+        if sentence not in self._warned:
             log.warning(sentence)
-        self._said.add(sentence)
+        self._warned.add(sentence)
 
 
 # The command takes the shell's place, so that signals and exit statuses are its own.
@@ -177,7 +177,7 @@ class StoppingRun:
     """One run on its way out. `gone` is set by whoever hears that it has ended by itself."""
 
     run_id: str
-    said: str = ""
+    failure: str = ""
     failed: str = ""
     gone: threading.Event = field(default_factory=threading.Event)
     over: threading.Event = field(default_factory=threading.Event)
@@ -220,8 +220,8 @@ class StoppingRuns:
         checkpoint = submission.job.checkpoint if submission else None
         try:
             if submission is not None and checkpoint is not None:
-                said = self._save(stop, checkpoint, submission, record)
-                stop.said = f"{said}, and it was stopped all the same" if said else ""
+                failure = self._save(stop, checkpoint, submission, record)
+                stop.failure = f"{failure}, and it was stopped all the same" if failure else ""
             if not stop.gone.is_set():
                 self._engine.stop(stop.run_id, self._grace)
         except NotFoundError:
@@ -373,7 +373,7 @@ class JobRuns:
             self._journal.ended(record, event.time, event.detail)
         elif record.state is JobState.STOPPING:
             stop = self._stops.take(record.key)
-            self._journal.stopped(record, event.time, stop.said if stop else "")
+            self._journal.stopped(record, event.time, stop.failure if stop else "")
         elif event.what == "failed":
             self._journal.failed(record, event.time, event.detail)
         else:
@@ -412,7 +412,7 @@ class JobRuns:
         if stop is not None and stop.failed:
             log.warning("job %s cannot be stopped yet: %s", record.id, stop.failed)
         elif stop is not None:
-            self._journal.stopped(record, self._clock.now(), stop.said)
+            self._journal.stopped(record, self._clock.now(), stop.failure)
 
     def _run_of(self, key: str) -> str:
         return next((run_id for run_id, name in self._engine.running().items() if name == key), "")

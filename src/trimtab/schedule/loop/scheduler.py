@@ -23,9 +23,9 @@ from trimtab.schedule.loop.view import (
     RemainingWork,
     RoundView,
     is_placed,
+    read_progress,
     row_of,
     spent,
-    told_progress,
     view_of,
 )
 from trimtab.schedule.quota import Quotas, WithQuotas
@@ -93,9 +93,9 @@ class Scheduler:
         self._runs.catch_up()
         self._end_what_is_spent(now)
         view = self._view(now)
-        plan, told = self._decide(view, self._within_quotas(), now)
+        plan, outlooks_to_record = self._decide(view, self._within_quotas(), now)
         self._act(view, plan, now)
-        self._store.jobs.note(*told)
+        self._store.jobs.note(*outlooks_to_record)
 
     def _guarded(self, act: Callable[[], bool | None]) -> bool:
         """Do it; where engine, store or policy fails, say so once and leave everything as it is.
@@ -106,10 +106,10 @@ class Scheduler:
         try:
             answer = act()
         except Exception as error:
-            said = sentence_of(error)
-            if said != self._silent:
-                log.warning("nothing is decided for now: %s", said)
-            self._silent = said
+            problem = sentence_of(error)
+            if problem != self._silent:
+                log.warning("nothing is decided for now: %s", problem)
+            self._silent = problem
             return False
         if self._silent:
             log.warning("decisions go on")
@@ -155,9 +155,9 @@ class Scheduler:
         journal, rows = self._journal, []
         for record in self._active.now():
             if self._takes_part(record):
-                told = told_progress(JobFolder.of(record.id).progress)
+                progress = read_progress(JobFolder.of(record.id).progress)
                 rows.append(
-                    row_of(record, journal.submission(record), journal.fleet, journal.history, now, told)
+                    row_of(record, journal.submission(record), journal.fleet, journal.history, now, progress)
                 )
         return view_of(rows, journal.fleet, self._left, now)
 
@@ -172,7 +172,7 @@ class Scheduler:
     def _decide(
         self, view: RoundView, policy: SchedulingPolicy, now: float
     ) -> tuple[RoundPlan, tuple[dict[str, float], dict[str, Outlook]]]:
-        """What a policy's answer means for runs, and what is told about it; nothing has changed as yet.
+        """The plan that a policy's answer leads to, and outlooks to record; nothing is changed yet.
 
         A policy that fails is asked again in the next round, and has then forgotten what it remembered:
         that may be why it failed.

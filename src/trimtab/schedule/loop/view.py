@@ -100,12 +100,12 @@ class JobHistory:
         return self._medians[application]
 
     def left(self, jobs: Sequence[JobFeatures], done: Sequence[float]) -> WorkLeft:
-        """What jobs have left, as those that have ended teach; NaN where none of their application has."""
+        """Remaining work learned from ended jobs; NaN if no job of the application has ended."""
         return self._durations.left_many(jobs, done)
 
 
 def features(job: Job) -> JobFeatures:
-    """What ended jobs are compared by."""
+    """Features by which a job is compared with ended ones."""
     return JobFeatures(job.application, job.workload.tenant, job.least * (job.worker.gpus or 1.0))
 
 
@@ -144,18 +144,18 @@ def spent(job: Job, run: JobRun, now: float, group: Group | None) -> float:
     return run.spent + seconds_of(run, now) * price_of(job, run, group)
 
 
-def done(record: JobRecord, speeds: Speeds, kind: str, now: float, told: float | None) -> float:
+def done(record: JobRecord, speeds: Speeds, kind: str, now: float, progress: float | None) -> float:
     """Units done: as the job itself has written down, else what its speed makes of its time."""
-    if told is not None:
-        return told
+    if progress is not None:
+        return progress
     run = record.run
     if run.since is None:
         return record.done
     return run.began + seconds_of(run, now) * speeds.of(kind, workers_of(run))
 
 
-def told_progress(path: Path) -> float | None:
-    """What a job has written into its progress file; None where that is no number yet."""
+def read_progress(path: Path) -> float | None:
+    """Number in a job's progress file; None if there is none yet."""
     with contextlib.suppress(OSError, ValueError):
         value = float(path.read_text(encoding="utf-8")[:100])
         if 0 <= value < math.inf:
@@ -163,18 +163,18 @@ def told_progress(path: Path) -> float | None:
     return None
 
 
-def told_rate(run: JobRun, now: float, told: float | None) -> float | None:
+def measured_rate(run: JobRun, now: float, progress: float | None) -> float | None:
     """Units per second of one worker in the present run; None where the job does not say how far it came."""
     seconds = seconds_of(run, now)
-    if told is None or told <= run.began or seconds <= 0:
+    if progress is None or progress <= run.began or seconds <= 0:
         return None
-    return (told - run.began) / seconds / together(workers_of(run))
+    return (progress - run.began) / seconds / together(workers_of(run))
 
 
-def closed(job: Job, record: JobRecord, now: float, group: Group | None, told: float | None) -> JobRun:
+def closed(job: Job, record: JobRecord, now: float, group: Group | None, progress: float | None) -> JobRun:
     """The run when its present attempt is over; its rate is known where the job said how far it came."""
     run = record.run
-    rate = told_rate(run, now, told)
+    rate = measured_rate(run, now, progress)
     return replace(
         run,
         held=held(job, run, now),
@@ -199,7 +199,7 @@ class JobRow:
 
     @property
     def job(self) -> Job:
-        """What is to be scheduled."""
+        """The job of the row."""
         return self.submission.job
 
 
@@ -219,17 +219,17 @@ def row_of(
     fleet: Fleet,
     history: JobHistory,
     now: float,
-    told: float | None,
+    progress: float | None,
 ) -> JobRow:
-    """What is known of one job; `told` is how far it says it has come."""
+    """One job as a row; `progress` is the progress that the job itself has written."""
     measured = {**history.rates(record.application), **record.run.rates}
     group = fleet.named(record.run.group)
     kind = group.accelerator if group else ""
-    live = told_rate(record.run, now, told)
+    live = measured_rate(record.run, now, progress)
     speeds = speeds_of(submission.job, measured)
     if live is not None and not submission.job.speeds:
         speeds = speeds_of(submission.job, {**measured, kind: live})
-    return JobRow(record, submission, speeds, done(record, speeds, kind, now, told))
+    return JobRow(record, submission, speeds, done(record, speeds, kind, now, progress))
 
 
 def view_of(rows: Sequence[JobRow], fleet: Fleet, left: RemainingWork, now: float) -> RoundView:
@@ -323,7 +323,7 @@ def _speed(rows: Sequence[JobRow], most: Ints, cluster: Cluster) -> Floats:
 
 
 def _remaining(rows: Sequence[JobRow], left: RemainingWork) -> tuple[Floats, Floats, Floats]:
-    """What is left of each, low and high: as told where its speed is in the same units, else as learned."""
+    """Remaining work, low and high: declared if the speed is in the same units, else learned."""
     learned = left([features(row.job) for row in rows], [row.done for row in rows])
     value, low, high = learned.value.copy(), learned.low.copy(), learned.high.copy()
     for index, row in enumerate(rows):
@@ -344,7 +344,7 @@ def _held(rows: Sequence[JobRow], fleet: Fleet, now: float) -> Floats:
 
 
 def _restart(row: JobRow, now: float) -> float:
-    """What stopping it would cost: saving and restarting, or all its work since it started."""
+    """Seconds that stopping a job would cost: saving and restarting, or all work since its start."""
     checkpoint = row.job.checkpoint
     if checkpoint is None:
         return _UNSAVED_RESTART + seconds_of(row.record.run, now)

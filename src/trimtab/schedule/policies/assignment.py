@@ -73,7 +73,7 @@ def choose(choices: Choices, capacity: Floats, start: Bools, seconds: float, gap
 
 
 def _scaled(choices: Choices, capacity: Floats) -> tuple[Floats, Floats]:
-    """What is taken and what there is in units of the least anyone takes: solvers do not like bytes."""
+    """Demand and capacity in units of the smallest demand: solvers do not like bytes."""
     least = np.array([row[row > 0].min(initial=np.inf) for row in choices.takes.T])
     unit = np.where(np.isfinite(least), least, 1.0)
     return choices.takes / unit, capacity / unit
@@ -89,7 +89,7 @@ _PAIRS_PER_SECOND = 50_000  # of which HiGHS can make something; it does not sto
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AssignmentProblem:
-    """What each job is worth in each shape, (jobs, shapes): waiting is worth 0, and what cannot be is −∞.
+    """Value of each job in each shape, (jobs, shapes): waiting is worth 0, an impossible shape −∞.
 
     `demand` is what one worker of each job takes, `capacity` what each group has; their columns are
     resources, such as accelerators, CPUs and bytes.
@@ -120,7 +120,7 @@ class AssignmentProblem:
         return replace(problem, capacity=np.maximum(cluster.capacity - problem.used(pinned), 0.0))
 
     def gains(self, prices: Floats, out: Floats | None = None) -> Floats:
-        """What is left to each job of what each shape is worth to it, at these prices.
+        """Value of each shape to each job minus its price.
 
         `out` takes the answer: large columns made anew at each step cost more than what is in them.
         """
@@ -130,7 +130,7 @@ class AssignmentProblem:
         return np.subtract(self.value, gains, out=gains)
 
     def used(self, shape: Ints) -> Floats:
-        """What these choices take of every group."""
+        """Resources of every group that these choices take."""
         rows = np.flatnonzero(shape != WAITING)
         chosen = shape[rows]
         group, workers = self.group[chosen], self.workers[chosen]
@@ -144,7 +144,7 @@ class AssignmentProblem:
         return bool((self.used(shape) <= _limit(self.capacity)).all())
 
     def worth(self, shape: Ints) -> float:
-        """What these choices are worth together."""
+        """Total value of these choices."""
         rows = np.flatnonzero(shape != WAITING)
         return float(self.value[rows, shape[rows]].sum())
 
@@ -184,7 +184,7 @@ def assign(
 
 
 def _limit(capacity: Floats) -> Floats:
-    """What may be taken: sums of shares are not exact."""
+    """Capacity with a tolerance: sums of shares are not exact."""
     limit: Floats = capacity * (1.0 + _SLACK)
     return limit
 
@@ -310,7 +310,7 @@ def _priced(problem: AssignmentProblem, best: Ints) -> tuple[Floats, float, Ints
 
 
 def _fitting(problem: AssignmentProblem, wanted: Ints, net: Floats) -> Ints:
-    """What everyone wants, less those who gain least from it in groups that do not have enough."""
+    """Wanted shapes without the jobs that gain least from them in overfull groups."""
     rows = np.flatnonzero(wanted != WAITING)
     left = (_limit(problem.capacity) - problem.used(wanted)).tolist()
     group, workers, demand = problem.group.tolist(), problem.workers.tolist(), problem.demand.tolist()
@@ -334,7 +334,7 @@ def _improved(problem: AssignmentProblem, prices: Floats, bound: float, best: In
 
 
 def _eased(problem: AssignmentProblem, prices: Floats) -> Ints:
-    """What everyone wants at these prices and can have; then what is left, for less and less."""
+    """An answer from the shapes wanted at these prices, filled up at lower and lower prices."""
     net = problem.gains(prices)
     wanted = np.where(net.max(axis=1) > 0, net.argmax(axis=1), WAITING)
     made = _fitting(problem, wanted, net)

@@ -12,7 +12,7 @@ from trimtab.schedule.policies.filling import Filling, WaitingReasons, workers_o
 
 @dataclass(frozen=True, slots=True)
 class DrfSettings:
-    """What counts as a resource besides accelerators."""
+    """Resources that count besides accelerators."""
 
     cpus: bool = True  # whether CPUs count
     memory: bool = True  # whether bytes count

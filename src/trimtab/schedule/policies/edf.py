@@ -64,14 +64,14 @@ class Edf:
 
 
 class _Plan:
-    """Who would miss a deadline if certain jobs ran alone, each in the group where it ends first."""
+    """Jobs that would miss a deadline if certain jobs ran alone, each in the group where it ends first."""
 
     def __init__(self, filling: Filling, due: Floats, margin: float) -> None:
         self._filling, self._due, self._margin = filling, due, margin
         self._ways: dict[int, list[tuple[int, int, float]]] = {}
 
     def missed(self, rows: Bools) -> set[int]:
-        """Those of these jobs that would end too late, planned one after the other by deadline."""
+        """Jobs that would end too late, planned one after the other by deadline."""
         free = [np.zeros(group.nodes * max(1, group.gpus)) for group in self._filling.cluster.groups]
         chosen = np.flatnonzero(rows)
         late = set()

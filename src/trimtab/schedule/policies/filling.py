@@ -209,7 +209,7 @@ class Filling:
         self._usable[row], self._known[row], self.own[row] = False, True, WAITING
 
     def need(self, row: int, shape: int) -> list[float]:
-        """What this job takes in this shape."""
+        """Accelerators, CPUs and bytes that a job takes in a shape."""
         workers = self._workers[shape]
         return [workers * each for each in self.demand[row].tolist()]
 
@@ -233,7 +233,7 @@ class Filling:
             left[resource] -= taken
 
     def take(self, row: int) -> None:
-        """What a job was given is free again."""
+        """Take back the shape that a job was given."""
         self._return(row, int(self.shape[row]))
         self.shape[row] = WAITING
 
@@ -322,7 +322,7 @@ class Filling:
         return int(changes.argmax()) if changes.any() else len(order)
 
     def _one_by_one(self, rows: Ints, need: Floats, least: Floats) -> None:
-        """The same for those whose turn depends on what others before them get."""
+        """Fill one by one the jobs whose turn depends on what jobs before them get."""
         own = self.own[rows].tolist()
         taken = need[rows].tolist()
         fewest = (np.where(np.isfinite(least), self.demand[rows, :1], 1.0) * least).tolist()

@@ -22,7 +22,7 @@ _TINY = 1e-5  # shares below this are noise of the solver
 
 @dataclass(frozen=True, slots=True)
 class GavelSettings:
-    """What shares are for, and how they become rounds."""
+    """The objective of shares, and how they become rounds."""
 
     objective: str = "maxmin"  # "maxmin", "throughput" or "fifo"
     round_seconds: float = 360.0  # every job counts as having had half of this on each group to begin with

@@ -154,7 +154,7 @@ def _filled(
 
 
 def _greedy(need: Floats, free: Floats) -> Ints:
-    """Those that fit, taken in order; who does not fit is passed over."""
+    """Rows that fit, taken in order; a row that does not fit is skipped."""
     rows = np.arange(len(need))
     taken = []
     while len(rows):

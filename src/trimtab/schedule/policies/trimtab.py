@@ -35,7 +35,7 @@ class TenantShares:
         self._seen: float | None = None
 
     def see(self, jobs: Jobs, cluster: Cluster, previous: Allocation, now: float) -> None:
-        """What everyone has held since the last round."""
+        """Account what tenants have held since the last round."""
         passed = 0.0 if self._seen is None else max(0.0, now - self._seen)
         self._seen = now
         fading = np.exp(-passed / _LATELY)

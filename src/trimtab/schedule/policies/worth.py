@@ -1,4 +1,4 @@
-"""What every shape is worth to every job of a round, in seconds of waiting saved per second."""
+"""Value of every shape to every job of a round, in seconds of waiting saved per second."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +13,7 @@ from trimtab.schedule.cluster import Cluster, Floats, Ints, Market
 
 @dataclass(frozen=True, slots=True)
 class TrimtabSettings:
-    """What counts how much in the one objective."""
+    """Weights of the one objective."""
 
     crowd: float = 2.0
     """What the seconds that others wait count, against one's own."""
@@ -169,7 +169,7 @@ class Worth:
 
     @cached_property
     def dollars_as_seconds(self) -> Floats:
-        """What a second in each shape costs above the cheapest way to the same work, told in seconds.
+        """Cost of a second in each shape above the cheapest way to the same work, in seconds.
 
         Data that must be fetched first is included, reserved nodes are not: they are paid for anyway. Waiting
         saves nothing where nothing is cheaper.
@@ -195,13 +195,13 @@ class Worth:
 
     @cached_property
     def cost_per_unit(self) -> Floats:
-        """The same in the shape where it costs least, of those the job may have now."""
+        """Seconds that a unit of work costs everybody in the cheapest shape the job may have now."""
         least = np.where(self.allowed, self.cost, np.inf).min(axis=1)
         return np.where(np.isfinite(least), least, 0.0)
 
     @cached_property
     def unlocked(self) -> Floats:
-        """What is gained per second by trying more workers, where a job must before it may have more.
+        """Gain per second of trying more workers, for jobs that may have more only after that.
 
         The seconds it could save in the best of all shapes are shared by the steps that lead there.
         """
@@ -217,7 +217,7 @@ class Worth:
 
     @cached_property
     def weight(self) -> Floats:
-        """What a job's seconds and dollars count: by priority, size, age and what its tenant is due."""
+        """Weight of a job's seconds and dollars: by priority, size, age and what its tenant is due."""
         settings, jobs = self.settings, self.jobs
         size = np.maximum(self.left * self.cost_per_unit / _MINUTE, 1.0) ** -settings.size
         age = (1.0 + np.maximum(self.now - jobs.submitted, 0.0) / _HOUR) ** settings.ageing
@@ -232,7 +232,7 @@ class Worth:
 
     @cached_property
     def patience(self) -> Floats:
-        """What dollars count: less as a deadline comes close, and nothing for who must leave spot."""
+        """Weight of dollars: less as a deadline comes close, zero for jobs that must leave spot."""
         close = (1.0 - self.pressure) / (1.0 - _TIGHT)
         patience = np.where(self.pressure <= 1.0, np.clip(close, 0.0, 1.0), 1.0)
         return np.where(self.leaving, 0.0, patience)

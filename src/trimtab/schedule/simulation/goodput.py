@@ -163,7 +163,7 @@ class Totals:
         return application in self._ended
 
     def of(self, application: str) -> float:
-        """What a job of this application is believed to have to do; NaN where nobody has begun."""
+        """Expected total work of a job of this application; NaN if none has started."""
         if application in self._ended:
             total, count = self._ended[application]
             return total / count

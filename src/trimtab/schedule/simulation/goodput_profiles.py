@@ -57,7 +57,7 @@ KINDS = {"t4": "aws", "rtx2080ti": "rtx", "a100": "dgx-ext", "v100": "azure", "q
 
 @dataclass(frozen=True, slots=True)
 class Nature:
-    """What the tables do not tell of an application: epochs, seconds to restart, how much slower it is."""
+    """Facts of an application that the tables lack: epochs, seconds to restart, slowdown."""
 
     epochs: int
     restart: float

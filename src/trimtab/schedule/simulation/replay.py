@@ -61,7 +61,7 @@ class Replay:
         job_rounds: int,
         end: float,
     ) -> "Replay":
-        """What is left of the state in the end."""
+        """The result of a simulation in its final state."""
         return Replay(
             jobs=state.jobs,
             cluster=cluster,
@@ -105,8 +105,8 @@ class Replay:
     @property
     def deadlines_met(self) -> float:
         """The share of jobs with a deadline that ended in time; 1 where none has one."""
-        asked = np.isfinite(self.deadline)
-        return float(np.mean(self.ended[asked] <= self.deadline[asked])) if asked.any() else 1.0
+        dated = np.isfinite(self.deadline)
+        return float(np.mean(self.ended[dated] <= self.deadline[dated])) if dated.any() else 1.0
 
     @property
     def utilization(self) -> float:
@@ -140,7 +140,7 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class TenantSummary:
-    """What one tenant got: average seconds to completion, accelerator-seconds, dollars.
+    """Result of one tenant: average seconds to completion, accelerator-seconds, dollars.
 
     `served` is the part of its jobs' lives, from submission to end, in which they held nodes.
     """
@@ -176,11 +176,11 @@ def tenant_summaries(replay: Replay) -> tuple[TenantSummary, ...]:
 def summary(replay: Replay) -> dict[str, float]:
     """The figures of a bench, and Jain's index over the tenants' `served`."""
     served = [tenant.served for tenant in tenant_summaries(replay)]
-    asked = int(np.isfinite(replay.deadline).sum())
+    dated = int(np.isfinite(replay.deadline).sum())
     return {
         **replay.figures(),
         "jain": jain_index(served),
-        "deadlines": float(asked),
+        "deadlines": float(dated),
         "ended": float(np.isfinite(replay.ended).sum()),
         "refused": float(replay.refused.sum()),
     }

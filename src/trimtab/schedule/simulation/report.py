@@ -24,7 +24,7 @@ _BINS = 400
 
 @dataclass(frozen=True, slots=True)
 class GanttBars:
-    """What a Gantt chart draws, and a sentence about what it leaves out."""
+    """Bars of a Gantt chart, and a sentence about jobs that it leaves out."""
 
     segments: tuple[RunSegment, ...]
     note: str
@@ -171,7 +171,7 @@ def _hours(hours: float) -> str:
 def _waiters(replay: Replay) -> str:
     heads = ("Job", "Tenant", "Submitted", "Waited", "Ran", "Why, when last asked")
     waited = replay.waited
-    asked = [job for job in np.argsort(-waited, kind="stable")[:NOTED].tolist() if job in replay.why]
+    longest = [job for job in np.argsort(-waited, kind="stable")[:NOTED].tolist() if job in replay.why]
     rows = [
         (
             replay.jobs[job].id,
@@ -181,7 +181,7 @@ def _waiters(replay: Replay) -> str:
             format_duration(float(replay.ran[job])),
             replay.why[job],
         )
-        for job in asked
+        for job in longest
         if not replay.refused[job]
     ]
     if not rows:

@@ -130,17 +130,17 @@ class RigidWorld:
         batches: Sequence[int],
         cluster: Cluster,
     ) -> None:
-        asked = [(job.application, job.least, batch) for job, batch in zip(jobs, batches, strict=True)]
-        gangs = {key: Gang(profiles[key[0]], *key[1:]) for key in dict.fromkeys(asked)}
+        requests = [(job.application, job.least, batch) for job, batch in zip(jobs, batches, strict=True)]
+        gangs = {key: Gang(profiles[key[0]], *key[1:]) for key in dict.fromkeys(requests)}
         speeds = {key: gang.speeds(cluster) for key, gang in gangs.items()}
-        for job, key in zip(jobs, asked, strict=True):
+        for job, key in zip(jobs, requests, strict=True):
             if not speeds[key].any():
                 kinds = ", ".join(gangs[key].application.kinds)
                 raise BadInputError(
                     f"job {job.id} can never run here: {job.application} was measured on {kinds}, and no "
                     f"group of those holds {job.least} workers"
                 )
-        self._runs = [_Run(gangs[key], speeds[key]) for key in asked]
+        self._runs = [_Run(gangs[key], speeds[key]) for key in requests]
         self._most = np.array([job.least for job in jobs], dtype=np.int64)
         self._cluster = cluster
         self._totals = Totals()

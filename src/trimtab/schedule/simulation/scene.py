@@ -90,7 +90,7 @@ def data_set(name: str, marker: str, data: Path | None, trace: Path) -> Path:
 
 
 def _present(folder: Path, files: Sequence[str]) -> list[Path]:
-    """Those of these files that are below a folder, or in it where it is a single data set."""
+    """Existing ones of these files, below a folder or directly in it if it is a single data set."""
     places = [(folder / file, folder / Path(file).name) for file in files]
     return [
         next(place for place in pair if place.is_file()) for pair in places if any(p.is_file() for p in pair)
@@ -200,7 +200,7 @@ def read_quotas(path: Path) -> Quotas:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What is simulated. `world` makes a fresh one for every policy; `round` is what suits it, in seconds."""
+    """Everything that is simulated. `world` makes a fresh one for every policy; `round` is in seconds."""
 
     name: str
     jobs: tuple[Job, ...]
@@ -223,16 +223,16 @@ def scene_of(
         raise BadInputError(
             f"the trace {trace.name} does not say on which cluster it ran; --cluster FILE.yaml describes one"
         )
-    told = _description(trace)
-    if rigid and told != "application":
+    described = _description(trace)
+    if rigid and described != "application":
         raise BadInputError(
             "--rigid is for jobs that adapt; the jobs of this trace have the size they ask for"
         )
-    if told == "application":
+    if described == "application":
         return _measured_applications(
             trace, chosen, data_set("goodput", "placements.csv.gz", data, path), rigid
         )
-    if told == "steps":
+    if described == "steps":
         folder = data_set("gpu-throughput", "gavel_throughputs.csv.gz", data, path)
         return _measured_models(trace, chosen, folder)
     return _declared_by_jobs(trace, chosen)
@@ -241,17 +241,17 @@ def scene_of(
 def refuse_beyond_quotas(scene: Scene, quotas: Quotas) -> None:
     """Raise where a gang is larger than its tenant may ever be: it would wait for ever."""
     for job in scene.jobs:
-        asked = job.least * job.worker.gpus
+        wanted = job.least * job.worker.gpus
         for tenant in quotas.line(job.workload.tenant):
-            if tenant.limit is not None and asked > tenant.limit:
+            if tenant.limit is not None and wanted > tenant.limit:
                 raise BadInputError(
-                    f"job {job.id} can never run: it asks for {asked:g} accelerators, and {tenant.name} may "
+                    f"job {job.id} can never run: it asks for {wanted:g} accelerators, and {tenant.name} may "
                     f"use at most {tenant.limit:g} at a time; raise the limit"
                 )
 
 
 def _description(trace: Trace) -> str:
-    """What jobs say of themselves: the application only, steps of a model, or all that is needed."""
+    """Kind of description that jobs give: the application only, steps of a model, or everything."""
     if all(job.work is None and not job.speeds and job.application for job in trace.jobs):
         return "application"
     if all(job.work is not None and not job.speeds and job.application for job in trace.jobs):

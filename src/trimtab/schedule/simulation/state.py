@@ -1,4 +1,4 @@
-"""What the simulator keeps of every job of a trace, and the world in which jobs progress."""
+"""The simulator's state of every job of a trace, and the world in which jobs progress."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from trimtab.schedule.placing import Placement
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JobKnowledge:
-    """What may be known about jobs at a moment, row by row: see `Jobs` for the columns."""
+    """Columns of `Jobs` that only the world knows, row by row."""
 
     speed: Floats
     most: Ints
@@ -30,7 +30,7 @@ class World(Protocol):
     """How jobs progress. Jobs go by their index in the trace."""
 
     def look(self, jobs: Ints) -> JobKnowledge:
-        """What a scheduler may know about these jobs now."""
+        """Knowledge that a scheduler has of these jobs now."""
         ...
 
     def restart_seconds(self, job: int) -> float:
@@ -166,7 +166,7 @@ class SimulationState:
             self.arrived = until
 
     def columns(self, rows: Ints, world: World) -> Jobs:
-        """What a policy may know of these."""
+        """The columns of these jobs for a policy."""
         look = world.look(rows)
         return Jobs(
             ids=tuple(self.ids[rows].tolist()),
@@ -222,7 +222,7 @@ class SimulationState:
         self.unsaved_work[job] = 0.0
 
     def _interrupt_fetching(self, job: int) -> None:
-        """What it was about to fetch before it restarts remains to be fetched."""
+        """Keep the remaining seconds of a fetch that a restart interrupts."""
         left = self.pause[job] - self.restart_seconds[job]
         if left > 0:
             self.fetch[job, self.group[job]] = left

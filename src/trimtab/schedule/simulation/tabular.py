@@ -133,8 +133,8 @@ class TabularWorld:
     ) -> None:
         accepted = _accepted(jobs, cluster)
         rows: dict[tuple[Hashable, _Request], int] = {}
-        asked = [(name, _request(job)) for name, job in zip(classes, jobs, strict=True)]
-        self._class = np.array([rows.setdefault(each, len(rows)) for each in asked], dtype=np.int64)
+        requests = [(name, _request(job)) for name, job in zip(classes, jobs, strict=True)]
+        self._class = np.array([rows.setdefault(each, len(rows)) for each in requests], dtype=np.int64)
         self._rates = np.array([np.where(accepted[of], rates[name], 0.0) for name, of in rows])
         self._work = work
         self._believed = work if believed is None else believed

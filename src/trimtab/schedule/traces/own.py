@@ -88,7 +88,7 @@ def _refuse_strangers(table: TraceTable) -> None:
 
 
 def _gangs(table: TraceTable) -> tuple[list[Worker], list[int], list[int]]:
-    """What each worker needs, and how many of them there are at least and at most."""
+    """Needs of each worker, and the fewest and the most workers."""
     fewest_gpus, most_gpus = _gpus(table)
     usual = np.where(most_gpus < 1.0, most_gpus, 1.0)
     each = np.where(most_gpus == 0.0, 0.0, _numbers(table, "worker_gpus", usual, above=0.0))
@@ -103,13 +103,13 @@ def _gangs(table: TraceTable) -> tuple[list[Worker], list[int], list[int]]:
 
 def _gpus(table: TraceTable) -> tuple[Floats, Floats]:
     """Accelerators of each job at least and at most; one where nothing is told."""
-    told = {name for name in ("min_gpus", "max_gpus") if name in table.columns}
-    if len(told) == 1 or (told and "gpus" in table.columns):
+    given = {name for name in ("min_gpus", "max_gpus") if name in table.columns}
+    if len(given) == 1 or (given and "gpus" in table.columns):
         raise BadInputError(
             f"{table.path}: gpus says how many accelerators a job always has, min_gpus with max_gpus how "
             "many it may have; give either"
         )
-    if not told:
+    if not given:
         gpus = _numbers(table, "gpus", np.ones(len(table)))
         return gpus, gpus
     fewest, most = table.numbers("min_gpus", above=0.0), table.numbers("max_gpus", above=0.0)
@@ -154,7 +154,7 @@ def _work(table: TraceTable, least: Sequence[int]) -> tuple[list[float | None], 
 
 
 def _checkpoints(table: TraceTable) -> list[Checkpoint | None]:
-    """Those of jobs that say how long saving takes."""
+    """Checkpoints of jobs that say how long saving takes."""
     saving, restart, interval = (
         _holes_as_none(table, name) for name in ("checkpoint_s", "restart_s", "interval_s")
     )

@@ -80,7 +80,7 @@ def read_traces(path: Path | str) -> dict[str, Trace]:
 
 
 def trace_names(path: Path | str) -> tuple[str, ...]:
-    """What the traces in a file are called; the file's own name where it holds a single one."""
+    """Names of the traces in a file; the file's own name if it holds a single one."""
     table, reader = _open(path)
     if reader.parts is None or reader.parts not in table.columns:
         return (_stem(table.path),)

@@ -37,7 +37,7 @@ class Trace:
     batch_sizes: Mapping[str, int] = field(default_factory=dict)
 
     def elastic(self, most: int) -> "Trace":
-        """The same jobs, each content with any number of workers up to `most`."""
+        """A trace whose jobs accept any number of workers up to `most`."""
         return replace(self, jobs=tuple(replace(job, least=1, most=most) for job in self.jobs))
 
 
@@ -122,8 +122,8 @@ class TraceTable:
         except ValueError:
             for row, cell in enumerate(cells):
                 if not _is_number(cell):
-                    told = f'"{one_line(cell)}"' if cell else "empty"
-                    self.refuse(row, f"{name} is {told}; it must be a number")
+                    shown = f'"{one_line(cell)}"' if cell else "empty"
+                    self.refuse(row, f"{name} is {shown}; it must be a number")
             raise
 
 
