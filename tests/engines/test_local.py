@@ -10,14 +10,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from counting import COUNT
 
-from trimtab.core import BadInputError, Configuration, EngineEvent, Launch, NotFoundError, Workload, home
-from trimtab.engines import LocalEngine, launch_of
+from trimtab.core import BadInputError, EngineEvent, Launch, NotFoundError, Workload, home
+from trimtab.engines import LocalEngine
 from trimtab.engines.run_folder import RunFolders
 from trimtab.kernel import LimitedGroup, NoGroupError, mounted, read_process
 from trimtab.resize import NodeAgent, Pool, Selector
@@ -30,21 +29,16 @@ STUBBORN = (
 
 
 class Here:
-    """An engine whose runs are all stopped at the end, and offers of this machine's size."""
+    """An engine whose runs are all stopped at the end."""
 
-    def __init__(self, configuration: Callable[..., Configuration]) -> None:
-        self._configuration = configuration("cpu")
+    def __init__(self) -> None:
         self.engine = LocalEngine()
         self.runs = list[str]()
         self.seen = list[EngineEvent]()
 
-    def offer(self, cpus: float = 0.5, memory: float = 256.0 * MIB) -> Configuration:
-        offer = replace(self._configuration.offer, vcpus=cpus, memory=memory)
-        return replace(self._configuration, offer=offer)
-
-    def launch(self, *command: str, **offer: float) -> str:
+    def launch(self, *command: str, cpus: float = 0.5, memory: float = 256.0 * MIB) -> str:
         key = f"launch {len(self.runs)}"
-        return self.begin(launch_of(key, Workload("test", command=command), self.offer(**offer)))
+        return self.begin(Launch(key, Workload("test", command=command), (("local", 1),), cpus, memory))
 
     def begin(self, launch: Launch) -> str:
         self.runs.append(self.engine.launch(launch))
@@ -55,8 +49,8 @@ class Here:
         each = {"cpus": 0.2, "memory": 64.0 * MIB, **more}
         return self.begin(Launch(key, Workload("test", command=command), parts, **each))
 
-    def python(self, script: str, **offer: float) -> str:
-        return self.launch(sys.executable, "-S", "-c", script, **offer)
+    def python(self, script: str, **limits: float) -> str:
+        return self.launch(sys.executable, "-S", "-c", script, **limits)
 
     def folder(self, run_id: str) -> Path:
         return home() / "engines" / "local" / run_id
@@ -77,7 +71,7 @@ class Here:
 
 
 @pytest.fixture
-def here(configuration: Callable[..., Configuration]) -> Iterator[Here]:
+def here() -> Iterator[Here]:
     try:
         with LimitedGroup.create() as group:
             version = group.version
@@ -85,7 +79,7 @@ def here(configuration: Callable[..., Configuration]) -> Iterator[Here]:
         pytest.skip(f"needs the right to make control groups: {error}")
     if version == 2:
         pytest.skip("these stories are told with version 1")
-    place = Here(configuration)
+    place = Here()
     yield place
     for run_id in place.runs:
         place.engine.stop(run_id, 0.5)
@@ -125,7 +119,7 @@ def test_a_command_runs_with_its_environment_and_its_end_is_told_once(
     assert here.engine.running() == {}
 
 
-def test_limits_are_the_offers_as_far_as_the_machine_has_them(here: Here) -> None:
+def test_limits_are_the_launchs_as_far_as_the_machine_has_them(here: Here) -> None:
     small, large = here.launch(*SLEEP), here.launch(*SLEEP, cpus=960, memory=2.0**50)
     assert here.read(small, "cpu.cfs_quota_us") == "50000"
     assert here.read(small, "memory.limit_in_bytes") == str(256 * MIB)
@@ -189,14 +183,12 @@ def test_a_restarted_trimtab_knows_its_runs(here: Here) -> None:
     """Who launched them is killed; one run goes on, one ends meanwhile, one is killed with its keeper."""
     script = """
 import sys
-from trimtab.core import Configuration, Offer, Workload
-from trimtab.engines import engine, launch_of
-from datetime import date
-offer = Offer("here", "r", "i", 0.5, 2.0**28, None, 0, 0.0, None, 0.0, date(2026, 1, 1))
+from trimtab.core import Launch, Workload
+from trimtab.engines import engine
 here = engine("local://")
 for command in ("exec sleep 60", "exit 5", "exec sleep 61"):
     workload = Workload("w", command=("sh", "-c", command))
-    print(here.launch(launch_of(command, workload, Configuration(offer, 1, 1, False))), flush=True)
+    print(here.launch(Launch(command, workload, (("local", 1),), 0.5, 2.0**28)), flush=True)
 sys.stdin.read()
 """
     with subprocess.Popen(
@@ -277,14 +269,6 @@ def test_what_cannot_be_started_is_refused_and_leaves_nothing(
     assert not home().exists() or not [
         path for path in (home() / "engines" / "local").iterdir() if path.is_dir()
     ]
-
-
-def test_more_than_one_machine_and_offers_of_nothing_are_refused(here: Here) -> None:
-    workload = Workload("test", command=SLEEP)
-    with pytest.raises(BadInputError, match="one machine; 2 nodes need"):
-        launch_of("key", workload, replace(here.offer(), nodes=2))
-    with pytest.raises(BadInputError, match="has no CPUs or no memory"):
-        launch_of("key", workload, here.offer(memory=0.0))
 
 
 def test_a_run_that_has_ended_cannot_be_resized(here: Here) -> None:

@@ -5,10 +5,8 @@ from hypothesis import given, settings, strategies as st
 
 from trimtab.core import BadInputError, Node
 from trimtab.schedule import (
-    DISTANCES,
     Cluster,
     DataSet,
-    Distance,
     Fleet,
     Group,
     Shape,
@@ -95,19 +93,6 @@ def test_a_node_with_a_copy_serves_its_neighbours() -> None:
     found = fetch([DataSet(ZONES[3], GB, nodes=("2-1", "gone"))], GROUPS, NODES)
     assert found.tier[0].tolist() == [Tier.CLOUD, Tier.CLOUD, Tier.DISK, Tier.ZONE]
     assert found.dollars[0, 2] == 0.0
-
-
-def test_memory_is_nearest() -> None:
-    data = [DataSet(ZONES[0], GB, nodes=("1-0",))]
-    found = fetch(data, GROUPS, NODES, in_memory={0: frozenset({"1-3"})})
-    assert found.tier[0, 1] == Tier.MEMORY
-
-
-def test_ones_own_network_counts() -> None:
-    slow = {**DISTANCES, Tier.ZONE: Distance(1e6, 1e-9)}
-    found = fetch([DataSet(ZONES[0], GB)], GROUPS[:1], distances=slow)
-    assert found.seconds[0, 0] == 1000.0
-    assert found.dollars[0, 0] == pytest.approx(1.0)
 
 
 def test_nobody_and_nowhere() -> None:

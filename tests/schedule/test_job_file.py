@@ -5,7 +5,17 @@ from pathlib import Path
 import pytest
 
 from trimtab.core import BadInputError, Kind, Workload
-from trimtab.schedule import Checkpoint, DataSet, Job, Priority, Submission, Worker, parse_jobs, read_job_file
+from trimtab.schedule import (
+    Checkpoint,
+    DataSet,
+    Job,
+    Priority,
+    Submission,
+    Worker,
+    parse_jobs,
+    read_job_documents,
+    submissions,
+)
 
 FULL = """
 name: resnet50
@@ -105,7 +115,8 @@ def test_short_forms() -> None:
 def test_several_documents_and_settings_on_the_command_line(tmp_path: Path) -> None:
     path = tmp_path / "jobs.yaml"
     path.write_text(f"{SHORT}resources: {{cpus: 2}}\n---\n---\nname: b\ncommand: [echo, 1]\nfolder: sub\n")
-    first, second = read_job_file(path, ["resources.gpus=4", "tenant=audio"])
+    documents = read_job_documents(path, ["resources.gpus=4", "tenant=audio"])
+    first, second = submissions(documents, str(path))
     assert (first.job.least, first.job.worker.cpus, second.job.least) == (4, 2.0, 4)
     assert {first.job.workload.tenant, second.job.workload.tenant} == {"audio"}
     assert (first.folder, second.folder) == (str(tmp_path), str(tmp_path / "sub"))
@@ -211,9 +222,9 @@ def test_settings_that_set_nothing(setting: str) -> None:
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match="there is no file"):
-        read_job_file(tmp_path / "none.yaml")
+        read_job_documents(tmp_path / "none.yaml")
     with pytest.raises(BadInputError, match="is a folder; name a YAML file"):
-        read_job_file(tmp_path)
+        read_job_documents(tmp_path)
     (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(BadInputError, match="cannot be read"):
-        read_job_file(tmp_path / "bytes.yaml")
+        read_job_documents(tmp_path / "bytes.yaml")

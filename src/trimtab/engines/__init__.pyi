@@ -7,7 +7,6 @@ from .kubernetes.api import (
     core_api as core_api,
 )
 from .kubernetes.engine import KubernetesEngine as KubernetesEngine
-from .launch import launch_of as launch_of
 from .local.engine import LocalEngine as LocalEngine
 from .ray.engine import RayEngine as RayEngine
 from .registry import ENGINES as ENGINES, engine as engine

@@ -4,26 +4,7 @@ import math
 import signal
 from collections.abc import Collection, Mapping
 
-from trimtab.core import (
-    BadInputError,
-    Configuration,
-    Launch,
-    Node,
-    NotFoundError,
-    Workload,
-    did_you_mean,
-    format_bytes,
-)
-
-
-def launch_of(key: str, workload: Workload, configuration: Configuration, node: str = "local") -> Launch:
-    """One worker with the offer's CPUs and memory. Accelerators are not given out: it sees all there are."""
-    offer = configuration.offer
-    if configuration.nodes != 1:
-        raise BadInputError(f"this is one machine; {configuration.nodes} nodes need an engine for many")
-    if not (offer.vcpus > 0 and offer.memory > 0):
-        raise BadInputError(f"the offer {offer.key} has no CPUs or no memory; nothing runs on it")
-    return Launch(key, workload, ((node, 1),), offer.vcpus, offer.memory)
+from trimtab.core import BadInputError, Launch, Node, NotFoundError, did_you_mean, format_bytes
 
 
 def check_launch(launch: Launch, nodes: Collection[str]) -> None:

@@ -43,7 +43,6 @@ from .job_file import (
     JobDocument as JobDocument,
     parse_jobs as parse_jobs,
     read_job_documents as read_job_documents,
-    read_job_file as read_job_file,
     require_name as require_name,
     submissions as submissions,
 )

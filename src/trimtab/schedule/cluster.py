@@ -104,12 +104,11 @@ def usual_shapes(groups: Sequence[Group], most: int | None = None) -> tuple[Shap
 class Tier(IntEnum):
     """Where the nearest copy is, seen from a node; a smaller one is nearer."""
 
-    MEMORY = 0
-    DISK = 1
-    ZONE = 2
-    REGION = 3
-    CLOUD = 4
-    ELSEWHERE = 5
+    DISK = 0
+    ZONE = 1
+    REGION = 2
+    CLOUD = 3
+    ELSEWHERE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +123,6 @@ _GB = 1e9
 _GBIT = 1e9 / 8
 
 DISTANCES: Mapping[Tier, Distance] = {
-    # A single thread copies about 10 GB/s out of the page cache of a server with DDR4.
-    Tier.MEMORY: Distance(10 * _GB),
     # One data-centre NVMe drive behind PCIe 3.0 x4 (3.9 GB/s at most); data sheets say 3.0 to 3.5.
     Tier.DISK: Distance(3.2 * _GB),
     # 10 Gbit/s, what instances with one accelerator get (Amazon EC2 user guide: inside a region traffic may
@@ -167,24 +164,19 @@ def fetch(
     data: Sequence[DataSet | None],
     groups: Sequence[Group],
     node_group: Mapping[str, int] | None = None,
-    in_memory: Mapping[int, frozenset[str]] | None = None,
-    distances: Mapping[Tier, Distance] = DISTANCES,
 ) -> Fetch:
     """Seconds and dollars to fetch each job's data to each group; zero for jobs without data.
 
-    `node_group` says which group each node belongs to, by name, and `in_memory` which nodes hold a job's data
-    (by its row) in memory. A node with a copy serves the others of its zone.
+    `node_group` is the group of each node, by name. A node with a copy serves the others of its zone.
     """
     tier = _by_zone(data, groups)
     places = node_group or {}
     for row, wanted in enumerate(data):
         if wanted is not None and wanted.nodes:
             _nearer(tier[row], groups, [places[n] for n in wanted.nodes if n in places], Tier.DISK)
-    for row, nodes in (in_memory or {}).items():
-        _nearer(tier[row], groups, [places[n] for n in nodes if n in places], Tier.MEMORY)
     size = np.array([0.0 if wanted is None else wanted.bytes for wanted in data])[:, None]
-    bandwidth = np.array([distances[t].bandwidth for t in Tier])
-    egress = np.array([distances[t].egress for t in Tier])
+    bandwidth = np.array([DISTANCES[t].bandwidth for t in Tier])
+    egress = np.array([DISTANCES[t].egress for t in Tier])
     return Fetch(tier, size / bandwidth[tier], size * egress[tier])
 
 

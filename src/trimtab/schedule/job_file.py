@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -282,18 +281,11 @@ def require_name(name: str, owner: str) -> str:
     return name
 
 
-def read_job_file(path: Path, settings: Sequence[str] = ()) -> tuple[Submission, ...]:
-    """The jobs of a file, without ids; `settings` such as "resources.gpus=4" replace what is written there.
-
-    They run in the file's own folder, or in one that they name relative to it.
-    """
-    base = path.absolute().parent
-    jobs = parse_jobs(_content(path), str(path), settings)
-    return tuple(replace(job, folder=str(base / job.folder)) for job in jobs)
-
-
 def read_job_documents(path: Path, settings: Sequence[str] = ()) -> tuple[Any, ...]:
-    """The documents of a file, checked, with absolute folders: to be submitted to a server."""
+    """The documents of a file, checked; `settings` such as "resources.gpus=4" replace what is written there.
+
+    Jobs run in the file's own folder, or in one that they name relative to it: folders become absolute.
+    """
     base = path.absolute().parent
     documents = parse_documents(_content(path), str(path), settings)
     jobs = submissions(documents, str(path))
