@@ -10,12 +10,11 @@ from typing import Annotated
 
 import typer
 
-from trimtab.catalog import load_offers
 from trimtab.core import BadInputError, Profile, RealClock, TrimtabError, format_duration
 from trimtab.observe import Interrupts, ProfilerSettings, profile as observe
-from trimtab.recommend import Request, decision, earlier_runs, recommend, work
+from trimtab.recommend import Request, decision, earlier_runs
 from trimtab.schedule import hand_in, only_scheduler, running_scheduler, submissions
-from trimtab.serve import Settings, scheduler_factory
+from trimtab.serve import Settings, rank_configurations, scheduler_factory
 from trimtab.store import JobRecord, Store, open_store
 
 _SCRIPT = Path("examples") / "train_digits.py"
@@ -81,7 +80,7 @@ def _profile(store: Store, command: list[str], seconds: float) -> Profile:
 def _recommend(store: Store, profile: Profile) -> None:
     typer.echo("ranking configurations for it")
     request = Request(spot=True)
-    found = recommend(profile, load_offers(), request, work(profile), earlier_runs(store, profile))
+    found = rank_configurations(profile, request, earlier=earlier_runs(store, profile))
     made = decision(found)
     store.ledger.record(made)
     typer.echo(f"  decision {made.id}: {made.action['instance']} of {found.considered:,} configurations")

@@ -42,10 +42,9 @@ from trimtab.partition import (
     load_graph,
     load_target,
     parse_devices,
-    plan_by,
-    why_not,
     with_usual_plans,
 )
+from trimtab.serve import plan_partition
 
 if TYPE_CHECKING:
     from trimtab.partition import RunReport
@@ -234,12 +233,8 @@ def _graph(target: str, batch: int) -> tuple[Graph, tuple[str, ...]]:
 def _plan(graph: Graph, devices: Devices, recipe: Recipe, settings: SearchSettings, method: str) -> Solution:
     """The plan with what others would give; one that does not fit is refused with what would help."""
     with _working() as tell:
-        found = plan_by(method, graph, devices, recipe, settings, tell)
-        if found.forecast.fits:
-            return with_usual_plans(found, settings)
-        tell("finding out what would make it fit", 0, 0)
-        sentence = why_not(found, settings, lambda *asked: plan_by(method, graph, *asked))
-    raise BadInputError(sentence)
+        found = plan_partition(graph, devices, recipe, settings, method, tell)
+        return with_usual_plans(found, settings)
 
 
 def _keep(

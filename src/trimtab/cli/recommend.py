@@ -9,7 +9,6 @@ from rich.console import Console
 from rich.markup import escape
 
 from trimtab import recommend as room
-from trimtab.catalog import load_offers
 from trimtab.cli.options import JOB, OUTPUT, Html, Json, LocalRuns, Points, panel
 from trimtab.cli.place import LedgerQueue, place
 from trimtab.cli.terminal import file_name, new_table, one_of, print_table, say, write_file
@@ -36,10 +35,9 @@ from trimtab.recommend import (
     evidence,
     explain_row,
     plain_recommendation,
-    recommend as search,
     runs_after,
-    work,
 )
+from trimtab.serve import rank_configurations
 
 _limits, _search, _output = panel("Limits"), panel("Where to look"), panel(OUTPUT)
 _job = panel(JOB)
@@ -149,7 +147,7 @@ def recommend(
     with place() as at:
         known = at.decisions.page(LOOK_BACK, kind="recommend", subject=profile.workload.name).items
         earlier = runs_after(known, at.decisions.outcomes, profile)
-    result = search(profile, load_offers(), request, work(profile, epochs, steps, samples), earlier)
+    result = rank_configurations(profile, request, epochs, steps, samples, earlier)
     _row(result, row)
     explained = _row(result, explain) if explain is not None else None
     job_text = _job_file(result, row, emit, image) if emit else ""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trimtab.serve.dashboard.policy import from_our_page, numbered, security_headers, to_this_machine
+from trimtab.serve.dashboard.door import from_our_page, numbered, security_headers, to_this_machine
 
 
 def scope(**headers: str) -> dict[str, object]:

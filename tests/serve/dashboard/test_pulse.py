@@ -8,7 +8,7 @@ from typing import Any
 
 from trimtab.core import SimulatedClock, TrimtabError
 from trimtab.serve.access import LOCAL, Principal
-from trimtab.serve.dashboard.pulse import Pulse, Remembered
+from trimtab.serve.dashboard.visit import Pulse, Remembered
 from trimtab.serve.http.stream import Hub
 from trimtab.store import Role, Token, open_store
 

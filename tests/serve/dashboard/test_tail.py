@@ -3,7 +3,7 @@
 import pytest
 
 from trimtab.core import NotFoundError
-from trimtab.serve.dashboard.tail import KEPT, Tail, Tails
+from trimtab.serve.dashboard.visit import KEPT, Tail, Tails
 from trimtab.serve.operations import LARGEST_PIECE, LogPiece
 
 

@@ -12,10 +12,8 @@ from fastapi import FastAPI
 
 from trimtab.serve.access import Access
 from trimtab.serve.dashboard.door import Door
-from trimtab.serve.dashboard.pulse import Pulse, Remembered
 from trimtab.serve.dashboard.sessions import Sessions
-from trimtab.serve.dashboard.tail import Tails
-from trimtab.serve.dashboard.visit import Visit
+from trimtab.serve.dashboard.visit import Pulse, Remembered, Tails, Visit
 from trimtab.serve.http.stream import Hub
 from trimtab.serve.operations import Backend
 

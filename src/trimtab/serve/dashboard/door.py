@@ -1,24 +1,76 @@
-"""The dashboard's door: who is known comes in, everybody else is asked for a token; no other site's page."""
+"""Admits requests to the dashboard: signed-in sessions, no page of another site, strict browser policy.
 
+NiceGUI compiles its templates in the browser and starts with inline scripts. So scripts need `unsafe-eval`,
+but inline ones run only with a number that is new for every page: what is written into a page as text never
+runs. Styles are inline too, in attributes, which no number can cover. Nothing comes from anywhere else.
+"""
+
+import secrets
 import time
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote
 
 from trimtab.core import TrimtabError, is_loopback
-from trimtab.serve.dashboard import sign_in
-from trimtab.serve.dashboard.policy import (
-    Headers,
-    from_our_page,
-    header,
-    new_number,
-    numbered,
-    security_headers,
-    to_this_machine,
+from trimtab.serve.dashboard.sessions import (
+    AT_THE_MACHINE,
+    Sessions,
+    session_cookie,
+    sign_in_form,
+    sign_in_message,
 )
-from trimtab.serve.dashboard.sessions import AT_THE_MACHINE, Sessions, session_cookie
 from trimtab.serve.dashboard.visit import KEY, Visit, same_session
 from trimtab.serve.http.gate import Buckets, retry_after
+
+Headers = list[tuple[bytes, bytes]]
+
+_FIXED: Headers = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"permissions-policy", b"camera=(), microphone=(), geolocation=(), usb=()"),
+]
+
+
+def new_number() -> str:
+    """For one page's own scripts."""
+    return secrets.token_urlsafe(18)
+
+
+def security_headers(number: str = "") -> Headers:
+    """What every answer says; without a number, no script at all runs on it."""
+    scripts = f"'self' 'unsafe-eval' 'nonce-{number}'" if number else "'none'"
+    policy = (
+        f"default-src 'none'; script-src {scripts}; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+        f"font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    )
+    return [*_FIXED, (b"content-security-policy", policy.encode())]
+
+
+def numbered(page: bytes, number: str) -> bytes:
+    """A page whose scripts carry the number. Data are in it with every < written as an entity."""
+    return page.replace(b"<script", b'<script nonce="' + number.encode() + b'"')
+
+
+def header(scope: Any, name: bytes) -> str:
+    """The first header of a name in small letters; "" where there is none."""
+    return next((value.decode("latin-1") for known, value in scope["headers"] if known == name), "")
+
+
+def from_our_page(scope: Any) -> bool:
+    """Whether a request that may change something was made by a page of ours, by what the browser says."""
+    origin = header(scope, b"origin")
+    return origin != "" and origin.partition("://")[2] == header(scope, b"host")
+
+
+def to_this_machine(scope: Any, hosts: frozenset[str]) -> bool:
+    """Whether it was asked for by a name of this machine's; without a token, no other may stand for it."""
+    host = header(scope, b"host")
+    name = host.rpartition(":")[0] if ":" in host and not host.endswith("]") else host
+    return is_loopback(name.strip("[]")) or host in hosts
+
 
 _OWN = ("/_nicegui", "/static/", "/favicon.ico")  # scripts and styles: the same for everybody
 _SOCKET = "/_nicegui_ws/"
@@ -65,9 +117,9 @@ class Door:
     async def _http(self, scope: Any, receive: Any, send: Any, session: str | None) -> None:
         path, method = scope["path"], scope["method"]
         if method not in ("GET", "HEAD") and not from_our_page(scope):
-            await _answer(send, 403, sign_in.message("This came from another site's page, and was not done."))
+            await _answer(send, 403, sign_in_message("This came from another site's page, and was not done."))
         elif path.startswith(_SOCKET):
-            await _answer(send, 400, sign_in.message("Only a web socket is spoken here."))
+            await _answer(send, 400, sign_in_message("Only a web socket is spoken here."))
         elif path == "/sign-in":
             await self._sign_in(scope, receive, send, session)
         elif path == "/sign-out" and method == "POST":
@@ -79,7 +131,7 @@ class Door:
         elif session is None:
             await _to_sign_in(scope, send)
         elif path.startswith(_CLIENT) and not self._own_page(scope, session):
-            await _answer(send, 404, sign_in.message("There is no such page of yours."))
+            await _answer(send, 404, sign_in_message("There is no such page of yours."))
         else:
             scope[KEY] = self._begin(session)
             await self._pages(_uncompressed(scope), receive, _page(send, new_number()))
@@ -102,21 +154,21 @@ class Door:
         elif scope["method"] == "POST":
             await self._try(scope, receive, send, then)
         else:
-            await _answer(send, 200, sign_in.form(then))
+            await _answer(send, 200, sign_in_form(then))
 
     async def _try(self, scope: Any, receive: Any, send: Any, then: str) -> None:
         """A token was typed."""
         wait = self._tries.take(scope["client"][0] if scope["client"] else "", time.monotonic())
         if wait:
             told = f"Too many tries; wait {retry_after(wait)} s."
-            await _answer(send, 429, sign_in.form(then, told), [(b"retry-after", retry_after(wait).encode())])
+            await _answer(send, 429, sign_in_form(then, told), [(b"retry-after", retry_after(wait).encode())])
             return
         typed = parse_qs((await _body(receive)).decode("utf-8", "replace")).get("token", [""])[0].strip()
         try:
             name = self._sessions.begin(typed)
         except TrimtabError:
             told = "This token opens nothing: it is wrong, expired or revoked."
-            await _answer(send, 401, sign_in.form(then, told))
+            await _answer(send, 401, sign_in_form(then, told))
             return
         cookie = (b"set-cookie", session_cookie(name, self._secure).encode())
         await _answer(send, 303, b"", [(b"location", then.encode()), cookie])

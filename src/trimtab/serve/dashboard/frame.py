@@ -1,18 +1,47 @@
-"""What surrounds every page: header, navigation, theme, shortcuts; a sentence where something is wrong."""
+"""What a page is, and what surrounds it: header, navigation, theme, shortcuts, errors in a sentence."""
 
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from nicegui import ui
 from starlette.requests import Request
 
 from trimtab.core import TrimtabError
 from trimtab.serve.access import Principal
-from trimtab.serve.dashboard.parts import alert, element, text
-from trimtab.serve.dashboard.registry import Draw, Page
 from trimtab.serve.dashboard.visit import Visit, visit_of
+from trimtab.serve.dashboard.widgets import alert, element, text
 from trimtab.serve.problems import problem_of
+from trimtab.store import Role
+
+Asked = Mapping[str, str]
+"""Parts of the address: of its path and of its query."""
+
+Draw = Callable[[Visit, Asked], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One line of the navigation. `key` opens it after g; `below` are further paths and what draws them.
+
+    Who may see it: with the scope `area`:read, at least of a role, and with `fleet` for all tenants.
+    """
+
+    title: str
+    path: str
+    icon: str
+    key: str
+    area: str
+    draw: Draw
+    below: tuple[tuple[str, Draw], ...] = ()
+    least: Role = Role.VIEWER
+    fleet: bool = False
+
+    def allowed(self, principal: Principal) -> bool:
+        """Whether somebody may see it."""
+        return principal.may(self.area, "read", self.least, self.fleet)
+
 
 log = logging.getLogger("trimtab.serve")
 

@@ -3,8 +3,7 @@
 import pytest
 
 from trimtab.core import Answer, BadInputError, Decision, Estimate, Outcome
-from trimtab.serve.dashboard.pages.decision import answer_rows, measured_of, outcome_words
-from trimtab.serve.dashboard.pages.decisions import figures, rows
+from trimtab.serve.dashboard.pages.decisions import answer_rows, figures, measured_of, outcome_words, rows
 from trimtab.serve.operations import calibrations
 
 

@@ -14,8 +14,7 @@ from trimtab.fabric import Sessions, Status, plain_status
 from trimtab.fabric.agent import write_status
 from trimtab.fabric.failover.keeper import Failover, UplinkNow
 from trimtab.fabric.journal import RUN
-from trimtab.serve.dashboard.pages.fabric import failover_rows, figures, session_rows, uplink_rows
-from trimtab.serve.dashboard.pages.fabric_picture import topology
+from trimtab.serve.dashboard.pages.fabric import failover_rows, figures, session_rows, topology, uplink_rows
 
 
 @pytest.fixture

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any
 from nicegui import ui
 
 from trimtab.core import HOUR, Offer, TrimtabError, format_bytes, format_money, parse_bytes, parse_price
-from trimtab.serve.dashboard.parts import button, element, heading, notice
-from trimtab.serve.dashboard.registry import Asked, Page
-from trimtab.serve.dashboard.table import Column, Rows, Table
+from trimtab.serve.dashboard.frame import Asked, Page
 from trimtab.serve.dashboard.visit import Visit
+from trimtab.serve.dashboard.widgets import Column, Rows, Table, button, element, heading, notice
 from trimtab.serve.problems import problem_of
 from trimtab.serve.settings import comma_separated as texts
 from trimtab.store import Page as Listed

@@ -5,11 +5,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trimtab.core import HOUR, format_bytes, format_money
-from trimtab.serve.dashboard.live import follow, reload_when
-from trimtab.serve.dashboard.parts import element, empty, heading, text, tiles
-from trimtab.serve.dashboard.registry import Asked, Page
-from trimtab.serve.dashboard.table import Column, Rows, Table
+from trimtab.serve.dashboard.frame import Asked, Page
 from trimtab.serve.dashboard.visit import Visit
+from trimtab.serve.dashboard.widgets import (
+    Column,
+    Rows,
+    Table,
+    element,
+    empty,
+    follow,
+    heading,
+    reload_when,
+    text,
+    tiles,
+)
 from trimtab.serve.operations import Service
 from trimtab.store import ACTIVE, JobRecord, JobState
 

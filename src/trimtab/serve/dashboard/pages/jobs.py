@@ -1,21 +1,129 @@
 """Jobs: who runs, waits and has ended, why, and when; one of them with its log, and its end."""
 
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
 from urllib.parse import urlencode
 
 from nicegui.element import Element
 
 from trimtab.core import TrimtabError, format_duration, format_money
-from trimtab.serve.dashboard.chart import Chart
-from trimtab.serve.dashboard.live import EVERY, follow, reload_when
-from trimtab.serve.dashboard.pages.job_chart import timeline
-from trimtab.serve.dashboard.pages.job_log import show_log
-from trimtab.serve.dashboard.parts import button, element, empty, facts, heading, link, notice, text, tiles
-from trimtab.serve.dashboard.registry import Asked, Page
-from trimtab.serve.dashboard.table import Column, Rows, Table
+from trimtab.serve.dashboard.frame import Asked, Page
 from trimtab.serve.dashboard.visit import Visit
-from trimtab.serve.dashboard.words import moment
+from trimtab.serve.dashboard.widgets import (
+    EVERY,
+    Chart,
+    Column,
+    Rows,
+    Table,
+    Trace,
+    axis,
+    button,
+    chart_text,
+    element,
+    empty,
+    facts,
+    figure,
+    follow,
+    heading,
+    link,
+    moment,
+    notice,
+    reload_when,
+    text,
+    tiles,
+)
 from trimtab.serve.problems import problem_of
 from trimtab.store import JobRecord, JobState, Page as Listed, Role
+
+_SPAN_COLORS = {
+    "waited": "#c9a227",
+    "believed": "#8a93a0",
+    JobState.STARTING.value: "#6cc5b0",
+    JobState.RUNNING.value: "#3ca951",
+    JobState.STOPPING.value: "#a463f2",
+    JobState.ENDED.value: "#4269d0",
+    JobState.FAILED.value: "#e4463a",
+    JobState.CANCELLED.value: "#9c6b4e",
+}
+_THINNEST = 0.05  # s that a bar is drawn with at least
+Span = tuple[str, float, float]
+"""What it is of, from, to; seconds since the epoch."""
+
+
+def spans(record: JobRecord, now: float) -> tuple[Span, ...]:
+    """What is known of a job's time; runs of one that is over count together, up to its end."""
+    run, state = record.run, record.state
+    end = run.ended if run.ended is not None else now
+    if state is JobState.WAITING:
+        believed = record.outlook.start
+        ahead: tuple[Span, ...] = (("believed", now, believed),) if believed and believed > now else ()
+        return (("waited", record.created, now), *ahead)
+    began = run.since if run.since is not None else max(record.created, end - run.seconds)
+    if began >= end:
+        return (("waited", record.created, end),)
+    return (("waited", record.created, began), (state.value, began, end))
+
+
+def timeline(records: Sequence[JobRecord], now: float) -> Trace:
+    """The chart, newest job on top."""
+    drawn: dict[str, list[tuple[str, float, float]]] = {}
+    labels = [f"{record.name} {record.id}" for record in records]
+    for record, label in zip(records, labels, strict=True):
+        for what, begin, end in spans(record, now):
+            drawn.setdefault(what, []).append((label, begin, end))
+    traces = [_bars(what, drawn[what]) for what in _SPAN_COLORS if what in drawn]
+    upside = axis(
+        "", autorange="reversed", categoryarray=[chart_text(each) for each in labels], type="category"
+    )
+    return figure(traces, 90 + 24 * len(records), axis("", type="date"), upside, barmode="overlay")
+
+
+def _bars(what: str, rows: list[tuple[str, float, float]]) -> Trace:
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "name": what,
+        "y": [chart_text(label) for label, _, _ in rows],
+        "base": [_plotted(begin) for _, begin, _ in rows],
+        "x": [max(_THINNEST, end - begin) * 1000 for _, begin, end in rows],
+        "marker": {"color": _SPAN_COLORS[what]},
+        "text": [f"{what} from {moment(begin)} to {moment(end)}" for _, begin, end in rows],
+        "textposition": "none",
+        "hovertemplate": "%{y}<br>%{text}<extra></extra>",
+    }
+
+
+def _plotted(seconds: float) -> str:
+    """A moment to the millisecond, as a chart wants it."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+
+
+_NOTHING = "It has written nothing yet."
+
+
+async def show_log(visit: Visit, id: str) -> Callable[[], Awaitable[None]]:
+    """The log's end; what it returns shows what has come since, until no more comes."""
+    said = notice()
+    shown = text("pre", "", "log", {"tabindex": "0", "aria-label": "Log", "role": "region"})
+    over = False
+
+    async def look() -> None:
+        nonlocal over
+        if over:
+            return
+        try:
+            written, over = await visit.ask(
+                ("log", id), lambda service: visit.tails.read(service.jobs, id), age=EVERY
+            )
+        except TrimtabError as error:
+            said.set_text(problem_of(error).detail)
+            return
+        shown.set_text(written)
+        said.set_text("" if written else _NOTHING)
+
+    await look()
+    return look
+
 
 _AREAS = ("job",)
 _AT_ONCE = 200
@@ -72,8 +180,8 @@ async def draw(visit: Visit, asked: Asked) -> None:
 
     async def again() -> None:
         found = await listed()
-        for value, (_, figure) in zip(values, figures(found.items), strict=True):
-            value.set_text(figure)
+        for value, (_, count) in zip(values, figures(found.items), strict=True):
+            value.set_text(count)
         chart.show(timeline(found.items[:_SHOWN_IN_TIME], clock.now()))
         table.show(rows(found.items, clock.now()))
 

@@ -5,12 +5,25 @@ from collections.abc import Sequence
 from nicegui import ui
 
 from trimtab.core import TrimtabError
-from trimtab.serve.dashboard.chart import Chart, Trace, axis, chart_text, figure
-from trimtab.serve.dashboard.parts import button, element, empty, heading, notice, text
-from trimtab.serve.dashboard.registry import Asked, Page
-from trimtab.serve.dashboard.table import Column, Rows, Table
+from trimtab.serve.dashboard.frame import Asked, Page
 from trimtab.serve.dashboard.visit import Visit
-from trimtab.serve.dashboard.words import moment
+from trimtab.serve.dashboard.widgets import (
+    Chart,
+    Column,
+    Rows,
+    Table,
+    Trace,
+    axis,
+    button,
+    chart_text,
+    element,
+    empty,
+    figure,
+    heading,
+    moment,
+    notice,
+    text,
+)
 from trimtab.serve.operations import ModelVersion
 from trimtab.serve.problems import problem_of
 from trimtab.store import Event, Role

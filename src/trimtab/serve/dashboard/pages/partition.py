@@ -7,12 +7,26 @@ from typing import TYPE_CHECKING
 from nicegui import ui
 
 from trimtab.core import BadInputError, TrimtabError, format_duration
-from trimtab.serve.dashboard.file_field import file_field, read_upload
-from trimtab.serve.dashboard.parts import bullets, button, element, empty, facts, heading, link, notice
-from trimtab.serve.dashboard.registry import Asked, Page
-from trimtab.serve.dashboard.table import Column, Rows, Table
+from trimtab.serve.dashboard.frame import Asked, Page
 from trimtab.serve.dashboard.visit import Visit
-from trimtab.serve.dashboard.words import action_words, moment, quantity
+from trimtab.serve.dashboard.widgets import (
+    Column,
+    Rows,
+    Table,
+    action_words,
+    bullets,
+    button,
+    element,
+    empty,
+    facts,
+    file_field,
+    heading,
+    link,
+    moment,
+    notice,
+    quantity,
+    read_upload,
+)
 from trimtab.serve.operations import Service, plan_partition
 from trimtab.serve.problems import problem_of
 from trimtab.store import Role

@@ -3,12 +3,23 @@
 from collections.abc import Sequence
 
 from trimtab.core import format_bytes
-from trimtab.serve.dashboard.chart import Chart, Trace, axis, chart_text, figure
-from trimtab.serve.dashboard.live import follow, reload_when
-from trimtab.serve.dashboard.parts import empty, heading, text
-from trimtab.serve.dashboard.registry import Asked, Page
-from trimtab.serve.dashboard.table import Column, Rows, Table
+from trimtab.serve.dashboard.frame import Asked, Page
 from trimtab.serve.dashboard.visit import Visit
+from trimtab.serve.dashboard.widgets import (
+    Chart,
+    Column,
+    Rows,
+    Table,
+    Trace,
+    axis,
+    chart_text,
+    empty,
+    figure,
+    follow,
+    heading,
+    reload_when,
+    text,
+)
 from trimtab.serve.operations import PoolNow
 
 _AGE = 1.0  # s; agents write that often

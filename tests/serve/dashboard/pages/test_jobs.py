@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from trimtab.serve.dashboard.pages.job_chart import spans, timeline
+from trimtab.serve.dashboard.pages.jobs import spans, timeline
 from trimtab.store import JobRecord, JobRun, JobState, Outlook
 
 RECORD = JobRecord("1", 100.0, "a<b>", "red", "app", JobState.WAITING, {})

@@ -6,7 +6,7 @@ import pytest
 from dashboard_house import profile_of
 
 from trimtab.core import BadInputError, to_plain
-from trimtab.serve.dashboard.pages.profile_file import read_profile
+from trimtab.serve.dashboard.pages.recommend import read_profile
 
 
 def test_a_profile_is_read_as_it_was_written() -> None:
