@@ -4,7 +4,7 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -20,8 +20,7 @@ from trimtab.core import (
     format_money,
     to_plain,
 )
-from trimtab.engines import engine as open_engine
-from trimtab.schedule import Fleet, read_job_documents
+from trimtab.schedule import read_job_documents
 from trimtab.serve import Service
 from trimtab.store import JobRecord, JobState
 
@@ -49,7 +48,7 @@ def submit(
         scheduler = at.fleet.now()
         if engine and not isinstance(at, Service):
             raise BadInputError("--engine is this machine's to ask; a server knows its own nodes")
-        groups = Fleet.of(open_engine(engine).nodes()).groups if engine else None
+        groups = _groups(engine) if engine else None
         records = at.jobs.submit(jobs, dry_run=dry_run, fleet=groups)
     if as_json:
         print(json.dumps([to_plain(record) for record in records]))
@@ -67,6 +66,14 @@ _LOOK = 0.3  # s between looks at a log that is followed
 _MOST = 10_000  # jobs of the queue
 
 Id = Annotated[str, typer.Argument(help="A job's id, or the start of it.", show_default=False)]
+
+
+def _groups(url: str) -> Any:
+    """Groups of nodes of the engine at a URL."""
+    from trimtab.engines import engine
+    from trimtab.schedule import Fleet
+
+    return Fleet.of(engine(url).nodes()).groups
 
 
 def jobs(

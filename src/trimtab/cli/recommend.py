@@ -22,7 +22,6 @@ from trimtab.core import (
     parse_duration,
     parse_money,
 )
-from trimtab.engines import job_file
 from trimtab.observe import load_profile
 from trimtab.recommend import (
     LOOK_BACK,
@@ -192,6 +191,8 @@ def _row(result: Recommendation, number: int) -> Row:
 
 
 def _job_file(result: Recommendation, number: int, target: str, image: str | None) -> str:
+    from trimtab.engines import job_file
+
     chosen = _row(result, number)
     return job_file(
         target,
@@ -209,10 +210,10 @@ _OF_BOTH = ("subject", "objective", "deadline", "budget", "top", "explain", "as_
 
 def check_subject(context: typer.Context, subject: str | None, job: str | None) -> None:
     """A SPEC goes with --job and a profile without; each has options that say nothing of the other."""
-    from trimtab.collect import read_spec
-
     is_spec = subject is not None and subject.endswith((".yaml", ".yml"))
     if subject is not None and is_spec and job is None:
+        from trimtab.collect import read_spec
+
         names = ", ".join(each.name for each in read_spec(Path(subject)).jobs)
         raise BadInputError(f"{subject} is a SPEC; say with --job which of its jobs is meant: {names}")
     if job is not None and not is_spec:
