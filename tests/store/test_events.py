@@ -1,3 +1,5 @@
+"""Notes: the last one under a name is there."""
+
 import threading
 
 import pytest
@@ -48,3 +50,12 @@ def test_a_follower_misses_no_event_of_concurrent_writers(store: Store) -> None:
     seen += store.events.since(seen[-1].id if seen else 0)
     for name in ("writer-0", "writer-1", "writer-2", "writer-3"):
         assert [event.detail["n"] for event in seen if event.subject == name] == list(range(50))
+
+
+def test_a_note_takes_the_place_of_the_one_before(store: Store) -> None:
+    assert store.notes.get("scheduler") is None
+    store.notes.put("scheduler", {"engine": "local://"}, 1.0)
+    store.notes.put("scheduler", {"engine": "ray://", "groups": [1.5, None]}, 2.0)
+    note = store.notes.get("scheduler")
+    assert note is not None
+    assert (note.time, note.body) == (2.0, {"engine": "ray://", "groups": [1.5, None]})

@@ -12,11 +12,11 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, create_engine, text
+from sqlalchemy import Connection, create_engine, inspect, make_url, text
 from sqlalchemy.exc import DBAPIError
 
 from trimtab.core import Decision, Outcome, Profile, StorageError, to_plain
-from trimtab.store import Store, json_text, open_store
+from trimtab.store import Store, json_text, look_at_store, open_store
 from trimtab.store.address import resolve
 from trimtab.store.database import Database
 from trimtab.store.schema import REVISIONS, migrate
@@ -206,3 +206,75 @@ def test_a_store_of_an_older_version_keeps_all_it_held(
         assert [decision.id for decision in store.ledger.list(tenants=["vision"])] == ["d2"]
     with pytest.raises(DBAPIError, match="decisions are append-only"):
         raw(url, "UPDATE decisions SET tenant = 'mine'")
+
+
+def test_a_store_knows_its_rows_schema_and_size(store: Store, make_decision: Callable[..., Decision]) -> None:
+    store.ledger.record(make_decision("d1"))
+    facts = store.facts()
+    assert facts.rows["decisions"] == 1
+    assert facts.rows["jobs"] == 0
+    assert facts.schema == REVISIONS[-1]
+    assert facts.size > 10_000
+    assert facts.name == store.name
+
+
+def test_a_sound_store_has_no_faults(store: Store, make_decision: Callable[..., Decision]) -> None:
+    store.ledger.record(make_decision("d1", action={"x": float("inf")}))
+    store.ledger.record_outcome(Outcome("d1", 2.0, {"time": 3.0}))
+    assert store.faults() == ()
+
+
+def test_lost_triggers_and_orphans_are_found(
+    store: Store, url: str, make_decision: Callable[..., Decision]
+) -> None:
+    store.ledger.record(make_decision("d1"))
+    store.ledger.record_outcome(Outcome("d1", 2.0, {"time": 3.0}))
+    if url.startswith("sqlite"):
+        raw(url, "DROP TRIGGER decisions_refuse_delete", "DROP TRIGGER decisions_refuse_update")
+        raw(url, "DROP TRIGGER decisions_refuse_replace", "DELETE FROM decisions")
+    else:
+        raw(url, "DROP TRIGGER decisions_refuse_change ON decisions")
+        raw(url, "ALTER TABLE outcomes DROP CONSTRAINT outcomes_decision_id_fkey", "DELETE FROM decisions")
+    assert store.faults() == (
+        "1 outcomes are of decisions that are not there",
+        "decisions have lost the trigger that keeps history as it was",
+    )
+
+
+@pytest.mark.parametrize("empty_url", ["sqlite"], indirect=True)
+def test_text_that_is_no_json_is_found(store: Store, url: str) -> None:
+    raw(url, "INSERT INTO profiles (id, created, workload, body) VALUES ('p1', 1.0, 'w', '{half')")
+    assert store.faults() == ("1 rows of profiles have a body that is no JSON",)
+
+
+def test_an_empty_place_stays_empty(empty_url: str, tmp_path: Path) -> None:
+    seen = look_at_store(empty_url)
+    assert (seen.revision, seen.newest) == (None, REVISIONS[-1])
+    if seen.path is not None:
+        assert not list(tmp_path.iterdir())
+        return
+    engine = create_engine(make_url(empty_url).set(drivername="postgresql+psycopg"))
+    assert inspect(engine).get_table_names() == []
+    engine.dispose()
+
+
+def test_a_store_shows_its_schema_also_while_it_is_open(url: str) -> None:
+    with open_store(url) as store:
+        assert look_at_store(url).revision == REVISIONS[-1]
+        assert look_at_store(url).name == store.name
+    assert look_at_store(url).revision == REVISIONS[-1]
+
+
+def test_a_server_that_is_away_is_a_sentence_without_its_password() -> None:
+    with pytest.raises(StorageError) as away:
+        look_at_store("postgresql://me:geheim@127.0.0.1:1/trimtab")
+    assert "geheim" not in str(away.value)
+    assert "\n" not in str(away.value)
+
+
+def test_what_is_no_database_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "letter.txt"
+    path.write_text("dear reader " * 50, encoding="utf-8")
+    with pytest.raises(StorageError):
+        look_at_store(f"sqlite:///{path}")
+    assert path.read_text(encoding="utf-8") == "dear reader " * 50

@@ -1,14 +1,17 @@
-"""Which database a store lives in, and how to name it without giving its password away."""
+"""Which database a store lives in, how to name it without its password, and what its failures mean."""
 
 import os
 import re
+import shutil
+import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
 
 from sqlalchemy import URL, make_url
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
 
 from trimtab.core import StorageError, home
+from trimtab.store.entities import FullError
 
 _POSTGRESQL = ("postgresql", "postgres", "postgresql+psycopg")
 _RIGHT = "write sqlite:///path/to/file or postgresql://user@host/database"
@@ -23,7 +26,7 @@ class Address:
 
     @property
     def name(self) -> str:
-        """What to call the database in a message: its path, or its URL without password and options."""
+        """Name of the database in messages: its path, or its URL without password and options."""
         if self.path is not None:
             return str(self.path)
         return URL.create(
@@ -83,3 +86,79 @@ def _postgresql(url: URL) -> Address:
 
 def _as_tuple(value: str | tuple[str, ...] | None) -> tuple[str, ...]:
     return value if isinstance(value, tuple) else (value,) if value else ()
+
+
+BUSY_TIMEOUT = 30.0
+"""Seconds a writer waits for other writers before it gives up."""
+
+_ELSEWHERE = "point TRIMTAB_HOME or TRIMTAB_STORE at a place that can be written"
+
+_FULL = "the disk that holds the store {name} is full; free some space, nothing was kept"
+_SQLITE_SENTENCES = {
+    sqlite3.SQLITE_FULL: _FULL,
+    sqlite3.SQLITE_READONLY: f"the store {{name}} cannot be written: it is read-only; {_ELSEWHERE}",
+    sqlite3.SQLITE_CANTOPEN: f"the store {{name}} cannot be opened for reading and writing; {_ELSEWHERE}",
+    sqlite3.SQLITE_PERM: f"the store {{name}} cannot be opened for reading and writing; {_ELSEWHERE}",
+    sqlite3.SQLITE_NOTADB: "the store {name} is not a SQLite database; move the file away or name another",
+    sqlite3.SQLITE_CORRUPT: "the store {name} is damaged; move the file away and restore it from a backup",
+    sqlite3.SQLITE_BUSY: f"the store {{name}} was kept busy by another process for {BUSY_TIMEOUT:.0f} s; "
+    "try again when that one is done",
+}
+_POSTGRESQL_SENTENCES = {
+    "25006": "the store {name} cannot be written: PostgreSQL is in read-only mode; name its primary server",
+    "42501": "the store {name} may not be used by this user; let it own the database or its tables",
+    "53100": _FULL,
+}
+_LEAST_FREE = 1 << 20
+
+
+class ConflictError(StorageError):
+    """A row breaks a constraint: its id is taken, or what it points at is missing."""
+
+
+def storage_error(error: DBAPIError, address: Address) -> StorageError:
+    """The driver's error as one sentence for the user."""
+    if isinstance(error, IntegrityError):
+        return ConflictError(f"the store {address.name} refused a row: {_reason(error, address)}")
+    sentence = _sqlite_sentence(error.orig, address.path) if address.path else _postgresql_sentence(error)
+    kind = FullError if sentence == _FULL else StorageError
+    return kind(sentence.format(name=address.name, reason=_reason(error, address)))
+
+
+def folder_error(error: OSError, address: Address) -> StorageError:
+    """The error for a folder of a store that cannot be created."""
+    reason = (error.strerror or str(error)).lower()
+    return StorageError(f"the folder of the store {address.name} cannot be made: {reason}; {_ELSEWHERE}")
+
+
+def _sqlite_sentence(error: BaseException | None, path: Path) -> str:
+    # The low byte is the primary code; the rest tells variants of it apart.
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    # On a full disk, SQLite's shared-memory file fails to grow with an I/O error of its own.
+    if code == sqlite3.SQLITE_IOERR and _is_full(path.parent):
+        code = sqlite3.SQLITE_FULL
+    return _SQLITE_SENTENCES.get(code, "the store {name} failed: {reason}; check the disk and the file")
+
+
+def _is_full(folder: Path) -> bool:
+    try:
+        return shutil.disk_usage(folder).free < _LEAST_FREE
+    except OSError:
+        return False
+
+
+def _postgresql_sentence(error: DBAPIError) -> str:
+    state = getattr(error.orig, "sqlstate", None)
+    if state in _POSTGRESQL_SENTENCES:
+        return _POSTGRESQL_SENTENCES[state]
+    # A connection that was never made or has been cut has no state, only a reason.
+    if state is None or error.connection_invalidated:
+        return (
+            "the store {name} cannot be reached ({reason}); check that the server runs and the URL is right"
+        )
+    return "the store {name} failed: {reason}; check the server's log"
+
+
+def _reason(error: DBAPIError, address: Address) -> str:
+    lines = str(error.orig).strip().splitlines() or [type(error.orig).__name__]
+    return address.without_secrets(" ".join(lines[0].split()).rstrip(".;:"))

@@ -30,11 +30,9 @@ from sqlalchemy.pool import PoolProxiedConnection
 
 from trimtab.core import MissingDependencyError, TrimtabError
 from trimtab.store import json_text
-from trimtab.store.address import Address
-from trimtab.store.faults import BUSY_TIMEOUT, told, told_of_folder
-from trimtab.store.prepared import Prepared, said
-from trimtab.store.savepoint import savepoint
-from trimtab.store.shared_commits import SharedCommits
+from trimtab.store.address import BUSY_TIMEOUT, Address, folder_error, storage_error
+from trimtab.store.group_commit import GroupCommit
+from trimtab.store.statements import CompiledStatement, execute, savepoint
 
 T = TypeVar("T")
 
@@ -55,14 +53,14 @@ class Database:
         self._address = address
         self._reader = _sqlite(address) if address.path else _postgresql(address)
         self._writer = self._reader.execution_options(writes=True)
-        self._commits = SharedCommits(self._writer) if address.path else None
+        self._commits = GroupCommit(self._writer) if address.path else None
         self._here = _Here()
-        self._prepared: dict[Hashable, Prepared] = {}
+        self._prepared: dict[Hashable, CompiledStatement] = {}
         self._require: Callable[[Connection], object] | None = None
         self._kept: list[PoolProxiedConnection] = []
 
     def under(self, require: Callable[[Connection], object]) -> "Database":
-        """The same database, whose transactions begin by what may refuse them."""
+        """A view of this database whose write transactions call `require` first, which may refuse them."""
         held = copy.copy(self)
         held._require = require
         return held
@@ -74,7 +72,7 @@ class Database:
 
     @property
     def name(self) -> str:
-        """What to call this database in a message."""
+        """Name of the database in messages."""
         return self._address.name
 
     @contextmanager
@@ -83,25 +81,25 @@ class Database:
         if self._here.connection is not None:
             yield self._here.connection
             return
-        with self._told(), self._reader.begin() as connection:
+        with self._translating(), self._reader.begin() as connection:
             yield connection
 
     @contextmanager
     def snapshot(self) -> Iterator[Connection]:
         """A transaction that sees one state of the store for as long as it lasts, on both databases."""
         level = {} if self._address.path else {"isolation_level": "REPEATABLE READ"}
-        with self._told(), self._reader.execution_options(**level).begin() as connection:
+        with self._translating(), self._reader.execution_options(**level).begin() as connection:
             yield connection
 
     @contextmanager
     def writing(self, alone: str | None = None) -> Iterator[Connection]:
         """A transaction that is on the disk when the block ends, and leaves no trace when it fails.
 
-        Within another block of this thread it is a part of that one: it fails alone, and is on the disk when
-        the outer one ends. Who names what to be `alone` with waits for others who gave the same name.
+        Within another block of this thread it is a savepoint: it fails alone, and is on the disk when the
+        outer block ends. `alone` names an advisory lock that the transaction holds to its end.
         """
         outer = self._here.connection
-        with self._told(), self._transaction() if outer is None else savepoint(outer) as connection:
+        with self._translating(), self._transaction() if outer is None else savepoint(outer) as connection:
             if alone is not None:
                 lock(connection, alone)
             if self._require is not None:
@@ -113,22 +111,22 @@ class Database:
                 self._here.connection = outer
 
     def write(self, effect: Callable[[Connection], T]) -> T:
-        """What `effect` returns, on the disk by then, or no trace of it when it fails.
+        """Run `effect` in a transaction and return its result once on the disk; nothing is kept if it fails.
 
         Writers at the same moment share a commit, so another thread may run it: it should be brief.
         """
         if self._here.connection is not None or self._commits is None:
             with self.writing() as connection:
                 return effect(connection)
-        with self._told():
+        with self._translating():
             return self._commits.run(self._kept_here(effect))
 
     def write_all(self, effects: Sequence[Callable[[Connection], T]]) -> list[T | Exception]:
-        """What each returns or raised, on the disk by then: by one commit where the database allows that."""
+        """Result or exception of each effect, once on the disk; by one commit if the database allows that."""
         if self._commits is not None and self._here.connection is None:
-            with self._told():
+            with self._translating():
                 done = self._commits.run_all([self._kept_here(effect) for effect in effects])
-            return [self._told_as(each) for each in done]
+            return [self._translated(each) for each in done]
         done = []
         for effect in effects:
             try:
@@ -137,17 +135,17 @@ class Database:
                 done.append(error)
         return done
 
-    def _told_as(self, result: T | Exception) -> T | Exception:
+    def _translated(self, result: T | Exception) -> T | Exception:
         if not isinstance(result, Exception):
             return result
         try:
-            with self._told():
+            with self._translating():
                 raise result
         except Exception as error:
             return error
 
     def _kept_here(self, effect: Callable[[Connection], T]) -> Callable[[Connection], T]:
-        """The effect, with the connection for whatever it writes."""
+        """`effect`, with the connection set as this thread's transaction while it runs."""
 
         def here(connection: Connection) -> T:
             if self._require is not None:
@@ -171,7 +169,7 @@ class Database:
         if prepared is None:
             if len(self._prepared) >= _MOST_SHAPES:
                 self._prepared.clear()
-            prepared = self._prepared[shape] = Prepared(build(), self._reader.dialect)
+            prepared = self._prepared[shape] = CompiledStatement(build(), self._reader.dialect)
         try:
             if self._here.connection is not None:
                 return prepared.rows(_driver(self._here.connection), values)
@@ -183,7 +181,7 @@ class Database:
             finally:
                 connection.close()
         except DBAPIError as error:
-            raise told(error, self._address) from None
+            raise storage_error(error, self._address) from None
 
     def add(self, table: Table, row: Mapping[str, Any], returning: str | None = None) -> Any:
         """Insert a row within a block of `writing` or `write`; the value of a column that it got."""
@@ -214,8 +212,8 @@ class Database:
     def move_log(self) -> None:
         """Move SQLite's log into its file, as far as nobody has to wait for it."""
         if self._address.path is not None:
-            with self._told():
-                said(self._reads_here(), self._reader.dialect, "PRAGMA wal_checkpoint(PASSIVE)")
+            with self._translating():
+                execute(self._reads_here(), self._reader.dialect, "PRAGMA wal_checkpoint(PASSIVE)")
 
     def close(self) -> None:
         """Close every connection that nobody uses."""
@@ -247,12 +245,12 @@ class Database:
             raise DBAPIError(None, None, error) from None
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
-        """Errors of the driver, in one sentence."""
+    def _translating(self) -> Iterator[None]:
+        """Translates errors of the driver into sentences for the user."""
         try:
             yield
         except DBAPIError as error:
-            raise told(error, self._address) from None
+            raise storage_error(error, self._address) from None
         except StatementError as error:
             # What a column's encoder refused arrives wrapped as a fault of the statement.
             if isinstance(error.orig, TrimtabError):
@@ -301,7 +299,7 @@ def _sqlite(address: Address) -> Engine:
     try:
         address.path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise told_of_folder(error, address) from None
+        raise folder_error(error, address) from None
     with suppress(OSError):  # what is wrong, SQLite will say
         # All tenants' things are in it; SQLite itself would make it readable for everybody.
         address.path.touch(mode=0o600, exist_ok=False)

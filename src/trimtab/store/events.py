@@ -1,24 +1,20 @@
-"""Everything that happened, in order. Rows are added, never changed: the database itself refuses."""
+"""Events in order, append-only (triggers refuse changes), and the latest note that each process left."""
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Text, cast, text
+from sqlalchemy import Connection, Text, cast, delete, insert, select
 
 from trimtab.core import BadInputError, to_plain
 from trimtab.store import json_text
-from trimtab.store.database import Database
-from trimtab.store.event import Event
+from trimtab.store.database import Database, lock
+from trimtab.store.entities import Event, Page, WantedEvents
 from trimtab.store.json_text import number, string
-from trimtab.store.listing import Asked, Listing, row_limit
-from trimtab.store.page import Page
-from trimtab.store.records import is_storable, require_storable, seen_by
-from trimtab.store.tables import EVERYBODY, events
-from trimtab.store.wanted import WantedEvents
+from trimtab.store.records import Listing, RowFilter, is_storable, require_storable, row_limit, seen_by
+from trimtab.store.tables import DEFAULT_TENANT, events, notes
 
-# Any number that no other user of the same PostgreSQL database is likely to lock.
-_LOCK = 0x7472696D746163
 _LARGEST = 2**63 - 1
 
 
@@ -32,7 +28,7 @@ class Events:
         self._by_id = Listing(database, events, shown, ("id",))
 
     def append(
-        self, kind: str, subject: str, detail: Mapping[str, Any], time: float, tenant: str = EVERYBODY
+        self, kind: str, subject: str, detail: Mapping[str, Any], time: float, tenant: str = DEFAULT_TENANT
     ) -> int:
         """Add an event that happened to a tenant's at `time` (seconds since the epoch); returns its id."""
         for name, value in (("kind", kind), ("subject", subject), ("tenant", tenant)):
@@ -44,8 +40,7 @@ class Events:
         def effect(connection: Connection) -> int:
             # Ids are given before the commit: without a queue, a reader could see 7, go on from there, and
             # never see the 6 that commits later.
-            if connection.dialect.name == "postgresql":
-                connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
+            lock(connection, "events")
             return int(self._database.add(events, row, returning="id"))
 
         return self._database.write(effect)
@@ -54,16 +49,9 @@ class Events:
         """At most `limit` events that were added after event `id` (0 for all), oldest first."""
         return tuple(_event(row) for row in self._rows(wanted, limit, id, newest_first=False))
 
-    def since_text(
-        self, id: int, limit: int = 1000, wanted: WantedEvents | None = None
-    ) -> tuple[tuple[int, str], ...]:
-        """The same as pairs of an id and JSON."""
-        rows = self._rows(wanted, limit, id, newest_first=False)
-        return tuple((row[0], _text(row)) for row in rows)
-
     def newest(self) -> int:
         """The id of the last event, 0 where there is none: where to begin to follow."""
-        rows = self._by_id.rows(Asked(), 1)
+        rows = self._by_id.rows(RowFilter(), 1)
         return int(rows[0][0]) if rows else 0
 
     def page(
@@ -80,7 +68,7 @@ class Events:
         after: str | None = None,
         hidden: str | None = None,
     ) -> Page[str]:
-        """The same as JSON; those of a `hidden` kind are left out of it."""
+        """A page of events as JSON texts, without those of a `hidden` kind."""
         rows, following = self._page(wanted, limit, after)
         return Page(tuple(_text(row) for row in rows if row[2] != hidden), following)
 
@@ -97,16 +85,16 @@ class Events:
         wanted = wanted or WantedEvents()
         if not (is_storable(wanted.kind) and is_storable(wanted.subject)):
             return []
-        alike: dict[str, Sequence[str]] = {**seen_by(wanted.tenants)}
-        beside = {}
+        equal: dict[str, Sequence[str]] = {**seen_by(wanted.tenants)}
+        unindexed = {}
         if wanted.subject is not None:
-            alike["subject"] = (wanted.subject,)
+            equal["subject"] = (wanted.subject,)
             if wanted.kind is not None:
-                beside["kind"] = wanted.kind
+                unindexed["kind"] = wanted.kind
         elif wanted.kind is not None:
-            alike["kind"] = (wanted.kind,)
-        asked = Asked(alike, beside, after=None if after is None else (after,))
-        return self._by_id.rows(asked, limit, newest_first)
+            equal["kind"] = (wanted.kind,)
+        conditions = RowFilter(equal, unindexed, after=None if after is None else (after,))
+        return self._by_id.rows(conditions, limit, newest_first)
 
 
 def _number(after: str) -> int:
@@ -126,3 +114,31 @@ def _text(row: tuple[Any, ...]) -> str:
     id, time, kind, subject, tenant, detail, *_ = row
     about = f'"kind": {string(kind)}, "subject": {string(subject)}, "tenant": {string(tenant)}'
     return f'{{"id": {id}, "time": {number(time)}, {about}, "detail": {detail}}}'
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A note and the time it was written (seconds since the epoch)."""
+
+    time: float
+    body: Mapping[str, Any]
+
+
+class Notes:
+    """Latest state that each running process reported, such as the scheduler's engine and fleet."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def put(self, name: str, body: Mapping[str, Any], time: float) -> None:
+        """Replace the note under `name`."""
+        with self._database.writing() as connection:
+            lock(connection, "notes")
+            connection.execute(delete(notes).where(notes.c.name == name))
+            connection.execute(insert(notes).values(name=name, time=time, body=to_plain(body)))
+
+    def get(self, name: str) -> Note | None:
+        """The latest note under a name, None if there is none."""
+        with self._database.reading() as connection:
+            row = connection.execute(select(notes).where(notes.c.name == name)).one_or_none()
+        return None if row is None else Note(row.time, row.body)

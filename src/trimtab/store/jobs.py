@@ -1,4 +1,4 @@
-"""Jobs and where they stand. Every change of state is one transaction, with the ledger's entries about it."""
+"""Jobs and their states. Each change of state is one transaction, together with its ledger entries."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -9,14 +9,20 @@ from sqlalchemy import ColumnElement, Connection, Table, Text, bindparam, cast, 
 from trimtab.core import BadInputError, Decision, Outcome, to_plain
 from trimtab.store import json_text
 from trimtab.store.database import Database
-from trimtab.store.job_record import ACTIVE, JobRecord, JobRun, JobState, OutdatedError, Outlook
+from trimtab.store.entities import (
+    ACTIVE,
+    JobRecord,
+    JobRun,
+    JobState,
+    OutdatedError,
+    Outlook,
+    Page,
+    WantedJobs,
+)
 from trimtab.store.json_text import number, string
 from trimtab.store.ledger import add_decision, add_outcome
-from trimtab.store.listing import Asked
-from trimtab.store.page import Page
-from trimtab.store.records import Records, from_kept, require_storable, seen_by
+from trimtab.store.records import Records, RowFilter, from_kept, require_storable, seen_by
 from trimtab.store.tables import jobs
-from trimtab.store.wanted import WantedJobs
 
 _ALL = 2**31 - 1
 _NOTED_AT_ONCE = 25
@@ -40,8 +46,8 @@ class Jobs(Records[JobRecord]):
             self._database.write(lambda connection: [self._database.add(jobs, row) for row in rows])
 
     def active(self) -> tuple[JobRecord, ...]:
-        """Those that are still to be done, in order of submission."""
-        active = Asked({"state": tuple(state.value for state in ACTIVE)})
+        """Jobs in an active state, in order of submission."""
+        active = RowFilter({"state": tuple(state.value for state in ACTIVE)})
         return tuple(self._record(row) for row in self._by_time.rows(active, _ALL, newest_first=False))
 
     def ended(self, limit: int = 1000) -> tuple[JobRecord, ...]:
@@ -58,13 +64,13 @@ class Jobs(Records[JobRecord]):
         self, limit: int = 100, wanted: WantedJobs | None = None, after: str | None = None
     ) -> Page[JobRecord]:
         """A page of at most `limit` jobs, newest first, from where the page before said `next`."""
-        return self.records(_asked(wanted), limit, after)
+        return self.records(_job_filter(wanted), limit, after)
 
     def page_text(
         self, limit: int = 100, wanted: WantedJobs | None = None, after: str | None = None
     ) -> Page[str]:
-        """The same as JSON."""
-        return self.texts(_asked(wanted), limit, after)
+        """A page of jobs as JSON texts."""
+        return self.texts(_job_filter(wanted), limit, after)
 
     def pulse(self) -> tuple[int, int]:
         """Two numbers that change when somebody submits a job, or asks for the end of one that runs."""
@@ -108,8 +114,8 @@ class Jobs(Records[JobRecord]):
         """
         this = update(jobs).where(jobs.c.id == bindparam("this"))
         rows: list[dict[str, Any]] = [{"this": id, "done": value} for id, value in done.items()]
-        told = [{"this": id, "outlook": to_plain(value)} for id, value in outlooks.items()]
-        for all_of_them in (rows, told):
+        expected = [{"this": id, "outlook": to_plain(value)} for id, value in outlooks.items()]
+        for all_of_them in (rows, expected):
             for start in range(0, len(all_of_them), _NOTED_AT_ONCE):
                 with self._database.writing() as connection:
                     connection.execute(this, all_of_them[start : start + _NOTED_AT_ONCE])
@@ -147,14 +153,14 @@ class Jobs(Records[JobRecord]):
         )
 
 
-def _asked(wanted: WantedJobs | None) -> Asked:
+def _job_filter(wanted: WantedJobs | None) -> RowFilter:
     wanted = wanted or WantedJobs()
-    alike: dict[str, Sequence[str]] = {**seen_by(wanted.tenants)}
+    equal: dict[str, Sequence[str]] = {**seen_by(wanted.tenants)}
     if wanted.states:
-        alike["state"] = tuple(dict.fromkeys(state.value for state in wanted.states))
+        equal["state"] = tuple(dict.fromkeys(state.value for state in wanted.states))
     if wanted.name is not None:
-        alike["name"] = (wanted.name,)
-    return Asked(alike, since=wanted.since, until=wanted.until)
+        equal["name"] = (wanted.name,)
+    return RowFilter(equal, since=wanted.since, until=wanted.until)
 
 
 def _row(record: JobRecord) -> dict[str, Any]:

@@ -1,18 +1,144 @@
-"""Things kept under an id: written once, found by any unique start of it, listed newest first."""
+"""Rows kept under an id: written once, found by a unique prefix of the id, listed in pages."""
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from sqlalchemy import ColumnElement, Select, Table, Text, bindparam, cast, select
+from sqlalchemy import (
+    BigInteger,
+    BindParameter,
+    Column,
+    ColumnElement,
+    Select,
+    Table,
+    Text,
+    bindparam,
+    cast,
+    select,
+    tuple_,
+    union_all,
+)
 
 from trimtab.core import BadInputError, NotFoundError, StorageError, from_plain, to_plain
 from trimtab.store import json_text
+from trimtab.store.address import ConflictError
 from trimtab.store.database import Database
-from trimtab.store.faults import ConflictError
-from trimtab.store.listing import Asked, Listing, row_limit
-from trimtab.store.page import Page
-from trimtab.store.tables import EVERYBODY
+from trimtab.store.entities import Page
+from trimtab.store.tables import DEFAULT_TENANT
+
+_MOST_ROWS = 2**31 - 1
+_MOST_RANGES = 100
+_WHOLE = BigInteger()
+
+
+@dataclass(frozen=True, slots=True)
+class RowFilter:
+    """Conditions on rows.
+
+    `equal` maps an indexed column to its allowed values, `unindexed` a column that no index serves to its
+    value; `since` and `until` bound the first column of the order, `after` is the position of the last row
+    seen.
+    """
+
+    equal: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    unindexed: Mapping[str, Any] = field(default_factory=dict)
+    since: Any = None
+    until: Any = None
+    after: tuple[Any, ...] | None = None
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """The part that determines the statement, without the values bound to it."""
+        bounds = (self.since is not None, self.until is not None, self.after is not None)
+        return (*((name, len(values)) for name, values in self.equal.items()), *self.unindexed, *bounds)
+
+
+class Listing:
+    """The rows of a table, ordered by some of its columns, with others that are shown."""
+
+    def __init__(
+        self, database: Database, table: Table, shown: Sequence[ColumnElement[Any]], order: Sequence[str]
+    ) -> None:
+        self._database = database
+        self._table = table
+        self._shown = shown
+        self._order: list[Column[Any]] = [table.c[name] for name in order]
+
+    def rows(self, conditions: RowFilter, limit: int, newest_first: bool = True) -> list[tuple[Any, ...]]:
+        """At most `limit` rows."""
+        ranges = list(itertools.product(*conditions.equal.values()))
+        if len(ranges) > _MOST_RANGES:
+            raise BadInputError(f"{len(ranges)} tenants times states are too many at once; ask for fewer")
+        if not ranges:
+            return []
+        values: dict[str, Any] = {
+            "limit": row_limit(limit),
+            "since": conditions.since,
+            "until": conditions.until,
+        }
+        values |= {f"{name}_0": value for name, value in conditions.unindexed.items()}
+        values |= {f"after_{number}": value for number, value in enumerate(conditions.after or ())}
+        for number, chosen in enumerate(ranges):
+            values |= {
+                f"{name}_{number}": value for name, value in zip(conditions.equal, chosen, strict=True)
+            }
+        return self._database.fetch(
+            (self, newest_first, conditions.shape),
+            lambda: self._select(conditions, len(ranges), newest_first),
+            values,
+        )
+
+    def _select(self, conditions: RowFilter, ranges: int, newest_first: bool) -> Select[Any]:
+        ordered = [column.desc() if newest_first else column.asc() for column in self._order]
+        # The order's columns come along, so that ranges can be merged by them.
+        shown = [*self._shown, *(column.label(f"order_{i}") for i, column in enumerate(self._order))]
+        parts = [
+            select(*shown)
+            .where(*self._conditions(conditions, number, newest_first))
+            .order_by(*ordered)
+            .limit(bindparam("limit", type_=_WHOLE))
+            for number in range(ranges)
+        ]
+        if ranges == 1:
+            return parts[0]
+        merged = union_all(*(select(part.subquery()) for part in parts)).subquery()
+        by = [merged.c[f"order_{i}"] for i in range(len(self._order))]
+        return (
+            select(merged)
+            .order_by(*(column.desc() if newest_first else column.asc() for column in by))
+            .limit(bindparam("limit", type_=_WHOLE))
+        )
+
+    def _conditions(
+        self, conditions: RowFilter, number: int, newest_first: bool
+    ) -> list[ColumnElement[bool]]:
+        columns, lead = self._table.c, self._order[0]
+
+        def value(name: str, number: int) -> BindParameter[Any]:
+            return bindparam(f"{name}_{number}", type_=columns[name].type)
+
+        found = [columns[name] == value(name, number) for name in conditions.equal]
+        # As an expression, the column does not tempt SQLite to another index than that of the columns above.
+        found += [columns[name] + "" == value(name, 0) for name in conditions.unindexed]
+        if conditions.since is not None:
+            found.append(lead >= bindparam("since", type_=lead.type))
+        if conditions.until is not None:
+            found.append(lead < bindparam("until", type_=lead.type))
+        if conditions.after is not None:
+            place = tuple_(*self._order)
+            last = tuple_(*(bindparam(f"after_{i}", type_=c.type) for i, c in enumerate(self._order)))
+            found.append(place < last if newest_first else place > last)
+        return found
+
+
+def row_limit(limit: int) -> int:
+    """`limit` as a database takes it."""
+    if limit < 1:
+        raise BadInputError(f"a limit of {limit} shows nothing; give 1 or more")
+    return min(limit, _MOST_ROWS)
+
 
 T = TypeVar("T")
 
@@ -33,7 +159,7 @@ class Records(Generic[T]):
         self._by_time = Listing(database, table, shown, ("created", "sequence"))
         self._by_id = Listing(database, table, shown, ("id",))
 
-    def add(self, id: str, record: T, columns: dict[str, Any], tenant: str = EVERYBODY) -> None:
+    def add(self, id: str, record: T, columns: dict[str, Any], tenant: str = DEFAULT_TENANT) -> None:
         """Keep `record` under `id`, with the `columns` it is searched by.
 
         The same record again is no error, so a write whose answer was lost can be repeated.
@@ -66,19 +192,19 @@ class Records(Generic[T]):
         """The record as JSON with its tenant, as it is kept."""
         return self._text(self._one(id, tenants))
 
-    def records(self, asked: Asked, limit: int, after: str | None = None) -> Page[T]:
+    def records(self, conditions: RowFilter, limit: int, after: str | None = None) -> Page[T]:
         """At most `limit` records, by time and then by writing, newest first; `after` the page before."""
-        rows, following = self._page(asked, limit, after)
+        rows, following = self._page(conditions, limit, after)
         return Page(tuple(self._record(row) for row in rows), following)
 
-    def texts(self, asked: Asked, limit: int, after: str | None = None) -> Page[str]:
-        """The same as JSON, undecoded: what a server passes on, at a twentieth of the price."""
-        rows, following = self._page(asked, limit, after)
+    def texts(self, conditions: RowFilter, limit: int, after: str | None = None) -> Page[str]:
+        """A page as JSON texts, undecoded, at a twentieth of the cost of `records`."""
+        rows, following = self._page(conditions, limit, after)
         return Page(tuple(self._text(row) for row in rows), following)
 
     def missing(self, id: str, tenants: Sequence[str] | None = None) -> NotFoundError:
         """The error that says `id` names nothing, and what there is instead."""
-        rows = self._by_time.rows(Asked(seen_by(tenants)), _SHOWN)
+        rows = self._by_time.rows(RowFilter(seen_by(tenants)), _SHOWN)
         there = f"the newest are {_names(rows)}" if rows else f"there are no {self._noun}s yet"
         # Where the store is concerns only who sees all of it.
         where = f" in {self._database.name}" if tenants is None else ""
@@ -90,7 +216,7 @@ class Records(Generic[T]):
         exact = self._exactly(id, tenants)
         if exact is not None:
             return exact
-        span = Asked(seen_by(tenants), since=id, until=id + _LAST_CHARACTER)
+        span = RowFilter(seen_by(tenants), since=id, until=id + _LAST_CHARACTER)
         found = self._by_id.rows(span, _SHOWN + 1, newest_first=False)
         if len(found) == 1:
             return found[0]
@@ -108,18 +234,26 @@ class Records(Generic[T]):
         column = self._table.c.id
         return select(*self._shown(self._table)).where(column == bindparam("id", type_=column.type))
 
-    def _page(self, asked: Asked, limit: int, after: str | None) -> tuple[list[tuple[Any, ...]], str | None]:
+    def _page(
+        self, conditions: RowFilter, limit: int, after: str | None
+    ) -> tuple[list[tuple[Any, ...]], str | None]:
         limit = row_limit(limit)
-        if not all(is_storable(value) for value in _values(asked)):
+        if not all(is_storable(value) for value in _values(conditions)):
             return [], None
         if after is not None:
-            asked = Asked(asked.alike, asked.beside, asked.since, asked.until, self._place(after, asked))
-        rows = self._by_time.rows(asked, limit + 1)
+            conditions = RowFilter(
+                conditions.equal,
+                conditions.unindexed,
+                conditions.since,
+                conditions.until,
+                self._place(after, conditions),
+            )
+        rows = self._by_time.rows(conditions, limit + 1)
         return rows[:limit], rows[limit - 1][0] if len(rows) > limit else None
 
-    def _place(self, after: str, asked: Asked) -> tuple[Any, ...]:
+    def _place(self, after: str, conditions: RowFilter) -> tuple[Any, ...]:
         """Where in the order the record `after` is. An id tells who reads it nothing of other tenants."""
-        row = self._exactly(after, asked.alike.get("tenant")) if after and is_storable(after) else None
+        row = self._exactly(after, conditions.equal.get("tenant")) if after and is_storable(after) else None
         if row is None:
             raise BadInputError(
                 f'no list goes on after "{after!s:.80}"; give what the page before has under `next`'
@@ -166,8 +300,11 @@ def require_storable(value: Any, where: str) -> None:
         raise BadInputError(f"{where} holds a character that cannot be stored; use plain text")
 
 
-def _values(asked: Asked) -> list[Any]:
-    return [*(value for values in asked.alike.values() for value in values), *asked.beside.values()]
+def _values(conditions: RowFilter) -> list[Any]:
+    return [
+        *(value for values in conditions.equal.values() for value in values),
+        *conditions.unindexed.values(),
+    ]
 
 
 def _names(rows: list[tuple[Any, ...]]) -> str:

@@ -1,4 +1,4 @@
-"""Requests that do their work once, however often they are sent."""
+"""Idempotent requests: a request with a deduplication key takes effect once, however often it is sent."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,8 +7,8 @@ from sqlalchemy import Connection, Select, Text, bindparam, delete, select
 
 from trimtab.core import BadInputError, Clock, RealClock
 from trimtab.store.database import Database, lock
+from trimtab.store.entities import Reply, ReusedKeyError
 from trimtab.store.records import require_storable
-from trimtab.store.reply import Reply, ReusedKeyError
 from trimtab.store.tables import replies
 
 KEPT = 86400.0
@@ -19,7 +19,7 @@ _LONGEST_KEY = 200
 
 
 class Replies:
-    """What was replied to requests that came with a key, for a day."""
+    """Replies to requests with a deduplication key, kept for a day."""
 
     def __init__(self, database: Database, clock: Clock | None = None) -> None:
         self._database = database
@@ -53,7 +53,7 @@ class Replies:
         return self._database.write(reply)
 
     def find(self, key: str, owner: str, fingerprint: str) -> Reply | None:
-        """What was replied to this request before, for who would rather not work out an effect twice."""
+        """The kept reply to this request, None if there is none: saves computing an effect twice."""
         _require_key(key)
         return self._kept(key, owner, fingerprint, self._clock.now())
 

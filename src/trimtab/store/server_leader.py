@@ -155,7 +155,7 @@ class ServerLeader:
 
 
 def _answered(session: "psycopg.Connection[Any]", until: float) -> bool:
-    """Whether the server answers before `until`; a call that waits could not be told to stop then."""
+    """Whether the server answers before `until`; a blocking call could not be interrupted then."""
     line = session.pgconn
     try:
         line.send_query(b"SELECT 1")

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from trimtab.store.database import Database
-    from trimtab.store.facts import Facts
+    from trimtab.store.entities import Facts
     from trimtab.store.leader import Leader
 
 T = TypeVar("T")
@@ -23,14 +23,11 @@ class Store:
     """
 
     def __init__(self, database: "Database") -> None:
-        from trimtab.store.events import Events
+        from trimtab.store.events import Events, Notes
         from trimtab.store.jobs import Jobs
-        from trimtab.store.ledger import Ledger
-        from trimtab.store.notes import Notes
-        from trimtab.store.profiles import Profiles
+        from trimtab.store.ledger import Ledger, Profiles
         from trimtab.store.replies import Replies
-        from trimtab.store.tenants import Tenants
-        from trimtab.store.tokens import Tokens
+        from trimtab.store.tenants import Tenants, Tokens
 
         self._database = database
         self.ledger = Ledger(database)
@@ -61,30 +58,30 @@ class Store:
         return self._database.writing(alone)
 
     def write(self, effect: Callable[[], T]) -> T:
-        """The same for a function: what it returns, on the disk. Many at once are cheaper so than by blocks.
+        """Run `effect` as one write and return its result once it is on the disk; cheaper than a block.
 
         Writers at the same moment share one commit, so another thread may run it: it should be brief.
         """
         return self._database.write(lambda connection: effect())
 
     def write_all(self, effects: Sequence[Callable[[], T]]) -> list[T | Exception]:
-        """The same for many: what each returns or raised, all on the disk. One that fails fails alone."""
+        """Result or exception of each effect, once all are on the disk; one that fails fails alone."""
 
-        def asked(effect: Callable[[], T]) -> "Callable[[Connection], T]":
+        def ignoring_connection(effect: Callable[[], T]) -> "Callable[[Connection], T]":
             return lambda connection: effect()
 
-        return self._database.write_all([asked(effect) for effect in effects])
+        return self._database.write_all([ignoring_connection(effect) for effect in effects])
 
     def move_log(self) -> None:
         """Where it is a file: move what its log holds into it, while others go on reading and writing.
 
-        Else whoever fills the log does that, and everybody who writes then waits for it.
+        Otherwise the writer that fills the log does it, and all other writers wait.
         """
         self._database.move_log()
 
     def leader(self, name: str) -> "Leader":
         """Somebody who leads as `name`, once asked to: on this machine, or among all who share PostgreSQL."""
-        from trimtab.store.file_leader import FileLeader
+        from trimtab.store.leader import FileLeader
 
         if self.is_file:
             return FileLeader(name, self.name)
@@ -93,7 +90,7 @@ class Store:
         return ServerLeader(name, self._database.address)
 
     def under(self, leader: "Leader") -> "Store":
-        """The same store for who leads: its writes fail, with LostLeadError, as soon as another may lead."""
+        """A view of this store for a leader: its writes raise LostLeadError once another may lead."""
         return Store(self._database.under(leader.require))
 
     def back_up(self, path: Path, tell: Callable[[int, int], object] = lambda done, total: None) -> int:
@@ -121,13 +118,13 @@ class Store:
 
     def facts(self) -> "Facts":
         """Its schema, size and rows."""
-        from trimtab.store.health import facts
+        from trimtab.store.schema import facts
 
         return facts(self._database)
 
     def faults(self) -> tuple[str, ...]:
-        """What is wrong with the database, one sentence each; none where it is sound."""
-        from trimtab.store.health import faults_of
+        """Faults of the database, one sentence each; empty if it is sound."""
+        from trimtab.store.schema import faults_of
 
         return faults_of(self._database)
 

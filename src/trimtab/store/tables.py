@@ -15,7 +15,7 @@ from sqlalchemy import (
 
 VERSION_TABLE = "trimtab_schema"
 
-EVERYBODY = "default"
+DEFAULT_TENANT = "default"
 """The tenant of what nobody in particular owns: all that local commands write."""
 
 _SERIAL = BigInteger().with_variant(Integer(), "sqlite")
@@ -33,7 +33,7 @@ decisions = Table(
     Column("kind", Text, nullable=False),
     Column("subject", Text, nullable=False),
     Column("body", JSON, nullable=False),
-    Column("tenant", Text, nullable=False, server_default=EVERYBODY),
+    Column("tenant", Text, nullable=False, server_default=DEFAULT_TENANT),
     Index("decisions_created", "created", "sequence"),
     Index("decisions_kind", "kind", "created", "sequence"),
     Index("decisions_subject", "subject", "created", "sequence"),
@@ -61,7 +61,7 @@ profiles = Table(
     Column("created", Double, nullable=False),
     Column("workload", Text, nullable=False),
     Column("body", JSON, nullable=False),
-    Column("tenant", Text, nullable=False, server_default=EVERYBODY),
+    Column("tenant", Text, nullable=False, server_default=DEFAULT_TENANT),
     Index("profiles_created", "created", "sequence"),
     Index("profiles_workload", "workload", "created", "sequence"),
     Index("profiles_tenant", "tenant", "created", "sequence"),
@@ -77,7 +77,7 @@ events = Table(
     Column("kind", Text, nullable=False),
     Column("subject", Text, nullable=False),
     Column("detail", JSON, nullable=False),
-    Column("tenant", Text, nullable=False, server_default=EVERYBODY),
+    Column("tenant", Text, nullable=False, server_default=DEFAULT_TENANT),
     Index("events_time", "time"),
     Index("events_kind", "kind", "id"),
     Index("events_subject", "subject", "id"),

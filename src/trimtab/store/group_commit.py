@@ -1,8 +1,8 @@
-"""One sync of the disk for all who write at the same moment.
+"""Group commit: one sync of the disk for all writes that arrive at the same moment.
 
-SQLite has one writer at a time, and a commit waits for the disk. So writers line up for one connection.
-Whoever has the turn does what it came for, then what those behind it came for, each within a savepoint of its
-own, and commits for all of them; only then do their writes return. Meanwhile, the next ones line up.
+SQLite has one writer at a time, and a commit waits for the disk. So writers queue for one connection. The
+writer whose turn it is runs its own effect, then those queued behind it, each within a savepoint of its own,
+and commits for all of them; only then do their writes return. Meanwhile, the next writers queue.
 """
 
 import threading
@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Engine, RootTransaction
 
 from trimtab.core import StorageError
-from trimtab.store.savepoint import savepoint
+from trimtab.store.statements import savepoint
 
 T = TypeVar("T")
 
@@ -54,7 +54,7 @@ class _Group:
         return len(self.members) >= _MOST or time.monotonic() - self.began > _LONGEST
 
 
-class SharedCommits:
+class GroupCommit:
     """The line of those who write, and the transaction they share."""
 
     def __init__(self, engine: Engine) -> None:
@@ -65,7 +65,7 @@ class SharedCommits:
         self._open: _Group | None = None
 
     def run(self, effect: Callable[[Connection], T]) -> T:
-        """What `effect` returns, once it is on the disk; another thread may run it."""
+        """Run `effect` and return its result once it is on the disk; another thread may run it."""
         me = _Writer(effect)
         self._line_up(me)
         if me.has_turn:
@@ -81,7 +81,7 @@ class SharedCommits:
         return result
 
     def run_all(self, effects: Sequence[Callable[[Connection], T]]) -> list[T | Exception]:
-        """What each of them returns or raised, all on the disk; one that fails fails alone."""
+        """Result or exception of each effect, once all are on the disk; one that fails fails alone."""
         writers = [_Writer(effect) for effect in effects]
         self._line_up(_Writer(None))
         group = self._group()

@@ -1,9 +1,10 @@
-"""A statement that is compiled once and run often, past SQLAlchemy's results."""
+"""Statements run on the driver's own connection, past SQLAlchemy's results: compiled once, run often."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Dialect, Insert, Select, Update
+from sqlalchemy import Connection, Dialect, Insert, Select, Update
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import PoolProxiedConnection
@@ -11,8 +12,8 @@ from sqlalchemy.pool import PoolProxiedConnection
 Raw = DBAPIConnection | PoolProxiedConnection
 
 
-class Prepared:
-    """A statement in the words of one database; values are given by the names of its `bindparam`s."""
+class CompiledStatement:
+    """A statement compiled for one dialect; values are given by the names of its `bindparam`s."""
 
     def __init__(self, statement: Select[Any] | Insert | Update, dialect: Dialect) -> None:
         compiled = statement.compile(dialect=dialect)
@@ -26,7 +27,7 @@ class Prepared:
         """All rows, as the driver gives them; none where there can be none."""
         given = {**values, **self._own}
         order = self._order
-        return said(
+        return execute(
             connection,
             self._dialect,
             self._sql,
@@ -34,10 +35,10 @@ class Prepared:
         )
 
 
-def said(
+def execute(
     connection: Raw, dialect: Dialect, words: str, values: Mapping[str, Any] | Sequence[Any] = ()
 ) -> list[tuple[Any, ...]]:
-    """What the driver answers to a statement; its errors are SQLAlchemy's."""
+    """Execute SQL on the driver's connection and return its rows; raises SQLAlchemy's errors."""
     try:
         cursor = connection.cursor()
         try:
@@ -47,3 +48,21 @@ def said(
             cursor.close()
     except dialect.loaded_dbapi.Error as error:
         raise DBAPIError.instance(words, None, error, dialect.loaded_dbapi.Error, dialect=dialect) from None
+
+
+@contextmanager
+def savepoint(connection: Connection) -> Iterator[Connection]:
+    """A savepoint around the block: its writes are undone if it fails, and the transaction continues."""
+    # Filter of the driver: SQLAlchemy takes longer to name one than the database to set it.
+    raw, dialect = connection.connection.dbapi_connection, connection.dialect
+    assert raw is not None
+    execute(raw, dialect, "SAVEPOINT part")
+    try:
+        yield connection
+        execute(raw, dialect, "RELEASE SAVEPOINT part")
+    except BaseException:
+        # Out of space or memory, SQLite may have rolled back all of the transaction at once.
+        if getattr(raw, "in_transaction", True):
+            execute(raw, dialect, "ROLLBACK TO SAVEPOINT part")
+            execute(raw, dialect, "RELEASE SAVEPOINT part")
+        raise
