@@ -3,8 +3,13 @@
 from datetime import date
 
 import pytest
+from hypothesis import settings
 
 from trimtab.core import Offer
+
+# A busy machine must not fail a law: examples may take their time.
+settings.register_profile("unhurried", deadline=None)
+settings.load_profile("unhurried")
 
 
 @pytest.fixture

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, strategies as st
 
 from trimtab.catalog import OfferTable, accelerator, load_offers, save_table
-from trimtab.catalog.offers import imported_path
+from trimtab.catalog.offers import GBIT, corrected, imported_path, network_bandwidth
 from trimtab.core import Offer, StorageError
 
 
@@ -96,3 +97,34 @@ def test_columns_cannot_be_written_to() -> None:
     with pytest.raises(ValueError, match="read-only"):
         table.price[0] = 0.0
     assert np.isfinite(table.price).all()
+
+
+@pytest.mark.parametrize(
+    ("cloud", "instance", "gbit"),
+    [
+        ("aws", "p5.48xlarge", 3200),
+        ("aws", "p5en.48xlarge", 3200),
+        ("aws", "p4d.24xlarge", 400),
+        ("aws", "g4dn.8xlarge", 50),
+        ("aws", "m7i.24xlarge", 37.5),
+        ("gcp", "a3-megagpu-8g", 1800),
+        ("gcp", "n1-standard-8+V100x1", 16),
+        ("gcp", "n1-standard-64+V100x8", 32),
+        ("azure", "Standard_ND96isr_H200_v5", 3200),
+        ("azure", "Standard_ND96amsr_A100_v4", 1600),
+    ],
+)
+def test_documented_bandwidths(cloud: str, instance: str, gbit: float) -> None:
+    assert network_bandwidth(cloud, instance, 1) == gbit * GBIT
+
+
+@given(st.floats(0, 500), st.floats(0, 500))
+def test_an_unlisted_instance_gets_a_cautious_guess_that_grows_with_its_vcpus(a: float, b: float) -> None:
+    low, high = (network_bandwidth("nowhere", "x", vcpus) for vcpus in sorted((a, b)))
+    assert 0.5 * GBIT <= low <= high <= 25 * GBIT
+
+
+def test_corrections_touch_only_what_they_name() -> None:
+    assert corrected("azure", "Standard_NC40ads_H100_v5", "H100", 1) == ("H100-NVL", 1)
+    assert corrected("aws", "p5.48xlarge", "H100", 8) == ("H100", 8)
+    assert corrected("aws", "m7i.large", None, 0) == (None, 0)

@@ -23,7 +23,7 @@ def test_importing_brings_in_no_heavy_library(module: str) -> None:
 def test_estimating_does_not_wait_for_what_only_fitting_needs() -> None:
     code = "import sys; from trimtab.predict import AnalyticEstimator; print(*sys.modules)"
     loaded = _python("-c", code).stdout.split()
-    assert "trimtab.predict.cost.analytic" in loaded
+    assert "trimtab.predict.cost.estimator" in loaded
     assert "scipy" not in loaded
 
 

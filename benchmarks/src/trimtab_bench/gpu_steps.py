@@ -5,7 +5,7 @@ they are. Beside it, in the same run and with the same leave-one-out, a five-con
 how often the truth lies in the 90 % range that the other models alone give.
 
 The guarded answer stands beside the rule's: memory corrected by what other models were off by, and training
-steps by some earlier outcomes of the same model (`outcome_trials`). What is learned of either never saw the
+steps by some earlier outcomes of the same model (`earlier_outcomes`). What is learned of either never saw the
 model it is scored on.
 """
 
@@ -20,28 +20,35 @@ from numpy.typing import NDArray
 from trimtab.catalog import accelerator
 from trimtab.core import BadInputError
 from trimtab.predict import (
+    BUNDLED_STAGES,
     BUNDLED_STEPS,
     MeasuredStep,
-    OthersWithout,
-    by_model_quantile,
+    Unseen,
     calibration,
     cases,
     corrected_memory,
     cpu_step_time,
     demand_of,
-    estimates_without_pairs,
     fit_cpu_constants,
     guarded_memory,
     leave_one_model_out,
+    leave_two_models_out,
     predict_memory,
     predict_seconds,
     ranges_without_the_model,
     read_measurements,
+    read_stages,
     shipped_corrections,
 )
+from trimtab.predict.interval import conformal_interval
+from trimtab_bench.earlier_outcomes import (
+    guard_table,
+    outcome_figures,
+    outcome_trials,
+    transfer_figures,
+    transfer_tables,
+)
 from trimtab_bench.options import BenchOptions
-from trimtab_bench.outcome_transfer import transfer_figures, transfer_tables
-from trimtab_bench.outcome_trials import guard_table, outcome_figures, outcome_trials
 from trimtab_bench.result import BenchResult, Table
 
 Array = NDArray[np.float64]
@@ -101,11 +108,13 @@ def _shipped(rows: Sequence[MeasuredStep]) -> Predictions:
 
 def _fitted(rows: Sequence[MeasuredStep], options: BenchOptions) -> Predictions:
     with options.progress(len({r.name for r in rows}), "leaving one model out") as announce:
-        return Predictions(*leave_one_model_out(rows, accelerator(DEVICE), announce))
+        return Predictions(
+            *leave_one_model_out(rows, accelerator(DEVICE), read_stages(BUNDLED_STAGES), announce)
+        )
 
 
-def _others(rows: Sequence[MeasuredStep], ours: Predictions, options: BenchOptions) -> OthersWithout | None:
-    """What is known of other models without the one tested; None where there are too few.
+def _others(rows: Sequence[MeasuredStep], ours: Predictions, options: BenchOptions) -> Unseen | None:
+    """Estimates of the other models without the one tested; None where there are too few models.
 
     In a quick run the others' constants have seen the tested model, as one of many.
     """
@@ -113,9 +122,9 @@ def _others(rows: Sequence[MeasuredStep], ours: Predictions, options: BenchOptio
     if len(names) < _MODELS_FOR_A_RANGE:
         return None
     if options.quick:
-        return OthersWithout(dict.fromkeys(names, ours.seconds), dict.fromkeys(names, ours.memory))
+        return dict.fromkeys(names, (ours.seconds, ours.memory))
     with options.progress(comb(len(names), 2), "leaving two models out") as announce:
-        return estimates_without_pairs(rows, accelerator(DEVICE), announce)
+        return leave_two_models_out(rows, accelerator(DEVICE), read_stages(BUNDLED_STAGES), announce)
 
 
 def _figures(rows: Sequence[MeasuredStep], ours: Predictions) -> dict[str, Any]:
@@ -142,7 +151,7 @@ def _figures(rows: Sequence[MeasuredStep], ours: Predictions) -> dict[str, Any]:
 
 
 def _coverage_figures(
-    rows: Sequence[MeasuredStep], ours: Predictions, without: OthersWithout | None
+    rows: Sequence[MeasuredStep], ours: Predictions, without: Unseen | None
 ) -> dict[str, Any]:
     """How often a model's rows lie in the range that was calibrated without it."""
     if without is None or ours.guarded is None:
@@ -168,7 +177,7 @@ def _ranges_of_others(rows: Sequence[MeasuredStep], ratio: Array) -> Array:
     ranges = {}
     for name in np.unique(names):
         others = (names != name) & np.isfinite(ratio)
-        ranges[name] = [by_model_quantile(ratio[others], names[others], level) for level in (0.05, 0.95)]
+        ranges[name] = conformal_interval(ratio[others], 0.9, names[others])
     return np.array([ranges[name] for name in names])
 
 

@@ -1,4 +1,4 @@
-"""What watching costs: the step time of a training script with the listener and without it.
+"""Cost of watching: the step time of a training script with the listener and without it.
 
 Two runs of the same script differ by more than the listener costs, even on a quiet machine. So each run
 under `trimtab profile` switches the listener off and on every few steps: a triple of neighbouring blocks

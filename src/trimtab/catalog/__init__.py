@@ -1,4 +1,4 @@
-"""What can I rent, what is it made of, what does it cost? Accelerator facts, offers, imported price lists."""
+"""Accelerator facts with their calibration, offers, imported price lists: what can I rent, at what price?"""
 
 import lazy_loader
 

@@ -1,4 +1,3 @@
-from .archive import load_table as load_table, save_table as save_table
 from .hardware import (
     FORMATS as FORMATS,
     Accelerator as Accelerator,
@@ -6,8 +5,13 @@ from .hardware import (
     accelerator as accelerator,
     accelerators as accelerators,
     find_accelerator as find_accelerator,
+    measured_constants as measured_constants,
 )
 from .importing import ImportReport as ImportReport, import_offers as import_offers
 from .offers import load_offers as load_offers
-from .strings import Strings as Strings
-from .table import OfferTable as OfferTable
+from .table import (
+    OfferTable as OfferTable,
+    Strings as Strings,
+    load_table as load_table,
+    save_table as save_table,
+)

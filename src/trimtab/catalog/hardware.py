@@ -85,12 +85,21 @@ def _spellings() -> dict[str, str]:
     return {_fold(s): a.name for a in accelerators() for s in (a.name, *a.aliases)}
 
 
+def measured_constants(name: str) -> Mapping[str, Any]:
+    """The calibration's entry of an accelerator, or of "CPU" or "carried over"; empty if there is none."""
+    return _calibration().get(name, {})
+
+
+@cache
+def _calibration() -> dict[str, dict[str, Any]]:
+    text = files("trimtab.catalog").joinpath("calibration.json").read_text("utf-8")
+    return dict(json.loads(text))
+
+
 @cache
 def _by_name() -> dict[str, Accelerator]:
-    package = files("trimtab.catalog")
-    tables = tomllib.loads(package.joinpath("accelerators.toml").read_text("utf-8"))
-    measured = json.loads(package.joinpath("calibration.json").read_text("utf-8"))
-    return {name: _parse(name, table, measured.get(name, {})) for name, table in tables.items()}
+    tables = tomllib.loads(files("trimtab.catalog").joinpath("accelerators.toml").read_text("utf-8"))
+    return {name: _parse(name, table, measured_constants(name)) for name, table in tables.items()}
 
 
 def _parse(name: str, table: Mapping[str, Any], constants: Mapping[str, Any]) -> Accelerator:

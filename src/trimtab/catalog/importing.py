@@ -7,13 +7,11 @@ from datetime import UTC, date, datetime
 from difflib import get_close_matches
 from pathlib import Path
 
-from trimtab.catalog.archive import save_table
 from trimtab.catalog.hardware import find_accelerator
-from trimtab.catalog.instances import corrected, network_bandwidth
-from trimtab.catalog.offers import imported_path
+from trimtab.catalog.offers import corrected, imported_path, network_bandwidth
 from trimtab.catalog.pairing import priced_with_hosts
 from trimtab.catalog.pricelist import PriceRow, read_price_list
-from trimtab.catalog.table import OfferTable
+from trimtab.catalog.table import OfferTable, save_table
 from trimtab.core import GIB, HOUR, BadInputError, NotFoundError, Offer
 
 PROVIDERS = (
@@ -50,7 +48,7 @@ LIST_NAME = "vms.csv"
 
 @dataclass(frozen=True, slots=True)
 class ImportReport:
-    """What became of one provider's price list. Counts are of rows, except `offers`."""
+    """Result of importing one provider's price list. Counts are of rows, except `offers`."""
 
     provider: str
     offers: int

@@ -1,16 +1,47 @@
-"""The offers there are: those that come with the package, and imported ones in their place."""
+"""The offers there are, built in or imported, and what price lists do not say about instances."""
 
 import csv
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Iterator, Mapping
 from datetime import date
+from fnmatch import fnmatchcase
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
-from trimtab.catalog.archive import load_table
-from trimtab.catalog.instances import GBIT
-from trimtab.catalog.table import OfferTable
+from trimtab.catalog.table import OfferTable, load_table
 from trimtab.core import GIB, HOUR, Offer, home
+
+GBIT = 1e9 / 8
+"""Bytes per second in one Gbit/s."""
+
+
+@cache
+def network_bandwidth(cloud: str, instance: str, vcpus: float) -> float:
+    """Bytes per second an instance can send to its peers for good.
+
+    From the vendor's documentation where the instance is listed; otherwise a cautious guess by vCPU count.
+    """
+    for pattern, gbit in _facts()["network"].get(cloud, {}).items():
+        if fnmatchcase(instance, pattern):
+            return float(gbit) * GBIT
+    default = _facts()["default"]
+    fitting = [gbit for least, gbit in zip(default["vcpus"], default["gbit"], strict=True) if vcpus >= least]
+    return float(max(fitting, default=default["gbit"][0])) * GBIT
+
+
+def corrected(
+    cloud: str, instance: str, accelerator: str | None, accelerators: float
+) -> tuple[str | None, float]:
+    """The accelerator and its count, put right where published lists are known to be wrong."""
+    correction: Mapping[str, Any] = _facts()["correction"].get(cloud, {}).get(instance, {})
+    return correction.get("accelerator", accelerator), correction.get("accelerators", accelerators)
+
+
+@cache
+def _facts() -> dict[str, Any]:
+    return tomllib.loads(files("trimtab.catalog").joinpath("instances.toml").read_text("utf-8"))
 
 
 def load_offers() -> OfferTable:

@@ -36,7 +36,7 @@ class PriceRow:
 
 @dataclass(frozen=True, slots=True)
 class PriceList:
-    """What a file held: usable rows by provider, and how many rows each provider had that were not usable."""
+    """Contents of a price list: usable rows, and numbers of unusable ones, by provider."""
 
     rows: dict[str, list[PriceRow]]
     invalid: Counter[str]

@@ -1,16 +1,59 @@
-"""Offers by the ten thousand: immutable NumPy columns instead of objects."""
+"""Offers as immutable NumPy columns, and the file that keeps them."""
 
+import json
+import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from datetime import date
+from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trimtab.catalog.hardware import find_accelerator
-from trimtab.catalog.strings import Strings, is_pattern
-from trimtab.core import NotFoundError, Offer
+from trimtab.core import NotFoundError, Offer, StorageError
+from trimtab.kernel import write_whole
+
+
+def is_pattern(name: str) -> bool:
+    """Whether `name` has a wildcard in it."""
+    return any(character in name for character in "*?[")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Strings:
+    """A dictionary-encoded column: row i holds `vocabulary[codes[i]]`. An empty string stands for none."""
+
+    codes: NDArray[np.int32]
+    vocabulary: tuple[str, ...]
+
+    @classmethod
+    def of(cls, values: Iterable[str]) -> "Strings":
+        """Encode `values`; the vocabulary is in order of appearance."""
+        index: dict[str, int] = {}
+        codes = np.fromiter((index.setdefault(v, len(index)) for v in values), dtype=np.int32)
+        return cls(codes, tuple(index))
+
+    def __post_init__(self) -> None:
+        self.codes.setflags(write=False)
+
+    def values(self) -> list[str]:
+        """The column as plain strings."""
+        return [self.vocabulary[code] for code in self.codes.tolist()]
+
+    def matches(self, names: Iterable[str]) -> NDArray[np.bool_]:
+        """Which rows hold one of `names`, in any case; wildcards allowed."""
+        wanted = [name.lower() for name in names]
+        plain = {name for name in wanted if not is_pattern(name)}
+        patterns = [name for name in wanted if name not in plain]
+        hits = (
+            v in plain or any(fnmatchcase(v, p) for p in patterns) for v in map(str.lower, self.vocabulary)
+        )
+        allowed = np.fromiter(hits, dtype=np.bool_, count=len(self.vocabulary))
+        return allowed[self.codes] if len(self.vocabulary) else np.zeros(len(self.codes), dtype=np.bool_)
+
 
 Names = str | Sequence[str]
 """One name or several; `*`, `?` and `[…]` are wildcards."""
@@ -177,3 +220,37 @@ def _join(columns: Sequence[Any]) -> Any:
     maps = [np.array([index[w] for w in c.vocabulary], dtype=np.int32) for c in columns]
     codes = [m[c.codes] for m, c in zip(maps, columns, strict=True)]
     return Strings(np.concatenate(codes).astype(np.int32), tuple(index))
+
+
+STRINGS = ("cloud", "region", "instance", "accelerator")
+NUMBERS = ("vcpus", "memory", "price", "spot_price", "network")
+
+
+def save_table(table: OfferTable, path: Path) -> None:
+    """Write `table` to `path` as .npz: wholly, or not at all."""
+    columns = [getattr(table, name) for name in STRINGS]
+    days = table.price_date.astype("datetime64[D]").astype(np.int32)
+    words = json.dumps([column.vocabulary for column in columns]).encode()
+    arrays = {
+        "numbers": np.stack([getattr(table, name) for name in NUMBERS]),
+        "integers": np.stack([*(column.codes for column in columns), table.accelerators, days]),
+        "words": np.frombuffer(words, dtype=np.uint8),
+    }
+    write_whole(path, lambda file: np.savez(file, allow_pickle=False, **arrays))
+
+
+def load_table(path: Path) -> OfferTable:
+    """The table that `save_table` wrote to `path`."""
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            numbers, integers = arrays["numbers"], arrays["integers"]
+            vocabularies = json.loads(arrays["words"].tobytes())
+        *codes, accelerators, days = integers
+        strings = [Strings(c, tuple(v)) for c, v in zip(codes, vocabularies, strict=True)]
+        columns: dict[str, Any] = dict(zip((*STRINGS, *NUMBERS), (*strings, *numbers), strict=True))
+        return OfferTable(**columns, accelerators=accelerators, price_date=days.astype("datetime64[D]"))
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise StorageError(
+            f"the imported offers in {path} cannot be read ({type(error).__name__}); "
+            "import that provider again, or remove the file to return to the built-in offers"
+        ) from None

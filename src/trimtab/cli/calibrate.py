@@ -12,15 +12,21 @@ from trimtab.cli.terminal import progress
 from trimtab.core import BadInputError
 from trimtab.kernel import write_whole
 from trimtab.predict import (
+    BUNDLED_STAGES,
     BUNDLED_STEPS,
+    calibrate as fit,
     calibration_data,
-    calibration_from,
     corrections_data,
-    estimates_without_pairs,
+    cpu_calibration_data,
+    fit_cpu_constants,
     learn_corrections,
     leave_one_model_out,
+    leave_two_models_out,
     read_measurements,
+    read_stages,
 )
+
+_MEASURED_CORES = 2  # threads of steps measured on a CPU
 
 
 def calibrate(
@@ -34,28 +40,36 @@ def calibrate(
         typer.Option("-o", "--output", help="A file of constants to update; else they are printed."),
     ] = None,
 ) -> None:
-    """Fit the estimator's constants to measured steps, as they ship in the catalog's `calibration.json`.
+    """Fit the cost model's constants to measured steps, as they ship in the catalog's `calibration.json`.
 
-    The stated error comes from leaving each model out in turn; `trimtab bench gpu-steps` shows it in full.
-    With three models or more, what corrects the rule beside it is learned too: two to three minutes for 28.
+    A `stages.csv` in the folder (timed parts of models) is fitted together with the steps, and steps on a CPU
+    (device cpu, two threads) give the constants of a CPU. The stated error comes from leaving each model out
+    in turn; `trimtab bench gpu-steps` shows it in full. With three models or more, what corrects the rule
+    beside it is learned too: about five minutes for 28.
     """
     target = find(accelerator)
-    rows = [r for r in read_measurements(data or BUNDLED_STEPS) if r.device != "cpu"]
+    everything = read_measurements(data or BUNDLED_STEPS)
+    rows = [r for r in everything if r.device != "cpu"]
+    on_cpu = [r for r in everything if r.device == "cpu"]
+    measured = data or BUNDLED_STAGES
+    stages = read_stages(measured) if (measured / "stages.csv").is_file() else []
     names = {r.name for r in rows}
     with progress("leaving one model out", len(names), counted=True) as update:
         update()
-        left_out = leave_one_model_out(rows, target, lambda part: update(advance=1))
-    entry = calibration_data(calibration_from(rows, target, left_out))
+        left_out = leave_one_model_out(rows, target, stages, lambda part: update(advance=1))
+    entry = calibration_data(fit(rows, target, left_out, stages))
     if len(names) > 2:
         with progress("leaving two models out", comb(len(names), 2), counted=True) as update:
             update()
-            without = estimates_without_pairs(rows, target, lambda part: update(advance=1))
+            without = leave_two_models_out(rows, target, stages, lambda part: update(advance=1))
         entry["corrections"] = corrections_data(learn_corrections(rows, target, left_out, without))
+    entries = {target.name: entry}
+    if on_cpu:
+        entries["CPU"] = cpu_calibration_data(fit_cpu_constants(on_cpu, _MEASURED_CORES))
     if output is None:
-        print(json.dumps({target.name: entry}, indent=2))
+        print(json.dumps(entries, indent=2))
         return
-    known = _read(output)
-    write_whole(output, json.dumps({**known, target.name: entry}, indent=2) + "\n")
+    write_whole(output, json.dumps({**_read(output), **entries}, indent=2) + "\n")
     print(f"{target.name}: constants from {len(rows)} steps of {len(names)} models written to {output}")
 
 

@@ -1,6 +1,6 @@
 """Seconds of every node on a device, and on a row of devices with its collectives."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -69,10 +69,11 @@ class NodeTimes:
         hardware = Hardware(device.kind, device.peak, device.memory_bandwidth, device.cores)
         times = operation_times(asked, hardware, self.recipe.precision, self.recipe.training)
         ahead, back = self.assume.corrected(device.kind)
-        forward, backward = times.forward * ahead, times.backward * back
+        columns = [times.forward * ahead, times.backward * back, times.once, times.update]
         if self.coarse is not None:
-            forward, backward = self.coarse.summed(forward), self.coarse.summed(backward)
-        return OperationTimes(forward, backward, times.once, times.update, times.low, times.high)
+            columns = [self.coarse.summed(column) for column in columns]
+        forward, backward, once, update = columns
+        return replace(times, forward=forward, backward=backward, once=once, update=update)
 
 
 WEIGHT_BYTES = 4.0
@@ -131,9 +132,8 @@ def _rank_times(
         ahead + exposed_seconds(gather, ahead, assume.links),
         back + exposed_seconds(gather, back, assume.links),
     )
-    weights = WEIGHT_BYTES * graph.parameters / layout.tensor
-    update = took.update * weights / (1 if layout.sharding == "none" else layout.replicas)
-    return (ahead, back, update + exposed_seconds(reduce, back, assume.links)), took.once
+    update = took.once + took.update / (1 if layout.sharding == "none" else layout.replicas)
+    return (ahead, back, update + exposed_seconds(reduce, back, assume.links)), took.step
 
 
 def _with_reductions(

@@ -3,74 +3,60 @@ from .backtest import (
     leave_one_group_out as leave_one_group_out,
     predict_unseen as predict_unseen,
 )
-from .cost.analytic import (
+from .cost.constants import Calibration as Calibration, calibration as calibration
+from .cost.correction import (
+    EarlierRun as EarlierRun,
+    GuardedEstimates as GuardedEstimates,
+    GuardedEstimator as GuardedEstimator,
+    shipped_corrections as shipped_corrections,
+)
+from .cost.demand import Operations as Operations, demand_of as demand_of, is_half as is_half
+from .cost.estimator import (
     USABLE_DEVICE_MEMORY as USABLE_DEVICE_MEMORY,
     USABLE_HOST_MEMORY as USABLE_HOST_MEMORY,
     AnalyticEstimator as AnalyticEstimator,
     Placements as Placements,
+    ScaleOutAssumptions as ScaleOutAssumptions,
     StepEstimates as StepEstimates,
+    exposed_seconds as exposed_seconds,
+    restart_factor as restart_factor,
 )
-from .cost.calibrated import calibration as calibration
-from .cost.constants import Calibration as Calibration
-from .cost.correction.guard import (
-    Choice as Choice,
-    EarlierRun as EarlierRun,
-    GuardedEstimates as GuardedEstimates,
-    GuardedEstimator as GuardedEstimator,
-)
-from .cost.correction.learn import (
-    OUTCOMES_TRIED as OUTCOMES_TRIED,
-    OutcomeTrial as OutcomeTrial,
-    by_model_quantile as by_model_quantile,
-    corrected_memory as corrected_memory,
-    guarded_memory as guarded_memory,
-    try_outcomes as try_outcomes,
-)
-from .cost.correction.shipped import (
-    corrections_data as corrections_data,
-    learn_corrections as learn_corrections,
-    shipped_corrections as shipped_corrections,
-    trial_without_the_model as trial_without_the_model,
-)
-from .cost.cpu import cpu_step_time as cpu_step_time
-from .cost.demand import demand_of as demand_of, is_half as is_half
 from .cost.fit import (
-    OthersWithout as OthersWithout,
+    Unseen as Unseen,
     calibrate as calibrate,
     calibration_data as calibration_data,
-    calibration_from as calibration_from,
     cases as cases,
-    estimates_without_pairs as estimates_without_pairs,
+    cpu_calibration_data as cpu_calibration_data,
     fit_constants as fit_constants,
     fit_cpu_constants as fit_cpu_constants,
     leave_one_model_out as leave_one_model_out,
+    leave_two_models_out as leave_two_models_out,
     predict_memory as predict_memory,
     predict_seconds as predict_seconds,
     ranges_without_the_model as ranges_without_the_model,
 )
+from .cost.learning import (
+    OUTCOMES_TRIED as OUTCOMES_TRIED,
+    OutcomeTrial as OutcomeTrial,
+    corrected_memory as corrected_memory,
+    corrections_data as corrections_data,
+    guarded_memory as guarded_memory,
+    learn_corrections as learn_corrections,
+    trial_without_the_model as trial_without_the_model,
+    try_outcomes as try_outcomes,
+)
 from .cost.measurements import (
+    BUNDLED_STAGES as BUNDLED_STAGES,
     BUNDLED_STEPS as BUNDLED_STEPS,
     MeasuredStep as MeasuredStep,
     read_measurements as read_measurements,
-)
-from .cost.operation_fit import (
-    BUNDLED_STAGES as BUNDLED_STAGES,
-    MeasuredStage as MeasuredStage,
-    fit_operations as fit_operations,
-    predict_stages as predict_stages,
     read_stages as read_stages,
 )
-from .cost.operations import (
+from .cost.step_time import (
     Hardware as Hardware,
-    OperationConstants as OperationConstants,
-    Operations as Operations,
     OperationTimes as OperationTimes,
+    cpu_step_time as cpu_step_time,
     operation_times as operation_times,
-)
-from .cost.scale_out import (
-    ScaleOutAssumptions as ScaleOutAssumptions,
-    exposed_seconds as exposed_seconds,
-    restart_factor as restart_factor,
 )
 from .fewshot.case import (
     METRICS as METRICS,

@@ -1,7 +1,8 @@
-"""Why a row is where it is: in words, with the numbers behind them."""
+"""Explanation of a recommendation: why a row is where it is, in words, numbers and plain data."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from trimtab.catalog import find_accelerator
 from trimtab.core import (
@@ -13,6 +14,7 @@ from trimtab.core import (
     format_flop_rate,
     format_money,
     format_price,
+    to_plain,
 )
 from trimtab.recommend.search import Recommendation, Row, Side
 
@@ -38,7 +40,7 @@ PART_NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What a row's numbers rest on, in a word each: rule, model, or outcomes of earlier runs."""
+    """Source of a row's numbers, in a word each: rule, model, or outcomes of earlier runs."""
 
     time: str
     cost: str
@@ -46,13 +48,13 @@ class Evidence:
 
 
 def evidence(row: Row) -> Evidence:
-    """As the guard decided; a model of time learns from earlier runs of this workload and nothing else."""
+    """Evidence by the guard's choice; a model of time learns only from earlier runs of this workload."""
     time = OUTCOMES if row.time_by_model else "rule"
     return Evidence(time, time, "model" if row.memory_by_model else "rule")
 
 
 def bound(row: Row) -> str:
-    """What limits the step: "compute-bound" and so on."""
+    """Name of the step's bottleneck, such as "compute-bound"."""
     return BOUNDS[max(row.parts, key=lambda name: row.parts[name])][0]
 
 
@@ -112,7 +114,7 @@ def explain_row(result: Recommendation, row: Row) -> list[str]:
 
 
 def both_answers(row: Row) -> list[str]:
-    """What rule and model say, and which of them counts for what reason."""
+    """Answers of rule and model, and which of them counts for what reason."""
     return [
         f"rule: {_side_words(row.rule)}",
         f"model: {_side_words(row.model)}",
@@ -122,13 +124,13 @@ def both_answers(row: Row) -> list[str]:
 
 
 def _side_words(side: Side) -> str:
-    said = []
+    parts = []
     if side.time and side.cost:
-        said += [f"time {_span(side.time, format_duration)}", f"cost {_span(side.cost, format_money)}"]
+        parts += [f"time {_span(side.time, format_duration)}", f"cost {_span(side.cost, format_money)}"]
     if side.memory:
         needs = side.memory
-        said.append(f"memory {format_bytes(needs.value)}, at most {format_bytes(needs.high)}")
-    return ", ".join(said) or "has no answer"
+        parts.append(f"memory {format_bytes(needs.value)}, at most {format_bytes(needs.high)}")
+    return ", ".join(parts) or "has no answer"
 
 
 def _span(guess: Estimate, show: Callable[[float], str]) -> str:
@@ -175,3 +177,28 @@ def _rule_words(row: Row) -> str:
     if row.measured:
         return "analytic rule with constants measured on this accelerator"
     return "analytic rule with constants carried over from a measured accelerator by its peak rates"
+
+
+def plain_recommendation(result: Recommendation, decision_id: str, top: int) -> dict[str, Any]:
+    """The first `top` rows with what limits each and why it is where it is, and what was left out.
+
+    What is not kept has "" for its decision's id.
+    """
+    return {
+        "decision": decision_id or None,
+        "workload": result.profile.workload.name,
+        "objective": result.request.objective,
+        "samples": result.work.samples,
+        "considered": result.considered,
+        "rows": [
+            {
+                **to_plain(row),
+                "bound": bound(row),
+                "reason": reason(row, result.rows[0]),
+                "evidence": to_plain(evidence(row)),
+            }
+            for row in result.rows[:top]
+        ],
+        "dropped": to_plain(result.dropped),
+        "notes": list(result.notes),
+    }

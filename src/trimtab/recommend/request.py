@@ -1,4 +1,4 @@
-"""What the user asks for: an objective, limits, and how much there is to do."""
+"""A request for recommendations: an objective, limits, and how much there is to do."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ _FALLBACK_SAMPLES = 1_000_000.0
 
 @dataclass(frozen=True, slots=True)
 class Assumptions:
-    """What no profile shows. Seconds unless said otherwise; all can be set on the command line."""
+    """Assumptions about what no profile shows, in seconds; all can be set on the command line."""
 
     startup: float = 180.0
     """From paying for a machine to the first step."""

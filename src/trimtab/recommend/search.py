@@ -17,7 +17,7 @@ from trimtab.core import (
     score,
     within_limits,
 )
-from trimtab.predict import Choice, EarlierRun, GuardedEstimator, StepEstimates
+from trimtab.predict import EarlierRun, GuardedEstimator, StepEstimates
 from trimtab.recommend.candidates import Candidates, candidates, eligible
 from trimtab.recommend.request import Request, Work
 
@@ -30,7 +30,7 @@ MEMORY_COVERAGE = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What rule or model says about a row; None where it has no answer."""
+    """Answer of the rule or the model about a row; None where it has none."""
 
     time: Estimate | None
     cost: Estimate | None
@@ -204,7 +204,7 @@ def _row(found: Candidates, i: int, rank: int, efficient: bool) -> Row:
         measured=bool(step.measured[i]),
         efficient=efficient,
         rule=_side(found, i, guarded.rule),
-        model=_side(found, i, guarded.model, guarded.time, guarded.memory),
+        model=_side(found, i, guarded.model, bool(guarded.has_time[i]), bool(guarded.has_memory[i])),
         time_by_model=bool(guarded.time.by_model[i]),
         memory_by_model=bool(guarded.memory.by_model[i]),
         time_choice=guarded.time.words(i),
@@ -213,15 +213,15 @@ def _row(found: Candidates, i: int, rank: int, efficient: bool) -> Row:
 
 
 def _side(
-    found: Candidates, i: int, step: StepEstimates, time: Choice | None = None, memory: Choice | None = None
+    found: Candidates, i: int, step: StepEstimates, has_time: bool = True, has_memory: bool = True
 ) -> Side:
-    """One answer for row `i`; of a model, only what it was asked."""
-    takes = found.job_time(i, step) if time is None or time.asked[i] else None
+    """One answer for row `i`, without the quantities that it does not have."""
+    takes = found.job_time(i, step) if has_time else None
     needs = Estimate(float(step.memory[i]), 0.0, float(step.memory_high[i]), MEMORY_COVERAGE, "B")
     return Side(
         takes,
         takes and takes.scaled(float(found.price[i]), "$"),
-        needs if memory is None or memory.asked[i] else None,
+        needs if has_memory else None,
     )
 
 
@@ -232,7 +232,7 @@ def _guard_notes(
     request: Request,
     earlier: Sequence[EarlierRun],
 ) -> list[str]:
-    """What earlier outcomes changed, where there are any."""
+    """Notes on what earlier outcomes changed; empty if there are none."""
     notes = list(dict.fromkeys(f"time: {r.time_choice}" for r in rows)) if earlier else []
     if any(r.time_by_model for r in rows):
         by_rule = found.startup + found.steps * found.guarded.rule.total * found.stretch

@@ -13,7 +13,7 @@ Make = Callable[..., Model]
 batches = st.integers(1, 4096)
 CALLS = [f.name for f in fields(Demand) if f.name.endswith("_calls")]
 BYTES = [f.name for f in fields(Demand) if f.name.endswith("_bytes")]
-FLOP = ["conv_flop", "matmul_flop", "grouped_flop"]
+FLOP = ["conv_flop", "matmul_flop", "attention_flop", "grouped_flop"]
 
 
 def _all(ask: Demand) -> dict[str, float]:
@@ -53,12 +53,18 @@ def test_every_operator_is_counted_under_its_kind(make_model: Make) -> None:
     )
     ask = demand_of(make_model(operators=operators, parameters=100), 10.0)
     assert _all(ask) | dict.fromkeys(FLOP, 0.0) == dict.fromkeys(FLOP, 0.0) | {
-        "conv_calls": 5.0,
-        "matmul_calls": 5.0,
-        "attention_calls": 7.0,
-        "recurrent_calls": 19.0,
-        "other_calls": 24.0,
-        "small_calls": 46.0,
+        "forward_conv_calls": 2.0,
+        "backward_conv_calls": 3.0,
+        "forward_matmul_calls": 5.0,
+        "backward_matmul_calls": 0.0,
+        "forward_attention_calls": 7.0,
+        "backward_attention_calls": 0.0,
+        "forward_recurrent_calls": 0.0,
+        "backward_recurrent_calls": 19.0,
+        "forward_other_calls": 13.0,
+        "backward_other_calls": 11.0,
+        "forward_small_calls": 46.0,
+        "backward_small_calls": 0.0,
         "conv_weight_bytes": 50.0,
         "forward_conv_bytes": 200.0,
         "backward_conv_bytes": 400.0,

@@ -10,21 +10,30 @@ import pytest
 from trimtab.catalog import accelerator
 from trimtab.core import BadInputError, Model
 from trimtab.predict import (
+    BUNDLED_STAGES,
     Calibration,
     MeasuredStep,
     calibrate,
     calibration_data,
     cases,
-    estimates_without_pairs,
     fit_constants,
     fit_cpu_constants,
     leave_one_model_out,
+    leave_two_models_out,
     predict_memory,
     predict_seconds,
     ranges_without_the_model,
+    read_stages,
 )
-from trimtab.predict.cost.constants import MemoryConstants, StepConstants, parse_calibration
-from trimtab.predict.cost.cpu import CpuConstants
+from trimtab.predict.cost.constants import (
+    CpuConstants,
+    MemoryConstants,
+    StepConstants,
+    cpu_calibration,
+    parse_calibration,
+)
+from trimtab.predict.cost.fit import predict_stages, stage_cases
+from trimtab.predict.cost.measurements import MeasuredStage
 
 H200 = accelerator("H200")
 TRUE_STEP = StepConstants(
@@ -37,7 +46,7 @@ TRUE_STEP = StepConstants(
     conv_bandwidth=0.25,
     light_bandwidth=2.0,
     update_bandwidth=0.06,
-    sharpness=2.2,
+    sharpness=3.5,
 )
 TRUE_MEMORY = MemoryConstants(base=120e6, saved=1.2, conv_saved=0.8, half_saved=0.6, alive=20.0)
 
@@ -136,15 +145,15 @@ def test_leaving_a_model_out_never_shows_the_fit_its_rows(synthetic: list[Measur
 
 def test_every_model_is_left_out_once_and_announced(synthetic: list[MeasuredStep]) -> None:
     announced: list[str] = []
-    seconds, peaks = leave_one_model_out(synthetic, H200, announced.append)
+    seconds, peaks = leave_one_model_out(synthetic, H200, progress=announced.append)
     assert announced == ["wide", "deep", "language", "perceptron", "recurrent"]
     assert (seconds > 0).all()
     assert (peaks > 0).all()
 
 
 def test_a_calibration_brings_the_errors_on_unseen_models(synthetic: list[MeasuredStep]) -> None:
-    found = calibrate(synthetic, H200)
-    unseen, _ = leave_one_model_out(synthetic, H200)
+    unseen, peaks = leave_one_model_out(synthetic, H200)
+    found = calibrate(synthetic, H200, (unseen, peaks))
     ratios = np.array([s.seconds for s in synthetic]) / unseen
     assert found.time_error == pytest.approx(tuple(np.quantile(ratios, [0.05, 0.95])))
     assert found.time_error[0] <= 1 <= found.time_error[1]
@@ -156,20 +165,21 @@ def test_a_range_without_a_model_is_what_calibrating_on_the_others_states(
     synthetic: list[MeasuredStep],
 ) -> None:
     announced: list[str] = []
-    without = estimates_without_pairs(synthetic, H200, announced.append)
+    without = leave_two_models_out(synthetic, H200, progress=announced.append)
     time, memory = ranges_without_the_model(synthetic, without)
     assert len(announced) == 10
-    for name, seconds in without.seconds.items():
+    for name, (seconds, _) in without.items():
         assert np.isnan(seconds).tolist() == [s.name == name for s in synthetic]
     for name in ("wide", "recurrent"):
-        stated = calibrate([s for s in synthetic if s.name != name], H200)
+        others = [s for s in synthetic if s.name != name]
+        stated = calibrate(others, H200, leave_one_model_out(others, H200))
         theirs = [s.name == name for s in synthetic]
         assert time[theirs] == pytest.approx(np.tile(stated.time_error, (12, 1)), rel=1e-6)
         assert memory[theirs] == pytest.approx(np.tile(stated.memory_error, (12, 1)), rel=1e-6)
 
 
 def test_a_calibration_is_kept_as_plain_data_of_four_digits() -> None:
-    found = Calibration(TRUE_STEP, TRUE_MEMORY, (0.712345, 1.5), (0.9, 1.1))
+    found = Calibration(TRUE_STEP, TRUE_MEMORY, (0.712345, 1.5), (0.9, 1.1), (0.7, 1.6))
     back = parse_calibration(json.loads(json.dumps(calibration_data(found))), "H200")
     assert back == replace(found, time_error=(0.7123, 1.5))
 
@@ -188,4 +198,40 @@ def test_the_models_of_cases_are_in_order_of_appearance(synthetic: list[Measured
 def test_the_shipped_cpu_constants_are_those_of_the_bundled_steps(measured: list[MeasuredStep]) -> None:
     found = fit_cpu_constants([s for s in measured if s.device == "cpu"], 2.0)
     for field in fields(CpuConstants):
-        assert getattr(found, field.name) == pytest.approx(getattr(CpuConstants(), field.name), rel=0.01)
+        assert getattr(found, field.name) == pytest.approx(
+            getattr(cpu_calibration().constants, field.name), rel=0.01
+        )
+
+
+@pytest.fixture(scope="module")
+def stages() -> list[MeasuredStage]:
+    return read_stages(BUNDLED_STAGES)
+
+
+def test_constants_hold_for_stages_of_a_model_they_were_not_fitted_to(
+    measured: list[MeasuredStep], stages: list[MeasuredStage]
+) -> None:
+    steps = [s for s in measured if s.device != "cpu" and s.name in ("resnet50", "bert_base_s128", "vgg16")]
+    known = [each for each in stages if each.model != "gpt2_medium"]
+    left_out = stage_cases([each for each in stages if each.model == "gpt2_medium"], H200)
+    constants, _ = fit_constants(steps, H200, known)
+    assert np.median(np.abs(predict_stages(left_out, constants) / left_out.seconds - 1)) < 0.25
+
+
+def test_stages_of_a_held_out_family_teach_nothing(
+    synthetic: list[MeasuredStep], stages: list[MeasuredStage]
+) -> None:
+    related = [replace(each, model="deep_101", forward=9 * each.forward) for each in stages[:8]]
+    theirs = np.array([s.name == "deep" for s in synthetic])
+    without, with_related = (leave_one_model_out(synthetic, H200, some)[0] for some in ([], related))
+    assert with_related[theirs].tolist() == without[theirs].tolist()
+    assert not np.allclose(with_related[~theirs], without[~theirs], rtol=0.01)
+
+
+def test_a_calibration_with_stages_brings_the_error_of_parts(
+    synthetic: list[MeasuredStep], stages: list[MeasuredStage]
+) -> None:
+    few = [each for each in stages if each.model in ("gpt2_small", "vgg16")]
+    found = calibrate(synthetic, H200, leave_one_model_out(synthetic, H200, few), few)
+    assert found.operation_error[0] <= 1 <= found.operation_error[1]
+    assert found.operation_error != found.time_error

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from trimtab.core import BadInputError
-from trimtab.predict import read_measurements
+from trimtab.predict import read_measurements, read_stages
 
 STEP: dict[str, Any] = {
     "model": "net",
@@ -214,3 +214,11 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
     (_write(tmp_path, [STEP]) / "steps.csv").write_bytes(b"\xff\xfe\x00\x01")
     with pytest.raises(BadInputError, match=r"steps\.csv cannot be read"):
         read_measurements(tmp_path)
+
+
+def test_a_file_that_is_not_of_stages_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInputError, match=r"stages\.csv"):
+        read_stages(tmp_path)
+    (tmp_path / "stages.csv").write_text("model,samples\na,b\n", encoding="utf-8")
+    with pytest.raises(BadInputError, match=r"stages\.csv"):
+        read_stages(tmp_path)

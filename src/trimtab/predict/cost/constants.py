@@ -1,26 +1,25 @@
-"""Constants of a device, and what the rest of the formulas need to know of it.
+"""Constants of the cost model, read from the catalog's calibration, and peak rates of a device.
 
 The constants are fitted once on a measured device and stated relative to its peak rates, so that they carry
 over to devices that were not measured: launches cost what the host's CPU makes of them, arithmetic and memory
-traffic reach the same share of the peak.
+traffic reach the same share of the peak. `trimtab calibrate` fits them and writes the calibration.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
 
-from trimtab.catalog import Accelerator
+from trimtab.catalog import Accelerator, accelerator, accelerators, measured_constants
 from trimtab.core import BadInputError
 from trimtab.predict.cost.demand import Quantity, is_half
 
 
-def fitted(start: float, low: float, high: float, value: float | None = None) -> Any:
-    """A constant that is fitted: where the search starts, the range physics allows, and what came of it."""
-    return field(
-        default=start if value is None else value, metadata={"start": start, "low": low, "high": high}
-    )
+def fitted(start: float, low: float, high: float) -> Any:
+    """A constant that is fitted: where the search starts, and the range that physics allows."""
+    return field(default=start, metadata={"start": start, "low": low, "high": high})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +38,11 @@ class StepConstants:
     """Norms, pools, softmaxes, embeddings."""
     small_launch: Quantity = fitted(10e-6, 0.5e-6, 40e-6)
     """Per view or copy, standing for the small kernels between the large ones."""
+    backward_launch: Quantity = fitted(1.0, 0.2, 2.0)
+    """Host time of a call in the backward pass, relative to the forward pass: no Python in between."""
+    pass_launch: Quantity = fitted(0.8, 0.4, 1.0)
+    """Share of the calls' host time in training that falls into the two passes, once per micro-batch; the
+    rest (optimizer, zeroed gradients, the loop) falls once per step."""
     inference_launch: Quantity = fitted(0.55, 0.2, 1.2)
     """Host time of a call without autograd, relative to with it."""
     inference_step_launch: Quantity = fitted(1.0, 0.1, 10.0)
@@ -46,7 +50,7 @@ class StepConstants:
     half_launch: Quantity = fitted(1.25, 1.0, 2.0)
     """Host time under 16-bit autocast, relative to without it: casts are launched too."""
     inference_half_launch: Quantity = fitted(1.0, 0.6, 2.0)
-    """The same without autograd, relative to with it: casts are a larger part of fewer launches."""
+    """`half_launch` without autograd, relative to with it: casts are a larger part of fewer launches."""
     conv_utilization: Quantity = fitted(0.40, 0.08, 1.0)
     """Share of the tensor cores' peak that convolutions reach in tf32."""
     half_conv_utilization: Quantity = fitted(0.40, 0.08, 1.0)
@@ -54,6 +58,9 @@ class StepConstants:
     """Factor on the convolutions' rate per doubling of their weights: few channels leave the cores idle."""
     matmul_utilization: Quantity = fitted(0.46, 0.08, 1.0)
     half_matmul_utilization: Quantity = fitted(0.50, 0.08, 1.0)
+    attention_utilization: Quantity = fitted(0.40, 0.04, 2.0)
+    """Share of the matrix products' peak that attention reaches, where it is known apart from them."""
+    half_attention_utilization: Quantity = fitted(0.40, 0.04, 2.0)
     grouped_utilization: Quantity = fitted(0.30, 0.04, 4.0)
     """Rate at which the marker of grouped convolutions is charged, relative to the tf32 or fp32 peak."""
     conv_bandwidth: Quantity = fitted(0.42, 0.1, 4.0)
@@ -72,7 +79,7 @@ class StepConstants:
     """`backward_traffic` under 16-bit autocast, relative to without it."""
     kernel_floor: Quantity = fitted(4e-6, 0.3e-6, 20e-6)
     """The least time a kernel occupies the device."""
-    sharpness: Quantity = fitted(3.0, 1.5, 8.0)
+    sharpness: Quantity = fitted(3.0, 2.5, 8.0)
     """How sharply the slower of host and device wins: exponent of the norm that joins them."""
 
 
@@ -97,22 +104,121 @@ class MemoryConstants:
 
 
 @dataclass(frozen=True, slots=True)
-class Calibration:
-    """The fitted constants and how far off they were on models they had not seen.
+class CpuConstants:
+    """Rates of one virtual core of a current server: FLOP/s, bytes/s, seconds."""
 
-    `time_error` and `memory_error` are (5 %, 95 %) quantiles of truth over estimate.
+    conv_rate: float = fitted(100e9, 10e9, 1e12)
+    matmul_rate: float = fitted(100e9, 10e9, 1e12)
+    bandwidth: float = fitted(5e9, 0.5e9, 50e9)
+    """Unfused fp32 traffic of all operators."""
+    update_bandwidth: float = fitted(2e9, 0.2e9, 20e9)
+    dispatch: float = fitted(10e-6, 1e-6, 100e-6)
+    """Seconds of one operator call; not shared by the cores."""
+    scaling: float = 0.88
+    """n cores do the work of n to the power of this: memory channels and barriers are shared. Not fitted."""
+
+
+ErrorRange = tuple[float, float]
+"""(5 %, 95 %) quantiles of truth over estimate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Constants of an accelerator, and how far off they were on models they had not seen.
+
+    `operation_error` is that of a part of a model, summed over its operations.
     """
 
     step: StepConstants
     memory: MemoryConstants
-    time_error: tuple[float, float]
-    memory_error: tuple[float, float]
+    time_error: ErrorRange
+    memory_error: ErrorRange
+    operation_error: ErrorRange
     measured: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
-    """What the formulas need to know of a device: peaks in FLOP/s at the precision used, bytes/s, bytes."""
+class CpuCalibration:
+    """Constants of a CPU and the errors of its estimates.
+
+    `corrected_error` is that of a step corrected by a local run on a CPU, `memory_error` a factor on the
+    host memory seen in a local run.
+    """
+
+    constants: CpuConstants
+    corrected_error: ErrorRange
+    uncorrected_error: ErrorRange
+    operation_error: ErrorRange
+    memory_error: float
+
+
+def calibration(target: Accelerator) -> Calibration:
+    """The accelerator's own constants, or the reference's with wider error ranges."""
+    return _calibration_of(target.name)
+
+
+@cache
+def reference() -> Accelerator:
+    """The measured accelerator whose constants the others borrow."""
+    return next(a for a in accelerators() if a.constants)
+
+
+@cache
+def _calibration_of(name: str) -> Calibration:
+    target = accelerator(name)
+    if target.constants:
+        return parse_calibration(target.constants, target.name)
+    carried = _calibration_of(reference().name)
+    factor = float(measured_constants("carried over")["error"])
+    wider = {
+        each: (getattr(carried, each)[0] / factor, getattr(carried, each)[1] * factor)
+        for each in ("time_error", "operation_error")
+    }
+    return replace(carried, **wider, measured=False)  # type: ignore[arg-type]
+
+
+def parse_calibration(data: Mapping[str, Any], where: str) -> Calibration:
+    """A calibration from the catalog's entry of a device; a constant it does not name stays at its start.
+
+    Constants that joined later start at one, which leaves the formula as it was for entries made before.
+    """
+    try:
+        return Calibration(
+            step=StepConstants(**data["step"]),
+            memory=MemoryConstants(**data["memory"]),
+            time_error=_range(data["time_error"]),
+            memory_error=_range(data["memory_error"]),
+            # An entry of a device on which no parts of models were measured has the range of steps.
+            operation_error=_range(data.get("operation_error", data["time_error"])),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadInputError(f"the constants of {where} are not this version's: {error}") from None
+
+
+@cache
+def cpu_calibration() -> CpuCalibration:
+    """Constants of a CPU from the catalog's calibration."""
+    data = measured_constants("CPU")
+    try:
+        return CpuCalibration(
+            constants=CpuConstants(**data["constants"]),
+            corrected_error=_range(data["corrected_error"]),
+            uncorrected_error=_range(data["uncorrected_error"]),
+            operation_error=_range(data["operation_error"]),
+            memory_error=float(data["memory_error"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadInputError(f"the constants of the CPU are not this version's: {error}") from None
+
+
+def _range(values: Sequence[float]) -> ErrorRange:
+    low, high = values
+    return float(low), float(high)
+
+
+@dataclass(frozen=True, slots=True)
+class PeakRates:
+    """Peaks of a device in FLOP/s at the precision used, and its memory's bandwidth in bytes/s."""
 
     conv_peak: Quantity
     matmul_peak: Quantity
@@ -125,17 +231,12 @@ class Device:
 _PLAIN_OVER_TENSOR_UTILIZATION = 1.6
 
 
-def device(accelerator: Accelerator, precision: str) -> Device:
-    """Peaks of an accelerator at a precision, falling back to the next wider format it has.
+def peak_rates(peak: Mapping[str, float], memory_bandwidth: float, precision: str) -> PeakRates:
+    """Rates at a precision from peaks by number format, falling back to the next wider format there is.
 
     PyTorch lets convolutions use tf32 by default and matrix products only when asked (`precision="tf32"`).
     A device with 16-bit products only (TPUs, Gaudi) rounds what it multiplies in any precision.
     """
-    return rates(accelerator.peak, accelerator.memory_bandwidth, precision)
-
-
-def rates(peak: Mapping[str, float], memory_bandwidth: float, precision: str) -> Device:
-    """The same from peak rates by number format and the memory's bandwidth."""
     plain = peak.get("fp32", 0.0) * _PLAIN_OVER_TENSOR_UTILIZATION
     half = (peak.get(precision) if is_half(precision) else None) or peak.get("fp16") or peak.get("bf16")
     tensor = max(peak.get("tf32", 0.0), plain) or half or 0.0
@@ -143,29 +244,18 @@ def rates(peak: Mapping[str, float], memory_bandwidth: float, precision: str) ->
         conv = matmul = half or tensor
     else:
         conv, matmul = tensor, tensor if precision == "tf32" else plain or tensor
-    return Device(conv_peak=conv, matmul_peak=matmul, full_peak=tensor, bandwidth=memory_bandwidth)
+    return PeakRates(conv_peak=conv, matmul_peak=matmul, full_peak=tensor, bandwidth=memory_bandwidth)
 
 
-T = TypeVar("T", StepConstants, MemoryConstants, Device)
+def device_rates(target: Accelerator, precision: str) -> PeakRates:
+    """Rates of an accelerator at a precision."""
+    return peak_rates(target.peak, target.memory_bandwidth, precision)
+
+
+T = TypeVar("T", StepConstants, MemoryConstants, PeakRates)
 
 
 def gather(items: Sequence[T], index: "np.ndarray[Any, np.dtype[np.intp]]") -> T:
     """One item of arrays: for each entry of `index`, that item's values."""
     kind = type(items[0])
     return kind(**{f.name: np.array([getattr(i, f.name) for i in items])[index] for f in fields(kind)})
-
-
-def parse_calibration(data: Mapping[str, Any], where: str) -> Calibration:
-    """A calibration from the catalog's entry of a device; a constant it does not name stays at its start.
-
-    Constants that joined later start at one, which leaves the formula as it was for entries made before.
-    """
-    try:
-        return Calibration(
-            step=StepConstants(**data["step"]),
-            memory=MemoryConstants(**data["memory"]),
-            time_error=tuple(data["time_error"]),
-            memory_error=tuple(data["memory_error"]),
-        )
-    except (KeyError, TypeError) as error:
-        raise BadInputError(f"the constants of {where} are not this version's: {error}") from None

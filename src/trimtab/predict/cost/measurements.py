@@ -1,9 +1,12 @@
-"""Measured steps of known models, as a folder of two files: what was measured, and what the models are.
+"""Measured steps of known models, and measured parts (stages) of models.
+
+Steps are a folder of two files: what was measured, and what the models are.
 
 `steps.csv`: model, batch, precision (fp32 is tf32 on a GPU, or bf16), mode (train, infer), device (cuda,
 cpu), step_ms, peak_mem_mb, param_bytes, flops_fwd, flops_step, modules, status (ok, oom).
 `ops.csv`: model, batch (two of them), phase, kind, count, bytes_in, bytes_out of one traced training step;
 kind `saved` holds the bytes kept for the backward pass.
+Stages are one file `stages.csv`: seconds of both passes of a part of a model, and its operations by kind.
 """
 
 import csv
@@ -13,10 +16,18 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from trimtab.core import BadInputError, Model, Operators
+from trimtab.predict.cost.demand import Operations
 
 BUNDLED_STEPS = Path(str(files("trimtab.predict") / "data" / "gpu-steps"))
 """Measured steps that the shipped constants were fitted to."""
+BUNDLED_STAGES = Path(str(files("trimtab.predict") / "data" / "gpu-stages"))
+"""Measured parts of models that the shipped constants were fitted to."""
+
+Array = NDArray[np.float64]
 
 _STEP_COLUMNS = (
     "model", "batch", "precision", "mode", "device", "step_ms", "peak_mem_mb", "params", "param_bytes",
@@ -173,3 +184,46 @@ def _saved_on_device(operators: tuple[Operators, ...], saved: float) -> float:
     conv_share = written.get("conv", 0.0) / max(products, 1.0)
     in_products = max(saved - unfused, written.get("matmul", 0.0))
     return conv_share * min(layers, saved) + (1.0 - conv_share) * in_products
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredStage:
+    """A part of a model that was timed alone: its operations by kind, and seconds of both passes."""
+
+    model: str
+    precision: str
+    operations: Operations
+    forward: float
+    backward: float
+
+
+def read_stages(folder: Path) -> list[MeasuredStage]:
+    """The rows of `stages.csv` in a folder; the README of the bundled one names the columns."""
+    path = folder / "stages.csv"
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            return [_stage(row) for row in csv.DictReader(file)]
+    except (OSError, KeyError, ValueError) as error:
+        raise BadInputError(f"{path} cannot be read as timed stages: {error}") from None
+
+
+def _stage(row: dict[str, str]) -> MeasuredStage:
+    kinds = [name.removesuffix("_calls") for name in row if name.endswith("_calls")]
+    samples = float(row["samples"])
+
+    def column(name: str, factor: float = 1.0) -> Array:
+        return np.array([float(row[f"{kind}_{name}"]) * factor for kind in kinds])
+
+    return MeasuredStage(
+        model=row["model"],
+        precision=row["precision"],
+        operations=Operations(
+            kinds=np.array(kinds),
+            calls=column("calls"),
+            flop=column("flop", samples),
+            traffic=column("traffic", samples),
+            weight_bytes=column("parameters", 4.0),
+        ),
+        forward=float(row["forward_ms"]) / 1e3,
+        backward=float(row["backward_ms"]) / 1e3,
+    )

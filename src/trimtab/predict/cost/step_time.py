@@ -1,19 +1,38 @@
-"""How long one step takes on one device: a roofline per operator kind beside the host that launches it.
+"""Seconds of an operation, of a pass and of a whole step on one device: the one cost model.
 
-    host   = launches of every operator
-    device = FLOP / rate + bytes / bandwidth + parameter update + a floor per kernel
-    step   = (host^q + device^q)^(1/q)
+Every operation takes time of the host that launches it and of the device that runs it, by kind of operation:
+
+    host   = calls · launch
+    device = FLOP / rate + bytes / bandwidth + a floor per kernel
+
+A step is the composition of its operations, with the parameter update and a constant once per step:
+
+    step   = (Σ host^q + Σ device^q)^(1/q)
 
 The host runs ahead of the device, so the slower of the two sets the pace; near a tie each delays the other a
-little, which the exponent q says.
+little, which the exponent q says. `step_time` estimates whole steps (for `recommend`), `operation_times`
+gives every operation its share of the step (for `partition`): both are the same sums.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
-from trimtab.predict.cost.constants import Device, StepConstants
-from trimtab.predict.cost.demand import Demand, Quantity
+from trimtab.catalog import find_accelerator
+from trimtab.predict.cost.constants import (
+    CpuConstants,
+    PeakRates,
+    StepConstants,
+    calibration,
+    cpu_calibration,
+    peak_rates,
+    reference,
+)
+from trimtab.predict.cost.demand import Demand, Operations, Quantity, demand_of_operations, summed
+
+Array = NDArray[np.float64]
 
 # Weights of a convolution (bytes) at which its rate is the utilization itself, and the range between the
 # narrowest and the widest models measured: beyond it the rate is taken to stay as it is at the end.
@@ -42,52 +61,83 @@ class StepTime:
         )
 
 
-def step_time(ask: Demand, device: Device, constants: StepConstants) -> StepTime:
+def step_time(demand: Demand, rates: PeakRates, constants: StepConstants) -> StepTime:
     """Seconds of one step, without network and input."""
-    host = _host_seconds(ask, constants)
-    compute = _compute_seconds(ask, device, constants)
-    traffic = _traffic_seconds(ask, device, constants)
-    update = ask.updated_bytes / (constants.update_bandwidth * device.bandwidth)
+    host = _once_seconds(demand, constants) + launch_seconds(demand, constants)
+    compute = compute_seconds(demand, rates, constants)
+    traffic = traffic_seconds(demand, rates, constants)
+    update = demand.updated_bytes / (constants.update_bandwidth * rates.bandwidth)
     on_device = compute + traffic + update
-    q = constants.sharpness
-    total = (host**q + on_device**q) ** (1.0 / q)
-    # Each side's share of the total is its q-th power; so written, a part is never negative.
-    host_scale, device_scale = (host / total) ** (q - 1.0), (on_device / total) ** (q - 1.0)
+    total, host_share, device_share = _composed(host, on_device, constants.sharpness)
     return StepTime(
-        total, host * host_scale, compute * device_scale, traffic * device_scale, update * device_scale
+        total, host * host_share, compute * device_share, traffic * device_share, update * device_share
     )
 
 
-def _host_seconds(ask: Demand, constants: StepConstants) -> Quantity:
-    calls = (
-        ask.conv_calls * constants.conv_launch
-        + ask.matmul_calls * constants.matmul_launch
-        + ask.attention_calls * constants.attention_launch
-        + ask.recurrent_calls * constants.recurrent_launch
-        + ask.other_calls * constants.other_launch
-        + ask.small_calls * constants.small_launch
+def _composed(host: Quantity, device: Quantity, sharpness: Quantity) -> tuple[Quantity, Quantity, Quantity]:
+    """Seconds of host and device together, and what of a second on either side counts towards them."""
+    q = sharpness
+    total = (host**q + device**q) ** (1.0 / q)
+    # Each side's share of the total is its q-th power; so written, a part is never negative.
+    least = np.maximum(total, 1e-300)
+    return total, (host / least) ** (q - 1.0), (device / least) ** (q - 1.0)
+
+
+def launch_seconds(demand: Demand, constants: StepConstants) -> Quantity:
+    """Host seconds of all calls."""
+    d, c = demand, constants
+    forward = (
+        d.forward_conv_calls * c.conv_launch
+        + d.forward_matmul_calls * c.matmul_launch
+        + d.forward_attention_calls * c.attention_launch
+        + d.forward_recurrent_calls * c.recurrent_launch
+        + d.forward_other_calls * c.other_launch
+        + d.forward_small_calls * c.small_launch
     )
-    casting = constants.half_launch * either(ask.training, 1.0, constants.inference_half_launch)
-    slower = either(ask.training, 1.0, constants.inference_launch) * either(ask.half, casting, 1.0)
-    once = constants.step_launch * either(ask.training, 1.0, constants.inference_step_launch)
-    return once + calls * slower
+    backward = (
+        d.backward_conv_calls * c.conv_launch
+        + d.backward_matmul_calls * c.matmul_launch
+        + d.backward_attention_calls * c.attention_launch
+        + d.backward_recurrent_calls * c.recurrent_launch
+        + d.backward_other_calls * c.other_launch
+        + d.backward_small_calls * c.small_launch
+    )
+    casting = c.half_launch * either(d.training, 1.0, c.inference_half_launch)
+    slower = either(d.training, 1.0, c.inference_launch) * either(d.half, casting, 1.0)
+    return (forward + c.backward_launch * backward) * slower
 
 
-def _compute_seconds(ask: Demand, device: Device, constants: StepConstants) -> Quantity:
+def _once_seconds(demand: Demand, constants: StepConstants) -> Quantity:
+    """Host seconds of a step beside its calls."""
+    return constants.step_launch * either(demand.training, 1.0, constants.inference_step_launch)
+
+
+def compute_seconds(demand: Demand, rates: PeakRates, constants: StepConstants) -> Quantity:
+    """Device seconds of arithmetic, with a floor per kernel."""
+    d, c = demand, constants
     conv_rate = (
-        device.conv_peak
-        * either(ask.half, constants.half_conv_utilization, constants.conv_utilization)
-        * conv_width_factor(ask.conv_weight_bytes, constants.conv_width_gain)
+        rates.conv_peak
+        * either(d.half, c.half_conv_utilization, c.conv_utilization)
+        * conv_width_factor(d.conv_weight_bytes, c.conv_width_gain)
     )
-    matmul_rate = device.matmul_peak * either(
-        ask.half, constants.half_matmul_utilization, constants.matmul_utilization
+    matmul_rate = rates.matmul_peak * either(d.half, c.half_matmul_utilization, c.matmul_utilization)
+    attention_rate = rates.matmul_peak * either(d.half, c.half_attention_utilization, c.attention_utilization)
+    kernels = (
+        d.forward_conv_calls
+        + d.forward_matmul_calls
+        + d.forward_attention_calls
+        + d.forward_other_calls
+        + d.backward_conv_calls
+        + d.backward_matmul_calls
+        + d.backward_attention_calls
+        + d.backward_other_calls
     )
-    kernels = ask.conv_calls + ask.matmul_calls + ask.attention_calls + ask.other_calls
     return (
-        ask.conv_flop / conv_rate
-        + ask.matmul_flop / matmul_rate
-        + ask.grouped_flop / (constants.grouped_utilization * device.full_peak)
-        + kernels * constants.kernel_floor
+        d.conv_flop / conv_rate
+        + d.matmul_flop / matmul_rate
+        + d.attention_flop / attention_rate
+        + d.grouped_flop / (c.grouped_utilization * rates.full_peak)
+        + kernels * c.kernel_floor
     )
 
 
@@ -97,18 +147,177 @@ def conv_width_factor(weight_bytes: Quantity, gain: Quantity) -> Quantity:
     return np.asarray(gain) ** np.log2(weights / _USUAL_CONV_WEIGHTS)
 
 
-def _traffic_seconds(ask: Demand, device: Device, constants: StepConstants) -> Quantity:
-    backward = constants.backward_traffic * either(ask.half, constants.half_backward_traffic, 1.0)
+def traffic_seconds(demand: Demand, rates: PeakRates, constants: StepConstants) -> Quantity:
+    """Device seconds of reading and writing memory, without the parameter update."""
+    d, c = demand, constants
+    backward = c.backward_traffic * either(d.half, c.half_backward_traffic, 1.0)
     relative = (
-        (ask.forward_conv_bytes + backward * ask.backward_conv_bytes) / constants.conv_bandwidth
-        + (ask.forward_matmul_bytes + backward * ask.backward_matmul_bytes) / constants.matmul_bandwidth
-        + (ask.forward_light_bytes + backward * ask.backward_light_bytes) / constants.light_bandwidth
-        + ask.copied_bytes / constants.matmul_bandwidth
-        + ask.recurrent_bytes / constants.recurrent_bandwidth
+        (d.forward_conv_bytes + backward * d.backward_conv_bytes) / c.conv_bandwidth
+        + (d.forward_matmul_bytes + backward * d.backward_matmul_bytes) / c.matmul_bandwidth
+        + (d.forward_light_bytes + backward * d.backward_light_bytes) / c.light_bandwidth
+        + d.copied_bytes / c.matmul_bandwidth
+        + d.recurrent_bytes / c.recurrent_bandwidth
     )
-    return relative / device.bandwidth * either(ask.half, constants.half_traffic, 1.0)
+    return relative / rates.bandwidth * either(d.half, c.half_traffic, 1.0)
+
+
+def pass_seconds(demand: Demand, rates: PeakRates, constants: StepConstants) -> Quantity:
+    """Seconds of one training pass of a part of a model that runs alone."""
+    host = constants.pass_launch * launch_seconds(demand, constants)
+    device = compute_seconds(demand, rates, constants) + traffic_seconds(demand, rates, constants)
+    return _composed(host, device, constants.sharpness)[0]
 
 
 def either(flag: Quantity, yes: Quantity, no: Quantity) -> Quantity:
     """`yes` where the flag is one; plain numbers stay plain, which is faster."""
     return np.asarray(flag) * yes + (1.0 - np.asarray(flag)) * no
+
+
+def cpu_step_time(demand: Demand, cores: Quantity, constants: CpuConstants | None = None) -> StepTime:
+    """Seconds of one step on `cores` virtual cores; dispatch and work take turns, so the parts add up."""
+    d, c = demand, constants or cpu_calibration().constants
+    workers = np.asarray(cores, dtype=float) ** c.scaling
+    calls = (
+        d.forward_conv_calls
+        + d.forward_matmul_calls
+        + d.forward_attention_calls
+        + d.forward_recurrent_calls
+        + d.forward_other_calls
+        + d.forward_small_calls
+        + d.backward_conv_calls
+        + d.backward_matmul_calls
+        + d.backward_attention_calls
+        + d.backward_recurrent_calls
+        + d.backward_other_calls
+        + d.backward_small_calls
+    )
+    traffic = (
+        d.forward_conv_bytes
+        + d.backward_conv_bytes
+        + d.forward_matmul_bytes
+        + d.backward_matmul_bytes
+        + d.forward_light_bytes
+        + d.backward_light_bytes
+        + d.copied_bytes
+        + d.recurrent_bytes
+    )
+    launch = calls * c.dispatch + 0.0 * workers
+    compute = (d.conv_flop / c.conv_rate + (d.matmul_flop + d.attention_flop) / c.matmul_rate) / workers
+    moved = traffic / c.bandwidth / workers
+    update = d.updated_bytes / c.update_bandwidth / workers
+    return StepTime(launch + compute + moved + update, launch, compute, moved, update)
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """A device: an accelerator by its `kind`, peaks in FLOP/s by number format and bytes/s; or CPU cores."""
+
+    kind: str
+    peak: Mapping[str, float]
+    memory_bandwidth: float
+    cores: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class OperationTimes:
+    """Seconds of each operation, and `step` seconds of a step beside them; their sum is the step's estimate.
+
+    `forward` and `backward` are taken by every micro-batch, `once` (optimizer, zeroed gradients) and `update`
+    (traffic of the weights) by every step. The truth is between `low` and `high` times that in nine cases of
+    ten.
+    """
+
+    forward: Array
+    backward: Array
+    once: Array
+    update: Array
+    step: float
+    low: float
+    high: float
+
+    @property
+    def total(self) -> float:
+        """Seconds of a step of one micro-batch."""
+        return float(
+            sum(each.sum() for each in (self.forward, self.backward, self.once, self.update)) + self.step
+        )
+
+
+def operation_times(
+    operations: Operations, hardware: Hardware, precision: str, training: bool = True
+) -> OperationTimes:
+    """Seconds of every operation in a step; without training, only forward passes take any."""
+    passes = [
+        demand_of_operations(operations, backward, training, precision)
+        for backward in ((False, True) if training else (False,))
+    ]
+    weights = operations.weight_bytes if training else 0.0 * operations.weight_bytes
+    if hardware.cores:
+        return _on_cores(passes, weights, hardware.cores)
+    known = calibration(find_accelerator(hardware.kind) or reference())
+    rates = peak_rates(hardware.peak, hardware.memory_bandwidth, precision)
+    return _on_device(passes, weights, rates, known.step, training, known.operation_error)
+
+
+def _on_device(
+    passes: list[Demand],
+    weights: Array,
+    rates: PeakRates,
+    constants: StepConstants,
+    training: bool,
+    error: tuple[float, float],
+) -> OperationTimes:
+    c = constants
+    host = [np.asarray(launch_seconds(each, c)) for each in passes]
+    device = [_device_seconds(each, rates, c) for each in passes]
+    update = weights / (c.update_bandwidth * rates.bandwidth)
+    beside = float(np.mean(_once_seconds(passes[0], c))) if len(weights) else 0.0
+    _, host_share, device_share = _composed(
+        beside + sum(float(each.sum()) for each in host),
+        float(update.sum()) + sum(float(each.sum()) for each in device),
+        c.sharpness,
+    )
+    # Without training there is no optimizer: all launches are the pass's.
+    of_passes = c.pass_launch if training else 1.0
+    seconds = [of_passes * h * host_share + d * device_share for h, d in zip(host, device, strict=True)]
+    once = (1.0 - of_passes) * host_share * np.sum(host, axis=0)
+    nothing = np.zeros(len(weights))
+    return OperationTimes(
+        forward=np.asarray(seconds[0]),
+        backward=np.asarray(seconds[1]) if training else nothing,
+        once=np.asarray(once),
+        update=np.asarray(update * device_share),
+        step=float(beside * host_share),
+        low=error[0],
+        high=error[1],
+    )
+
+
+def _device_seconds(demand: Demand, rates: PeakRates, constants: StepConstants) -> Array:
+    """Device seconds of every operation, which add up to those of all of them as one step.
+
+    A step knows only the mean width of its convolutions, single operations know their own: so the time of
+    all convolutions is the step's, shared out by width.
+    """
+    alone = np.asarray(compute_seconds(demand, rates, constants))
+    whole = float(np.sum(compute_seconds(summed(demand), rates, constants)))
+    rest = replace(demand, conv_flop=0.0 * np.asarray(demand.conv_flop))
+    others = np.asarray(compute_seconds(rest, rates, constants))
+    conv = alone - others
+    scale = (whole - float(others.sum())) / float(conv.sum()) if conv.any() else 1.0
+    return np.asarray(others + conv * scale + traffic_seconds(demand, rates, constants))
+
+
+def _on_cores(passes: list[Demand], weights: Array, cores: float) -> OperationTimes:
+    known = cpu_calibration()
+    seconds = [np.asarray(cpu_step_time(each, cores).total) for each in passes]
+    nothing = np.zeros(len(weights))
+    per_byte = 1.0 / (known.constants.update_bandwidth * cores**known.constants.scaling)
+    return OperationTimes(
+        seconds[0],
+        seconds[1] if len(seconds) > 1 else nothing,
+        nothing,
+        weights * per_byte,
+        0.0,
+        *known.operation_error,
+    )

@@ -4,7 +4,7 @@ import gzip
 from pathlib import Path
 
 import pytest
-from trimtab_bench.outcome_transfer import transfer_figures
+from trimtab_bench.earlier_outcomes import transfer_figures
 
 from trimtab.core import BadInputError
 

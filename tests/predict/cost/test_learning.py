@@ -5,21 +5,18 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 
 from trimtab.catalog import accelerator
 from trimtab.core import BadInputError
 from trimtab.predict import (
     MeasuredStep,
-    OthersWithout,
-    by_model_quantile,
     corrections_data,
     learn_corrections,
     leave_one_model_out,
     shipped_corrections,
 )
-from trimtab.predict.cost.correction.shipped import parse_corrections
+from trimtab.predict.cost.correction import parse_corrections
 
 H200 = accelerator("H200")
 
@@ -41,7 +38,7 @@ def test_what_is_learned_is_kept_and_read_back(measured: list[MeasuredStep]) -> 
     ]
     seconds, peaks = leave_one_model_out(few, H200)
     names = list(dict.fromkeys(s.name for s in few))
-    without = OthersWithout(dict.fromkeys(names, seconds), dict.fromkeys(names, peaks))
+    without = dict.fromkeys(names, (seconds, peaks))
     data = corrections_data(learn_corrections(few, H200, (seconds, peaks), without))
     back = parse_corrections(json.loads(json.dumps(data)), "H200")
     assert corrections_data(back) == data
@@ -80,10 +77,3 @@ def test_damaged_corrections_are_refused_in_one_sentence(damage: Callable[[dict[
     damage(data)
     with pytest.raises(BadInputError, match=r"corrections of H200 are not this version's"):
         parse_corrections(data, "H200")
-
-
-def test_in_a_quantile_by_model_every_model_counts_the_same() -> None:
-    values = np.concatenate([np.zeros(1000), np.ones(10)])
-    models = np.array(["talkative"] * 1000 + ["quiet"] * 10)
-    assert by_model_quantile(values, models, 0.6) == 1.0
-    assert by_model_quantile(values, models, 0.4) == 0.0

@@ -1,3 +1,5 @@
+"""The local run corrects estimates for its own kind of device, and leaves the others alone."""
+
 from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
@@ -8,8 +10,22 @@ from hypothesis import given, settings, strategies as st
 
 from trimtab.catalog import accelerator, accelerators
 from trimtab.core import BadInputError, Model, Profile
-from trimtab.predict import AnalyticEstimator, Placements, ScaleOutAssumptions, StepEstimates, calibration
-from trimtab.predict.cost.scale_out import all_reduce_seconds, exposed_seconds
+from trimtab.predict import (
+    AnalyticEstimator,
+    Placements,
+    ScaleOutAssumptions,
+    StepEstimates,
+    calibration,
+    restart_factor,
+)
+from trimtab.predict.cost.estimator import (
+    Correction,
+    all_reduce_seconds,
+    correction_on,
+    correction_on_cpu,
+    exposed_seconds,
+    input_seconds,
+)
 
 MakeModel = Callable[..., Model]
 MakeProfile = Callable[..., Profile]
@@ -223,3 +239,217 @@ def test_a_profile_without_a_traced_step_is_refused(
     with pytest.raises(BadInputError, match="'resnet' has no traced step; profile it for longer") as refusal:
         AnalyticEstimator(make_profile(make_model(**missing)))
     assert "\n" not in str(refusal.value)
+
+
+MakeProfile = Callable[..., Profile]
+Place = Callable[..., Placements]
+
+
+def _on(profile: Profile, name: str) -> Correction:
+    assert profile.model is not None
+    return correction_on(accelerator(name), profile, profile.model)
+
+
+def _on_cpu(profile: Profile) -> Correction:
+    assert profile.model is not None
+    return correction_on_cpu(profile, profile.model)
+
+
+@given(
+    seconds=st.floats(1e-3, 1e3),
+    cores=st.integers(1, 64),
+    batch=st.integers(1, 512),
+    wait=st.floats(0, 0.9),
+    loaders=st.sampled_from([0, 1, 4, 100]),
+)
+def test_the_local_cpu_itself_is_estimated_as_it_was_measured(
+    make_profile: MakeProfile,
+    place: Place,
+    seconds: float,
+    cores: int,
+    batch: int,
+    wait: float,
+    loaders: int,
+) -> None:
+    profile = make_profile(
+        seconds=[seconds], cores=cores, batch_size=batch, input_wait=wait * seconds, loader_workers=loaders
+    )
+    found = AnalyticEstimator(profile).estimate(place({"cores": cores, "batch": batch}))
+    assert found.total[0] == pytest.approx(seconds)
+    assert found.measured[0]
+
+
+def test_the_workers_of_a_local_run_share_its_cores(make_profile: MakeProfile, place: Place) -> None:
+    profile = make_profile(seconds=[0.5], cores=8.0, workers=4)
+    found = AnalyticEstimator(profile).estimate(place({"cores": 2}))
+    assert found.total[0] == pytest.approx(0.5)
+
+
+def test_the_median_step_counts(make_profile: MakeProfile) -> None:
+    steady = _on_cpu(make_profile(seconds=[0.5, 0.5, 0.5]))
+    assert _on_cpu(make_profile(seconds=[0.5, 40.0, 0.5])) == steady
+    assert steady.exact
+
+
+def test_a_slower_cpu_run_makes_every_cpu_slower_by_as_much(make_profile: MakeProfile) -> None:
+    once, twice = (_on_cpu(make_profile(seconds=[s])) for s in (0.5, 1.0))
+    assert twice.factor == pytest.approx(2 * once.factor)
+
+
+@pytest.mark.parametrize("name", ["H200", "A100", "T4"])
+def test_a_cpu_run_leaves_gpu_estimates_alone(make_profile: MakeProfile, name: str) -> None:
+    assert _on(make_profile(seconds=[123.0]), name) == Correction(1.0, False)
+
+
+def test_a_gpu_run_leaves_cpu_estimates_alone(make_profile: MakeProfile) -> None:
+    assert _on_cpu(make_profile(gpu="H200", seconds=[123.0])) == Correction(1.0, False)
+
+
+def test_a_run_on_an_h200_corrects_the_h200_fully_and_others_in_part(
+    make_profile: MakeProfile, place: Place
+) -> None:
+    uncorrected = AnalyticEstimator(make_profile()).estimate(place({"device": "H200"}, {"device": "A100"}))
+    profile = make_profile(gpu="NVIDIA H200", seconds=[4 * float(uncorrected.total[0])])
+    own, other = _on(profile, "H200"), _on(profile, "A100")
+    assert (own.factor, own.exact) == (pytest.approx(4.0), True)
+    assert (other.factor, other.exact) == (pytest.approx(2.0), False)
+    found = AnalyticEstimator(profile).estimate(place({"device": "H200"}, {"device": "A100"}))
+    assert (found.total / uncorrected.total).tolist() == pytest.approx([4.0, 2.0])
+
+
+def test_the_correction_is_free_of_the_wait_for_data(make_profile: MakeProfile) -> None:
+    waiting = make_profile(gpu="H200", seconds=[0.3], input_wait=0.1)
+    assert _on(waiting, "H200").factor == pytest.approx(
+        _on(make_profile(gpu="H200", seconds=[0.2]), "H200").factor
+    )
+
+
+def test_asking_for_another_precision_than_the_run_s_still_makes_a_difference(
+    make_profile: MakeProfile, place: Place
+) -> None:
+    profile = make_profile(gpu="H200", seconds=[0.5])
+    where = place({"device": "H200", "batch": 4096})
+    fp32, bf16 = (AnalyticEstimator(profile, p).estimate(where).total[0] for p in ("fp32", "bf16"))
+    assert bf16 < 0.9 * fp32
+
+
+@pytest.mark.parametrize("gpu", ["A device nobody knows", "H200"])
+def test_without_a_known_device_or_a_step_nothing_is_corrected(make_profile: MakeProfile, gpu: str) -> None:
+    profile = make_profile(gpu=gpu, seconds=[] if gpu == "H200" else [0.5])
+    assert _on(profile, "H200") == _on(replace(profile, steps=None), "H200") == Correction(1.0, False)
+
+
+@pytest.mark.parametrize("gpu", [None, "H200"])
+def test_a_run_without_steps_corrects_nothing(make_profile: MakeProfile, gpu: str | None) -> None:
+    profile = replace(make_profile(gpu=gpu), steps=None)
+    assert _on_cpu(profile) == _on(profile, "H200") == Correction(1.0, False)
+
+
+def test_rare_long_waits_do_not_make_the_device_look_fast(make_profile: Callable[..., Profile]) -> None:
+    """Three steps of four were fed in time; the mean wait is longer than the median step."""
+    bursty = make_profile(seconds=[0.1, 0.1, 0.1, 1.3], input_wait=0.3, loader_workers=4, busy=0.1)
+    steady = make_profile(seconds=[0.1, 0.1, 0.1, 0.1])
+    assert correction_on_cpu(bursty, bursty.model) == correction_on_cpu(steady, steady.model)
+    unknown = make_profile(seconds=[0.1, 0.1, 0.1, 1.3], input_wait=0.3, loader_workers=4)
+    assert correction_on_cpu(unknown, unknown.model).factor == pytest.approx(
+        0.05 * correction_on_cpu(steady, steady.model).factor
+    )
+
+
+ASSUME = ScaleOutAssumptions()
+# Nothing is lost, so that the ring's own arithmetic shows.
+IDEAL = ScaleOutAssumptions(link_efficiency=1.0, link_latency=0.0, network_latency=0.0)
+
+gradients = st.floats(1e3, 1e11)
+bandwidth = st.floats(1e8, 1e12)
+counts = st.integers(1, 64)
+
+
+@given(gradients, bandwidth, bandwidth)
+def test_one_device_on_one_node_costs_nothing(size: float, link: float, network: float) -> None:
+    assert all_reduce_seconds(size, 1, 1, link, network, ASSUME) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("per_node", "nodes", "seconds"),
+    [
+        (2, 1, 1.0),  # 2 * 1/2 of 100 GB over 100 GB/s
+        (8, 1, 1.75),  # 2 * 7/8
+        (1, 2, 10.0),  # 2 * 1/2 of 100 GB over 10 GB/s
+        (1, 4, 15.0),  # 2 * 3/4
+        (8, 4, 16.75),  # one ring after the other
+    ],
+)
+def test_a_ring_of_n_sends_twice_n_minus_one_nths_of_the_data(
+    per_node: int, nodes: int, seconds: float
+) -> None:
+    assert all_reduce_seconds(100e9, per_node, nodes, 100e9, 10e9, IDEAL) == pytest.approx(seconds)
+
+
+def test_links_lose_a_share_and_every_bucket_pays_each_hop() -> None:
+    # 100 MiB are 4 buckets; 3 hops of 15 µs and 1 hop of 40 µs each way; 75 % of the bandwidth.
+    size = 100 * 2**20
+    expected = (2 * 3 / 4 * size / 75e9) + (2 * 1 / 2 * size / 7.5e9) + 4 * (6 * 15e-6 + 2 * 40e-6)
+    assert all_reduce_seconds(size, 4, 2, 100e9, 10e9, ASSUME) == pytest.approx(expected)
+
+
+@given(gradients, counts, counts, counts, bandwidth, bandwidth)
+def test_more_nodes_are_never_cheaper(
+    size: float, per_node: int, nodes: int, more: int, link: float, network: float
+) -> None:
+    few, many = (all_reduce_seconds(size, per_node, n, link, network, ASSUME) for n in (nodes, nodes + more))
+    assert few <= many
+
+
+@given(gradients, counts, counts, counts, bandwidth, bandwidth)
+def test_more_devices_on_a_node_are_never_cheaper(
+    size: float, per_node: int, nodes: int, more: int, link: float, network: float
+) -> None:
+    few, many = (
+        all_reduce_seconds(size, n, nodes, link, network, ASSUME) for n in (per_node, per_node + more)
+    )
+    assert few <= many
+
+
+@given(st.floats(0, 1e3), st.floats(0, 1e3))
+def test_between_the_last_bucket_and_all_of_an_all_reduce_is_seen(reduce: float, step: float) -> None:
+    seen = exposed_seconds(reduce, step, ASSUME)
+    assert 0.1 * reduce <= seen <= reduce
+    assert seen >= reduce - 0.45 * step
+
+
+def test_what_the_backward_pass_covers_is_hidden() -> None:
+    assert exposed_seconds(10.0, 10.0, ASSUME) == pytest.approx(10.0 - 4.5)
+    assert exposed_seconds(1.0, 10.0, ASSUME) == pytest.approx(0.1)
+    assert exposed_seconds(1.0, 0.0, ASSUME) == 1.0
+
+
+def test_arrays_and_scalars_agree() -> None:
+    per_node, nodes = np.array([1.0, 8.0, 8.0]), np.array([1.0, 1.0, 3.0])
+    at_once = np.asarray(all_reduce_seconds(1e9, per_node, nodes, 1e11, 1e10, ASSUME))
+    alone = [all_reduce_seconds(1e9, p, n, 1e11, 1e10, ASSUME) for p, n in zip(per_node, nodes, strict=True)]
+    assert at_once.tolist() == pytest.approx(alone)
+
+
+def test_data_loaded_in_the_training_process_is_always_waited_for() -> None:
+    waits = input_seconds(True, 0.01, np.array([10.0, 20.0]), 64.0, np.array([5.0, 0.0]))
+    assert np.asarray(waits).tolist() == pytest.approx([0.1, 0.2])
+
+
+def test_loader_workers_are_waited_for_only_after_the_step() -> None:
+    # 100 samples of 10 ms on 4 cores take 250 ms.
+    assert input_seconds(False, 0.01, 100.0, 4.0, 0.1) == pytest.approx(0.15)
+    assert input_seconds(False, 0.01, 100.0, 4.0, 0.3) == 0.0
+
+
+def test_less_than_a_core_loads_like_one() -> None:
+    assert input_seconds(False, 0.01, 100.0, 0.5, 0.0) == pytest.approx(1.0)
+
+
+def test_a_lost_node_costs_a_restart_and_half_a_checkpoint_interval() -> None:
+    # 0.5 losses an hour of each of 4 nodes, each costing 300 s + 1800 s / 2.
+    assert restart_factor(0.5, 4, 300.0, 1800.0) == pytest.approx(1 + 0.5 * 4 * 1200 / 3600)
+    assert restart_factor(0.0, 4, 300.0, 1800.0) == 1.0
+    assert np.asarray(restart_factor(0.1, np.array([1, 2]), 60.0, 600.0)).tolist() == pytest.approx(
+        [1.01, 1.02]
+    )

@@ -1,4 +1,9 @@
-"""The rule: step time and memory of a profiled model on any hardware, from formulas and the local run."""
+"""The rule: step time and memory of a profiled model on any hardware, from formulas and the local run.
+
+A local run corrects estimates for the same kind of device by the ratio of its measured to its estimated step.
+A CPU run does not correct GPU estimates: over 25 models the error on a CPU says nothing about the error on an
+H200 (`cpu_gpu_error_correlation` of `trimtab bench gpu-steps`), so there only the run's facts are used.
+"""
 
 from dataclasses import dataclass, fields, replace
 from statistics import median
@@ -8,20 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trimtab.catalog import Accelerator, find_accelerator
-from trimtab.core import BadInputError, Profile
-from trimtab.predict.cost.calibrated import calibration, reference
-from trimtab.predict.cost.constants import device, gather
-from trimtab.predict.cost.cpu import cpu_step_time
-from trimtab.predict.cost.demand import demand_of
-from trimtab.predict.cost.local_run import correction_on, correction_on_cpu
-from trimtab.predict.cost.scale_out import (
-    ScaleOutAssumptions,
-    all_reduce_seconds,
-    exposed_seconds,
-    input_seconds,
-)
+from trimtab.core import BadInputError, Model, Profile
+from trimtab.predict.cost.constants import calibration, cpu_calibration, device_rates, gather, reference
+from trimtab.predict.cost.demand import Quantity, demand_of
 from trimtab.predict.cost.step_memory import memory_need, peak_memory
-from trimtab.predict.cost.step_time import StepTime, step_time
+from trimtab.predict.cost.step_time import StepTime, cpu_step_time, step_time
 
 Array = NDArray[np.float64]
 
@@ -29,15 +25,123 @@ Array = NDArray[np.float64]
 USABLE_DEVICE_MEMORY = 0.94
 USABLE_HOST_MEMORY = 0.90
 
-# Truth over estimate on another CPU: corrected by a local run, and not.
-_CPU_ERROR = (0.70, 1.45)
-_UNCORRECTED_CPU_ERROR = (0.40, 2.50)
-# Most of a host's need was seen in the local run.
-_HOST_MEMORY_ERROR = 1.2
-
 # A batch takes a moment to hand over even when it was ready: below this share of a step, loader workers kept
 # up, and how busy they were is not known.
 _LATE = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleOutAssumptions:
+    """Rules of thumb that no local run can measure. Ratios unless said otherwise."""
+
+    link_efficiency: float = 0.75
+    """Share of a link's bandwidth that a ring all-reduce gets."""
+    link_latency: float = 15e-6
+    """Seconds per ring step and bucket between devices of one machine."""
+    network_latency: float = 40e-6
+    """Seconds per ring step and bucket between machines."""
+    bucket: float = 25 * 2**20
+    """Bytes that PyTorch's DistributedDataParallel reduces at once."""
+    overlap: float = 0.45
+    """Share of a step (most of the backward pass) during which gradients travel unnoticed."""
+    exposed: float = 0.1
+    """Share of the all-reduce that is never hidden: the last bucket."""
+
+
+def all_reduce_seconds(
+    gradient_bytes: Quantity,
+    per_node: Quantity,
+    nodes: Quantity,
+    link: Quantity,
+    network: Quantity,
+    assume: ScaleOutAssumptions,
+) -> Quantity:
+    """Seconds of a ring all-reduce, first inside each node, then between nodes.
+
+    A ring of n members sends 2(n-1)/n of the data over each link. `link` and `network` in bytes/s per
+    device and per node, one direction.
+    """
+    buckets = np.maximum(1.0, np.ceil(np.asarray(gradient_bytes) / assume.bucket))
+    inside = 2 * (per_node - 1) / per_node * gradient_bytes / (assume.link_efficiency * link)
+    between = 2 * (nodes - 1) / nodes * gradient_bytes / (assume.link_efficiency * network)
+    latency = 2 * (per_node - 1) * assume.link_latency + 2 * (nodes - 1) * assume.network_latency
+    return inside + between + latency * buckets
+
+
+def exposed_seconds(all_reduce: Quantity, step: Quantity, assume: ScaleOutAssumptions) -> Quantity:
+    """The part of an all-reduce that the backward pass does not hide."""
+    return np.maximum(all_reduce - assume.overlap * step, assume.exposed * all_reduce)
+
+
+def input_seconds(
+    serial: bool, cpu_seconds_per_sample: float, batch: Quantity, cores_per_device: Quantity, step: Quantity
+) -> Quantity:
+    """Time a step waits for its data.
+
+    Loaded in the training process (`serial`) it always waits; with loader workers, only for what they do not
+    finish during the step.
+    """
+    load = cpu_seconds_per_sample * np.asarray(batch)
+    if serial:
+        return load + 0.0 * np.asarray(step)
+    return np.maximum(0.0, load / np.maximum(1.0, cores_per_device) - step)
+
+
+def restart_factor(
+    interruptions_per_hour: float, nodes: Quantity, restart: float, checkpoint_every: float
+) -> Quantity:
+    """Expected stretch of a job on spot machines: losing any node costs a restart and half an interval."""
+    lost = restart + checkpoint_every / 2
+    return 1.0 + interruptions_per_hour / 3600.0 * np.asarray(nodes, dtype=float) * lost
+
+
+# How much of a GPU's correction, as an exponent, is taken over to another GPU.
+_ELSEWHERE = 0.5
+# A profile that says only how long steps waited on average may say more than its median step took.
+_LEAST_BUSY = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """`factor` on estimated times; `exact` where it was measured on the very device it is applied to."""
+
+    factor: float = 1.0
+    exact: bool = False
+
+
+def correction_on_cpu(profile: Profile, model: Model) -> Correction:
+    """How a CPU estimate is corrected: fully, if the run was on a CPU."""
+    seconds = _measured_seconds(profile, "cpu")
+    if seconds is None or profile.steps is None:
+        return Correction()
+    demand = demand_of(model, float(profile.steps.batch_size), True, "fp32")
+    cores = profile.host.cores / max(1, profile.steps.workers)
+    return Correction(seconds / float(cpu_step_time(demand, cores).total), True)
+
+
+def correction_on(target: Accelerator, profile: Profile, model: Model) -> Correction:
+    """How an accelerator's estimate is corrected: fully on the run's own, in part on others.
+
+    The run is compared with the estimate at its own precision, whichever is asked for elsewhere.
+    """
+    seconds = _measured_seconds(profile, "cuda")
+    local = find_accelerator(profile.host.gpus[0]) if profile.host.gpus else None
+    if seconds is None or profile.steps is None or local is None:
+        return Correction()
+    demand = demand_of(model, float(profile.steps.batch_size), True, model.precision)
+    estimated = step_time(demand, device_rates(local, model.precision), calibration(local).step).total
+    ratio = seconds / float(estimated)
+    return Correction(ratio, True) if local.name == target.name else Correction(ratio**_ELSEWHERE)
+
+
+def _measured_seconds(profile: Profile, kind: str) -> float | None:
+    """Median seconds of an undisturbed step, without its wait for data."""
+    steps = profile.steps
+    if steps is None or not steps.seconds or steps.device != kind:
+        return None
+    if steps.busy:
+        return steps.busy
+    return max(median(steps.seconds) - steps.input_wait, _LEAST_BUSY * median(steps.seconds))
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +253,7 @@ class AnalyticEstimator:
 
         step = step_time(
             demand_of(self.model, batch, True, self.precision),
-            gather([device(a, self.precision) for a in table], index),
+            gather([device_rates(a, self.precision) for a in table], index),
             gather([f.step for f in fits], index),
         ).scaled(column([c.factor for c in corrections]))
         need = memory_need(self.model, batch, True, self.precision)
@@ -171,15 +275,16 @@ class AnalyticEstimator:
     def _on_cpu(self, where: Placements) -> StepEstimates:
         """The node's CPU, before network and input."""
         fixed = correction_on_cpu(self._profile, self.model)
-        ask = demand_of(self.model, where.batch, True, "fp32")
-        step = cpu_step_time(ask, where.cores).scaled(fixed.factor)
-        low, high = _CPU_ERROR if fixed.exact else _UNCORRECTED_CPU_ERROR
+        demand = demand_of(self.model, where.batch, True, "fp32")
+        step = cpu_step_time(demand, where.cores).scaled(fixed.factor)
+        known = cpu_calibration()
+        low, high = known.corrected_error if fixed.exact else known.uncorrected_error
         rows = len(where.device)
         memory = self._host_memory(where)
         return StepEstimates(
             **_parts(step),
             memory=memory,
-            memory_high=memory * _HOST_MEMORY_ERROR,
+            memory_high=memory * known.memory_error,
             memory_limit=where.memory * USABLE_HOST_MEMORY,
             low=np.full(rows, low),
             high=np.full(rows, high),
@@ -188,7 +293,7 @@ class AnalyticEstimator:
         )
 
     def _host_memory(self, where: Placements) -> Array:
-        """What the local run needed, with activations grown or shrunk to the batch."""
+        """Bytes that the local run needed, with activations grown or shrunk to the batch."""
         steps = self._profile.steps
         local_batch, workers = (steps.batch_size, steps.workers) if steps else (1, 1)
         observed = max(self._profile.series.memory, default=0.0) / max(1, workers)
