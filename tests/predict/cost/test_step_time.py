@@ -225,7 +225,8 @@ def test_a_larger_batch_is_never_faster(make_model: Make, batch: int, more: int)
 
 
 def test_everything_a_step_asks_for_takes_its_time(make_model: Make) -> None:
-    ask = demand_of(make_model(attention=3, rnn=2), 8.0)
+    # A trace does not tell attention's FLOP from those of other products.
+    ask = replace(demand_of(make_model(attention=3, rnn=2), 8.0), attention_flop=1e9)
     # Marks of kernels that are slow on accelerators, no work of their own.
     left_out = {"grouped_flop", "conv_weight_bytes", "training", "half"}
     for f in fields(ask):

@@ -38,6 +38,8 @@ Array = NDArray[np.float64]
 # narrowest and the widest models measured: beyond it the rate is taken to stay as it is at the end.
 _USUAL_CONV_WEIGHTS = 1.2e6
 _MEASURED_CONV_WEIGHTS = (20e3, 5e6)
+# Kinds of calls with a launch constant each.
+_LAUNCHED = ("conv", "matmul", "attention", "recurrent", "other", "small")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,25 +88,13 @@ def _composed(host: Quantity, device: Quantity, sharpness: Quantity) -> tuple[Qu
 def launch_seconds(demand: Demand, constants: StepConstants) -> Quantity:
     """Host seconds of all calls."""
     d, c = demand, constants
-    forward = (
-        d.forward_conv_calls * c.conv_launch
-        + d.forward_matmul_calls * c.matmul_launch
-        + d.forward_attention_calls * c.attention_launch
-        + d.forward_recurrent_calls * c.recurrent_launch
-        + d.forward_other_calls * c.other_launch
-        + d.forward_small_calls * c.small_launch
-    )
-    backward = (
-        d.backward_conv_calls * c.conv_launch
-        + d.backward_matmul_calls * c.matmul_launch
-        + d.backward_attention_calls * c.attention_launch
-        + d.backward_recurrent_calls * c.recurrent_launch
-        + d.backward_other_calls * c.other_launch
-        + d.backward_small_calls * c.small_launch
+    forward, backward = (
+        sum(getattr(d, f"{phase}_{kind}_calls") * getattr(c, f"{kind}_launch") for kind in _LAUNCHED)
+        for phase in ("forward", "backward")
     )
     casting = c.half_launch * either(d.training, 1.0, c.inference_half_launch)
     slower = either(d.training, 1.0, c.inference_launch) * either(d.half, casting, 1.0)
-    return (forward + c.backward_launch * backward) * slower
+    return np.asarray((forward + c.backward_launch * backward) * slower)
 
 
 def _once_seconds(demand: Demand, constants: StepConstants) -> Quantity:
@@ -122,16 +112,7 @@ def compute_seconds(demand: Demand, rates: PeakRates, constants: StepConstants) 
     )
     matmul_rate = rates.matmul_peak * either(d.half, c.half_matmul_utilization, c.matmul_utilization)
     attention_rate = rates.matmul_peak * either(d.half, c.half_attention_utilization, c.attention_utilization)
-    kernels = (
-        d.forward_conv_calls
-        + d.forward_matmul_calls
-        + d.forward_attention_calls
-        + d.forward_other_calls
-        + d.backward_conv_calls
-        + d.backward_matmul_calls
-        + d.backward_attention_calls
-        + d.backward_other_calls
-    )
+    kernels = _calls(d, "conv", "matmul", "attention", "other")
     return (
         d.conv_flop / conv_rate
         + d.matmul_flop / matmul_rate
@@ -139,6 +120,14 @@ def compute_seconds(demand: Demand, rates: PeakRates, constants: StepConstants) 
         + d.grouped_flop / (c.grouped_utilization * rates.full_peak)
         + kernels * c.kernel_floor
     )
+
+
+def _calls(demand: Demand, *kinds: str) -> Quantity:
+    """Calls of these kinds in both passes."""
+    total: Quantity = 0.0
+    for kind in kinds:
+        total = total + getattr(demand, f"forward_{kind}_calls") + getattr(demand, f"backward_{kind}_calls")
+    return total
 
 
 def conv_width_factor(weight_bytes: Quantity, gain: Quantity) -> Quantity:
@@ -177,30 +166,10 @@ def cpu_step_time(demand: Demand, cores: Quantity, constants: CpuConstants | Non
     """Seconds of one step on `cores` virtual cores; dispatch and work take turns, so the parts add up."""
     d, c = demand, constants or cpu_calibration().constants
     workers = np.asarray(cores, dtype=float) ** c.scaling
-    calls = (
-        d.forward_conv_calls
-        + d.forward_matmul_calls
-        + d.forward_attention_calls
-        + d.forward_recurrent_calls
-        + d.forward_other_calls
-        + d.forward_small_calls
-        + d.backward_conv_calls
-        + d.backward_matmul_calls
-        + d.backward_attention_calls
-        + d.backward_recurrent_calls
-        + d.backward_other_calls
-        + d.backward_small_calls
-    )
-    traffic = (
-        d.forward_conv_bytes
-        + d.backward_conv_bytes
-        + d.forward_matmul_bytes
-        + d.backward_matmul_bytes
-        + d.forward_light_bytes
-        + d.backward_light_bytes
-        + d.copied_bytes
-        + d.recurrent_bytes
-    )
+    traffic = d.copied_bytes + d.recurrent_bytes
+    for kind in ("conv", "matmul", "light"):
+        traffic = traffic + getattr(d, f"forward_{kind}_bytes") + getattr(d, f"backward_{kind}_bytes")
+    calls = _calls(d, *_LAUNCHED)
     launch = calls * c.dispatch + 0.0 * workers
     compute = (d.conv_flop / c.conv_rate + (d.matmul_flop + d.attention_flop) / c.matmul_rate) / workers
     moved = traffic / c.bandwidth / workers
