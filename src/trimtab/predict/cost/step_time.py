@@ -94,7 +94,8 @@ def launch_seconds(demand: Demand, constants: StepConstants) -> Quantity:
     )
     casting = c.half_launch * either(d.training, 1.0, c.inference_half_launch)
     slower = either(d.training, 1.0, c.inference_launch) * either(d.half, casting, 1.0)
-    return np.asarray((forward + c.backward_launch * backward) * slower)
+    seconds: Quantity = (forward + c.backward_launch * backward) * slower
+    return seconds
 
 
 def _once_seconds(demand: Demand, constants: StepConstants) -> Quantity:
