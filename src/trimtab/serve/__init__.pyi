@@ -16,18 +16,19 @@ from .operations import (
     plan_partition as plan_partition,
     rank_configurations as rank_configurations,
 )
-from .processes.health import (
-    HEALTH_PATH as HEALTH_PATH,
-    NotServingError as NotServingError,
-    check_serving as check_serving,
-)
 from .processes.scheduler import (
     SchedulerProcess as SchedulerProcess,
     parse_prices as parse_prices,
     scheduler_factory as scheduler_factory,
     scheduler_process as scheduler_process,
 )
-from .processes.server import require_installed as require_installed, serving as serving
+from .processes.server import (
+    HEALTH_PATH as HEALTH_PATH,
+    NotServingError as NotServingError,
+    check_serving as check_serving,
+    require_installed as require_installed,
+    serving as serving,
+)
 from .processes.supervision import log_to_stderr as log_to_stderr
 from .settings import (
     LoadedSettings as LoadedSettings,

@@ -27,7 +27,7 @@ from trimtab.serve.http.openapi import document
 from trimtab.serve.http.stream import EventStream, Hub
 from trimtab.serve.operations import Backend, OutcomeLearner
 from trimtab.serve.problems import HttpError
-from trimtab.serve.processes.health import HEALTH_PATH
+from trimtab.serve.processes.server import HEALTH_PATH
 from trimtab.serve.settings import Settings
 from trimtab.store import Store
 

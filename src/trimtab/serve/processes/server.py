@@ -1,6 +1,7 @@
 """The HTTP server: uvicorn in a thread of its own, reachable by other machines once a token exists."""
 
 import asyncio
+import http.client
 import logging
 import socket
 import ssl
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trimtab.serve")
 
+HEALTH_PATH = "/healthz"
+"""Answers 200 to anybody while the service lives; tells nothing else."""
+
 LARGEST_HEAD = 64 << 10
 """Bytes of a request's head, of a chunk's header or of trailers; longer ones are refused with 400."""
 
@@ -32,6 +36,7 @@ _SHUTDOWN = 10  # s for answers to end when the server stops
 _MOST_CONNECTIONS = 8192  # more are answered with 503
 _SWITCH_INTERVAL = 0.001  # s after which a thread that computes lets the one in that answers
 _BACKLOG = 2048
+_HEALTH_TIMEOUT = 2.0  # s
 _TOKEN_POLL = 0.1  # s
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # nosec B104 # it is compared with, not bound
 
@@ -206,3 +211,32 @@ def _bound(host: str, port: int, shared: bool = False) -> socket.socket:
         raise BadInputError(
             f"cannot listen at {host}:{port}: {why}; name another address with --listen"
         ) from None
+
+
+class NotServingError(TrimtabError):
+    """No server answers at the address of the settings."""
+
+
+def check_serving(settings: Settings) -> None:
+    """Raise NotServingError unless the server of the settings answers with 200."""
+    host, port = split_address(settings.listen)
+    host = _LOOPBACK.get(host, host)
+    connection: http.client.HTTPConnection
+    if settings.tls_certificate:
+        # It asks itself: the certificate is for the name by which others know it.
+        context = ssl._create_unverified_context()  # nosec B323 # it is told nothing, and asked for a status
+        connection = http.client.HTTPSConnection(host, port, timeout=_HEALTH_TIMEOUT, context=context)
+    else:
+        connection = http.client.HTTPConnection(host, port, timeout=_HEALTH_TIMEOUT)
+    try:
+        connection.request("GET", HEALTH_PATH)
+        status = connection.getresponse().status
+    except (OSError, http.client.HTTPException) as error:
+        why = (getattr(error, "strerror", None) or str(error) or type(error).__name__).lower()
+        raise NotServingError(
+            f"nothing serves at {settings.listen}: {why}; start it with trimtab up"
+        ) from None
+    finally:
+        connection.close()
+    if status != http.client.OK:
+        raise NotServingError(f"what serves at {settings.listen} answers {status} to {HEALTH_PATH}, not 200")
