@@ -7,7 +7,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from trimtab.partition import Devices, Graph, Plan, Stage, Tie, devices_of
+from trimtab.partition import Devices, Graph, Plan, Stage, devices_of
+from trimtab.partition.graph import Tie
 
 MakeGraph = Callable[..., Graph]
 MakePlan = Callable[..., Plan]

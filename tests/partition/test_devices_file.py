@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from trimtab.core import TrimtabError
-from trimtab.partition import devices_of, islands, parse_devices
+from trimtab.partition import devices_of, parse_devices
+from trimtab.partition.devices import islands
 
 FLEET = """
 network: 25Gbit

@@ -14,7 +14,6 @@ import torch
 
 from trimtab.core import BadInputError
 from trimtab.partition import (
-    Device,
     Devices,
     Graph,
     Placement,
@@ -23,12 +22,13 @@ from trimtab.partition import (
     Stage,
     device_map,
     devices_of,
-    load_builder,
     load_graph,
     place,
     placement_map,
     torchrun_script,
 )
+from trimtab.partition.capture.builder import load_builder
+from trimtab.partition.devices import Device
 from trimtab.partition.exports import commands
 
 

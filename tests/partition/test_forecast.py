@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from trimtab.core import BadInputError
-from trimtab.partition import Assumptions, Devices, Graph, Plan, Recipe, Stage, evaluate, play
-from trimtab.partition.forecast import Slot, StageTimes, cost_of, timeline
+from trimtab.partition import Devices, Graph, Plan, Recipe, Stage, evaluate
+from trimtab.partition.forecast import Slot, StageTimes, cost_of, stage_times, timeline
+from trimtab.partition.node_times import CostAssumptions
 
 TIMES = st.floats(0.1, 5.0)
 
@@ -139,7 +140,8 @@ def test_a_device_may_run_several_stages(make_graph: MakeGraph, four: Devices) -
     forecast = evaluate(graph, four, RECIPE, thrice)
     assert {use.device: use.stages for use in forecast.uses} == {0: (0, 2), 1: (1,)}
     assert forecast.seconds > 0.3 * evaluate(graph, four, RECIPE, once).seconds
-    assert len(play(graph, four, RECIPE, thrice)) == 2 * 3 * 4
+    times = stage_times(cost_of(graph, four, RECIPE, thrice))
+    assert len(timeline(times, thrice.microbatches, thrice.schedule)) == 2 * 3 * 4
 
 
 def test_what_a_run_showed_corrects_the_times(
@@ -148,7 +150,7 @@ def test_what_a_run_showed_corrects_the_times(
     graph = make_graph(blocks=8, width=1024)
     plan = chain_plan(graph, four)
     kinds = {device.kind for device in four.devices}
-    twice = Assumptions(correction=tuple((kind, 2.0, 2.0) for kind in kinds))
+    twice = CostAssumptions(correction=tuple((kind, 2.0, 2.0) for kind in kinds))
     before, after = evaluate(graph, four, RECIPE, plan), evaluate(graph, four, RECIPE, plan, twice)
     assert after.stage_forward == pytest.approx([2 * each for each in before.stage_forward])
 

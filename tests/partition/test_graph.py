@@ -12,7 +12,7 @@ from trimtab.partition import Devices, Graph, Layout, Recipe, SearchSettings, de
 from trimtab.partition.graph import coarsened
 from trimtab.partition.node_times import NodeTimes
 from trimtab.partition.problem import problem_of
-from trimtab.partition.solvers.cutting import Effort
+from trimtab.partition.solvers.cutting import CutEffort
 
 MakeGraph = Callable[..., Graph]
 
@@ -105,7 +105,9 @@ def test_shared_weights_of_one_coarse_node_count_once(make_graph: Callable[..., 
 
 def test_a_very_large_graph_gets_a_plan_for_its_own_nodes() -> None:
     graph = random_graph("ordered", 3000, 1)
-    few = SearchSettings(effort=Effort(places=60, seconds=0.1), finalists=2, most_tensor=1, most_replicas=1)
+    few = SearchSettings(
+        effort=CutEffort(places=60, seconds=0.1), finalists=2, most_tensor=1, most_replicas=1
+    )
     found = solve(graph, devices_of("h200:2,h100:6", "25Gbit"), Recipe(16), few)
     assert sorted(node for stage in found.plan.stages for node in stage.nodes) == list(range(3000))
     assert found.forecast.fits

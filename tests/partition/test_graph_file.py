@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from trimtab.core import BadInputError, NotFoundError
-from trimtab.partition import Graph, Tie, load_graph, read_graph, write_graph
+from trimtab.partition import Graph, load_graph, read_graph, write_graph
+from trimtab.partition.graph import Tie
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "graph-files.md"
 COLUMNS = ("calls", "flop", "traffic", "parameters", "buffers", "saved", "split", "reduced_forward")

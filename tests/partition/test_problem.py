@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from trimtab.partition import Devices, Graph, Layout, Recipe, devices_of
-from trimtab.partition.problem import Problem, bytes_per_weight, problem_of, usable_memory
+from trimtab.partition.problem import CutProblem, bytes_per_weight, problem_of, usable_memory
 
 MakeGraph = Callable[..., Graph]
 SHARES = (8,)
 
 
-def _problem(graph: Graph, devices: Devices, recipe: Recipe | None = None, **told: object) -> Problem:
+def _problem(graph: Graph, devices: Devices, recipe: Recipe | None = None, **told: object) -> CutProblem:
     layout = Layout(SHARES, **told)  # type: ignore[arg-type]
     rows = tuple(((device,),) for device in range(len(devices)))
     return problem_of(graph, devices, recipe or Recipe(8 * layout.microbatches), layout, rows)

@@ -11,8 +11,9 @@ from hypothesis import given, settings, strategies as st
 from trimtab_bench.partition.small import FAMILIES, random_graph
 
 from trimtab.core import MissingDependencyError
-from trimtab.partition import RIVALS, Devices, Graph, Recipe, Tie, devices_of
+from trimtab.partition import RIVALS, Devices, Graph, Recipe, devices_of
 from trimtab.partition.forecast import evaluate
+from trimtab.partition.graph import Tie
 from trimtab.partition.rivals import (
     layers,
     microbatch_counts,

@@ -8,7 +8,8 @@ import pytest
 import yaml
 
 from trimtab.core import BadInputError, Profile
-from trimtab.pipelines import Asked, Pipeline, Request, profile_stages, write_requests
+from trimtab.pipelines import Pipeline, profile_stages, write_requests
+from trimtab.pipelines.pipeline import CurrentRequest, ResourceRequest
 
 Read = Callable[..., Pipeline]
 
@@ -24,8 +25,8 @@ def test_tasks_wait_for_those_they_name_and_those_that_make_their_inputs(pipelin
     read = pipeline("argo.yaml")
     assert [stage.name for stage in read.stages] == ["write", "count", "mail"]
     assert read.stage("mail").after == ("count", "write")
-    assert read.stage("write").asked == Asked(0.25, 1e9, 0.25), "limits alone are requests too"
-    assert read.stage("mail").asked == Asked(2.0, 2**32, None, "nvidia.com/gpu", 2)
+    assert read.stage("write").current == CurrentRequest(0.25, 1e9, 0.25), "limits alone are requests too"
+    assert read.stage("mail").current == CurrentRequest(2.0, 2**32, None, "nvidia.com/gpu", 2)
 
 
 def test_commands_run_here_with_files_of_ours(
@@ -49,8 +50,8 @@ def test_a_program_of_the_image_is_named(pipeline: Read, tmp_path: Path) -> None
 def test_only_resources_change_and_kubernetes_accepts_them(pipeline: Read) -> None:
     schema = pytest.importorskip("kubernetes_validate", reason="needs kubernetes-validate==1.37.0")
     read = pipeline("argo.yaml")
-    requests = {stage.name: Request(0.35, 96 * 2**20) for stage in read.stages}
-    text, comments = write_requests(read, {**requests, "count": Request(1.0, 2**30, "A100", 1)})
+    requests = {stage.name: ResourceRequest(0.35, 96 * 2**20) for stage in read.stages}
+    text, comments = write_requests(read, {**requests, "count": ResourceRequest(1.0, 2**30, "A100", 1)})
     assert comments
     assert "# The words to count." in text
     assert without_resources(text) == without_resources(read.text)
@@ -69,9 +70,9 @@ def test_only_resources_change_and_kubernetes_accepts_them(pipeline: Read) -> No
 
 def test_accelerators_can_be_taken_away(pipeline: Read) -> None:
     read = pipeline("argo.yaml")
-    requests = {stage.name: Request(1.0, 2**28, "", 0) for stage in read.stages}
+    requests = {stage.name: ResourceRequest(1.0, 2**28, "", 0) for stage in read.stages}
     again = pipeline(write_requests(read, requests)[0])
-    assert again.stage("mail").asked == Asked(1.0, 2**28)
+    assert again.stage("mail").current == CurrentRequest(1.0, 2**28)
 
 
 def test_steps_wait_for_the_steps_before(pipeline: Read) -> None:
@@ -93,8 +94,8 @@ def test_steps_wait_for_the_steps_before(pipeline: Read) -> None:
     assert {stage.name: stage.after for stage in read.stages} == {"a": (), "b": (), "c": ("a", "b")}
     assert "pod.name" in read.stage("a").obstacle
     assert "once per item" in read.stage("b").obstacle
-    text, _ = write_requests(read, {stage.name: Request(1.0, 2**28) for stage in read.stages})
-    assert pipeline(text).stage("c").asked.memory == 2**28
+    text, _ = write_requests(read, {stage.name: ResourceRequest(1.0, 2**28) for stage in read.stages})
+    assert pipeline(text).stage("c").current.memory == 2**28
 
 
 @pytest.mark.parametrize(

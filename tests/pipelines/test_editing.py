@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given, settings, strategies as st
 
 from trimtab.core import BadInputError
-from trimtab.pipelines.editing import Change, changed, load
+from trimtab.pipelines.editing import FieldChange, changed, load
 
 TEXT = """\
 # What it is for.
@@ -32,8 +32,8 @@ stages:
 """
 
 
-def put(number: int, key: str = "resources", value: object = None) -> Change:
-    return Change((0, "stages", number), key, value or {"cpu": "500m", "memory": "64Mi"})
+def put(number: int, key: str = "resources", value: object = None) -> FieldChange:
+    return FieldChange((0, "stages", number), key, value or {"cpu": "500m", "memory": "64Mi"})
 
 
 def test_only_the_named_values_change_and_comments_stay() -> None:
@@ -61,7 +61,7 @@ def test_two_new_keys_come_in_their_order() -> None:
 
 def test_a_comment_below_a_key_stays_when_the_key_goes() -> None:
     text = "stages:\n- name: a\n  accelerator: T4:1  # gone too\n\n# The next.\n- name: b\n"
-    edited, kept = changed(text, [Change((0, "stages", 0), "accelerator", None)])
+    edited, kept = changed(text, [FieldChange((0, "stages", 0), "accelerator", None)])
     assert kept
     assert edited == "stages:\n- name: a\n\n# The next.\n- name: b\n"
 
@@ -98,7 +98,9 @@ def test_aliases_change_only_where_they_should(text: str) -> None:
 
 
 def test_a_key_can_be_taken_away() -> None:
-    text, kept = changed(TEXT, [Change((0, "stages", 0), "inputs", None), Change((0,), "none", None)])
+    text, kept = changed(
+        TEXT, [FieldChange((0, "stages", 0), "inputs", None), FieldChange((0,), "none", None)]
+    )
     assert kept
     assert text == TEXT.replace("    inputs: [x]\n", "")
 

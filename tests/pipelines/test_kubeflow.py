@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from trimtab.core import BadInputError
-from trimtab.pipelines import Asked, Pipeline, Request, write_requests
-from trimtab.pipelines.pipeline import Content
+from trimtab.pipelines import Pipeline, write_requests
+from trimtab.pipelines.pipeline import Content, CurrentRequest, ResourceRequest
 
 Read = Callable[..., Pipeline]
 
@@ -60,16 +60,16 @@ def test_what_only_a_cluster_can_run_says_why(pipeline: Read) -> None:
 
 def test_requests_are_read_old_and_new(pipeline: Read) -> None:
     read = pipeline("kubeflow.yaml")
-    assert read.stage("load").asked == Asked(0.5, 1e9, 2.0)
-    assert read.stage("train").asked == Asked(accelerator="nvidia.com/gpu", accelerators=1)
+    assert read.stage("load").current == CurrentRequest(0.5, 1e9, 2.0)
+    assert read.stage("train").current == CurrentRequest(accelerator="nvidia.com/gpu", accelerators=1)
     old = "\n".join(line for line in read.text.splitlines() if "          resource" not in line)
-    assert pipeline(old).stage("load").asked == Asked(0.5, 1e9, 2.0)
+    assert pipeline(old).stage("load").current == CurrentRequest(0.5, 1e9, 2.0)
 
 
 def test_only_resources_change(pipeline: Read) -> None:
     read = pipeline("kubeflow.yaml")
-    requests = {stage.name: Request(2.5, 3 * 2**28) for stage in read.stages}
-    requests["train"] = Request(0.5, 2**28, "T4", 2)
+    requests = {stage.name: ResourceRequest(2.5, 3 * 2**28) for stage in read.stages}
+    requests["train"] = ResourceRequest(0.5, 2**28, "T4", 2)
     text, comments = write_requests(read, requests)
     assert comments
     assert text.startswith("# PIPELINE DEFINITION\n")
@@ -93,7 +93,7 @@ def test_only_resources_change(pipeline: Read) -> None:
         "type": "nvidia.com/gpu",
     }
     again = pipeline(text)
-    assert again.stage("train").asked == Asked(0.5, 2**28, None, "nvidia.com/gpu", 2)
+    assert again.stage("train").current == CurrentRequest(0.5, 2**28, None, "nvidia.com/gpu", 2)
 
 
 def test_a_job_with_the_pipeline_inside_is_read_too(pipeline: Read) -> None:
@@ -101,8 +101,8 @@ def test_a_job_with_the_pipeline_inside_is_read_too(pipeline: Read) -> None:
     job = yaml.safe_dump({"pipelineSpec": spec, "runtimeConfig": {"parameterValues": {"n": 9}}})
     read = pipeline(job)
     assert read.stage("load").command[5] == ("9",)
-    text, _ = write_requests(read, {stage.name: Request(1.0, 2**30) for stage in read.stages})
-    assert pipeline(text).stage("light").asked == Asked(1.0, 2**30)
+    text, _ = write_requests(read, {stage.name: ResourceRequest(1.0, 2**30) for stage in read.stages})
+    assert pipeline(text).stage("light").current == CurrentRequest(1.0, 2**30)
 
 
 def test_the_makers_own_reader_accepts_what_is_written(pipeline: Read) -> None:
@@ -111,7 +111,7 @@ def test_the_makers_own_reader_accepts_what_is_written(pipeline: Read) -> None:
     from kfp.pipeline_spec import pipeline_spec_pb2
 
     read = pipeline("kubeflow.yaml")
-    text, _ = write_requests(read, {stage.name: Request(1.0, 2**30) for stage in read.stages})
+    text, _ = write_requests(read, {stage.name: ResourceRequest(1.0, 2**30) for stage in read.stages})
     json_format.ParseDict(yaml.safe_load(text), pipeline_spec_pb2.PipelineSpec())
 
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from trimtab.core import BadInputError
-from trimtab.pipelines import Stage
 from trimtab.pipelines.pipeline import (
     Content,
+    PipelineStage,
     Source,
     Word,
     environment,
@@ -21,8 +21,8 @@ from trimtab.pipelines.pipeline import (
 FILE = Path("p.yaml")
 
 
-def stage(name: str, *after: str) -> Stage:
-    return Stage(name, (("true",),), (0,), Path(), after)
+def stage(name: str, *after: str) -> PipelineStage:
+    return PipelineStage(name, (("true",),), (0,), Path(), after)
 
 
 @settings(max_examples=30)
@@ -48,7 +48,7 @@ def test_every_stage_comes_behind_all_it_waits_for(data: st.DataObject, count: i
         ([stage("train"), stage("b", "tran")], r"waits for \"tran\", which is no stage \(did you mean train"),
     ],
 )
-def test_what_has_no_order_is_refused(stages: list[Stage], sentence: str) -> None:
+def test_what_has_no_order_is_refused(stages: list[PipelineStage], sentence: str) -> None:
     with pytest.raises(BadInputError, match=sentence):
         ordered(FILE, stages)
 

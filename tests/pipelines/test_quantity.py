@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from trimtab.core import BadInputError
-from trimtab.pipelines import format_cpu, format_memory, parse_quantity
-from trimtab.pipelines.quantity import round_up_cpu, round_up_memory
+from trimtab.pipelines import format_cpu, format_memory
+from trimtab.pipelines.quantity import parse_quantity, round_up_cpu, round_up_memory
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ import pytest
 import yaml
 
 from trimtab.core import BadInputError
-from trimtab.pipelines import Asked, Pipeline, Request, write_requests
+from trimtab.pipelines import Pipeline, write_requests
+from trimtab.pipelines.pipeline import CurrentRequest, ResourceRequest
 
 Read = Callable[..., Pipeline]
 TEXT = """\
@@ -28,13 +29,13 @@ def test_a_stage_waits_for_the_makers_of_its_inputs(pipeline: Read, tmp_path: Pa
     assert train.command == (("python",), ("train.py",))
     assert train.inputs == load.outputs == (tmp_path / "data" / "raw",)
     assert load.environment == {"SEED": "1"}
-    assert load.asked == Asked(0.5, 4 * 2**30)
-    assert train.asked == Asked(accelerator="T4", accelerators=2)
+    assert load.current == CurrentRequest(0.5, 4 * 2**30)
+    assert train.current == CurrentRequest(accelerator="T4", accelerators=2)
 
 
 def test_new_requests_stand_in_the_stages(pipeline: Read) -> None:
     read = pipeline(TEXT)
-    requests = {"load": Request(0.25, 2**28), "train": Request(1.5, 2**31, "", 0)}
+    requests = {"load": ResourceRequest(0.25, 2**28), "train": ResourceRequest(1.5, 2**31, "", 0)}
     text, _ = write_requests(read, requests)
     train, load = yaml.safe_load(text)["stages"]
     assert load["resources"] == {"cpu": "250m", "memory": "256Mi"}

@@ -7,18 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from trimtab.core import BadInputError, NotFoundError, Outcome, Profile, SimulatedClock
-from trimtab.pipelines import (
-    RULE,
-    Pipeline,
-    Request,
-    Reserved,
-    Rule,
-    reserved_ways,
-    size,
-    stage_decision,
-    use_of,
-)
-from trimtab.pipelines.sizing import reserved_alike, reserved_before, reserved_each
+from trimtab.pipelines import RULE, Pipeline, Reserved, SizingRule, reserved_ways, size, stage_decision
+from trimtab.pipelines.pipeline import ResourceRequest
+from trimtab.pipelines.sizing import reserved_alike, reserved_before, reserved_each, use_of
 from trimtab.store import compare, open_store
 
 Read = Callable[..., Pipeline]
@@ -30,7 +21,7 @@ MIB = 2.0**20
 def test_a_short_peak_of_cpu_is_left_out_and_the_peak_of_memory_is_not(pipeline: Read, used: Used) -> None:
     profile = used([0.5] * 99 + [3.0], [100 * MIB] * 99 + [200 * MIB])
     (sized,) = size(pipeline(ONE), {"train": profile})
-    assert sized.request == Request(0.6, 256 * MIB), "0.575 and 250 MiB, rounded up"
+    assert sized.request == ResourceRequest(0.6, 256 * MIB), "0.575 and 250 MiB, rounded up"
     assert sized.use.cpu_peak == 3.0
     assert "0.50 cores were enough for 95 % of" in sized.reason
     assert "the peak was 200 MiB, plus 25%" in sized.reason
@@ -46,7 +37,7 @@ def test_requests_cover_use_but_not_more_than_was_ever_used(
     used: Used, pipeline: Read, samples: list[tuple[float, float]], headroom: float, margin: float
 ) -> None:
     profile = used([cpu for cpu, _ in samples], [memory for _, memory in samples])
-    (sized,) = size(pipeline(ONE), {"train": profile}, rule=Rule(headroom, margin))
+    (sized,) = size(pipeline(ONE), {"train": profile}, rule=SizingRule(headroom, margin))
     use, request = sized.use, sized.request
     assert request.cpu >= use.cpu_enough - 1e-9
     assert request.cpu <= max(0.05, use.cpu_peak + 0.5)
@@ -78,9 +69,9 @@ def test_accelerators_come_only_with_a_reason(
     (none,) = size(pipeline(ONE), trains)
     assert none.request.accelerators is None
     assert "parameters, but none is asked for (--accelerator train=T4:1 would)" in none.reason
-    (asked,) = size(pipeline(ONE), trains, {"train": ("T4", 2)})
-    assert (asked.request.accelerator, asked.request.accelerators) == ("T4", 2)
-    assert "2 × T4, because you ask for it; its model, gradients" in asked.reason
+    (current,) = size(pipeline(ONE), trains, {"train": ("T4", 2)})
+    assert (current.request.accelerator, current.request.accelerators) == ("T4", 2)
+    assert "2 × T4, because you ask for it; its model, gradients" in current.reason
     (useless,) = size(pipeline(ONE), {"train": used([1.0], [1.0])}, {"train": ("T4", 1)})
     assert "no PyTorch training was seen" in useless.reason
     own = "stages: [{name: train, command: a, accelerator: 'V100:4'}]"
@@ -101,14 +92,14 @@ def test_tasks_that_share_a_container_share_the_larger_request(pipeline: Read, u
     """)
     profiles = {"a": used([1.0], [512 * MIB]), "b": used([2.0], [64 * MIB])}
     a, b = size(read, profiles)
-    assert a.request == b.request == Request(2.0, 640 * MIB)
+    assert a.request == b.request == ResourceRequest(2.0, 640 * MIB)
     assert "a, b share one container" in a.reason
 
 
 def test_mistakes_are_refused(pipeline: Read, used: Used) -> None:
     read, profiles = pipeline(ONE), {"train": used([1.0], [1.0])}
     with pytest.raises(BadInputError, match="--margin is -1"):
-        Rule(margin=-1)
+        SizingRule(margin=-1)
     with pytest.raises(BadInputError, match='has no stage "load"'):
         size(read, profiles, {"load": ("T4", 1)})
     workflow = pipeline("argo.yaml")

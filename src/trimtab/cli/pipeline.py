@@ -26,10 +26,10 @@ from trimtab.observe import load_profile
 from trimtab.pipelines import (
     InterruptedRunError,
     Pipeline,
+    ProfilingSettings,
     Reserved,
-    Rule,
-    RunSettings,
     Sized,
+    SizingRule,
     StageProgress,
     format_cpu,
     format_memory,
@@ -119,8 +119,8 @@ def pipeline(
     or a compiled Kubeflow pipeline: version 2 (`root`, `deploymentSpec`) or 1 (an Argo Workflow). Stages
     whose image holds programs that are not here need `--profile`. Only resources change in what is written.
     """
-    rule = Rule(headroom, margin)
-    settings = RunSettings(
+    rule = SizingRule(headroom, margin)
+    settings = ProfilingSettings(
         _at_least(parse_duration(window), 0.1, "--for"),
         _at_least(parse_duration(every), 0.05, "--every"),
         again,
@@ -181,7 +181,7 @@ def _wanted(told: Pipeline, accelerators: list[str] | None) -> dict[str, tuple[s
 
 
 def _profiles(
-    told: Pipeline, folder: Path, given: list[str] | None, settings: RunSettings
+    told: Pipeline, folder: Path, given: list[str] | None, settings: ProfilingSettings
 ) -> dict[str, Profile]:
     files = _pairs(given, "--profile", "train=profile.json")
     for name in files:
@@ -260,7 +260,7 @@ def sized_json(
                 "stage": each.stage.name,
                 "decision": decisions.get(each.stage.name),
                 "use": to_plain(each.use),
-                "asked": to_plain(each.stage.asked),
+                "asked": to_plain(each.stage.current),
                 "request": to_plain(each.request),
                 "memory": to_plain(each.memory),
                 "time": to_plain(each.time),
@@ -306,7 +306,7 @@ def print_sized(
 
 
 def _before_and_after(each: Sized) -> tuple[str, str]:
-    asked, request = each.stage.asked, each.request
+    asked, request = each.stage.current, each.request
     cpu = "none" if asked.cpu is None else format_cpu(asked.cpu)
     memory = "none" if asked.memory is None else format_memory(asked.memory)
     return f"{cpu} → {format_cpu(request.cpu)}", f"{memory} → {format_memory(request.memory)}"

@@ -17,7 +17,7 @@ from trimtab.core import BadInputError, format_bandwidth, format_duration, one_l
 class Device:
     """One device. `kind` is an accelerator of the catalog, or "cpu" with `cores`; `memory` in bytes.
 
-    `peak` is FLOP/s by number format and `memory_bandwidth` B/s, as the catalog has them or as told;
+    `peak` is FLOP/s by number format and `memory_bandwidth` B/s, from the catalog or the devices file;
     `machine` numbers the machine it sits in; `price` is dollars per second, None where nobody knows.
     """
 
@@ -86,7 +86,7 @@ CPU = "cpu"
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class DeviceLink:
     """B/s (zero: there is none) and seconds from one device to another."""
 
     bandwidth: float
@@ -94,15 +94,15 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
-    """Devices that sit together; `inside` is what joins them where somebody said."""
+class DeviceMachine:
+    """Devices that sit together; `inside` is the link between them, None for the usual one."""
 
     name: str
     devices: tuple[Device, ...]
-    inside: Link | None = None
+    inside: DeviceLink | None = None
 
 
-def connected(machines: Sequence[Machine], network: Link) -> Devices:
+def connected(machines: Sequence[DeviceMachine], network: DeviceLink) -> Devices:
     """All devices with a link for every pair: that of the machine, or the network between machines."""
     devices = [device for machine in machines for device in machine.devices]
     bandwidth = np.full((len(devices), len(devices)), network.bandwidth)
@@ -134,7 +134,7 @@ def islands(devices: Devices) -> tuple[tuple[int, ...], ...]:
 
 
 def with_more(devices: Devices, kind: str, count: int) -> Devices:
-    """The same with `count` more devices like the last of a kind, in machines as large as its own.
+    """Devices with `count` more like the last of a kind, in machines as large as its own.
 
     A new machine is joined to all others as the kind's own machine is, or as the first two machines are.
     """
@@ -142,9 +142,9 @@ def with_more(devices: Devices, kind: str, count: int) -> Devices:
     mates = [i for i, device in enumerate(devices.devices) if device.machine == devices[model].machine]
     outside = [i for i in range(len(devices)) if i not in mates]
     between = (
-        Link(float(devices.bandwidth[model, outside[0]]), float(devices.latency[model, outside[0]]))
+        DeviceLink(float(devices.bandwidth[model, outside[0]]), float(devices.latency[model, outside[0]]))
         if outside
-        else Link(parse_bandwidth(NETWORK), NETWORK_LATENCY)
+        else DeviceLink(parse_bandwidth(NETWORK), NETWORK_LATENCY)
     )
     alike = sum(devices[i].kind == kind for i in mates)
     added, last = [], max(device.machine for device in devices.devices)
@@ -166,15 +166,15 @@ def with_more(devices: Devices, kind: str, count: int) -> Devices:
 
 
 @cache
-def _inside(one: str, other: str, neighbours: bool) -> Link:
+def _inside(one: str, other: str, neighbours: bool) -> DeviceLink:
     """Between two kinds of device in a machine; `neighbours` share a bridge where there are bridges."""
     if one == other == CPU:
-        return Link(LOOPBACK, LOOPBACK_LATENCY)
+        return DeviceLink(LOOPBACK, LOOPBACK_LATENCY)
     kinds = [find_accelerator(kind) for kind in (one, other)]
     direct = kinds[0].interconnect if kinds[0] is not None and kinds[0] == kinds[1] else None
     if direct is None or _is_pcie(direct.name) or ("bridge" in direct.name and not neighbours):
-        return Link(min(_pcie(kind) for kind in kinds), PCIE_LATENCY)
-    return Link(direct.bandwidth, NVLINK_LATENCY)
+        return DeviceLink(min(_pcie(kind) for kind in kinds), PCIE_LATENCY)
+    return DeviceLink(direct.bandwidth, NVLINK_LATENCY)
 
 
 def _is_pcie(name: str) -> bool:
@@ -225,7 +225,7 @@ def parse_devices(text: str, network: str | None = None, per_machine: int | None
     if per_machine is not None and per_machine < 1:
         raise BadInputError(f"--per-machine is {per_machine}; a machine holds at least one device")
     machines = _machines(text, per_machine)
-    devices = connected(machines, Link(parse_network(network or NETWORK), NETWORK_LATENCY))
+    devices = connected(machines, DeviceLink(parse_network(network or NETWORK), NETWORK_LATENCY))
     return ParsedDevices(devices, _assumed(machines, network))
 
 
@@ -265,7 +265,7 @@ def this_machine() -> tuple[float, float]:
     return min(cores, cpu_limit() or cores), min(memory, memory_limit() or memory)
 
 
-def named(machines: Iterable[Machine]) -> list[Machine]:
+def named(machines: Iterable[DeviceMachine]) -> list[DeviceMachine]:
     """The machines with their numbers in their devices, and a name like T4:0 for each that has none."""
     counts: dict[str, int] = {}
     result = []
@@ -278,9 +278,9 @@ def named(machines: Iterable[Machine]) -> list[Machine]:
     return result
 
 
-def _machines(text: str, per_machine: int | None) -> list[Machine]:
+def _machines(text: str, per_machine: int | None) -> list[DeviceMachine]:
     groups = [part.strip() for part in text.split(",") if part.strip()]
-    found: list[Machine] = []
+    found: list[DeviceMachine] = []
     total = 0
     for group in groups:
         match = _GROUP.fullmatch(group)
@@ -295,7 +295,7 @@ def _machines(text: str, per_machine: int | None) -> list[Machine]:
         if count and not together:
             raise BadInputError(f'--devices has "{group}"; a machine holds at least one device')
         for start in range(0, count, together or 1):
-            found.append(Machine("", (device,) * min(together, count - start)))
+            found.append(DeviceMachine("", (device,) * min(together, count - start)))
     return named(found)
 
 
@@ -322,7 +322,7 @@ def _price(kind: str) -> float | None:
     return float(np.min(offers.price / offers.accelerators)) if len(offers) else None
 
 
-def _assumed(machines: list[Machine], network: str | None) -> tuple[str, ...]:
+def _assumed(machines: list[DeviceMachine], network: str | None) -> tuple[str, ...]:
     notes = []
     if len(machines) > 1 and network is None:
         notes.append(f"{NETWORK} between machines, since --network does not say")

@@ -31,9 +31,9 @@ from trimtab.partition.devices import (
     NETWORK_LATENCY,
     PCIE_LATENCY,
     Device,
+    DeviceLink,
+    DeviceMachine,
     Devices,
-    Link,
-    Machine,
     ParsedDevices,
     catalog_device,
     connected,
@@ -142,13 +142,13 @@ class _MachineEntry(StrictModel):
             raise ValueError(f"{self.count} machines cannot share one device's name; leave the name out")
         return self
 
-    def machines(self, number: int) -> list[Machine]:
+    def machines(self, number: int) -> list[DeviceMachine]:
         """The machines; one without a name is called by its number in the file."""
-        inside = None if self.bandwidth is None else Link(self.bandwidth, self.latency or PCIE_LATENCY)
+        inside = None if self.bandwidth is None else DeviceLink(self.bandwidth, self.latency or PCIE_LATENCY)
         devices = tuple(device for entry in self.devices for device in entry.devices())
         name = self.name or f"machine-{number}"
         names = [name] if self.count == 1 else [f"{name}.{k}" for k in range(1, self.count + 1)]
-        return [Machine(each, devices, inside) for each in names]
+        return [DeviceMachine(each, devices, inside) for each in names]
 
 
 class _LinkEntry(StrictModel):
@@ -179,7 +179,7 @@ def read_devices(path: str, network: str | None = None) -> ParsedDevices:
         raise BadInputError(f"{path}: two devices are called {twice}; every device needs a name of its own")
     between = parse_network(network) if network is not None else file.network
     usual = parse_network(NETWORK) if between is None else between
-    devices = connected(machines, Link(usual, file.latency))
+    devices = connected(machines, DeviceLink(usual, file.latency))
     if file.links:
         devices = _with_links(devices, machines, path, file.links)
     assumed = len(machines) > 1 and between is None and file.links is None
@@ -187,7 +187,7 @@ def read_devices(path: str, network: str | None = None) -> ParsedDevices:
 
 
 def _with_links(
-    devices: Devices, machines: Sequence[Machine], path: str, entries: Sequence[_LinkEntry]
+    devices: Devices, machines: Sequence[DeviceMachine], path: str, entries: Sequence[_LinkEntry]
 ) -> Devices:
     """The devices with the file's links; one that is given one way counts for both, unless both are given."""
     ends = _ends(machines)
@@ -209,7 +209,7 @@ def _with_links(
     return Devices(devices.devices, bandwidth, latency)
 
 
-def _ends(machines: Sequence[Machine]) -> dict[str, tuple[int, ...]]:
+def _ends(machines: Sequence[DeviceMachine]) -> dict[str, tuple[int, ...]]:
     """Numbers of devices by the device's name and by the machine's."""
     ends: dict[str, tuple[int, ...]] = {}
     first = 0

@@ -233,7 +233,7 @@ def stage_rows(graph: Graph, devices: Devices, plan: Plan, forecast: Forecast) -
 
 
 def alike(devices: Devices, forecast: Forecast) -> tuple[tuple[DeviceUse, ...], ...]:
-    """What is done with devices in use, those of a kind that do the same together."""
+    """Uses of devices, grouped by devices of a kind that run the same stages with the same memory."""
     found: dict[tuple[object, ...], list[DeviceUse]] = {}
     for use in forecast.uses:
         device = devices[use.device]
@@ -257,7 +257,7 @@ def device_rows(devices: Devices, forecast: Forecast) -> tuple[DeviceRow, ...]:
 
 
 def limits(devices: Devices, plan: Plan, forecast: Forecast) -> tuple[str, ...]:
-    """What the step time comes from: the slowest part, how even the stages are, how much they wait."""
+    """Sentences on the step time: slowest stage or link, bubble, gradients, and the fullest device."""
     loads = [f + b for f, b in zip(forecast.stage_forward, forecast.stage_backward, strict=True)]
     labels = stage_labels(devices, plan)
     slowest = max(range(len(loads)), key=loads.__getitem__)

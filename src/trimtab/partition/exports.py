@@ -35,7 +35,7 @@ def device_map(plan: Plan, graph: Graph, devices: Devices | None = None) -> dict
 
 
 def placement_map(placed: Placement) -> dict[str, int | str]:
-    """The same for a placement, which is never mended: branches that move together save no time."""
+    """Modules and devices of a placement, which is never mended: branches that move together save no time."""
     graph, device_of = placed.graph, list(placed.device_of)
     _check_leaves(graph, device_of)
     torn = _torn(graph, device_of)
@@ -204,7 +204,7 @@ def _from_anywhere(target: str) -> str:
 
 
 def commands(plan: Plan, devices: Devices) -> tuple[str, ...]:
-    """What starts the script on each machine that the plan uses, in the order of their numbers."""
+    """Command that starts the script on each machine of the plan, in the order of their numbers."""
     used = sorted({device for device, _, _ in plan.devices()})
     machines = sorted({devices[device].machine for device in used})
     counts = [sum(devices[device].machine == machine for device in used) for machine in machines]

@@ -55,7 +55,7 @@ class _Trial:
 
 
 def why_not(found: Solution, settings: SearchSettings, ask: Ask) -> str:
-    """What to say of a plan that does not fit: disconnected, or too large and by how much."""
+    """Sentence on a plan that does not fit: disconnected, or too large and by how much."""
     trial, parts = _Trial(ask), islands(found.devices)
     if len(parts) > 1:
         apart = " and ".join(device_names(found.devices, part) for part in parts[:3])
@@ -72,7 +72,7 @@ def why_not(found: Solution, settings: SearchSettings, ask: Ask) -> str:
 
 
 def _joined(devices: Devices) -> Devices:
-    """The same with the usual network where there is no link."""
+    """Devices with the usual network where there is no link."""
     missing = devices.bandwidth <= 0
     bandwidth = np.where(missing, parse_bandwidth(NETWORK), devices.bandwidth)
     return Devices(devices.devices, bandwidth, np.where(missing, NETWORK_LATENCY, devices.latency))
@@ -87,7 +87,7 @@ def _at_least(found: Solution) -> str:
 
 
 def _least_bytes(graph: Graph, recipe: Recipe) -> float:
-    """What one copy of the weights takes with all that is kept beside them."""
+    """Bytes of one copy of the weights with their gradients and optimizer state."""
     return graph.total_parameters * sum(bytes_per_weight(recipe, Layout()))
 
 
@@ -121,7 +121,7 @@ def _ways(found: Solution, settings: SearchSettings, trial: _Trial) -> Iterator[
 
 
 def _freer(settings: SearchSettings, recipe: Recipe) -> Iterator[tuple[str, SearchSettings]]:
-    """What the options rule out that saves memory."""
+    """Options that rule out ways to save memory, in words, and the settings without them."""
     if recipe.training and not settings.recompute:
         yield "without --no-recompute", replace(settings, recompute=True)
     if settings.microbatches is not None:

@@ -10,9 +10,9 @@ import numpy as np
 from trimtab.core import BadInputError
 from trimtab.partition.devices import Devices
 from trimtab.partition.graph import Floats, Graph, Ints
-from trimtab.partition.node_times import Assumptions, NodeTimes
+from trimtab.partition.node_times import CostAssumptions, NodeTimes
 from trimtab.partition.plan import DeviceUse, Forecast, Layout, Plan, Recipe
-from trimtab.partition.problem import Cost, Problem, bytes_per_weight, problem_of, usable_memory
+from trimtab.partition.problem import Cost, CutProblem, bytes_per_weight, problem_of, usable_memory
 
 Phase = Literal["forward", "backward"]
 
@@ -54,7 +54,7 @@ def timeline(times: StageTimes, microbatches: int, schedule: str, training: bool
 
 
 def _order(stage: int, stages: int, count: int, schedule: str, training: bool) -> list[tuple[Phase, int]]:
-    """What a stage does, in its order."""
+    """Forward and backward passes of a stage, in their order."""
     forward: list[tuple[Phase, int]] = [("forward", m) for m in range(count)]
     backward: list[tuple[Phase, int]] = [("backward", m) for m in range(count)]
     if not training:
@@ -129,11 +129,11 @@ def evaluate(
     devices: Devices,
     recipe: Recipe,
     plan: Plan,
-    assume: Assumptions | None = None,
+    assume: CostAssumptions | None = None,
     times: NodeTimes | None = None,
 ) -> Forecast:
     """Step time by playing the schedule through, memory of every device, and what limits the plan."""
-    assume = assume or Assumptions()
+    assume = assume or CostAssumptions()
     times = times or NodeTimes(graph, recipe, assume)
     cost = cost_of(graph, devices, recipe, plan, assume, times)
     slots = timeline(stage_times(cost), plan.microbatches, plan.schedule, recipe.training)
@@ -164,18 +164,12 @@ def evaluate(
     )
 
 
-def play(graph: Graph, devices: Devices, recipe: Recipe, plan: Plan) -> tuple[Slot, ...]:
-    """Which stage computes which micro-batch when."""
-    cost = cost_of(graph, devices, recipe, plan)
-    return timeline(stage_times(cost), plan.microbatches, plan.schedule, recipe.training)
-
-
 def cost_of(
     graph: Graph,
     devices: Devices,
     recipe: Recipe,
     plan: Plan,
-    assume: Assumptions | None = None,
+    assume: CostAssumptions | None = None,
     times: NodeTimes | None = None,
 ) -> Cost:
     """The plan's columns over its stages."""
@@ -198,7 +192,7 @@ def _stage_of(graph: Graph, plan: Plan) -> Ints:
 
 
 def stage_times(cost: Cost) -> StageTimes:
-    """What a schedule is played with."""
+    """Times of a cut that a schedule is simulated with."""
     forward, hand = cost.forward.copy(), cost.hand
     if not cost.problem.overlapped:
         forward[:-1] += cost.problem.trips * hand
@@ -245,7 +239,7 @@ def _uses(cost: Cost, plan: Plan, recipe: Recipe) -> tuple[DeviceUse, ...]:
 class PassTimes:
     """The columns of a pass over a graph whose nodes may be anywhere, one row per device."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: CutProblem) -> None:
         graph = problem.graph
         self.problem = problem
         self.forward, self.backward = problem.forward.tolist(), problem.backward.tolist()

@@ -122,7 +122,7 @@ class Graph:
         return texts | {name: getattr(self, name)[nodes] for name in NODE_COLUMNS}
 
     def reordered(self, order: Ints) -> "Graph":
-        """The same graph with node `order[i]` at place i; the order must put needs first."""
+        """Graph with node `order[i]` at place i; the order must be topological."""
         place = np.empty(len(self), dtype=np.int64)
         place[order] = np.arange(len(self))
         return replace(

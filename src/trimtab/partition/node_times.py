@@ -19,8 +19,8 @@ from trimtab.predict import (
 
 
 @dataclass(frozen=True, slots=True)
-class Assumptions:
-    """Ratios unless said otherwise."""
+class CostAssumptions:
+    """Ratios, unless a field says otherwise."""
 
     links: ScaleOutAssumptions = field(default_factory=ScaleOutAssumptions)
     """What large messages get of a link, and what of a collective hides behind the work beside it."""
@@ -45,7 +45,7 @@ class NodeTimes:
 
     graph: Graph
     recipe: Recipe
-    assume: Assumptions = field(default_factory=Assumptions)
+    assume: CostAssumptions = field(default_factory=CostAssumptions)
     coarse: Coarse | None = None
     _known: dict[tuple[object, ...], OperationTimes] = field(default_factory=dict)
 
@@ -59,7 +59,7 @@ class NodeTimes:
     def _work_out(self, device: Device, samples: int, tensor: int) -> OperationTimes:
         graph = self.graph
         share = 1.0 - graph.split + graph.split / tensor
-        asked = Operations(
+        operations = Operations(
             kinds=np.array(graph.kinds),
             calls=graph.calls,
             flop=graph.flop * samples * share,
@@ -67,7 +67,7 @@ class NodeTimes:
             weight_bytes=graph.parameters * share * 4.0,
         )
         hardware = Hardware(device.kind, device.peak, device.memory_bandwidth, device.cores)
-        times = operation_times(asked, hardware, self.recipe.precision, self.recipe.training)
+        times = operation_times(operations, hardware, self.recipe.precision, self.recipe.training)
         ahead, back = self.assume.corrected(device.kind)
         columns = [times.forward * ahead, times.backward * back, times.once, times.update]
         if self.coarse is not None:
@@ -86,7 +86,7 @@ def row_times(
     recipe: Recipe,
     layout: Layout,
     rows: tuple[Row, ...],
-    assume: Assumptions,
+    assume: CostAssumptions,
     times: NodeTimes,
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """Forward, backward and once, per row and node, and once per row; a row waits for its slowest replica."""
@@ -119,10 +119,10 @@ def _rank_times(
     rank: tuple[int, ...],
     share: int,
     ring: float,
-    assume: Assumptions,
+    assume: CostAssumptions,
     times: NodeTimes,
 ) -> tuple[tuple[Floats, Floats, Floats], float]:
-    """The same for one replica of a row."""
+    """Forward, backward and once per node, and once, of one replica of a row."""
     took = times.on(devices[rank[0]], share, layout.tensor)
     ahead, back = _with_reductions(graph, took.forward, took.backward, devices, rank, share, recipe, assume)
     if layout.recompute and recipe.training:
@@ -144,7 +144,7 @@ def _with_reductions(
     rank: tuple[int, ...],
     samples: int,
     recipe: Recipe,
-    assume: Assumptions,
+    assume: CostAssumptions,
 ) -> tuple[Floats, Floats]:
     """With what devices that share products spend on adding up their parts."""
     count = len(rank)
@@ -176,7 +176,7 @@ def _sharding_seconds(graph: Graph, layout: Layout, ring: float, recipe: Recipe)
     return none, 2.0 * around
 
 
-def ring_rate(devices: Devices, row: Row, assume: Assumptions) -> float:
+def ring_rate(devices: Devices, row: Row, assume: CostAssumptions) -> float:
     """B/s of the slowest link in the ring of a row's replicas; infinite for one replica."""
     heads = [rank[0] for rank in row]
     if len(heads) == 1:
@@ -185,7 +185,7 @@ def ring_rate(devices: Devices, row: Row, assume: Assumptions) -> float:
     return assume.links.link_efficiency * min(float(devices.bandwidth[i, j]) for i, j in pairs)
 
 
-def inside_rate(devices: Devices, rank: tuple[int, ...], assume: Assumptions) -> float:
+def inside_rate(devices: Devices, rank: tuple[int, ...], assume: CostAssumptions) -> float:
     """B/s of the slowest link between devices that share products."""
     if len(rank) == 1:
         return float("inf")
@@ -194,7 +194,7 @@ def inside_rate(devices: Devices, rank: tuple[int, ...], assume: Assumptions) ->
     )
 
 
-def links(devices: Devices, rows: tuple[Row, ...], assume: Assumptions) -> tuple[Floats, Floats]:
+def links(devices: Devices, rows: tuple[Row, ...], assume: CostAssumptions) -> tuple[Floats, Floats]:
     """Latency and B/s between rows: each replica hands on to its own, and the slowest counts."""
     heads = np.array([[rank[0] for rank in row] for row in rows])
     rate = devices.bandwidth[heads[:, None, :], heads[None, :, :]].min(axis=2) * assume.links.link_efficiency

@@ -138,7 +138,7 @@ def _boxes(keys: Sequence[Hashable], paths: Sequence[tuple[str, ...]], stage_of:
 
 
 def _shared(paths: Sequence[tuple[str, ...]], nodes: Sequence[int]) -> str:
-    """What the paths of some nodes have in common, or the first of them where that is nothing."""
+    """Longest common prefix of the nodes' paths, or the first path where there is none."""
     lowest, highest = min(paths[node] for node in nodes), max(paths[node] for node in nodes)
     alike = takewhile(lambda pair: pair[0] == pair[1], zip(lowest, highest, strict=False))
     return ".".join(one for one, _ in alike) or f"{'.'.join(paths[nodes[0]])} …"

@@ -95,7 +95,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class DeviceUse:
-    """What a plan does with one device: bytes by purpose, and seconds it computes in a step."""
+    """Use of one device by a plan: bytes by purpose, and seconds it computes in a step."""
 
     device: int
     stages: tuple[int, ...]
@@ -115,7 +115,7 @@ class DeviceUse:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What to expect of a plan: seconds of a step and their range, memory per device, what limits it.
+    """Forecast of a plan: seconds of a step and their range, memory per device, bottleneck.
 
     `latency` is the time of one micro-batch alone, forward and back; `bottleneck` what each further one adds;
     `synchronisation` what adding up gradients adds. `transfers[i]` are the seconds in which stage i hands one
@@ -220,7 +220,7 @@ def loss(latency: float, alone: float, idle: float, devices: Devices, idle_weigh
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Solution:
-    """The plan, its forecast, and what was asked; `method` found it in `seconds`.
+    """The plan, its forecast, and its inputs; `method` found it in `seconds`.
 
     The plan's nodes are those of `graph`. `reasons` say in words why it is this plan, `alternatives` are
     other plans by name. Where nothing fits, it is the plan that comes nearest, and its forecast says so.

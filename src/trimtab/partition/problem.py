@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from trimtab.partition.devices import Device, Devices
 from trimtab.partition.graph import Floats, Graph, Ints
-from trimtab.partition.node_times import WEIGHT_BYTES, Assumptions, NodeTimes, links, row_times
+from trimtab.partition.node_times import WEIGHT_BYTES, CostAssumptions, NodeTimes, links, row_times
 from trimtab.partition.plan import STATE_NUMBERS, Layout, Recipe, Row
 from trimtab.predict import USABLE_DEVICE_MEMORY, USABLE_HOST_MEMORY, is_half
 
@@ -35,7 +35,7 @@ _HALF_SAVED = (0.47, 0.72)  # what autocast keeps of convolutions and others rel
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Problem:
+class CutProblem:
     """Columns over rows and nodes; seconds per micro-batch, bytes of a device. See the module's formulas.
 
     `forward`, `backward` and `once` have a line per row; `resident` (weights, gradients, optimizer state) and
@@ -75,7 +75,7 @@ class Problem:
         return np.where(there > 0.0, self.hand_latency[row, to] + there / rate, 0.0)
 
     def signature(self, row: int) -> tuple[float, ...]:
-        """The same for rows that are alike in speed and memory."""
+        """Equal for rows that are alike in speed and memory."""
         columns = self.forward[row], self.backward[row], self.once[row]
         sums = (float(each.sum()) for each in columns)
         return (*sums, float(columns[0].max()), float(self.row_once[row]), float(self.capacity[row]))
@@ -92,7 +92,7 @@ class Problem:
         return np.where(over < 0.5, 0.0, over)
 
     def cost(self, stage_of: Ints, row_of: Sequence[int]) -> "Cost":
-        """What a cut takes: `stage_of` of every node, and the row of every stage."""
+        """Cost of a cut, given the stage of every node and the row of every stage."""
         stages, rows = len(row_of), np.asarray(row_of, dtype=np.int64)
         nodes, on = np.arange(len(self.graph)), rows[stage_of]
         forward = _summed(stage_of, self.forward[on, nodes], stages)
@@ -154,7 +154,7 @@ class StageMemory:
 class Cost:
     """Columns over stages of one cut."""
 
-    problem: Problem
+    problem: CutProblem
     rows: NDArray[np.int64]
     forward: Floats
     backward: Floats
@@ -210,11 +210,11 @@ def problem_of(
     recipe: Recipe,
     layout: Layout,
     rows: tuple[Row, ...],
-    assume: Assumptions | None = None,
+    assume: CostAssumptions | None = None,
     times: NodeTimes | None = None,
-) -> Problem:
+) -> CutProblem:
     """The columns for a graph on rows of devices."""
-    assume = assume or Assumptions()
+    assume = assume or CostAssumptions()
     times = times or NodeTimes(graph, recipe, assume)
     half = is_half(recipe.precision)
     largest_share = max(layout.shares)
@@ -223,7 +223,7 @@ def problem_of(
     saved = np.where(np.array(graph.kinds) == "conv", *_HALF_SAVED) if half else np.ones(len(graph))
     scale = 4.0 / graph.element
     hand_latency, hand_rate = links(devices, rows, assume)
-    return Problem(
+    return CutProblem(
         graph=graph,
         layout=layout,
         rows=rows,

@@ -25,13 +25,13 @@ def html_report(found: Solution, decision_id: str, assumed: Sequence[str] = ()) 
         f"<h2>Devices</h2>{_devices(words)}"
         f"{bullets('Why this cut', words.reasons)}"
         f"<h2>Other plans</h2>{_others(found, words)}"
-        f"{bullets('Assumptions', assumed)}"
+        f"{bullets('CostAssumptions', assumed)}"
     )
     return page(f"Trimtab: {graph.name}", f"How to split {graph.name}", body)
 
 
 def _placed(found: Solution, placed: Placement) -> str:
-    """What stands before the plan where running branches side by side is better."""
+    """Section on the placement, where running branches side by side is better."""
     words = explained_placement(found)
     assert words is not None
     rows = [
@@ -99,10 +99,10 @@ def _devices(words: Explained) -> str:
 
 def _others(found: Solution, words: Explained) -> str:
     plans = [("this plan", found.forecast), *found.alternatives]
-    said = ["chosen", *(sentence.rpartition(", ")[2] for _, sentence in words.others)]
+    verdicts = ["chosen", *(sentence.rpartition(", ")[2] for _, sentence in words.others)]
     return table(
         ("Plan", "Step", "Samples/s", "$ per million", "Idle memory", ""),
-        [(name, *_numbers(other), words) for (name, other), words in zip(plans, said, strict=True)],
+        [(name, *_numbers(other), words) for (name, other), words in zip(plans, verdicts, strict=True)],
         numbers=(1, 2, 3, 4),
     )
 

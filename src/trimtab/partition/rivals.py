@@ -89,7 +89,7 @@ def microbatch_counts(batch: int) -> list[int]:
 
 
 def _with_ends_moved(graph: Graph, device_of: Ints) -> list[int]:
-    """The same, with each input on the device of the node that needs it first, and no device for outputs."""
+    """Devices of nodes, with each input on the device of its first reader, and none for outputs."""
     placed: list[int] = device_of.tolist()
     first = np.full(len(graph), len(graph), dtype=np.int64)
     np.minimum.at(first, graph.producer[graph.used], graph.user)
@@ -102,7 +102,7 @@ def _with_ends_moved(graph: Graph, device_of: Ints) -> list[int]:
 
 
 class _Progress:
-    """What has run, what could run next on which device, and what each has left."""
+    """Nodes that have run, that could run next on each device, and that each device has left."""
 
     def __init__(self, graph: Graph, device_of: list[int]) -> None:
         self._device_of = device_of
@@ -128,7 +128,7 @@ class _Progress:
             yield device, possible[device]
 
     def _possible(self, device: int) -> list[int]:
-        """What a device can run now without waiting for another, in order."""
+        """Nodes that a device can run now without waiting for another, in order."""
         queue = list(self._ready[device])
         heapify(queue)
         met: dict[int, int] = {}
@@ -190,7 +190,7 @@ def reached_by(proposals: Iterable[Ints], graph: Graph, devices: Devices, recipe
 def _best_plan(
     plans: Iterator[Plan], graph: Graph, devices: Devices, recipe: Recipe, times: NodeTimes
 ) -> tuple[Plan, Forecast] | None:
-    """Those that could be fastest are played through first; once no other could be faster, that is it."""
+    """Best plan that fits: simulated by increasing lower bound until no bound is below the best."""
     possible: list[tuple[float, int, Plan]] = []
     for plan in plans:
         cost = cost_of(graph, devices, recipe, plan, times=times)
@@ -213,7 +213,7 @@ def _at_least_seconds(cost: Cost) -> float:
 
 
 def equal(graph: Graph, devices: Devices, recipe: Recipe) -> Iterator[Ints]:
-    """As many layers for everyone; and as many nodes, where a layer is not what the names suggest."""
+    """Equal numbers of layers; and equal numbers of nodes, where names do not show the layers."""
     for number in (layers(graph), np.arange(len(graph))):
         yield number * len(devices) // (int(number.max()) + 1)
 
@@ -242,7 +242,7 @@ def random_cuts(graph: Graph, devices: Devices, recipe: Recipe) -> Iterator[Ints
         yield draw.permutation(len(devices))[np.searchsorted(cuts, number, side="right")]
 
 
-_MICROBATCHES = 8  # of a step, where time per node is asked for
+_MICROBATCHES = 8  # of a step, where time per node is needed
 _UNITS = 1_000_000  # of the sum of all weights: METIS counts in whole numbers
 _UNEVEN = 30  # thousandths by which a part may be too large
 
@@ -308,7 +308,7 @@ def _parts(graph: Graph, node_share: Floats, device_share: Floats) -> Ints:
 
 
 def _neighbours(graph: Graph) -> tuple[Ints, Ints, Ints]:
-    """Who is beside whom, both ways, as METIS wants it, with bytes as whole numbers of at least one."""
+    """Adjacency in METIS's format (CSR), both ways, with bytes as whole numbers of at least one."""
     sources, targets, size = graph.edges
     pairs, where = np.unique(np.stack((sources, targets)), axis=1, return_inverse=True)
     carried = np.bincount(where.ravel(), weights=size, minlength=pairs.shape[1])
@@ -365,7 +365,7 @@ def accelerate_sequential(graph: Graph, devices: Devices, recipe: Recipe) -> Ite
 def _maps(graph: Graph, devices: Devices, recipe: Recipe, balanced: bool) -> Iterator[Ints]:
     """Its answers to all that somebody might tell it; none where weights would go to a disk.
 
-    It counts weights only, and training needs more than those: so it is told less and less memory. It
+    It counts weights only, and training needs more than those: so it is given less and less memory. It
     balances over all devices that it sees: so it is also shown only the first few. Blocks that repeat are
     never split, as its documentation advises for what has residual connections; and once more with splitting.
     """
@@ -376,10 +376,10 @@ def _maps(graph: Graph, devices: Devices, recipe: Recipe, balanced: bool) -> Ite
             "Accelerate's device map needs accelerate and torch: pip install 'trimtab[learn,rivals]'"
         ) from error
     model, seen = stand_in(graph), set()
-    for told in _told_memories(devices, recipe):
+    for limits in _memory_limits(devices, recipe):
         for whole in ([_BLOCK], None):
             with _quiet():
-                memory = dict(enumerate(told))
+                memory = dict(enumerate(limits))
                 if balanced:
                     memory = get_balanced_memory(model, memory, no_split_module_classes=whole)
                 found = infer_auto_device_map(model, memory, no_split_module_classes=whole)
@@ -390,7 +390,7 @@ def _maps(graph: Graph, devices: Devices, recipe: Recipe, balanced: bool) -> Ite
                     yield device_of
 
 
-def _told_memories(devices: Devices, recipe: Recipe) -> Iterator[list[int]]:
+def _memory_limits(devices: Devices, recipe: Recipe) -> Iterator[list[int]]:
     """Bytes of each device that weights may take, so that what belongs to them fits too; and less."""
     # Of what training keeps (the weight, its gradient, the optimizer's state), Accelerate sees the weight.
     weight_share = 1.0 / (2 + STATE_NUMBERS[recipe.optimizer]) if recipe.training else 1.0

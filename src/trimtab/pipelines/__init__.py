@@ -1,4 +1,4 @@
-"""What should each stage of a machine-learning pipeline ask for? Reads, runs, sizes and writes pipelines."""
+"""Resource requests of the stages of a machine-learning pipeline: reads, runs, sizes and writes pipelines."""
 
 import lazy_loader
 

@@ -1,9 +1,8 @@
-from .pipeline import Asked as Asked, Pipeline as Pipeline, Request as Request, Stage as Stage
+from .pipeline import Pipeline as Pipeline
 from .quantity import (
     format_cpu as format_cpu,
     format_memory as format_memory,
     parse_accelerators as parse_accelerators,
-    parse_quantity as parse_quantity,
 )
 from .reading import (
     read_pipeline as read_pipeline,
@@ -13,18 +12,16 @@ from .reading import (
 from .report import pipeline_report as pipeline_report
 from .running import (
     InterruptedRunError as InterruptedRunError,
-    RunSettings as RunSettings,
+    ProfilingSettings as ProfilingSettings,
     StageProgress as StageProgress,
     profile_stages as profile_stages,
 )
 from .sizing import (
     RULE as RULE,
     Reserved as Reserved,
-    Rule as Rule,
     Sized as Sized,
-    Use as Use,
+    SizingRule as SizingRule,
     reserved_ways as reserved_ways,
     size as size,
     stage_decision as stage_decision,
-    use_of as use_of,
 )

@@ -12,12 +12,12 @@ from trimtab.pipelines.pipeline import (
     DEEPEST,
     LOOP,
     NO_COMMAND,
-    Asked,
     Content,
+    CurrentRequest,
+    PipelineStage,
     Place,
-    Request,
+    ResourceRequest,
     Source,
-    Stage,
     UnresolvedError,
     Word,
     environment,
@@ -45,14 +45,14 @@ def is_argo(document: Mapping[str, Any]) -> bool:
     return document.get("kind") in _KINDS and "templates" in mapping(_spec(document)[0])
 
 
-def read_argo(source: Source) -> tuple[str, list[Stage]]:
+def read_argo(source: Source) -> tuple[str, list[PipelineStage]]:
     """The workflow's name and a stage for every task that runs a container."""
     reader = _Reader(source)
     return reader.name, list(reader.stages())
 
 
-def argo_changes(container: Mapping[str, Any], request: Request) -> dict[str, Any]:
-    """What changes in a container."""
+def argo_changes(container: Mapping[str, Any], request: ResourceRequest) -> dict[str, Any]:
+    """New values of a container's fields."""
     now = mapping(container.get("resources"))
     cpu, memory = format_cpu(request.cpu), format_memory(request.memory)
     requests = {**mapping(now.get("requests")), "cpu": cpu, "memory": memory}
@@ -96,22 +96,22 @@ class _Reader:
         self._source = source
         self._spec, self._top = _spec(document)
         self._templates = {
-            str(mapping(told).get("name")): (number, mapping(told))
-            for number, told in enumerate(listed(self._spec.get("templates")))
+            str(mapping(entry).get("name")): (number, mapping(entry))
+            for number, entry in enumerate(listed(self._spec.get("templates")))
         }
         metadata = mapping(document.get("metadata"))
         name = str(metadata.get("name") or metadata.get("generateName") or source.path.stem)
         self.name = name.rstrip("-")
-        told = [mapping(each) for each in listed(mapping(self._spec.get("arguments")).get("parameters"))]
-        self._parameters = {str(each.get("name")): str(each["value"]) for each in told if "value" in each}
-        refuse_unknown_parameters(source, [str(each.get("name")) for each in told])
+        entry = [mapping(each) for each in listed(mapping(self._spec.get("arguments")).get("parameters"))]
+        self._parameters = {str(each.get("name")): str(each["value"]) for each in entry if "value" in each}
+        refuse_unknown_parameters(source, [str(each.get("name")) for each in entry])
         self._parameters |= source.parameters
 
-    def stages(self) -> Iterator[Stage]:
+    def stages(self) -> Iterator[PipelineStage]:
         given: dict[str, Word | None] = {name: (value,) for name, value in self._parameters.items()}
         yield from self._called(_Call("", str(self._spec.get("entrypoint", "")), given))
 
-    def _called(self, call: _Call) -> Iterator[Stage]:
+    def _called(self, call: _Call) -> Iterator[PipelineStage]:
         number, template = self._template(call)
         if any(holder in template for holder in _HOLDERS):
             yield self._stage(call, number, template)
@@ -164,23 +164,23 @@ class _Reader:
 
     def _given(self, call: _Call, task: Mapping[str, Any], kind: str) -> dict[str, Any]:
         given: dict[str, Any] = {}
-        for told in map(mapping, listed(mapping(task.get("arguments")).get(kind))):
-            text = str(told.get("value" if kind == "parameters" else "from", ""))
+        for entry in map(mapping, listed(mapping(task.get("arguments")).get(kind))):
+            text = str(entry.get("value" if kind == "parameters" else "from", ""))
             made = _MADE.fullmatch(text)
             path = self._path(_joined(call.name, made[1]), made[3]) if made else None
             if kind == "artifacts":
                 inherited = re.fullmatch(r"\{\{\s*inputs\.artifacts\.([\w.-]+)\s*\}\}", text)
-                given[str(told.get("name"))] = call.artifacts.get(inherited[1]) if inherited else path
+                given[str(entry.get("name"))] = call.artifacts.get(inherited[1]) if inherited else path
             elif path is not None:
-                given[str(told.get("name"))] = (Content(path),)
+                given[str(entry.get("name"))] = (Content(path),)
             else:
                 try:
-                    given[str(told.get("name"))] = self._filled(text, call.parameters)
+                    given[str(entry.get("name"))] = self._filled(text, call.parameters)
                 except UnresolvedError:
-                    given[str(told.get("name"))] = None
+                    given[str(entry.get("name"))] = None
         return given
 
-    def _stage(self, call: _Call, number: int, template: Mapping[str, Any]) -> Stage:
+    def _stage(self, call: _Call, number: int, template: Mapping[str, Any]) -> PipelineStage:
         holder = next(holder for holder in _HOLDERS if holder in template)
         container = mapping(template[holder])
         outputs = self._outputs(call.name, template)
@@ -188,13 +188,13 @@ class _Reader:
         inputs: list[Path] = []
         obstacle = call.obstacle
         command: tuple[Word, ...] = ()
-        for told in map(mapping, listed(mapping(template.get("inputs")).get("artifacts"))):
-            path = call.artifacts.get(str(told.get("name")))
+        for entry in map(mapping, listed(mapping(template.get("inputs")).get("artifacts"))):
+            path = call.artifacts.get(str(entry.get("name")))
             if path is None:
-                obstacle = obstacle or f"its input {told.get('name')} is not made by a stage"
+                obstacle = obstacle or f"its input {entry.get('name')} is not made by a stage"
             else:
                 inputs.append(path)
-                paths[str(told.get("path"))] = path
+                paths[str(entry.get("path"))] = path
         if holder == "script":
             obstacle = obstacle or "it is a script that the cluster puts into its image"
         parameters = {**_defaults(template), **call.parameters}
@@ -206,7 +206,7 @@ class _Reader:
         except UnresolvedError as error:
             obstacle = obstacle or str(error)
         name = call.name or call.template
-        return Stage(
+        return PipelineStage(
             name=name,
             command=command,
             place=(*self._top, "templates", number, holder),
@@ -215,18 +215,18 @@ class _Reader:
             environment=environment(container),
             inputs=tuple(inputs),
             outputs=tuple(outputs.values()),
-            asked=_asked(f"{self._source.path}: {name}.resources", mapping(container.get("resources"))),
+            current=_current(f"{self._source.path}: {name}.resources", mapping(container.get("resources"))),
             obstacle=obstacle,
         )
 
     def _outputs(self, stage: str, template: Mapping[str, Any]) -> dict[str, Path]:
         """Files by their place in the container: artifacts, and the files of parameters."""
-        told = mapping(template.get("outputs"))
+        entry = mapping(template.get("outputs"))
         found = {}
-        for each in map(mapping, listed(told.get("artifacts"))):
+        for each in map(mapping, listed(entry.get("artifacts"))):
             if "path" in each:
                 found[str(each["path"])] = self._path(stage, str(each.get("name")))
-        for each in map(mapping, listed(told.get("parameters"))):
+        for each in map(mapping, listed(entry.get("parameters"))):
             place = mapping(each.get("valueFrom")).get("path")
             if place is not None:
                 # An output may be given out as a parameter and as an artifact; it is one file.
@@ -272,13 +272,13 @@ def _before(task: Mapping[str, Any]) -> list[str]:
     # "load.Succeeded && (check || !guess.Failed)": words, each the name of a task with a state behind a dot.
     names += [word.partition(".")[0] for word in re.findall(r"[\w.-]+", str(task.get("depends") or ""))]
     arguments = mapping(task.get("arguments"))
-    for told in (*listed(arguments.get("parameters")), *listed(arguments.get("artifacts"))):
-        given = mapping(told)
+    for entry in (*listed(arguments.get("parameters")), *listed(arguments.get("artifacts"))):
+        given = mapping(entry)
         names += [made[1] for made in _MADE.finditer(f"{given.get('value', '')}{given.get('from', '')}")]
     return list(dict.fromkeys(names))
 
 
-def _asked(where: str, resources: Mapping[str, Any]) -> Asked:
+def _current(where: str, resources: Mapping[str, Any]) -> CurrentRequest:
     requests, limits = mapping(resources.get("requests")), mapping(resources.get("limits"))
 
     def amount(kind: Mapping[str, Any], word: str, name: str) -> float | None:
@@ -288,7 +288,7 @@ def _asked(where: str, resources: Mapping[str, Any]) -> Asked:
     cpu, memory = amount(requests, "requests", "cpu"), amount(requests, "requests", "memory")
     device = next((name for name in (*limits, *requests) if is_device_resource(name)), "")
     count = str(limits.get(device, requests.get(device, 0)))  # nosec B113 # a mapping, no request
-    return Asked(
+    return CurrentRequest(
         cpu=cpu_limit if cpu is None else cpu,
         memory=memory_limit if memory is None else memory,
         cpu_limit=cpu_limit,
@@ -298,8 +298,8 @@ def _asked(where: str, resources: Mapping[str, Any]) -> Asked:
 
 
 def _defaults(template: Mapping[str, Any]) -> dict[str, Word | None]:
-    told = map(mapping, listed(mapping(template.get("inputs")).get("parameters")))
-    return {str(each.get("name")): (str(each["value"]),) for each in told if "value" in each}
+    entry = map(mapping, listed(mapping(template.get("inputs")).get("parameters")))
+    return {str(each.get("name")): (str(each["value"]),) for each in entry if "value" in each}
 
 
 def _moved(text: str, paths: Mapping[str, Path]) -> str:

@@ -21,7 +21,7 @@ _UNLIMITED = 1_000_000  # columns: no line is folded
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class FieldChange:
     """Sets `key` of the mapping at `place` to `value`; None removes it."""
 
     place: Place
@@ -34,7 +34,7 @@ def load(text: str) -> tuple[Any, ...]:
     return tuple(_unshared(document, set(), [0]) for document in yaml.safe_load_all(text))
 
 
-def changed(text: str, changes: Sequence[Change]) -> tuple[str, bool]:
+def changed(text: str, changes: Sequence[FieldChange]) -> tuple[str, bool]:
     """The text with the changes made, and whether comments and layout are still the user's."""
     wanted = load(text)
     for change in changes:
@@ -88,7 +88,7 @@ def _json(text: str, wanted: tuple[Any, ...]) -> str:
     return written + "\n" * text.endswith("\n")
 
 
-def _round_trip(text: str, changes: Sequence[Change]) -> str:
+def _round_trip(text: str, changes: Sequence[FieldChange]) -> str:
     from ruamel.yaml import YAML
     from ruamel.yaml.util import load_yaml_guess_indent
 

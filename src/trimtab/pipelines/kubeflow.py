@@ -13,12 +13,12 @@ from trimtab.pipelines.pipeline import (
     DEEPEST,
     LOOP,
     NO_COMMAND,
-    Asked,
     Content,
+    CurrentRequest,
+    PipelineStage,
     Place,
-    Request,
+    ResourceRequest,
     Source,
-    Stage,
     UnresolvedError,
     Word,
     environment,
@@ -36,7 +36,7 @@ _NAMED = re.compile(r"\.(inputs|outputs)\.(parameters|artifacts)\[['\"](.+?)['\"
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """What a task's placeholders stand for. None where only the cluster knows."""
+    """Values of a task's placeholders. None where only the cluster knows."""
 
     task: str
     pipeline: str
@@ -46,9 +46,9 @@ class Values:
     output_parameters: Mapping[str, Path]
 
 
-def resolved(told: Sequence[Any], values: Values) -> tuple[Word, ...]:
+def resolved(entry: Sequence[Any], values: Values) -> tuple[Word, ...]:
     """The words of a command or of its arguments; optional ones may become none or several."""
-    return tuple(word for text in told for word in _words(text, values))
+    return tuple(word for text in entry for word in _words(text, values))
 
 
 def filled(text: str, values: Values) -> Word:
@@ -56,8 +56,8 @@ def filled(text: str, values: Values) -> Word:
     return fill_placeholders(text, _PLACEHOLDER, lambda what: _value(what, values))
 
 
-def _words(told: Any, values: Values) -> list[Word]:
-    structure = _structure(told) if isinstance(told, str) else told
+def _words(entry: Any, values: Values) -> list[Word]:
+    structure = _structure(entry) if isinstance(entry, str) else entry
     if isinstance(structure, Mapping):
         if "Concat" in structure:
             pieces = [part for each in structure["Concat"] for word in _words(each, values) for part in word]
@@ -67,7 +67,7 @@ def _words(told: Any, values: Values) -> list[Word]:
         raise UnresolvedError("its command has a part that only Kubeflow can put together")
     if isinstance(structure, list):
         return [word for each in structure for word in _words(each, values)]
-    return [filled(str(told), values)]
+    return [filled(str(entry), values)]
 
 
 def _structure(text: str) -> Any:
@@ -80,10 +80,10 @@ def _structure(text: str) -> Any:
         return None
 
 
-def _optional(told: Mapping[str, Any], values: Values) -> list[Word]:
-    name = told.get("InputName")
+def _optional(entry: Mapping[str, Any], values: Values) -> list[Word]:
+    name = entry.get("InputName")
     present = name in values.parameters or name in values.artifacts
-    return _words(told.get("Then" if present else "Else") or [], values)
+    return _words(entry.get("Then" if present else "Else") or [], values)
 
 
 def _value(what: str, values: Values) -> Word:
@@ -117,14 +117,14 @@ def is_kubeflow(document: Mapping[str, Any]) -> bool:
     return "deploymentSpec" in spec and "root" in spec
 
 
-def read_kubeflow(source: Source) -> tuple[str, list[Stage]]:
+def read_kubeflow(source: Source) -> tuple[str, list[PipelineStage]]:
     """The pipeline's name and a stage for every task that runs a container."""
     reader = _Reader(source)
     return reader.name, list(reader.stages())
 
 
-def kubeflow_changes(container: Mapping[str, Any], request: Request) -> dict[str, Any]:
-    """What changes in a container: the numbers that older clusters read and the texts that newer ones do."""
+def kubeflow_changes(container: Mapping[str, Any], request: ResourceRequest) -> dict[str, Any]:
+    """New values of a container's fields: numbers that older clusters read, texts that newer ones read."""
     now = mapping(container.get("resources"))
     cpu, memory = round(request.cpu, 3), request.memory / 1e9
     new = {
@@ -136,7 +136,7 @@ def kubeflow_changes(container: Mapping[str, Any], request: Request) -> dict[str
         "resourceMemoryRequest": format_memory(request.memory),
         "resourceMemoryLimit": format_memory(request.memory),
     }
-    limit = _asked("resources", now).cpu_limit
+    limit = _current("resources", now).cpu_limit
     if limit is not None and limit < cpu:
         new |= {"cpuLimit": cpu, "resourceCpuLimit": format_cpu(cpu)}
     if request.accelerators == 0:
@@ -178,7 +178,7 @@ class _Reader:
         self._executors = mapping(mapping(self._spec.get("deploymentSpec")).get("executors"))
         self.name = str(mapping(self._spec.get("pipelineInfo")).get("name") or source.path.stem)
 
-    def stages(self) -> Iterator[Stage]:
+    def stages(self) -> Iterator[PipelineStage]:
         root = mapping(self._spec.get("root"))
         defined = mapping(mapping(root.get("inputDefinitions")).get("parameters"))
         refuse_unknown_parameters(self._source, list(defined))
@@ -189,11 +189,11 @@ class _Reader:
         tasks = mapping(mapping(root.get("dag")).get("tasks"))
         yield from self._inside(_Scope(tasks, "", given, {}))
 
-    def _inside(self, scope: _Scope) -> Iterator[Stage]:
+    def _inside(self, scope: _Scope) -> Iterator[PipelineStage]:
         if scope.prefix.count(".") > DEEPEST:
             raise BadInputError(f"{self._source.path}: graphs of tasks are nested without end")
-        for name, told in scope.tasks.items():
-            task = mapping(told)
+        for name, entry in scope.tasks.items():
+            task = mapping(entry)
             component = self._component(scope, name)
             values = self._task_values(scope, name, task, component)
             after = (*scope.after, *self._waits_for(scope, task))
@@ -213,8 +213,8 @@ class _Reader:
         return mapping(self._executors.get(str(component.get("executorLabel"))))
 
     def _component(self, scope: _Scope, name: str) -> Mapping[str, Any]:
-        told = scope.tasks.get(name)
-        reference = str(mapping(mapping(told).get("componentRef")).get("name"))
+        entry = scope.tasks.get(name)
+        reference = str(mapping(mapping(entry).get("componentRef")).get("name"))
         if reference not in self._components:
             raise BadInputError(
                 f'{self._source.path}: task "{scope.prefix}{name}" is of component "{reference}",'
@@ -222,7 +222,9 @@ class _Reader:
             )
         return mapping(self._components[reference])
 
-    def _stage(self, name: str, label: str, values: Values, after: tuple[str, ...], obstacle: str) -> Stage:
+    def _stage(
+        self, name: str, label: str, values: Values, after: tuple[str, ...], obstacle: str
+    ) -> PipelineStage:
         container = mapping(self._executors[label]["container"])
         where = f"{self._source.path}: {label}.resources"
         command: tuple[Word, ...] = ()
@@ -232,7 +234,7 @@ class _Reader:
                 obstacle = obstacle or NO_COMMAND
         except UnresolvedError as error:
             obstacle = obstacle or str(error)
-        return Stage(
+        return PipelineStage(
             name=name,
             command=command,
             place=(*self._top, "deploymentSpec", "executors", label, "container"),
@@ -241,7 +243,7 @@ class _Reader:
             environment=environment(container),
             inputs=tuple(path for path in values.artifacts.values() if path is not None),
             outputs=(*values.output_artifacts.values(), *values.output_parameters.values()),
-            asked=_asked(where, mapping(container.get("resources"))),
+            current=_current(where, mapping(container.get("resources"))),
             obstacle=obstacle,
         )
 
@@ -251,11 +253,11 @@ class _Reader:
         inputs = mapping(task.get("inputs"))
         types = mapping(mapping(component.get("inputDefinitions")).get("parameters"))
         parameters: dict[str, Word | None] = dict(_defaults(component))
-        for key, told in mapping(inputs.get("parameters")).items():
-            parameters[key] = self._parameter(scope, mapping(told), mapping(types.get(key)))
+        for key, entry in mapping(inputs.get("parameters")).items():
+            parameters[key] = self._parameter(scope, mapping(entry), mapping(types.get(key)))
         artifacts = {
-            key: self._artifact_given(scope, mapping(told))
-            for key, told in mapping(inputs.get("artifacts")).items()
+            key: self._artifact_given(scope, mapping(entry))
+            for key, entry in mapping(inputs.get("artifacts")).items()
         }
         outputs = mapping(component.get("outputDefinitions"))
         stage = scope.prefix + name
@@ -276,20 +278,20 @@ class _Reader:
                     parameters[key] = None
         return values
 
-    def _parameter(self, scope: _Scope, told: Mapping[str, Any], type_: Mapping[str, Any]) -> Word | None:
-        if "runtimeValue" in told:
-            constant = mapping(told["runtimeValue"]).get("constant")
+    def _parameter(self, scope: _Scope, entry: Mapping[str, Any], type_: Mapping[str, Any]) -> Word | None:
+        if "runtimeValue" in entry:
+            constant = mapping(entry["runtimeValue"]).get("constant")
             return (_text(constant, str(type_.get("parameterType", ""))),)
-        if "componentInputParameter" in told:
-            return scope.parameters.get(told["componentInputParameter"])
-        source = mapping(told.get("taskOutputParameter"))
+        if "componentInputParameter" in entry:
+            return scope.parameters.get(entry["componentInputParameter"])
+        source = mapping(entry.get("taskOutputParameter"))
         path = self._made(scope.tasks, scope.prefix, source, "parameters")
         return None if path is None else (Content(path),)
 
-    def _artifact_given(self, scope: _Scope, told: Mapping[str, Any]) -> Path | None:
-        if "componentInputArtifact" in told:
-            return scope.artifacts.get(told["componentInputArtifact"])
-        return self._made(scope.tasks, scope.prefix, mapping(told.get("taskOutputArtifact")), "artifacts")
+    def _artifact_given(self, scope: _Scope, entry: Mapping[str, Any]) -> Path | None:
+        if "componentInputArtifact" in entry:
+            return scope.artifacts.get(entry["componentInputArtifact"])
+        return self._made(scope.tasks, scope.prefix, mapping(entry.get("taskOutputArtifact")), "artifacts")
 
     def _made(
         self, tasks: Mapping[str, Any], prefix: str, source: Mapping[str, Any], kind: str
@@ -316,8 +318,8 @@ class _Reader:
         names = [str(name) for name in listed(task.get("dependentTasks"))]
         inputs = mapping(task.get("inputs"))
         for kind, short in (("artifacts", "Artifact"), ("parameters", "Parameter")):
-            for told in mapping(inputs.get(kind)).values():
-                maker = mapping(mapping(told).get(f"taskOutput{short}")).get("producerTask")
+            for entry in mapping(inputs.get(kind)).values():
+                maker = mapping(mapping(entry).get(f"taskOutput{short}")).get("producerTask")
                 names += [str(maker)] if maker is not None else []
         for name in names:
             yield from self._stages_of(scope, name)
@@ -339,7 +341,7 @@ class _Reader:
         return self._source.artifacts / stage.replace("/", "-") / key.replace("/", "-")
 
 
-def _asked(where: str, resources: Mapping[str, Any]) -> Asked:
+def _current(where: str, resources: Mapping[str, Any]) -> CurrentRequest:
     def amount(name: str, scale: float) -> float | None:
         text = resources.get(f"resource{name[0].upper()}{name[1:]}")
         if text is not None:
@@ -351,7 +353,7 @@ def _asked(where: str, resources: Mapping[str, Any]) -> Asked:
     cpu, memory = amount("cpuRequest", 1.0), amount("memoryRequest", 1e9)
     device = mapping(resources.get("accelerator"))
     count = str(device.get("resourceCount") or device.get("count") or 0)
-    return Asked(
+    return CurrentRequest(
         cpu=cpu_limit if cpu is None else cpu,
         memory=amount("memoryLimit", 1e9) if memory is None else memory,
         cpu_limit=cpu_limit,
@@ -363,9 +365,9 @@ def _asked(where: str, resources: Mapping[str, Any]) -> Asked:
 def _defaults(component: Mapping[str, Any]) -> dict[str, Word | None]:
     defined = mapping(mapping(component.get("inputDefinitions")).get("parameters"))
     return {
-        name: (_text(told["defaultValue"], str(told.get("parameterType", ""))),)
-        for name, told in ((name, mapping(each)) for name, each in defined.items())
-        if "defaultValue" in told
+        name: (_text(entry["defaultValue"], str(entry.get("parameterType", ""))),)
+        for name, entry in ((name, mapping(each)) for name, each in defined.items())
+        if "defaultValue" in entry
     }
 
 

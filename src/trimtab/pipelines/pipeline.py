@@ -50,8 +50,8 @@ Word = tuple[str | Content, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What a stage asks a cluster for: cores, bytes, accelerators. None where the file says nothing.
+class CurrentRequest:
+    """Resources that a stage requests in the file: cores, bytes, accelerators. None where it requests none.
 
     A limit without a request counts as the request, as it does in Kubernetes.
     """
@@ -64,8 +64,8 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """What a stage shall ask for: cores, bytes (as request and limit), accelerators (None: as they are)."""
+class ResourceRequest:
+    """Resources that a stage should request: cores, bytes (also the limit), accelerators (None: as now)."""
 
     cpu: float
     memory: float
@@ -74,7 +74,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class PipelineStage:
     """One step of a pipeline. `place` is the part of the file that its resources are written into.
 
     `after` are the stages it waits for, `inputs` and `outputs` files. `obstacle` says why its command cannot
@@ -89,7 +89,7 @@ class Stage:
     environment: Mapping[str, str] = field(default_factory=dict)
     inputs: tuple[Path, ...] = ()
     outputs: tuple[Path, ...] = ()
-    asked: Asked = Asked()
+    current: CurrentRequest = CurrentRequest()
     obstacle: str = ""
 
 
@@ -100,11 +100,11 @@ class Pipeline:
     name: str
     path: Path
     format: str
-    stages: tuple[Stage, ...]
+    stages: tuple[PipelineStage, ...]
     text: str
     documents: tuple[Any, ...]
 
-    def stage(self, name: str) -> Stage:
+    def stage(self, name: str) -> PipelineStage:
         """The stage called so."""
         names = [stage.name for stage in self.stages]
         if name not in names:
@@ -115,11 +115,11 @@ class Pipeline:
         return self.stages[names.index(name)]
 
 
-def ordered(path: Path, stages: Sequence[Stage]) -> tuple[Stage, ...]:
+def ordered(path: Path, stages: Sequence[PipelineStage]) -> tuple[PipelineStage, ...]:
     """The stages, each behind all it waits for, otherwise as in the file."""
     if not stages:
         raise BadInputError(f"{path} has no stages; there is nothing to size")
-    named: dict[str, Stage] = {}
+    named: dict[str, PipelineStage] = {}
     for stage in stages:
         if stage.name in named:
             raise BadInputError(f"{path}: two stages are called {stage.name}; every stage needs its own name")
@@ -138,7 +138,7 @@ def ordered(path: Path, stages: Sequence[Stage]) -> tuple[Stage, ...]:
         circle = " → ".join(error.args[1])
         raise BadInputError(f"{path}: stages wait for one another in a circle: {circle}") from None
     position = {name: number for number, name in enumerate(named)}
-    order: list[Stage] = []
+    order: list[PipelineStage] = []
     while sorter.is_active():
         ready = sorted(sorter.get_ready(), key=position.__getitem__)
         order += [named[name] for name in ready]
@@ -158,8 +158,8 @@ class UnresolvedError(Exception):
 
 def environment(container: Mapping[str, Any]) -> dict[str, str]:
     """Its variables; empty where the cluster would take the value from elsewhere."""
-    told = map(mapping, listed(container.get("env")))
-    return {str(each["name"]): str(each.get("value", "")) for each in told if "name" in each}
+    variables = map(mapping, listed(container.get("env")))
+    return {str(each["name"]): str(each.get("value", "")) for each in variables if "name" in each}
 
 
 def fill_placeholders(text: str, placeholder: re.Pattern[str], value: Callable[[str], Word]) -> Word:

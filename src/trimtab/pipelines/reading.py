@@ -14,9 +14,16 @@ from pydantic import BeforeValidator, Field
 
 from trimtab.core import BadInputError, NotFoundError, StrictModel, home, one_line, validate
 from trimtab.pipelines.argo import argo_changes, is_argo, read_argo
-from trimtab.pipelines.editing import Change, at, changed, load
+from trimtab.pipelines.editing import FieldChange, at, changed, load
 from trimtab.pipelines.kubeflow import is_kubeflow, kubeflow_changes, read_kubeflow
-from trimtab.pipelines.pipeline import Asked, Pipeline, Request, Source, Stage, ordered
+from trimtab.pipelines.pipeline import (
+    CurrentRequest,
+    Pipeline,
+    PipelineStage,
+    ResourceRequest,
+    Source,
+    ordered,
+)
 from trimtab.pipelines.quantity import accelerators_of, format_cpu, format_memory, quantity_of
 
 
@@ -81,7 +88,7 @@ class _PipelineFile(StrictModel):
     name: Annotated[str, BeforeValidator(str)] | None = None
 
 
-def _read_own(source: Source) -> tuple[str, list[Stage]]:
+def _read_own(source: Source) -> tuple[str, list[PipelineStage]]:
     """The pipeline's name and its stages, each waiting also for the makers of its inputs."""
     file = validate(_PipelineFile, source.documents[0], str(source.path))
     stages = [_stage(source, number, entry) for number, entry in enumerate(file.stages)]
@@ -94,10 +101,10 @@ def _read_own(source: Source) -> tuple[str, list[Stage]]:
     return source.path.stem if file.name is None else file.name, behind
 
 
-def _stage(source: Source, number: int, entry: _StageEntry) -> Stage:
+def _stage(source: Source, number: int, entry: _StageEntry) -> PipelineStage:
     resources = entry.resources or _ResourcesEntry()
     kind, count = entry.accelerator or ("", 0)
-    return Stage(
+    return PipelineStage(
         name=entry.name,
         command=tuple((word,) for word in entry.command),
         place=(0, "stages", number),
@@ -106,11 +113,11 @@ def _stage(source: Source, number: int, entry: _StageEntry) -> Stage:
         environment=entry.environment,
         inputs=tuple(source.folder / path for path in entry.inputs),
         outputs=tuple(source.folder / path for path in entry.outputs),
-        asked=Asked(resources.cpu, resources.memory, accelerator=kind, accelerators=count),
+        current=CurrentRequest(resources.cpu, resources.memory, accelerator=kind, accelerators=count),
     )
 
 
-def _own_changes(stage: Mapping[str, Any], request: Request) -> dict[str, Any]:
+def _own_changes(stage: Mapping[str, Any], request: ResourceRequest) -> dict[str, Any]:
     """New values of a stage's fields."""
     amounts = {"cpu": format_cpu(request.cpu), "memory": format_memory(request.memory)}
     changes: dict[str, Any] = {"resources": {**(stage.get("resources") or {}), **amounts}}
@@ -125,8 +132,8 @@ class _Dialect:
     """How a dialect is recognised and read, and which fields a new request changes."""
 
     fits: Callable[[Mapping[str, Any]], bool]
-    read: Callable[[Source], tuple[str, list[Stage]]]
-    changes: Callable[[Mapping[str, Any], Request], dict[str, Any]]
+    read: Callable[[Source], tuple[str, list[PipelineStage]]]
+    changes: Callable[[Mapping[str, Any], ResourceRequest], dict[str, Any]]
 
 
 _DIALECTS = {
@@ -164,13 +171,13 @@ def work_folder(path: Path) -> Path:
     return home() / "pipelines" / f"{path.stem}-{digest}"
 
 
-def write_requests(pipeline: Pipeline, requests: Mapping[str, Request]) -> tuple[str, bool]:
+def write_requests(pipeline: Pipeline, requests: Mapping[str, ResourceRequest]) -> tuple[str, bool]:
     """The file's text with every stage's request in it, and whether its comments are still there."""
     changes = _DIALECTS[pipeline.format].changes
     made = {}
     for stage in pipeline.stages:
         for key, value in changes(at(pipeline.documents, stage.place), requests[stage.name]).items():
-            made[stage.place, key] = Change(stage.place, key, value)
+            made[stage.place, key] = FieldChange(stage.place, key, value)
     return changed(pipeline.text, list(made.values()))
 
 

@@ -96,9 +96,9 @@ def _stages(sized: Sequence[Sized]) -> str:
 
 
 def _row(each: Sized) -> tuple[str, ...]:
-    use, asked = each.use, each.stage.asked
-    before = "none" if asked.cpu is None else format_cpu(asked.cpu)
-    memory_before = "none" if asked.memory is None else format_memory(asked.memory)
+    use, current = each.use, each.stage.current
+    before = "none" if current.cpu is None else format_cpu(current.cpu)
+    memory_before = "none" if current.memory is None else format_memory(current.memory)
     return (
         each.stage.name,
         format_duration(use.seconds),

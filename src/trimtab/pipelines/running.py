@@ -15,7 +15,7 @@ from pathlib import Path
 from trimtab.core import BadInputError, Profile, Workload, format_duration, one_line
 from trimtab.kernel import thread_waits, tree
 from trimtab.observe import Interrupts, ProfilerSettings, Progress, load_profile, profile, save_profile
-from trimtab.pipelines.pipeline import Content, Pipeline, Stage
+from trimtab.pipelines.pipeline import Content, Pipeline, PipelineStage
 
 _WAITED = "its threads waited for a free core "
 _WORTH_TELLING = 0.1  # of a stage's time
@@ -56,11 +56,13 @@ class Alone:
         waited = [after - before for before, after in pairwise((0.0, *self._waited))]
         cpu = _wanted(series.cpu, _filled(waited, widths), widths, profile.host.cores)
         memory = [max(pair) for pair in zip(series.memory, _filled(self._resident, widths), strict=True)]
-        told = sum(waited) > _WORTH_TELLING * profile.window
+        worth_telling = sum(waited) > _WORTH_TELLING * profile.window
         return replace(
             profile,
             series=replace(series, cpu=tuple(cpu), memory=tuple(memory)),
-            notes=(*profile.notes, f"{_WAITED}{format_duration(sum(waited))}") if told else profile.notes,
+            notes=(*profile.notes, f"{_WAITED}{format_duration(sum(waited))}")
+            if worth_telling
+            else profile.notes,
         )
 
 
@@ -88,7 +90,7 @@ def _wanted(
 
 
 def _filled(seen: Sequence[float], samples: Sequence[float]) -> list[float]:
-    """As many as there are samples: the last one is taken when the stage has ended, without a look at it."""
+    """Values cut or zero-padded to the number of samples: the last sample is taken after the end."""
     short = seen[: len(samples)]
     return [each for each, _ in zip_longest(short, samples, fillvalue=0.0)]
 
@@ -108,7 +110,7 @@ class InterruptedRunError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class RunSettings:
+class ProfilingSettings:
     """`window` is how long a stage may take, `every` how often it is looked at, in seconds.
 
     `again` profiles stages anew that have a profile; without `run` those that have none are refused.
@@ -134,11 +136,11 @@ def profile_stages(
     pipeline: Pipeline,
     work: Path,
     given: Mapping[str, Profile] | None = None,
-    settings: RunSettings | None = None,
+    settings: ProfilingSettings | None = None,
     tell: Callable[[StageProgress], None] = lambda progress: None,
 ) -> tuple[dict[str, Profile], tuple[str, ...]]:
     """Every stage's profile: given, kept, or made now; and the names of those that were made now."""
-    return _Runner(pipeline, work, given or {}, settings or RunSettings(), tell).run()
+    return _Runner(pipeline, work, given or {}, settings or ProfilingSettings(), tell).run()
 
 
 class _Runner:
@@ -149,7 +151,7 @@ class _Runner:
         pipeline: Pipeline,
         work: Path,
         given: Mapping[str, Profile],
-        settings: RunSettings,
+        settings: ProfilingSettings,
         tell: Callable[[StageProgress], None],
     ) -> None:
         self._pipeline, self._work, self._given = pipeline, work, given
@@ -183,11 +185,11 @@ class _Runner:
                     f"with trimtab profile, like --profile {stage.name}=profile.json"
                 )
 
-    def _reads(self, stage: Stage) -> set[Path]:
+    def _reads(self, stage: PipelineStage) -> set[Path]:
         words = {part.path for word in stage.command for part in word if isinstance(part, Content)}
         return words | set(stage.inputs)
 
-    def _kept(self, stage: Stage) -> Profile | None:
+    def _kept(self, stage: PipelineStage) -> Profile | None:
         """The profile of an earlier run that still holds."""
         if self._settings.again or any(name in self._ran for name in stage.after):
             return None
@@ -207,7 +209,7 @@ class _Runner:
         except BadInputError:
             return None  # damaged, or of another version: a run makes it anew
 
-    def _run(self, stage: Stage, number: int) -> Profile:
+    def _run(self, stage: PipelineStage, number: int) -> Profile:
         count = len(self._pipeline.stages)
         self._tell(StageProgress(stage.name, number, count))
         self._check_inputs(stage)
@@ -231,7 +233,7 @@ class _Runner:
         save_profile(seen, self._profile_path(stage, command))
         return seen
 
-    def _check_inputs(self, stage: Stage) -> None:
+    def _check_inputs(self, stage: PipelineStage) -> None:
         for path in sorted(self._reads(stage)):
             if path.exists():
                 continue
@@ -243,7 +245,7 @@ class _Runner:
             )
             raise BadInputError(f'stage "{stage.name}" needs {path}, {why}')
 
-    def _check(self, stage: Stage, seen: Profile, errors: Path) -> None:
+    def _check(self, stage: PipelineStage, seen: Profile, errors: Path) -> None:
         if seen.ended != "exited":
             window = format_duration(self._settings.window)
             raise BadInputError(
@@ -258,18 +260,18 @@ class _Runner:
             if path in self._needed and not path.exists():
                 raise BadInputError(f'stage "{stage.name}" ended well, but did not write {path}')
 
-    def _log(self, stage: Stage) -> tuple[Path, Path]:
+    def _log(self, stage: PipelineStage) -> tuple[Path, Path]:
         folder = self._work / "logs"
         folder.mkdir(parents=True, exist_ok=True)
         return folder / f"{_plain(stage.name)}.out", folder / f"{_plain(stage.name)}.err"
 
-    def _profile_path(self, stage: Stage, command: Sequence[str]) -> Path:
-        told = json.dumps([command, str(stage.folder), dict(stage.environment)], sort_keys=True)
-        digest = hashlib.sha256(told.encode()).hexdigest()[:12]
+    def _profile_path(self, stage: PipelineStage, command: Sequence[str]) -> Path:
+        identity = json.dumps([command, str(stage.folder), dict(stage.environment)], sort_keys=True)
+        digest = hashlib.sha256(identity.encode()).hexdigest()[:12]
         return self._work / "profiles" / f"{_plain(stage.name)}-{digest}.json"
 
 
-def _obstacle(stage: Stage) -> str:
+def _obstacle(stage: PipelineStage) -> str:
     """Why a stage cannot run on this machine; empty where it can, as far as can be seen."""
     if stage.obstacle:
         return stage.obstacle
@@ -282,7 +284,7 @@ def _obstacle(stage: Stage) -> str:
     return ""
 
 
-def _words(stage: Stage) -> tuple[str, ...]:
+def _words(stage: PipelineStage) -> tuple[str, ...]:
     """The command with what earlier stages wrote filled in."""
     return tuple(
         "".join(part if isinstance(part, str) else _content(part.path) for part in word)
@@ -290,7 +292,7 @@ def _words(stage: Stage) -> tuple[str, ...]:
     )
 
 
-def _make_folders(stage: Stage) -> None:
+def _make_folders(stage: PipelineStage) -> None:
     for path in stage.outputs:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -303,13 +305,13 @@ def _content(path: Path) -> str:
     return path.read_text("utf-8", errors="replace").replace("\0", "").strip()
 
 
-def _started(stage: Stage, command: Sequence[str], logs: tuple[Path, Path]) -> list[str]:
+def _started(stage: PipelineStage, command: Sequence[str], logs: tuple[Path, Path]) -> list[str]:
     variables = [f"{name}={value}" for name, value in stage.environment.items()]
     words = ["env", *variables, *command] if variables else list(command)
     return ["sh", "-c", _START, "stage", str(stage.folder), *map(str, logs), *words]
 
 
-def _newest(stage: Stage, command: Sequence[str], made: Mapping[Path, str]) -> float:
+def _newest(stage: PipelineStage, command: Sequence[str], made: Mapping[Path, str]) -> float:
     """When the newest file that a stage reads, and no stage makes, was changed: scripts, data."""
     named = {stage.folder / word for text in command for word in text.split() if len(word) < 256}
     times = [0.0]

@@ -22,7 +22,7 @@ from trimtab.core import (
     format_bytes,
     format_duration,
 )
-from trimtab.pipelines.pipeline import Pipeline, Request, Stage
+from trimtab.pipelines.pipeline import Pipeline, PipelineStage, ResourceRequest
 from trimtab.pipelines.quantity import (
     LEAST_CPU,
     LEAST_MEMORY,
@@ -46,7 +46,7 @@ _ALL_CORES = 0.9  # of the machine's; a stage that used so much might have used 
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class SizingRule:
     """`headroom` is a share of CPU on top; `margin` a share of memory, which also bounds the stated range."""
 
     headroom: float = 0.15
@@ -60,7 +60,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What one run of a stage used: seconds, cores, bytes. `cpu_enough` was enough for 95 % of the time."""
+    """Use of one run of a stage: seconds, cores, bytes. `cpu_enough` was enough for 95 % of the time."""
 
     seconds: float
     cpu_peak: float
@@ -73,10 +73,10 @@ class Use:
 class Sized:
     """A stage, what its run used and what it should ask for, with the reason."""
 
-    stage: Stage
+    stage: PipelineStage
     profile: Profile
     use: Use
-    request: Request
+    request: ResourceRequest
     time: Estimate
     memory: Estimate
     reason: str
@@ -86,7 +86,7 @@ def size(
     pipeline: Pipeline,
     profiles: Mapping[str, Profile],
     accelerators: Mapping[str, tuple[str, int]] | None = None,
-    rule: Rule | None = None,
+    rule: SizingRule | None = None,
 ) -> tuple[Sized, ...]:
     """Every stage's size, from its profile. `accelerators`: by stage, kind and number that the user wants."""
     wanted = accelerators or {}
@@ -95,14 +95,14 @@ def size(
         if count and pipeline.format != "pipeline":
             device_resource(kind)
     sized = [
-        _sized(stage, profiles[stage.name], wanted.get(stage.name), rule or Rule())
+        _sized(stage, profiles[stage.name], wanted.get(stage.name), rule or SizingRule())
         for stage in pipeline.stages
     ]
     return _alike_in_one_place(sized)
 
 
 def use_of(profile: Profile) -> Use:
-    """What a profile's series adds up to."""
+    """Resource use summed up from a profile's series."""
     series = profile.series
     widths = [after - before for before, after in pairwise((0.0, *series.time))]
     whole = sum(widths)
@@ -126,9 +126,9 @@ def _enough(cpu: Sequence[float], widths: Sequence[float]) -> float:
     return max(cpu, default=0.0)
 
 
-def _sized(stage: Stage, profile: Profile, wanted: tuple[str, int] | None, rule: Rule) -> Sized:
+def _sized(stage: PipelineStage, profile: Profile, wanted: tuple[str, int] | None, rule: SizingRule) -> Sized:
     use = use_of(profile)
-    request = Request(
+    request = ResourceRequest(
         cpu=round_up_cpu(min(use.cpu_enough * (1 + rule.headroom), use.cpu_peak)),
         memory=round_up_memory(use.memory_peak * (1 + rule.margin)),
         accelerator=wanted[0] if wanted else "",
@@ -154,7 +154,7 @@ def _sized(stage: Stage, profile: Profile, wanted: tuple[str, int] | None, rule:
     )
 
 
-def _cpu_reason(use: Use, request: Request, profile: Profile, rule: Rule) -> str:
+def _cpu_reason(use: Use, request: ResourceRequest, profile: Profile, rule: SizingRule) -> str:
     reason = (
         f"CPU {format_cpu(request.cpu)}: {use.cpu_enough:.2f} cores were enough for 95 % of"
         f" {format_duration(use.seconds)}, plus {rule.headroom:.0%} but no more than the peak of"
@@ -169,7 +169,7 @@ def _cpu_reason(use: Use, request: Request, profile: Profile, rule: Rule) -> str
     return reason
 
 
-def _memory_reason(use: Use, request: Request, profile: Profile, rule: Rule) -> str:
+def _memory_reason(use: Use, request: ResourceRequest, profile: Profile, rule: SizingRule) -> str:
     peak = format_bytes(use.memory_peak)
     reason = f"memory {format_memory(request.memory)}: the peak was {peak}, plus {rule.margin:.0%}"
     if request.memory == LEAST_MEMORY:
@@ -180,9 +180,9 @@ def _memory_reason(use: Use, request: Request, profile: Profile, rule: Rule) -> 
     return reason
 
 
-def _accelerator_reason(stage: Stage, profile: Profile, wanted: tuple[str, int] | None) -> str:
+def _accelerator_reason(stage: PipelineStage, profile: Profile, wanted: tuple[str, int] | None) -> str:
     trains = profile.model is not None and profile.model.optimizer is not None
-    kind, count = wanted if wanted is not None else (stage.asked.accelerator, stage.asked.accelerators)
+    kind, count = wanted if wanted is not None else (stage.current.accelerator, stage.current.accelerators)
     if count:
         who = "you ask for it" if wanted is not None else "the file asks for it"
         reason = f"{count} × {kind}, because {who}"
@@ -200,7 +200,7 @@ def _accelerator_reason(stage: Stage, profile: Profile, wanted: tuple[str, int] 
 
 
 def _device_need(profile: Profile, kind: str) -> str:
-    """What training takes of a device's memory: weights, gradients, optimizer state, saved activations."""
+    """Sentence on the device memory that training takes: weights, gradients, optimizer state, activations."""
     from trimtab.catalog import find_accelerator
 
     model, device = profile.model, find_accelerator(kind)
@@ -227,7 +227,7 @@ def _alike_in_one_place(sized: Sequence[Sized]) -> tuple[Sized, ...]:
         if len(group) == 1:
             return each
         most = max(group, key=lambda other: other.request.accelerators or 0).request
-        request = Request(
+        request = ResourceRequest(
             max(other.request.cpu for other in group),
             max(other.request.memory for other in group),
             most.accelerator,
@@ -250,10 +250,10 @@ class Reserved:
 
 
 def reserved_ways(sized: Sequence[Sized]) -> dict[str, Reserved]:
-    """What the pipeline reserves, by the way it is sized, in words."""
+    """Reservations of the pipeline, by the way it is sized, in words."""
     before = reserved_before(sized)
-    asked = {"as the file asked": before} if before is not None else {}
-    return {**asked, "one size for all": reserved_alike(sized), "each its own": reserved_each(sized)}
+    file = {"as the file asked": before} if before is not None else {}
+    return {**file, "one size for all": reserved_alike(sized), "each its own": reserved_each(sized)}
 
 
 def reserved_each(sized: Sequence[Sized]) -> Reserved:
@@ -274,35 +274,35 @@ def reserved_alike(sized: Sequence[Sized]) -> Reserved:
 
 
 def reserved_before(sized: Sequence[Sized]) -> Reserved | None:
-    """As the file asked; None where a stage did not ask for both CPU and memory."""
+    """Reservation as the file requests; None where a stage did not ask for both CPU and memory."""
     cpu, memory = 0.0, 0.0
     for each in sized:
-        asked = each.stage.asked
-        if asked.cpu is None or asked.memory is None:
+        current = each.stage.current
+        if current.cpu is None or current.memory is None:
             return None
-        cpu += asked.cpu * each.use.seconds
-        memory += asked.memory * each.use.seconds
+        cpu += current.cpu * each.use.seconds
+        memory += current.memory * each.use.seconds
     return Reserved(cpu, memory)
 
 
 def stage_decision(pipeline: str, sized: Sized, clock: Clock | None = None) -> Decision:
-    """One stage's decision; what its file asked before is the alternative."""
-    request, asked = sized.request, sized.stage.asked
+    """One stage's decision; the request in its file is the alternative."""
+    request, current = sized.request, sized.stage.current
     kept = request.accelerators is None
     action: dict[str, Scalar] = {
         "cpu": request.cpu,
         "memory": int(request.memory),
-        "accelerator": (asked.accelerator if kept else request.accelerator) or None,
-        "accelerators": asked.accelerators if kept else request.accelerators,
+        "accelerator": (current.accelerator if kept else request.accelerator) or None,
+        "accelerators": current.accelerators if kept else request.accelerators,
     }
     before: dict[str, Scalar] = {
-        "cpu": asked.cpu,
-        "memory": None if asked.memory is None else int(asked.memory),
-        "accelerator": asked.accelerator or None,
-        "accelerators": asked.accelerators,
+        "cpu": current.cpu,
+        "memory": None if current.memory is None else int(current.memory),
+        "accelerator": current.accelerator or None,
+        "accelerators": current.accelerators,
     }
     estimates = {"time": sized.time, "memory": sized.memory}
-    said = asked.cpu is not None or asked.memory is not None
+    requested = current.cpu is not None or current.memory is not None
     return Decision(
         id=uuid.uuid4().hex[:12],
         created=(clock or RealClock()).now(),
@@ -313,6 +313,6 @@ def stage_decision(pipeline: str, sized: Sized, clock: Clock | None = None) -> D
         chosen_by=RULE,
         rule=Answer(RULE, action, estimates),
         model=None,
-        alternatives=(Answer("file", before),) if said else (),
+        alternatives=(Answer("file", before),) if requested else (),
         reason=sized.reason,
     )

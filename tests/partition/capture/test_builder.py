@@ -7,7 +7,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="builders build PyTorch models")
 
 from trimtab.core import TrimtabError  # noqa: E402
-from trimtab.partition import load_builder, load_target, resized  # noqa: E402
+from trimtab.partition import load_target  # noqa: E402
+from trimtab.partition.capture.builder import load_builder, resized  # noqa: E402
 
 BUILDERS = """
 import torch

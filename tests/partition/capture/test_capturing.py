@@ -14,7 +14,8 @@ from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 from trimtab_bench.partition.models import Bottleneck, ConvNorm, Decoder, Encoder, Shape, UNet  # noqa: E402  # noqa: E402
 
 from trimtab.core import BadInputError  # noqa: E402
-from trimtab.partition import Captured, Graph, capture_model  # noqa: E402
+from trimtab.partition import Graph, capture_model  # noqa: E402
+from trimtab.partition.capture.capturing import Captured  # noqa: E402
 
 SMALL = Shape(layers=2, width=64, heads=4, length=32, vocabulary=100)
 WORDS = torch.zeros(2, 32, dtype=torch.long)

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from trimtab.core import BadInputError
-from trimtab.partition import Plan, Stage, load_builder, load_graph
+from trimtab.partition import Plan, Stage, load_graph
+from trimtab.partition.capture.builder import load_builder
 from trimtab.partition.run.prepared import prepare
 
 

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from trimtab.kernel import Owner
-from trimtab.partition import RunFailedError
-from trimtab.partition.run.processes import meeting_folder, run_processes, sweep
+from trimtab.partition.run.processes import RunFailedError, meeting_folder, run_processes, sweep
 
 
 def _run(scripts: list[str], folder: Path, timeout: float = 60.0) -> None:
@@ -75,7 +74,8 @@ def test_those_that_take_too_long_are_named_and_killed(tmp_path: Path) -> None:
 def test_an_interrupt_ends_all_of_them(tmp_path: Path) -> None:
     def interrupt() -> None:
         deadline = time.monotonic() + 30.0
-        while not (tmp_path / "one").exists() and time.monotonic() < deadline:
+        pid = tmp_path / "one"
+        while not (pid.exists() and pid.stat().st_size) and time.monotonic() < deadline:
             time.sleep(0.02)
         os.kill(os.getpid(), signal.SIGINT)
 

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from trimtab.partition import Device, Devices, Plan, Stage
+from trimtab.partition import Devices, Plan, Stage
+from trimtab.partition.devices import Device
 from trimtab.partition.run.ranks import by_machine, places, rank_at, shared_weights
 
 PLAN = Plan((Stage((0,), ((5, 1), (3, 2))), Stage((1,), ((0, 4), (7, 6)))), (1, 1), 1)

@@ -8,16 +8,8 @@ from typing import Any
 import pytest
 
 from trimtab.core import BadInputError
-from trimtab.partition import (
-    Plan,
-    Recipe,
-    RunFailedError,
-    RunReport,
-    RunSettings,
-    Stage,
-    load_graph,
-    run_plan,
-)
+from trimtab.partition import Plan, Recipe, RunReport, RunSettings, Stage, load_graph, run_plan
+from trimtab.partition.run.processes import RunFailedError
 
 TWO = RunSettings(steps=2, timeout=150.0)
 

@@ -7,7 +7,8 @@ import torch
 from hypothesis import given, strategies as st
 
 from trimtab.core import BadInputError
-from trimtab.partition import Plan, capture_model, load_builder
+from trimtab.partition import Plan, capture_model
+from trimtab.partition.capture.builder import load_builder
 from trimtab.partition.run.samples import InputFacts, Samples, inputs_of, mean_of_squares, outputs_of
 
 FLOATS = InputFacts((2, 3), torch.float32, True, 2)

@@ -8,8 +8,11 @@ import torch
 from torch import Tensor
 
 from trimtab.core import BadInputError
-from trimtab.partition import Captured, Plan, Stage, capture_model, load_builder, stage_modules
+from trimtab.partition import Plan, Stage, capture_model
+from trimtab.partition.capture.builder import load_builder
+from trimtab.partition.capture.capturing import Captured
 from trimtab.partition.run.prepared import WithoutDropout, stop_dropout
+from trimtab.partition.run.stages import stage_modules
 
 
 def _chained(stages: list[Any], captured: Captured, inputs: list[Tensor]) -> tuple[Tensor, ...]:

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from trimtab_bench.partition.small import random_graph
 
-from trimtab.partition import Device, Devices, Graph, Recipe
+from trimtab.partition import Devices, Graph, Recipe
+from trimtab.partition.devices import Device
 from trimtab.partition.plan import Layout
-from trimtab.partition.problem import Problem, problem_of
+from trimtab.partition.problem import CutProblem, problem_of
 
 KINDS = (("A100", 20e12, 1.5e12), ("V100", 14e12, 0.9e12), ("T4", 8e12, 0.3e12), ("K80", 4e12, 0.24e12))
 
@@ -30,14 +31,14 @@ def unequal_devices(count: int, memory: float, seed: int = 0) -> Devices:
 
 def small_problem(
     graph: Graph, devices: Devices, layout: Layout, training: bool = True, samples: int = 8
-) -> Problem:
+) -> CutProblem:
     """Each device alone is a row."""
     recipe = Recipe(samples * layout.microbatches, training=training)
     return problem_of(graph, devices, recipe, layout, tuple(((d,),) for d in range(len(devices))))
 
 
 @pytest.fixture(scope="session")
-def make_problem() -> Callable[..., Problem]:
+def make_problem() -> Callable[..., CutProblem]:
     """A random problem: family, nodes, devices, memory, and what the layout is."""
 
     def make(
@@ -48,7 +49,7 @@ def make_problem() -> Callable[..., Problem]:
         memory: float = 40e9,
         training: bool = True,
         **layout: object,
-    ) -> Problem:
+    ) -> CutProblem:
         told = Layout(shares=(8,), **layout)  # type: ignore[arg-type]
         devices = unequal_devices(count, memory, seed)
         return small_problem(random_graph(family, nodes, seed), devices, told, training)
@@ -57,10 +58,10 @@ def make_problem() -> Callable[..., Problem]:
 
 
 @pytest.fixture(scope="session")
-def best_of_all() -> Callable[[Problem], float]:
+def best_of_all() -> Callable[[CutProblem], float]:
     """Seconds of the best cut, by looking at every one; infinite where none fits."""
 
-    def search(problem: Problem) -> float:
+    def search(problem: CutProblem) -> float:
         sources, targets, _ = problem.graph.edges
         best = np.inf
         for stages in range(1, len(problem.rows) + 1):

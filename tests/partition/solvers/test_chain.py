@@ -7,7 +7,7 @@ import pytest
 from trimtab_bench.partition.small import FAMILIES, random_graph
 
 from trimtab.partition import Layout, Recipe, devices_of
-from trimtab.partition.problem import Problem, problem_of
+from trimtab.partition.problem import CutProblem, problem_of
 from trimtab.partition.solvers.chain import (
     ChainSolver,
     places_of_order,
@@ -17,7 +17,7 @@ from trimtab.partition.solvers.chain import (
 )
 from trimtab.partition.solvers.cutting import classes_of
 
-MakeProblem = Callable[..., Problem]
+MakeProblem = Callable[..., CutProblem]
 
 
 @pytest.mark.parametrize("family", list(FAMILIES))
@@ -33,7 +33,10 @@ MakeProblem = Callable[..., Problem]
     ],
 )
 def test_over_all_sets_it_is_the_best_of_all_cuts(
-    make_problem: MakeProblem, best_of_all: Callable[[Problem], float], family: str, told: dict[str, object]
+    make_problem: MakeProblem,
+    best_of_all: Callable[[CutProblem], float],
+    family: str,
+    told: dict[str, object],
 ) -> None:
     problem = make_problem(family, 7, 3, seed=len(family), **told)
     places, whole = places_of_sets(problem, 1000)
@@ -51,7 +54,7 @@ def test_over_all_sets_it_is_the_best_of_all_cuts(
 
 @pytest.mark.parametrize("told", ["t4:3", "a10g:1,p100:2", "t4:3/1"])
 def test_devices_that_are_alike_still_hand_over_their_links(
-    best_of_all: Callable[[Problem], float], told: str
+    best_of_all: Callable[[CutProblem], float], told: str
 ) -> None:
     devices, layout = devices_of(told, "1Gbit"), Layout((8,), microbatches=4)
     rows = tuple(((device,),) for device in range(len(devices)))

@@ -10,11 +10,11 @@ from hypothesis import given, settings, strategies as st
 from trimtab_bench.partition.small import FAMILIES
 
 from trimtab.partition.graph import Ints
-from trimtab.partition.problem import Problem
+from trimtab.partition.problem import CutProblem
 from trimtab.partition.solvers.chain import Cut, narrow_order, places_of_sets
 from trimtab.partition.solvers.cutting import (
     QUICK,
-    Effort,
+    CutEffort,
     annealed,
     best_cut,
     classes_of,
@@ -22,7 +22,7 @@ from trimtab.partition.solvers.cutting import (
     polished,
 )
 
-MakeProblem = Callable[..., Problem]
+MakeProblem = Callable[..., CutProblem]
 
 
 @settings(max_examples=20, deadline=None, derandomize=True)
@@ -36,7 +36,7 @@ def test_a_cut_is_legal_and_fits(
     make_problem: MakeProblem, family: str, nodes: int, seed: int, memory: float
 ) -> None:
     problem = make_problem(family, nodes, 3, seed, memory=memory, microbatches=4)
-    cut = best_cut(problem, Effort(seconds=0.2, moves=500, sets=60))
+    cut = best_cut(problem, CutEffort(seconds=0.2, moves=500, sets=60))
     if cut is None:
         return
     sources, targets, _ = problem.graph.edges
@@ -50,18 +50,18 @@ def test_a_cut_is_legal_and_fits(
 
 @pytest.mark.parametrize("family", list(FAMILIES))
 def test_a_small_graph_is_cut_as_well_as_can_be(
-    make_problem: MakeProblem, best_of_all: Callable[[Problem], float], family: str
+    make_problem: MakeProblem, best_of_all: Callable[[CutProblem], float], family: str
 ) -> None:
     problem = make_problem(family, 7, 3, seed=11, microbatches=4)
-    cut = best_cut(problem, Effort())
+    cut = best_cut(problem, CutEffort())
     assert cut is not None
     assert cut.seconds <= best_of_all(problem) * 1.0011
 
 
 def test_few_places_at_a_time_come_close_to_all_at_once(make_problem: MakeProblem) -> None:
     problem = make_problem("skips", 300, 3, seed=5, microbatches=8)
-    levels = best_cut(problem, Effort(places=40, sets=0, seconds=0.0))
-    whole = best_cut(problem, Effort(places=400, sets=0, seconds=0.0))
+    levels = best_cut(problem, CutEffort(places=40, sets=0, seconds=0.0))
+    whole = best_cut(problem, CutEffort(places=400, sets=0, seconds=0.0))
     assert levels is not None
     assert whole is not None
     assert levels.seconds <= whole.seconds * 1.01

@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 from trimtab_bench.partition.small import FAMILIES
 
 from trimtab.partition.graph import Tie
-from trimtab.partition.problem import Problem
+from trimtab.partition.problem import CutProblem
 from trimtab.partition.solvers.milp import CutProgram, solve_exactly
 
 LAYOUTS = [
@@ -20,7 +20,7 @@ LAYOUTS = [
 ]
 
 
-def _random_cut(problem: Problem, seed: int) -> tuple[np.ndarray, tuple[int, ...]]:
+def _random_cut(problem: CutProblem, seed: int) -> tuple[np.ndarray, tuple[int, ...]]:
     """Stages that follow the edges, and rows in any order."""
     draw = np.random.default_rng(seed)
     stages = int(draw.integers(1, len(problem.rows) + 1))
@@ -29,7 +29,7 @@ def _random_cut(problem: Problem, seed: int) -> tuple[np.ndarray, tuple[int, ...
     return stage_of, tuple(draw.permutation(len(problem.rows))[:stages].tolist())
 
 
-def _priced(problem: Problem, stage_of: np.ndarray, row_of: tuple[int, ...]) -> float:
+def _priced(problem: CutProblem, stage_of: np.ndarray, row_of: tuple[int, ...]) -> float:
     """What the program says of one cut, all its choices being made."""
     cut = CutProgram(problem)
     first = len(problem.rows) - len(row_of)
@@ -51,7 +51,7 @@ def _priced(problem: Problem, stage_of: np.ndarray, row_of: tuple[int, ...]) -> 
     overlapped=st.booleans(),
 )
 def test_it_says_of_any_cut_what_the_problem_says(
-    make_problem: Callable[..., Problem], family: str, seed: int, told: dict[str, object], overlapped: bool
+    make_problem: Callable[..., CutProblem], family: str, seed: int, told: dict[str, object], overlapped: bool
 ) -> None:
     problem = replace(make_problem(family, 12, 3, seed, memory=2.5e9, **told), overlapped=overlapped)
     stage_of, row_of = _random_cut(problem, seed)
@@ -61,8 +61,8 @@ def test_it_says_of_any_cut_what_the_problem_says(
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("told", LAYOUTS, ids=str)
 def test_no_cut_is_better_than_the_one_it_proves(
-    make_problem: Callable[..., Problem],
-    best_of_all: Callable[[Problem], float],
+    make_problem: Callable[..., CutProblem],
+    best_of_all: Callable[[CutProblem], float],
     family: str,
     told: dict[str, object],
 ) -> None:
@@ -78,19 +78,19 @@ def test_no_cut_is_better_than_the_one_it_proves(
 
 
 def test_in_inference_nothing_comes_back(
-    make_problem: Callable[..., Problem], best_of_all: Callable[[Problem], float]
+    make_problem: Callable[..., CutProblem], best_of_all: Callable[[CutProblem], float]
 ) -> None:
     problem = make_problem("skips", 7, 3, seed=1, training=False, microbatches=8)
     assert solve_exactly(problem, gap=0.0).seconds == pytest.approx(best_of_all(problem), rel=1e-6)
 
 
-def test_memory_that_is_short_costs_time(make_problem: Callable[..., Problem]) -> None:
+def test_memory_that_is_short_costs_time(make_problem: Callable[..., CutProblem]) -> None:
     much, little = (make_problem("ordered", 8, 3, seed=0, memory=m, microbatches=4) for m in (0.8e9, 0.3e9))
     assert solve_exactly(much).seconds < solve_exactly(little).seconds < np.inf
 
 
 def test_a_shared_weight_counts_once_where_its_users_are_together(
-    make_problem: Callable[..., Problem], best_of_all: Callable[[Problem], float]
+    make_problem: Callable[..., CutProblem], best_of_all: Callable[[CutProblem], float]
 ) -> None:
     problem = make_problem("skips", 7, 2, seed=0, memory=0.75e9, microbatches=4)
     problem = replace(problem, hand_rate=np.zeros((2, 2)))
@@ -103,19 +103,19 @@ def test_a_shared_weight_counts_once_where_its_users_are_together(
     assert solve_exactly(apart, gap=0.0).stage_of is None
 
 
-def test_rows_that_are_not_joined_do_not_follow_each_other(make_problem: Callable[..., Problem]) -> None:
+def test_rows_that_are_not_joined_do_not_follow_each_other(make_problem: Callable[..., CutProblem]) -> None:
     problem = make_problem("layered", 10, 2, seed=0, microbatches=8)
     assert len(solve_exactly(problem).row_of) == 2
     apart = replace(problem, hand_rate=np.zeros((2, 2)))
     assert len(solve_exactly(apart).row_of) == 1
 
 
-def test_where_nothing_fits_it_says_so(make_problem: Callable[..., Problem]) -> None:
+def test_where_nothing_fits_it_says_so(make_problem: Callable[..., CutProblem]) -> None:
     found = solve_exactly(make_problem("layered", 10, 3, seed=0, memory=1e8))
     assert (found.stage_of, found.seconds, found.proven) == (None, np.inf, True)
 
 
-def test_out_of_time_it_has_a_bound_and_no_proof(make_problem: Callable[..., Problem]) -> None:
+def test_out_of_time_it_has_a_bound_and_no_proof(make_problem: Callable[..., CutProblem]) -> None:
     found = solve_exactly(make_problem("ordered", 40, 4, seed=0, microbatches=8), time_limit=0.2)
     assert not found.proven
     assert found.bound <= found.seconds

@@ -8,7 +8,7 @@ import pytest
 
 from trimtab.core import BadInputError
 from trimtab.partition import Devices, Graph, Recipe, SearchSettings, devices_of, evaluate, solve
-from trimtab.partition.solvers.cutting import Effort
+from trimtab.partition.solvers.cutting import CutEffort
 from trimtab.partition.solvers.search import groupings
 
 
@@ -32,7 +32,7 @@ def test_groups_of_devices_that_share_products_are_in_one_machine() -> None:
 
 
 MakeGraph = Callable[..., Graph]
-LITTLE = Effort(seconds=0.1, moves=200, sets=40)
+LITTLE = CutEffort(seconds=0.1, moves=200, sets=40)
 
 
 def _settings(**told: object) -> SearchSettings:

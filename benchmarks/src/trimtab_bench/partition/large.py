@@ -124,7 +124,7 @@ _SAME = 0.01  # throughputs that differ by less are the same
 
 
 def large_figures(case: LargeCase, method: str) -> dict[str, Any]:
-    """What one method makes of a case; throughput 0 where nothing it proposes fits."""
+    """Figures of one method for a case; throughput 0 where nothing it proposes fits."""
     graph, devices = graph_of(case.model), case.on.devices
     begun = perf_counter()
     if method in OURS:

@@ -88,7 +88,7 @@ def run_figures(told: LocalRun) -> dict[str, float]:
 
 @lru_cache(maxsize=1)
 def _link() -> MeasuredLink:
-    """What joins local processes, measured once."""
+    """Link between local processes, measured once."""
     return measure_link()
 
 

@@ -205,7 +205,7 @@ _READ = {".py", ".toml", ".json"}
 
 
 def all_sections(options: BenchOptions) -> BenchResult:
-    """What `trimtab bench partition` answers with."""
+    """Result of `trimtab bench partition`."""
     parts = parts_of(options)
     kept = Kept.of("partition", _made_from(options))
     with options.progress(len(parts), "splitting") as tell:
@@ -251,7 +251,7 @@ def put_together(found: Mapping[Key, Any], options: BenchOptions) -> dict[str, A
 
 
 def _made_from(options: BenchOptions) -> Iterator[bytes]:
-    """What was asked for, the code that is measured and measures, and what it reads of devices and stages."""
+    """Options, the code that is measured and measures, and the data on devices and stages that it reads."""
     yield repr((options.quick, options.seed)).encode()
     here = Path(__file__).resolve().parent
     rooms = Path(trimtab.__file__).parent

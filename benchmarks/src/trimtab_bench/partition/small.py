@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from trimtab.partition import (
+    CutEffort,
+    CutProblem,
     Devices,
-    Effort,
     Graph,
     Layout,
-    Problem,
     Recipe,
     best_cut,
     devices_of,
@@ -112,7 +112,7 @@ def _series_parallel(count: int, draw: Draw) -> list[Edge]:
 
 
 def _in_order(edges: list[Edge], count: int) -> list[Edge]:
-    """The same edges with nodes numbered so that each comes after all it needs."""
+    """Edges with nodes renumbered in topological order."""
     sources, targets = (np.array([edge[side] for edge in edges], dtype=np.int64) for side in (0, 1))
     order = in_order(sources, targets, count, [str(node) for node in range(count)], "a random graph")
     place = np.argsort(order)
@@ -175,7 +175,7 @@ class Case:
     kind: str
     microbatches: int
     tight: bool
-    problem: Problem
+    problem: CutProblem
 
 
 def case(number: int, seed: int) -> Case:
@@ -211,8 +211,8 @@ def _devices(kind: str, count: int, draw: np.random.Generator) -> str:
     return ",".join(f"{each}:1" for each in kinds[:count])
 
 
-def _tightened(problem: Problem, room: float) -> Problem:
-    """The same with less memory: all devices together have `room` times what all on one would take."""
+def _tightened(problem: CutProblem, room: float) -> CutProblem:
+    """Problem with less memory: all devices together have `room` times what all on one would take."""
     whole = problem.cost(np.zeros(len(problem.graph), dtype=np.int64), [0]).row_memory[0]
     capacity = problem.capacity / problem.capacity.sum() * (room * whole)
     return replace(problem, capacity=capacity + problem.base)
@@ -223,7 +223,7 @@ def small_figures(number: int, seed: int) -> dict[str, Any]:
     drawn = case(number, seed)
     exact = solve_exactly(drawn.problem, TIME_LIMIT)
     begun = perf_counter()
-    ours = best_cut(drawn.problem, Effort())
+    ours = best_cut(drawn.problem, CutEffort())
     took = perf_counter() - begun
     return {
         "family": drawn.family,

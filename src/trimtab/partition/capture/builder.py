@@ -60,7 +60,7 @@ def builder_source(target: str) -> ModuleType:
 
 
 def resized(inputs: Any, samples: int) -> Any:
-    """The same inputs with another number of samples: tensors that have a batch are repeated or cut."""
+    """Inputs with another number of samples: tensors that have a batch dimension are repeated or cut."""
     batch = next((tensor.shape[0] for tensor in tensors_in(inputs) if tensor.dim()), None)
 
     def change(tensor: torch.Tensor) -> torch.Tensor:
@@ -102,7 +102,7 @@ def _imported(place: str) -> ModuleType:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            raise BadInputError(f"{place} cannot be imported: {_said(error)}") from None
+            raise BadInputError(f"{place} cannot be imported: {_described(error)}") from None
 
 
 def _from_file(path: Path) -> ModuleType:
@@ -126,7 +126,7 @@ def _first_on_path(folder: str) -> Iterator[None]:
 
 
 def _called(target: str, function: Callable[[], Any], real: bool) -> Any:
-    """What the builder returns: without memory, or, where it insists on values, with as little as can be."""
+    """Result of the builder, without memory or, where it needs values, with as little as possible."""
     ways: list[AbstractContextManager[Any]] = [nullcontext()]
     if not real:
         ways = [torch.device("meta"), WeightsOnMeta(), FakeTensorMode(), limited_memory()]
@@ -139,7 +139,7 @@ def _called(target: str, function: Callable[[], Any], real: bool) -> Any:
             raise
         except BaseException as error:
             problem = error
-    raise BadInputError(f"{target} raises {_said(problem)}")
+    raise BadInputError(f"{target} raises {_described(problem)}")
 
 
 def _checked(target: str, built: Any) -> tuple[nn.Module, Any]:
@@ -156,7 +156,7 @@ def _checked(target: str, built: Any) -> tuple[nn.Module, Any]:
     return built
 
 
-def _said(error: BaseException | None) -> str:
+def _described(error: BaseException | None) -> str:
     return f"{type(error).__name__}: {one_line(str(error))[:200]}"
 
 
@@ -175,7 +175,7 @@ _FACTORIES = {
 
 
 class WeightsOnMeta(TorchFunctionMode):
-    """What weights are made by takes no memory; ranges and lists of numbers, which builders read, do."""
+    """Factories of weights allocate no memory; ranges and lists of numbers, which builders read, do."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -200,12 +200,12 @@ def limited_memory(size: int = LARGEST_REAL_MODEL) -> Iterator[None]:
 
 
 def meta_copy(model: nn.Module) -> nn.Module:
-    """The same model on the meta device; the original's numbers are not copied."""
+    """Copy of the model on the meta device; the original's numbers are not copied."""
     return _copy(model, as_meta)
 
 
 def fake_copy(model: nn.Module, mode: FakeTensorMode) -> nn.Module:
-    """The same model as if it were on the CPU, where code that names no device puts what it makes."""
+    """Copy of the model as if on the CPU, where code that names no device puts new tensors."""
     return _copy(model, lambda tensor: as_fake(tensor, mode))
 
 

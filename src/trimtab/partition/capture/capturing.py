@@ -96,7 +96,7 @@ def _without_stack_traces() -> Iterator[None]:
 
 
 def arguments_of(given: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """What a model is called with, by place and by name: given a tensor, a tuple, or a dictionary by name."""
+    """Positional and keyword arguments of a call, from a tensor, a tuple, or a dictionary by name."""
     if isinstance(given, Mapping):
         return (), dict(given)
     return (tuple(given), {}) if isinstance(given, tuple | list) else ((given,), {})

@@ -19,8 +19,8 @@ class Held:
 
 
 @dataclass(slots=True)
-class Work:
-    """What one part of a model does in a forward pass: kernels, FLOP, bytes moved, weights read (by key)."""
+class NodeWork:
+    """Work of one node in a forward pass: kernels, FLOP, bytes moved, weights read (by key)."""
 
     calls: float = 0.0
     flop: float = 0.0
@@ -36,7 +36,7 @@ class Work:
         self.flop += flop
         self.traffic += traffic
 
-    def join(self, other: "Work") -> None:
+    def join(self, other: "NodeWork") -> None:
         """Take over what another part does."""
         self.calls += other.calls
         self.flop += other.flop
@@ -48,7 +48,7 @@ class Work:
 
     @property
     def kind(self) -> str:
-        """What most of it is: by arithmetic, and by bytes where there is none."""
+        """Kind with the most FLOP, or with the most bytes where there is no FLOP."""
         return max(self.by_kind, key=lambda kind: self.by_kind[kind], default="view")
 
 
@@ -67,7 +67,7 @@ class SplitColumns:
 def split_columns(
     kinds: Sequence[str], parameters: Floats, producer: Ints, size: Floats, used: Ints, user: Ints
 ) -> SplitColumns:
-    """What tensor parallelism can divide; nodes are in running order."""
+    """Shares that tensor parallelism can divide; nodes are in running order."""
     count = len(kinds)
     result = SplitColumns(np.zeros(count), np.zeros(count), np.zeros(count))
     written = np.bincount(producer, weights=size, minlength=count)
@@ -114,13 +114,13 @@ def _goes_into_attention(
 
 
 @dataclass(slots=True)
-class Part:
+class DraftNode:
     """One node to be. `saved` bytes, like everything here, are those of the whole example batch."""
 
     name: str
     block: str
     kind: str
-    work: Work
+    work: NodeWork
     saved: float = 0.0
 
 
@@ -130,7 +130,7 @@ class Draft:
 
     batch: int
     held: Mapping[int, Held]
-    parts: list[Part] = field(default_factory=list)
+    parts: list[DraftNode] = field(default_factory=list)
     tensors: list[tuple[int, float]] = field(default_factory=list)
     uses: list[tuple[int, int]] = field(default_factory=list)
 
@@ -165,7 +165,7 @@ class Draft:
             ties=self._ties(works),
         )
 
-    def _weights(self, works: list[Work]) -> tuple[np.ndarray, np.ndarray]:
+    def _weights(self, works: list[NodeWork]) -> tuple[np.ndarray, np.ndarray]:
         """Trained numbers of each part, and bytes of what is not, the latter with their first reader."""
         parameters, buffers = np.zeros(len(works)), np.zeros(len(works))
         counted: set[int] = set()
@@ -179,7 +179,7 @@ class Draft:
                     counted.add(key)
         return parameters, buffers
 
-    def _ties(self, works: list[Work]) -> tuple[Tie, ...]:
+    def _ties(self, works: list[NodeWork]) -> tuple[Tie, ...]:
         readers: dict[int, list[int]] = {}
         for node, work in enumerate(works):
             for key in work.held:
@@ -193,7 +193,7 @@ class Draft:
 
 
 def _distinct(names: list[str]) -> tuple[str, ...]:
-    """The same names, numbered from the second of its kind on."""
+    """Names made distinct: repeated ones get a number from the second on."""
     seen: dict[str, int] = {}
     result = []
     for name in names:

@@ -10,8 +10,15 @@ from torch import nn
 
 from trimtab.core import BadInputError, one_line
 from trimtab.partition.capture.builder import LARGEST_REAL_MODEL, meta_copy, moved
-from trimtab.partition.capture.draft import Draft, Held, Part, Work
-from trimtab.partition.capture.record import Recorder, StandIns, held_by, key_of, storage_bytes, tensors_in
+from trimtab.partition.capture.draft import Draft, DraftNode, Held, NodeWork
+from trimtab.partition.capture.record import (
+    OperatorRecorder,
+    StandIns,
+    held_by,
+    key_of,
+    storage_bytes,
+    tensors_in,
+)
 from trimtab.partition.capture.traced import Traced
 
 _NOWHERE = -1
@@ -40,7 +47,7 @@ def from_modules(
         ) from None
 
 
-class _Calls(Recorder):  # type: ignore[no-untyped-call]
+class _Calls(OperatorRecorder):  # type: ignore[no-untyped-call]
     """Parts are numbers in calling order: the inputs, then one for each call of a module without children."""
 
     def __init__(self, held: Mapping[int, Held], draft: Draft) -> None:
@@ -53,7 +60,9 @@ class _Calls(Recorder):  # type: ignore[no-untyped-call]
 
     def begin(self, name: str, kind: str) -> int:
         """A new part, the last so far."""
-        self.draft.parts.append(Part(name, name if kind not in ("input", "output") else "", kind, Work()))
+        self.draft.parts.append(
+            DraftNode(name, name if kind not in ("input", "output") else "", kind, NodeWork())
+        )
         return len(self.draft.parts) - 1
 
     def enter(self, path: str) -> None:

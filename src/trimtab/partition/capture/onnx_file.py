@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from trimtab.core import BadInputError, MissingDependencyError, NotFoundError, one_line
-from trimtab.partition.capture.draft import Draft, Held, Part, Work
+from trimtab.partition.capture.draft import Draft, DraftNode, Held, NodeWork
 from trimtab.partition.graph import Graph
 
 Shape = tuple[int, ...]
@@ -194,7 +194,7 @@ class _Reading:
         inputs = [value.name for value in graph.input if value.name not in self._weights]
         for name in inputs:
             self._maker[name] = len(self.draft.parts)
-            self.draft.parts.append(Part(name, "", "input", Work()))
+            self.draft.parts.append(DraftNode(name, "", "input", NodeWork()))
         shape = self._shape(inputs[0]) if inputs else ()
         self.draft.batch = max(shape[0], 1) if shape else 1
 
@@ -218,10 +218,10 @@ class _Reading:
                 self._maker[value] = self._maker[latest]
                 self._root[value] = self._root.get(latest, latest)
         else:
-            part = Part(name.strip("/").replace("/", "."), _block(name), kind, Work(held=weights))
+            part = DraftNode(name.strip("/").replace("/", "."), _block(name), kind, NodeWork(held=weights))
             self._place(part, node, reads)
 
-    def _place(self, part: Part, node: Any, reads: list[str]) -> None:
+    def _place(self, part: DraftNode, node: Any, reads: list[str]) -> None:
         number = len(self.draft.parts)
         self.draft.parts.append(part)
         for value in dict.fromkeys(reads):
@@ -245,7 +245,7 @@ class _Reading:
         self.draft.uses.append((self._tensor[value], user))
 
     def _end(self, graph: Any) -> None:
-        self.draft.parts.append(Part("output", "", "output", Work()))
+        self.draft.parts.append(DraftNode("output", "", "output", NodeWork()))
         for value in graph.output:
             if value.name in self._maker:
                 self._use(value.name, len(self.draft.parts) - 1)

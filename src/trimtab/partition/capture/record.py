@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 
-from trimtab.partition.capture.draft import Held, Work
+from trimtab.partition.capture.draft import Held, NodeWork
 
 _EXACT = {
     "conv": ("convolution", "_convolution", "mkldnn_convolution", "cudnn_convolution"),
@@ -60,20 +60,20 @@ _FORMULAS: dict[Any, Any] = {
 }
 
 
-class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class OperatorRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Attributes every operator to the part of the model that runs: `part`, which the caller sets."""
 
     def __init__(self, held: Mapping[int, Held]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.held = held
         self.part: Any = None
-        self.works: dict[Any, Work] = {}
+        self.works: dict[Any, NodeWork] = {}
         self.maker: dict[int, Any] = {}
         self._kept: dict[int, float] = {}
         self._alive: list[Any] = []
         self._hooks = torch.autograd.graph.saved_tensors_hooks(self._keep, lambda nothing: nothing)
 
-    def __enter__(self) -> "Recorder":
+    def __enter__(self) -> "OperatorRecorder":
         self._hooks.__enter__()
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
@@ -109,7 +109,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         read = {key_of(tensor) for tensor in operands}
         mutates = bool(func._schema.is_mutable)
         part = self.place(operands, results, mutates)
-        work = self.works.setdefault(part, Work())
+        work = self.works.setdefault(part, NodeWork())
         work.held |= read & self.held.keys()
         self.made(part, result)
         if mutates or not all(key_of(tensor) in read for tensor in results):
@@ -139,7 +139,7 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
 
 
 def key_of(tensor: torch.Tensor) -> int:
-    """What a tensor and its views share."""
+    """Identity of the storage that a tensor and its views share."""
     return int(tensor.untyped_storage()._cdata)
 
 

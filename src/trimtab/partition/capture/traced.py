@@ -11,10 +11,10 @@ from torch.export.graph_signature import InputKind
 from torch.fx import Graph, GraphModule, Interpreter, Node
 
 from trimtab.partition.capture.builder import as_meta, moved
-from trimtab.partition.capture.draft import Draft, Held, Part, Work
+from trimtab.partition.capture.draft import Draft, DraftNode, Held, NodeWork
 from trimtab.partition.capture.record import (
     RECURRENT,
-    Recorder,
+    OperatorRecorder,
     StandIns,
     bytes_of,
     held_as,
@@ -84,26 +84,26 @@ class NeedsValuesError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """What every node of a traced model does, keeps for the backward pass, and hands on (bytes)."""
+class MeasuredNodes:
+    """Work of every traced node, and the bytes it saves for the backward pass and hands on."""
 
-    works: Mapping[Node, Work]
+    works: Mapping[Node, NodeWork]
     saved: Mapping[Node, float]
     sizes: Mapping[Node, float]
     held: Mapping[int, Held]
 
 
-def measure(module: GraphModule, inputs: tuple[Any, ...], held: Mapping[int, Held]) -> Measured:
+def measure(module: GraphModule, inputs: tuple[Any, ...], held: Mapping[int, Held]) -> MeasuredNodes:
     """Run `module` on meta `inputs`; `held` are its weights, by what the recorder will know them."""
-    recorder = Recorder(held)
+    recorder = OperatorRecorder(held)
     interpreter = _Interpreter(module, recorder)
     with torch.device("meta"), StandIns(), recorder, torch.enable_grad():
         interpreter.run(*inputs)
-    return Measured(recorder.works, recorder.saved(), interpreter.sizes, held)
+    return MeasuredNodes(recorder.works, recorder.saved(), interpreter.sizes, held)
 
 
 class _Interpreter(Interpreter):
-    def __init__(self, module: GraphModule, recorder: Recorder) -> None:
+    def __init__(self, module: GraphModule, recorder: OperatorRecorder) -> None:
         super().__init__(module)
         self.recorder = recorder
         self.sizes: dict[Node, float] = {}
@@ -137,7 +137,7 @@ class _Interpreter(Interpreter):
             work.calls, work.traffic, work.by_kind = 1.0, moved, {"rnn": (work.flop, moved)}
 
     def _data(self, n: Node) -> list[Node]:
-        """What a node reads that is no weight."""
+        """Sources of a node that are not weights."""
         held = self.recorder.held
         return [
             source
@@ -167,7 +167,9 @@ class NodeGroups:
     its only reader, or stands alone where several read it. Both keep groups after the groups that they need.
     """
 
-    def __init__(self, nodes: list[Node], inputs: set[Node], measured: Measured, also: Overwritten) -> None:
+    def __init__(
+        self, nodes: list[Node], inputs: set[Node], measured: MeasuredNodes, also: Overwritten
+    ) -> None:
         self.place = {node: number for number, node in enumerate(nodes)}
         self._measured = measured
         self._also = also
@@ -185,7 +187,7 @@ class NodeGroups:
         self._place_unread(nodes)
 
     def reads(self, node: Node) -> list[Node]:
-        """What a node needs of others, weights left out, and what must have been overwritten before."""
+        """Nodes that a node reads, weights left out, and those that must overwrite its input before."""
         wanted = (*node.all_input_nodes, *self._also.get(node, ()))
         return [source for source in dict.fromkeys(wanted) if source not in self._skipped]
 
@@ -199,7 +201,7 @@ class NodeGroups:
         return result
 
     def _constant_nodes(self, nodes: list[Node]) -> set[Node]:
-        """Those that compute cheap things from nothing, or from other such things."""
+        """Nodes that compute cheap values from nothing, or from other such nodes."""
         constant: set[Node] = set()
         for node in nodes:
             if node in self._skipped or node in self._inputs or node.op == "output":
@@ -306,7 +308,7 @@ def _stored(program: ExportedProgram, target: str) -> Any:
 
 
 def _traced(
-    nodes: list[Node], inputs: set[Node], measured: Measured, also: Overwritten, batch: int
+    nodes: list[Node], inputs: set[Node], measured: MeasuredNodes, also: Overwritten, batch: int
 ) -> Traced:
     groups = NodeGroups(nodes, inputs, measured, also)
     members = groups.members()
@@ -326,20 +328,20 @@ def _traced(
     return Traced(draft, tuple(tuple(node.name for node in group) for group in members.values()))
 
 
-def _part(leader: Node, group: list[Node], inputs: set[Node], measured: Measured) -> Part:
-    work = Work()
+def _part(leader: Node, group: list[Node], inputs: set[Node], measured: MeasuredNodes) -> DraftNode:
+    work = NodeWork()
     for node in group:
         if node in measured.works:
             work.join(measured.works[node])
     saved = sum(measured.saved.get(node, 0.0) for node in group)
     if leader in inputs:
-        return Part(leader.name, "", "input", Work(held=work.held), saved)
+        return DraftNode(leader.name, "", "input", NodeWork(held=work.held), saved)
     if leader.op == "output":
-        return Part("output", "", "output", Work())
+        return DraftNode("output", "", "output", NodeWork())
     own = measured.works.get(leader)
     block = block_of(leader)
     name = str(leader.target) if leader.op == "call_module" else f"{block}.{_operation(leader)}".lstrip(".")
-    return Part(name, block, own.kind if own is not None else work.kind, work, saved)
+    return DraftNode(name, block, own.kind if own is not None else work.kind, work, saved)
 
 
 def _operation(node: Node) -> str:

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from trimtab.core import BadInputError
 from trimtab.partition.plan_file import PlanDocument, read_plan
 from trimtab.partition.run.prepared import prepare
-from trimtab.partition.run.ranks import Place, by_machine, make_groups, places
+from trimtab.partition.run.ranks import RankPlace, by_machine, make_groups, places
 from trimtab.partition.run.samples import Samples
 from trimtab.partition.run.stage_module import TensorParts
 from trimtab.partition.run.training import RATE, Trainer, train_step
@@ -98,7 +98,7 @@ def _total(own: float, copies: int, device: torch.device) -> float:
     return float(total) / copies
 
 
-def _save(trainer: Trainer, place: Place, folder: Path) -> None:
+def _save(trainer: Trainer, place: RankPlace, folder: Path) -> None:
     state = trainer.stage.whole_state()
     if place.replica == 0 and place.part == 0:
         folder.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,7 @@ from torch import Tensor
 from trimtab.partition.devices import Devices, devices_of
 from trimtab.partition.forecast import evaluate
 from trimtab.partition.graph import Graph
-from trimtab.partition.node_times import Assumptions
+from trimtab.partition.node_times import CostAssumptions
 from trimtab.partition.plan import Plan, Recipe, Stage
 from trimtab.partition.run.prepared import prepare
 from trimtab.partition.run.processes import meeting_folder, run_processes, worker
@@ -200,7 +200,7 @@ def predicted_here(graph: Graph, plan: Plan, recipe: Recipe, ran: RunReport, lin
     ahead = ran.whole_forward / alone.stage_forward[0]
     back = ran.whole_backward / alone.stage_backward[0]
     links = ScaleOutAssumptions(link_efficiency=1.0)  # the link was measured as it is
-    assume = Assumptions(correction=(("cpu", ahead, back),), links=links, overlapped=False)
+    assume = CostAssumptions(correction=(("cpu", ahead, back),), links=links, overlapped=False)
     return evaluate(graph, devices, replace(recipe, precision="fp32"), plan, assume).seconds
 
 

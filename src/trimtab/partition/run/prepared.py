@@ -74,7 +74,7 @@ class Chain(nn.Module):
         self._dropout = dropout
 
     def forward(self, *values: Tensor) -> tuple[Any, ...]:
-        """What the last layer returns."""
+        """Result of the last layer."""
         held = dict(zip(self._names, values, strict=False))
         arriving = values[len(self._names) :]
         if self._dropout:
@@ -172,7 +172,7 @@ def _facts(name: str, value: Tensor, trained: bool) -> TensorFacts:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Prepared:
+class PreparedModel:
     """The whole model, and for each share its stages; `state` is weights, buffers and constants by name."""
 
     model: nn.Module
@@ -187,7 +187,7 @@ class Prepared:
 
 def prepare(
     target: str, operations: Sequence[str], plan: Plan, seed: int, device: str, *, dropout: bool
-) -> Prepared:
+) -> PreparedModel:
     """The model that `target` builds from this seed, cut as planned.
 
     The plan numbers `operations`. `device` is where the stages will run. Refuses a model that cannot be
@@ -215,7 +215,7 @@ def _exported(
     plan: Plan,
     device: str,
     dropout: bool,
-) -> Prepared:
+) -> PreparedModel:
     per_sample = _per_sample(built.inputs)
     stages = {
         share: stage_modules(
@@ -224,7 +224,7 @@ def _exported(
         for share, each in captured.items()
     }
     program = exported(captured[plan.shares[0]])
-    return Prepared(
+    return PreparedModel(
         model=built.model,
         stages=stages,
         state={**program.state_dict, **program.constants},
@@ -236,14 +236,14 @@ def _exported(
     )
 
 
-def _chain(built: Built, operations: Sequence[str], plan: Plan, dropout: bool) -> Prepared:
+def _chain(built: Built, operations: Sequence[str], plan: Plan, dropout: bool) -> PreparedModel:
     assert isinstance(built.model, nn.Sequential)
     examples = [leaf for leaf in pytree.tree_leaves(built.inputs) if isinstance(leaf, Tensor)]
     stages = {
         share: chain_stages(built.model, operations, plan, resized((examples[0],), share)[0], dropout=dropout)
         for share in dict.fromkeys(plan.shares)
     }
-    return Prepared(
+    return PreparedModel(
         model=built.model,
         stages=stages,
         state=chain_state(built.model),

@@ -96,7 +96,7 @@ def _wait(
 
 
 def _all_failed(children: list[subprocess.Popen[bytes]]) -> list[int]:
-    """Who failed, once the others have had a moment to fail too: the first to end need not be the cause."""
+    """Ranks that failed, after a moment for others to fail too: the first to end need not be the cause."""
     moment = time.monotonic() + _MOMENT
     while time.monotonic() < moment and any(child.poll() is None for child in children):
         time.sleep(_LOOK_EVERY)
@@ -113,8 +113,8 @@ def _why(
     how = "failed" if status > 0 else f"was killed by signal {-status}"
     if status == -signal.SIGKILL:
         how += " (its memory may have run out)"
-    said = f": {lines[rank]}" if lines[rank] and status > 0 else ""
-    return f"{name(rank)} {how}{said}"
+    detail = f": {lines[rank]}" if lines[rank] and status > 0 else ""
+    return f"{name(rank)} {how}{detail}"
 
 
 def _is_echo(line: str) -> bool:
@@ -122,7 +122,7 @@ def _is_echo(line: str) -> bool:
 
 
 def _last_error(path: Path) -> str:
-    """The last line of what a process said that is an error's own."""
+    """Last line of a process.s output that belongs to an error."""
     lines = [line.strip() for line in path.read_text(errors="replace").splitlines()]
     causes = [line for line in lines if line and not line.startswith(("warnings.warn", "[W"))]
     return causes[-1][:400] if causes else ""
@@ -161,7 +161,7 @@ def main(part: str, folder: Path, rank: int) -> None:
 
 
 def cause(error: BaseException) -> str:
-    """What went wrong first, in one line."""
+    """Root cause of an error, in one line."""
     while error.__cause__ is not None:
         error = error.__cause__
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]

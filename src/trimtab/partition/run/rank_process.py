@@ -12,15 +12,15 @@ from torch import Tensor
 
 from trimtab.partition.capture.builder import builder_source
 from trimtab.partition.plan import Plan, Recipe
-from trimtab.partition.run.ranks import Place, Ties, make_groups, places
+from trimtab.partition.run.ranks import RankPlace, Ties, make_groups, places
 from trimtab.partition.run.samples import InputFacts, Outputs, Samples, user_functions
 from trimtab.partition.run.stage_module import StageModule, TensorParts
 from trimtab.partition.run.training import PeakMemory, StepTimes, Trainer, train_step
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """What every process of a run is told. `cores[rank]` is where it is pinned; empty for nowhere."""
+class RankJob:
+    """Input of every process of a run. `cores[rank]` are the cores it is pinned to; empty for none."""
 
     target: str
     plan: Plan
@@ -37,10 +37,10 @@ class Job:
 
 
 @dataclass(slots=True)
-class Result:
-    """What a process reports: its part of every step's loss, times, peak memory, weights after."""
+class RankResult:
+    """Report of a process: its part of every step's loss, times, peak memory, weights at the end."""
 
-    place: Place
+    place: RankPlace
     times: StepTimes
     peak: float
     losses: list[float] = field(default_factory=list)
@@ -59,7 +59,7 @@ def result_file(folder: Path, rank: int) -> Path:
 
 def run_rank(folder: Path, rank: int) -> None:
     """Run one rank of the job that lies in a folder."""
-    job: Job = pickle.loads((folder / "job.pickle").read_bytes())  # nosec B301 # ours, in a folder of ours
+    job: RankJob = pickle.loads((folder / "job.pickle").read_bytes())  # nosec B301 # ours, in a folder of ours
     if job.cores:
         os.sched_setaffinity(0, job.cores[rank])
     torch.set_num_threads(job.threads)
@@ -82,7 +82,7 @@ def run_rank(folder: Path, rank: int) -> None:
         dist.destroy_process_group()
 
 
-def _train(job: Job, folder: Path, place: Place, device: torch.device) -> Result:
+def _train(job: RankJob, folder: Path, place: RankPlace, device: torch.device) -> RankResult:
     functions = user_functions(builder_source(job.target))  # first: the stage may consist of its classes
     groups = make_groups(job.plan, places(job.plan), place, job.ties)
     peak = PeakMemory(device)
@@ -93,7 +93,7 @@ def _train(job: Job, folder: Path, place: Place, device: torch.device) -> Result
     stage.load(torch.load(folder / "state.pt", mmap=True, weights_only=True), device, parts)
     trainer = Trainer(stage, job.plan, job.recipe, place, groups, device)
     samples = Samples(job.inputs, job.seed, functions.batch)
-    result = Result(place, trainer.times, 0.0)
+    result = RankResult(place, trainer.times, 0.0)
     for number in range(job.steps):
         result.losses.append(train_step(trainer, samples, functions.loss, job.outputs, number))
     result.peak = peak.grown()

@@ -14,7 +14,7 @@ from trimtab.partition.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RankPlace:
     """One process's part of a plan: its stage, its replica, and which part of every product it computes."""
 
     rank: int
@@ -24,7 +24,7 @@ class Place:
     part: int
 
 
-def places(plan: Plan, order: Sequence[int] = ()) -> tuple[Place, ...]:
+def places(plan: Plan, order: Sequence[int] = ()) -> tuple[RankPlace, ...]:
     """The part of every process, by rank; refuses a plan in which a device runs several stages.
 
     Ranks follow the numbers of devices, or `order`, where one is given.
@@ -38,9 +38,9 @@ def places(plan: Plan, order: Sequence[int] = ()) -> tuple[Place, ...]:
             )
         found[device] = (stage, replica)
     parts: Counter[tuple[int, int]] = Counter()
-    placed: list[Place] = []
+    placed: list[RankPlace] = []
     for rank, device in enumerate(order or sorted(found)):
-        placed.append(Place(rank, device, *found[device], parts[found[device]]))
+        placed.append(RankPlace(rank, device, *found[device], parts[found[device]]))
         parts[found[device]] += 1
     return tuple(placed)
 
@@ -51,7 +51,7 @@ def by_machine(plan: Plan, devices: Devices) -> tuple[int, ...]:
     return tuple(sorted(used, key=lambda device: (devices[device].machine, device)))
 
 
-def rank_at(ranks: tuple[Place, ...], stage: int, replica: int, part: int) -> int:
+def rank_at(ranks: tuple[RankPlace, ...], stage: int, replica: int, part: int) -> int:
     """The rank that runs one part of one replica of one stage."""
     return next(p.rank for p in ranks if (p.stage, p.replica, p.part) == (stage, replica, part))
 
@@ -74,7 +74,7 @@ class Groups:
     ties: tuple[tuple[Any, tuple[str, ...]], ...]
 
 
-def make_groups(plan: Plan, ranks: tuple[Place, ...], place: Place, ties: Ties) -> Groups:
+def make_groups(plan: Plan, ranks: tuple[RankPlace, ...], place: RankPlace, ties: Ties) -> Groups:
     """Every group of the plan, made in the same order by every process; those that this one is in.
 
     Groups number their processes by rank, and so does sharding: who shares weights over stages must be in the

@@ -15,10 +15,10 @@ from torch.func import functional_call
 from trimtab.core import BadInputError, TrimtabError, format_bytes
 from trimtab.partition.graph import Graph
 from trimtab.partition.plan import STATE_NUMBERS, Plan, Recipe
-from trimtab.partition.run.prepared import Prepared, WithoutDropout, prepare
+from trimtab.partition.run.prepared import PreparedModel, WithoutDropout, prepare
 from trimtab.partition.run.processes import cause, meeting_folder, run_processes, worker
-from trimtab.partition.run.rank_process import Job, Result, result_file, stage_file
-from trimtab.partition.run.ranks import Place, places
+from trimtab.partition.run.rank_process import RankJob, RankResult, result_file, stage_file
+from trimtab.partition.run.ranks import RankPlace, places
 from trimtab.partition.run.samples import LossFunction, Samples, on_device
 from trimtab.partition.run.training import now, optimizer_of
 
@@ -55,7 +55,7 @@ WEIGHT_TOLERANCE = 1e-4
 class RankReport:
     """One process: median seconds of a micro-batch's forward and backward pass, bytes its memory grew by."""
 
-    place: Place
+    place: RankPlace
     forward: float
     backward: float
     memory: float
@@ -194,7 +194,7 @@ def run_plan(
     on_gpu = torch.cuda.is_available() and torch.cuda.device_count() >= len(ranks)
     prepared = prepare(target, graph.names, plan, chosen.seed, "cuda" if on_gpu else "cpu", dropout=False)
     pinned = not on_gpu and len(ranks) * threads <= len(cores)
-    job = Job(
+    job = RankJob(
         target=target,
         plan=plan,
         recipe=recipe,
@@ -227,7 +227,7 @@ def run_plan(
     return _report(job, whole, results, pinned)
 
 
-def _lay_out(job: Job, prepared: Prepared, folder: Path) -> None:
+def _lay_out(job: RankJob, prepared: PreparedModel, folder: Path) -> None:
     """Leave for the processes what they need: the job, their stages, the model's state."""
     (folder / "job.pickle").write_bytes(pickle.dumps(job))
     for share, stages in prepared.stages.items():
@@ -236,7 +236,7 @@ def _lay_out(job: Job, prepared: Prepared, folder: Path) -> None:
     torch.save({name: value.detach() for name, value in prepared.state.items()}, folder / "state.pt")
 
 
-def _whole(job: Job, prepared: Prepared) -> Reference:
+def _whole(job: RankJob, prepared: PreparedModel) -> Reference:
     samples = Samples(job.inputs, job.seed, prepared.functions.batch)
     before = torch.get_num_threads()
     torch.set_num_threads(job.threads)
@@ -261,7 +261,7 @@ def _whole(job: Job, prepared: Prepared) -> Reference:
         torch.set_num_threads(before)
 
 
-def _report(job: Job, whole: Reference, results: Sequence[Result], pinned: bool) -> RunReport:
+def _report(job: RankJob, whole: Reference, results: Sequence[RankResult], pinned: bool) -> RunReport:
     losses = tuple(sum(result.losses[n] for result in results) / job.plan.tensor for n in range(job.steps))
     steps = tuple(
         max(r.times.ended[n] for r in results) - min(r.times.began[n] for r in results)
@@ -283,7 +283,7 @@ def _report(job: Job, whole: Reference, results: Sequence[Result], pinned: bool)
     )
 
 
-def _rank_report(result: Result, microbatches: int) -> RankReport:
+def _rank_report(result: RankResult, microbatches: int) -> RankReport:
     times = result.times
     return RankReport(
         result.place,
@@ -293,7 +293,7 @@ def _rank_report(result: Result, microbatches: int) -> RankReport:
     )
 
 
-def _state_difference(result: Result, whole: Reference) -> float:
+def _state_difference(result: RankResult, whole: Reference) -> float:
     """How far a process's weights and buffers are from the whole model's."""
     expected = {**whole.weights, **whole.buffers[result.place.replica]}
     differences = [
@@ -304,7 +304,7 @@ def _state_difference(result: Result, whole: Reference) -> float:
     return max(differences, default=0.0)
 
 
-def _notes(job: Job, pinned: bool) -> tuple[str, ...]:
+def _notes(job: RankJob, pinned: bool) -> tuple[str, ...]:
     notes = ["arithmetic is fp32 and dropout is off, so that the losses can be compared"]
     if job.recipe.precision != "fp32":
         notes.append(f"the plan's {job.recipe.precision} is not used here")

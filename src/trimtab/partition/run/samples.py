@@ -1,4 +1,4 @@
-"""What a run trains on: the builder's own batches, or made-up ones; and the loss."""
+"""Training samples of a run (the builder's batches, or random ones) and the loss."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -84,7 +84,7 @@ class Samples:
     def inputs_of(
         self, inputs: Sequence[Tensor], plan: Plan, replica: int, microbatch: int
     ) -> tuple[Tensor, ...]:
-        """What one replica gets of a step's inputs in one micro-batch."""
+        """Inputs of one replica in one micro-batch of a step."""
         rows = _rows(plan, replica, microbatch)
         return tuple(
             value[rows] if facts.per_sample else value
@@ -206,5 +206,5 @@ class UserFunctions:
 
 
 def user_functions(source: ModuleType) -> UserFunctions:
-    """What the module that a builder stands in defines; our loss where it has none."""
+    """Functions that the builder's module defines; the default loss where it defines none."""
     return UserFunctions(getattr(source, "batch", None), getattr(source, "loss", mean_of_squares))

@@ -105,7 +105,7 @@ class TensorFacts:
 
 @dataclass(frozen=True, slots=True)
 class StageFacts:
-    """What a stage holds, takes and hands on.
+    """State, inputs and outputs of a stage.
 
     `weights` and `buffers` name entries of the model's state; `loaded` are the model's inputs that it reads
     itself, by their number; `constants` likewise those that are the same for every sample. `mutated` are
@@ -167,7 +167,7 @@ class StageModule(nn.Module):
         return {name: getattr(self, attribute(name)) for name in names}
 
     def forward(self, *received: Tensor, **loaded: Tensor) -> tuple[Tensor, ...]:
-        """What the stage hands on; inputs that it reads itself come by keyword as `input_0`, `input_1`…"""
+        """Outputs of the stage; inputs that it reads itself come by keyword as `input_0`, `input_1`…"""
         if not self.recompute:
             return self._handed_on(self._run(self._buffers_now(), received, loaded))
         again = False

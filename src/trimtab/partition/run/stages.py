@@ -170,28 +170,28 @@ def _trained(program: ExportedProgram, held: dict[fx.Node, tuple[InputKind, str]
 def _without_samples(inputs: Sequence[fx.Node], per_sample: Sequence[bool] | None) -> frozenset[fx.Node]:
     """Inputs that are the same for all samples."""
     shapes = [tuple(node.meta["val"].shape) for node in inputs]
-    told = per_sample or [shape[:1] == shapes[0][:1] for shape in shapes]
-    return frozenset(node for node, one in zip(inputs, told, strict=True) if not one)
+    flags = per_sample or [shape[:1] == shapes[0][:1] for shape in shapes]
+    return frozenset(node for node, one in zip(inputs, flags, strict=True) if not one)
 
 
 def _stage_of_each(parts: _Program, members: Sequence[Iterable[str]], plan: Plan) -> dict[fx.Node, int]:
     """The stage of every operation; one that no node of the graph names goes where its neighbours are."""
     planned = plan.stage_of(len(members))
-    told = {name: planned[i] for i, names in enumerate(members) for name in names}
+    by_name = {name: planned[i] for i, names in enumerate(members) for name in names}
     where: dict[fx.Node, int] = {}
     for node in parts.inputs:
-        where[node] = told.get(node.name, 0)
+        where[node] = by_name.get(node.name, 0)
     following = len(plan.stages) - 1
     guesses: dict[fx.Node, int] = {}
     for node in reversed(parts.nodes):
-        following = told.get(node.name, following)
+        following = by_name.get(node.name, following)
         guesses[node] = following
     for node in parts.nodes:
         needs = [where[need] for need in node.all_input_nodes if need in where]
         if node.target is operator.getitem and needs:
             where[node] = needs[0]
-        elif node.name in told:
-            where[node] = told[node.name]
+        elif node.name in by_name:
+            where[node] = by_name[node.name]
             if needs and max(needs) > where[node]:
                 raise BadInputError(f"the plan runs {node.name} in stage {where[node]}, before what it needs")
         else:

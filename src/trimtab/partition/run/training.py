@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
 from trimtab.partition.plan import Optimizer, Plan, Recipe
-from trimtab.partition.run.ranks import Groups, Place
+from trimtab.partition.run.ranks import Groups, RankPlace
 from trimtab.partition.run.samples import LossFunction, Outputs, Samples, on_device
 from trimtab.partition.run.stage_module import StageModule, attribute, plain_tensors_are_equal
 
 
 def now(device: torch.device) -> float:
-    """Seconds on this machine's clock, once the device has done all it was asked for."""
+    """Seconds on this machine's clock, once the device has finished its queued work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter()
@@ -148,7 +148,7 @@ class Trainer:
         stage: StageModule,
         plan: Plan,
         recipe: Recipe,
-        place: Place,
+        place: RankPlace,
         groups: Groups,
         device: torch.device,
         rate: float = RATE,

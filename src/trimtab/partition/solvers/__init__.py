@@ -1,1 +1,1 @@
-"""Who chooses the cut."""
+"""Solvers that choose a plan's cut."""

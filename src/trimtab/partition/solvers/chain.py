@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trimtab.partition.graph import Floats, Graph, Ints
-from trimtab.partition.problem import Problem
+from trimtab.partition.problem import CutProblem
 
 Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Places:
+class CutPlaces:
     """Cuts that can be made, the empty one first and the whole graph last; columns have a line per place.
 
     `crossing` bytes pass a place; `after[i, j]` says that a stage may reach from i to j, and `largest[i, j]`
@@ -27,7 +27,7 @@ class Places:
     `first`.
     """
 
-    problem: Problem
+    problem: CutProblem
     first: Bools | None
     ends: Ints | None
     crossing: Floats
@@ -56,7 +56,7 @@ class Places:
         return behind
 
 
-def places_of_order(problem: Problem, ends: Ints | None = None) -> Places:
+def places_of_order(problem: CutProblem, ends: Ints | None = None) -> CutPlaces:
     """The places between nodes in the graph's own order: all of them, or those after `ends` nodes."""
     graph, count = problem.graph, len(problem.graph)
     ends = np.arange(count + 1) if ends is None else ends
@@ -65,7 +65,7 @@ def places_of_order(problem: Problem, ends: Ints | None = None) -> Places:
     np.maximum.at(made, graph.producer, problem.tensor_bytes)
     between = np.maximum.reduceat(np.append(made, 0.0), ends[:-1]) if len(ends) > 1 else made[:0]
     index = np.arange(len(ends))
-    return Places(
+    return CutPlaces(
         problem=problem,
         first=None,
         ends=ends,
@@ -82,7 +82,7 @@ def _range_maximum(steps: Floats) -> Floats:
     return np.concatenate([np.zeros((count, 1)), np.maximum.accumulate(wide, axis=1)], axis=1)
 
 
-def places_of_sets(problem: Problem, limit: int) -> tuple[Places, bool]:
+def places_of_sets(problem: CutProblem, limit: int) -> tuple[CutPlaces, bool]:
     """Sets of nodes that hold what they need: all of them, or about `limit` that few bytes leave.
 
     Also says whether those are all.
@@ -105,10 +105,10 @@ def places_of_sets(problem: Problem, limit: int) -> tuple[Places, bool]:
     counts = first.sum(axis=1)
     inside = (first.astype(np.float32) @ first.T.astype(np.float32)) >= counts[:, None] - 0.5
     after = inside & (counts[None, :] > counts[:, None])
-    return Places(problem, first, None, crossing, after, largest), whole
+    return CutPlaces(problem, first, None, crossing, after, largest), whole
 
 
-def _closed_sets(problem: Problem, limit: int) -> tuple[list[int], bool]:
+def _closed_sets(problem: CutProblem, limit: int) -> tuple[list[int], bool]:
     """As bits of an integer, smaller ones first; too many of one size are cut to those few bytes leave."""
     leaving = _Leaving(problem)
     every = _layers(leaving, limit, None)
@@ -136,7 +136,7 @@ def _layers(leaving: "_Leaving", limit: int, width: int | None) -> list[int] | N
 class _Leaving:
     """Bytes that leave a set of nodes, kept as bits, and how one node more changes them."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: CutProblem) -> None:
         graph = problem.graph
         self.needs = [0] * len(graph)
         self.uses: list[list[int]] = [[] for _ in range(len(graph))]
@@ -259,7 +259,7 @@ class _Found:
 class ChainSolver:
     """The columns of a problem over its places, made once for all bounds."""
 
-    def __init__(self, places: Places, states: States) -> None:
+    def __init__(self, places: CutPlaces, states: States) -> None:
         self.places, self.states = places, states
         problem = self.problem = places.problem
         self.more = problem.layout.microbatches - 1
@@ -416,7 +416,7 @@ class ChainSolver:
 class _StageMemory:
     """Bytes of a stage from each place to each other."""
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: CutPlaces) -> None:
         problem = self.problem = places.problem
         self.staying = _spans(places.before(problem.resident)) + problem.alive * places.largest + problem.base
         self.kept = _spans(places.before(problem.kept))
@@ -436,7 +436,7 @@ def _spans(before: Floats) -> Floats:
     return before[None, :] - before[:, None]
 
 
-def states_of_classes(problem: Problem, classes: Sequence[Sequence[int]], limit: int) -> States | None:
+def states_of_classes(problem: CutProblem, classes: Sequence[Sequence[int]], limit: int) -> States | None:
     """How many rows of each class are used, in any order of classes; None where that is too many states."""
     sizes = [len(each) for each in classes]
     if np.prod([size + 1.0 for size in sizes]) * len(sizes) > limit:
@@ -454,7 +454,7 @@ def states_of_classes(problem: Problem, classes: Sequence[Sequence[int]], limit:
     return States(tuple(steps), tuple(sum(each) for each in counts), _members(problem, classes))
 
 
-def states_of_order(problem: Problem, order: Sequence[int]) -> States:
+def states_of_order(problem: CutProblem, order: Sequence[int]) -> States:
     """Rows in a given order; those in front may stay unused."""
     steps: list[tuple[tuple[int, int], ...]] = [()]
     for index, row in enumerate(reversed(order)):
@@ -463,7 +463,7 @@ def states_of_order(problem: Problem, order: Sequence[int]) -> States:
     return States(tuple(steps), tuple(range(len(steps))), each)
 
 
-def _members(problem: Problem, classes: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
+def _members(problem: CutProblem, classes: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
     found: list[tuple[int, ...]] = [(row,) for row in range(len(problem.rows))]
     for members in classes:
         for row in members:

@@ -9,7 +9,7 @@ from time import monotonic
 import numpy as np
 
 from trimtab.partition.graph import Ints, quiet_places
-from trimtab.partition.problem import Problem
+from trimtab.partition.problem import CutProblem
 from trimtab.partition.solvers.chain import (
     ChainSolver,
     Cut,
@@ -26,7 +26,7 @@ _LOOK_AT_CLOCK = 256
 _WITHOUT_MEMORY = 10.0  # how much a device that is twice too small lengthens the step
 
 
-def annealed(problem: Problem, cut: Cut, moves: int, until: float, seed: int = 0) -> Cut:
+def annealed(problem: CutProblem, cut: Cut, moves: int, until: float, seed: int = 0) -> Cut:
     """The best cut that `moves` moves come by, starting from one; stops at `until` on the monotonic clock."""
     state = _State(problem, cut)
     random = Random(seed)
@@ -50,7 +50,7 @@ def annealed(problem: Problem, cut: Cut, moves: int, until: float, seed: int = 0
     return _as_cut(problem, *kept, cut)
 
 
-def _as_cut(problem: Problem, stage_of: list[int], rows: list[int], known: Cut) -> Cut:
+def _as_cut(problem: CutProblem, stage_of: list[int], rows: list[int], known: Cut) -> Cut:
     """Without the stages that have no nodes; the known cut where that is no better."""
     used = sorted(set(stage_of))
     found = np.searchsorted(used, np.array(stage_of)).astype(np.int64)
@@ -62,7 +62,7 @@ def _as_cut(problem: Problem, stage_of: list[int], rows: list[int], known: Cut) 
 class _State:
     """A cut with its sums."""
 
-    def __init__(self, problem: Problem, cut: Cut) -> None:
+    def __init__(self, problem: CutProblem, cut: Cut) -> None:
         graph = problem.graph
         self.problem = problem
         self.more = problem.layout.microbatches - 1
@@ -97,7 +97,7 @@ class _State:
         self._add_up()
 
     def copy(self) -> tuple[list[int], list[int]]:
-        """What a cut is made from."""
+        """Stage of every node, and row of every stage."""
         return list(self.stage_of), list(self.rows)
 
     def _add_up(self) -> None:
@@ -189,7 +189,7 @@ class _State:
         return (total + slowest) * (1.0 + _WITHOUT_MEMORY * self._missing(used))
 
     def _missing(self, used: list[int]) -> float:
-        """What is short on the worst row, as a share of what it has; exact only where it may be short."""
+        """Memory missing on the worst row, as a share of its capacity; exact only where it may be short."""
         layout, before, worst = self.problem.layout, 0.0, False
         for place, stage in enumerate(used):
             after = self.crossing[stage]
@@ -210,7 +210,7 @@ Judge = Callable[[Ints, tuple[int, ...]], float]
 """Seconds of a step with a stage for every node and a row for every stage; infinite where it does not fit."""
 
 
-def improved(problem: Problem, cut: Cut, until: float, others: tuple[int, ...] = ()) -> Cut:
+def improved(problem: CutProblem, cut: Cut, until: float, others: tuple[int, ...] = ()) -> Cut:
     """The cut after all moves that shorten the step; stops at `until` on the monotonic clock.
 
     `others` are rows that no stage uses yet: one may take a stage over.
@@ -228,7 +228,7 @@ def improved(problem: Problem, cut: Cut, until: float, others: tuple[int, ...] =
     return best
 
 
-def polished(problem: Problem, cut: Cut, others: tuple[int, ...], judge: Judge, most: int) -> Cut:
+def polished(problem: CutProblem, cut: Cut, others: tuple[int, ...], judge: Judge, most: int) -> Cut:
     """The cut after at most so many tries of moves that a `judge` finds shorter; stages may be split too."""
     best, left, better = cut, most, True
     while better:
@@ -259,7 +259,7 @@ def _splits(cut: Cut, others: tuple[int, ...]) -> Iterator[tuple[Ints, tuple[int
                     yield stage_of, (*cut.row_of[: stage + 1], row, *cut.row_of[stage + 1 :])
 
 
-def _moves(problem: Problem, cut: Cut, others: tuple[int, ...]) -> Iterator[tuple[Ints, tuple[int, ...]]]:
+def _moves(problem: CutProblem, cut: Cut, others: tuple[int, ...]) -> Iterator[tuple[Ints, tuple[int, ...]]]:
     down, up = _movable(problem, cut.stage_of)
     for nodes, way in ((down, -1), (up, 1)):
         for node in nodes.tolist():
@@ -274,7 +274,7 @@ def _moves(problem: Problem, cut: Cut, others: tuple[int, ...]) -> Iterator[tupl
 
 
 def _trades(cut: Cut, others: tuple[int, ...]) -> Iterator[tuple[Ints, tuple[int, ...]]]:
-    """The same stages on other rows."""
+    """Cuts with the same stages on other rows."""
     rows = cut.row_of
     for first in range(len(rows)):
         for second in range(first + 1, len(rows)):
@@ -286,7 +286,7 @@ def _trades(cut: Cut, others: tuple[int, ...]) -> Iterator[tuple[Ints, tuple[int
                 yield cut.stage_of, (*rows[:first], row, *rows[first + 1 :])
 
 
-def _movable(problem: Problem, stage_of: Ints) -> tuple[Ints, Ints]:
+def _movable(problem: CutProblem, stage_of: Ints) -> tuple[Ints, Ints]:
     """Nodes that may go a stage down because all they need is there, and those that may go a stage up."""
     sources, targets, _ = problem.graph.edges
     highest, lowest = np.full(len(stage_of), -1), np.full(len(stage_of), stage_of.max() + 1)
@@ -303,13 +303,13 @@ def _moved(stage_of: Ints, moves: list[tuple[int, int]]) -> Ints:
     return found
 
 
-def _in_order(problem: Problem, stage_of: Ints) -> bool:
+def _in_order(problem: CutProblem, stage_of: Ints) -> bool:
     sources, targets, _ = problem.graph.edges
     return bool((stage_of[sources] <= stage_of[targets]).all())
 
 
 @dataclass(frozen=True, slots=True)
-class Effort:
+class CutEffort:
     """How long to look. `places` that an order is cut at, at once; `sets` of first nodes that are tried, and
     `states` of used rows; `moves` by chance, for at most `seconds`; `slack`: how far from the best, as a
     share, an answer over the same places may be."""
@@ -324,11 +324,11 @@ class Effort:
 
 _MANY_NODES = 3000  # beyond, one order has to do
 
-QUICK = Effort(places=64, sets=0, states=0, moves=0, seconds=0.0, slack=0.02)
+QUICK = CutEffort(places=64, sets=0, states=0, moves=0, seconds=0.0, slack=0.02)
 """For sifting many layouts."""
 
 
-def best_cut(problem: Problem, effort: Effort, seed: int = 0) -> Cut | None:
+def best_cut(problem: CutProblem, effort: CutEffort, seed: int = 0) -> Cut | None:
     """The best cut found; None where nothing fits."""
     states = list(_row_states(problem, effort))
     until = monotonic() + effort.seconds
@@ -357,7 +357,7 @@ def _by_class(states: States) -> bool:
     return any(len(steps) > 1 for steps in states.steps) or len(states.steps) <= 2
 
 
-def _best_over_orders(problem: Problem, states: Sequence[States], effort: Effort) -> Cut | None:
+def _best_over_orders(problem: CutProblem, states: Sequence[States], effort: CutEffort) -> Cut | None:
     """The best over the order as it came and a narrow one, each cut exactly over its places."""
     best = _better(*(_in_levels(problem, each, effort) for each in states))
     if effort.sets and len(problem.graph) <= _MANY_NODES:
@@ -376,7 +376,7 @@ def _turned_back(stage_of: Ints, order: Ints) -> Ints:
     return found
 
 
-def _reordered(problem: Problem, order: Ints) -> Problem:
+def _reordered(problem: CutProblem, order: Ints) -> CutProblem:
     return replace(
         problem,
         graph=problem.graph.reordered(order),
@@ -388,7 +388,7 @@ def _reordered(problem: Problem, order: Ints) -> Problem:
     )
 
 
-def _in_levels(problem: Problem, states: States, effort: Effort) -> Cut | None:
+def _in_levels(problem: CutProblem, states: States, effort: CutEffort) -> Cut | None:
     """The order's places a few at a time: spread over the work first, then close to where the cuts are."""
     count = len(problem.graph)
     if count + 1 <= effort.places:
@@ -401,7 +401,7 @@ def _in_levels(problem: Problem, states: States, effort: Effort) -> Cut | None:
     return None if best is None else sharpened(problem, best, states, effort, max(1, count // len(ends)))
 
 
-def sharpened(problem: Problem, best: Cut, states: States, effort: Effort, step: int) -> Cut:
+def sharpened(problem: CutProblem, best: Cut, states: States, effort: CutEffort, step: int) -> Cut:
     """A cut after looking at places near its own, `step` nodes apart and then ever closer."""
     count = len(problem.graph)
     while True:
@@ -418,7 +418,7 @@ def sharpened(problem: Problem, best: Cut, states: States, effort: Effort, step:
             return best
 
 
-def _row_states(problem: Problem, effort: Effort) -> Iterator[States]:
+def _row_states(problem: CutProblem, effort: CutEffort) -> Iterator[States]:
     """Rows in all orders where they are few kinds; else in a few orders that make sense."""
     by_class = states_of_classes(problem, classes_of(problem), effort.states) if effort.states else None
     if by_class is not None:
@@ -438,7 +438,7 @@ def _row_states(problem: Problem, effort: Effort) -> Iterator[States]:
             yield states_of_order(problem, order)
 
 
-def classes_of(problem: Problem) -> list[list[int]]:
+def classes_of(problem: CutProblem) -> list[list[int]]:
     """Rows that can stand for each other: alike in speed and memory, and in their links to all others."""
     classes: list[list[int]] = []
     kinds = [problem.signature(row) for row in range(len(problem.rows))]
@@ -452,7 +452,7 @@ def classes_of(problem: Problem) -> list[list[int]]:
     return classes
 
 
-def _by_signature(problem: Problem) -> list[list[int]]:
+def _by_signature(problem: CutProblem) -> list[list[int]]:
     """Rows that are alike in speed and memory, in the order in which they came."""
     groups: dict[tuple[float, ...], list[int]] = {}
     for row in range(len(problem.rows)):
@@ -460,7 +460,7 @@ def _by_signature(problem: Problem) -> list[list[int]]:
     return list(groups.values())
 
 
-def _linked_alike(problem: Problem, row: int, other: int) -> bool:
+def _linked_alike(problem: CutProblem, row: int, other: int) -> bool:
     rest = np.ones(len(problem.rows), dtype=bool)
     rest[[row, other]] = False
     rate, latency = problem.hand_rate, problem.hand_latency
@@ -469,6 +469,6 @@ def _linked_alike(problem: Problem, row: int, other: int) -> bool:
     return there and back and bool(rate[row, other] == rate[other, row])
 
 
-def one_of_each(problem: Problem, rows: set[int]) -> tuple[int, ...]:
+def one_of_each(problem: CutProblem, rows: set[int]) -> tuple[int, ...]:
     """Of rows that are alike, one."""
     return tuple(next(iter(left)) for each in classes_of(problem) if (left := set(each) & rows))

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trimtab.partition.graph import Floats, Ints
-from trimtab.partition.problem import Problem
+from trimtab.partition.problem import CutProblem
 
 Terms = list[tuple[Any, float]]
 """Columns, by number, and what they are multiplied with; one that is named twice adds up."""
@@ -138,7 +138,7 @@ class Exact:
     took: float
 
 
-def solve_exactly(problem: Problem, time_limit: float = 60.0, gap: float = 1e-4) -> Exact:
+def solve_exactly(problem: CutProblem, time_limit: float = 60.0, gap: float = 1e-4) -> Exact:
     """The cut with the least seconds, each stage on a row of its own; rows may stay unused."""
     begun = perf_counter()
     program = CutProgram(problem)
@@ -154,7 +154,7 @@ def solve_exactly(problem: Problem, time_limit: float = 60.0, gap: float = 1e-4)
 class CutProgram:
     """The program of a problem, and how to read its answer; `unit` is what it calls a second."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: CutProblem) -> None:
         self.problem = problem
         self.program = LinearProgram()
         self.stages, self.nodes = len(problem.rows), len(problem.graph)
@@ -211,7 +211,7 @@ class CutProgram:
         return [(column, times) for column in self.runs[stage]]
 
     def _crossings(self) -> None:
-        """What passes each boundary: made before it and needed after it, once."""
+        """Tensors that cross each boundary: made before it and needed after it, once."""
         problem, program = self.problem, self.program
         self.crosses = program.columns((len(problem.tensor_bytes), self.stages - 1))
         for tensor, user in zip(problem.graph.used.tolist(), problem.graph.user.tolist(), strict=True):
@@ -293,7 +293,7 @@ class CutProgram:
         return list(zip(columns.ravel().tolist(), per_row.T.ravel().tolist(), strict=True))
 
     def _memory(self) -> None:
-        """What a stage holds fits on a device of its row."""
+        """Memory of a stage fits on a device of its row."""
         problem, program = self.problem, self.program
         largest = program.columns((self.stages,), upper=np.inf)
         for k in range(self.stages):
@@ -333,13 +333,13 @@ class CutProgram:
         return terms
 
 
-def _one_end(problem: Problem) -> bool:
+def _one_end(problem: CutProblem) -> bool:
     """Whether every node but one makes something that another needs."""
     needed = np.unique(problem.graph.producer[problem.graph.used])
     return len(needed) == len(problem.graph) - 1
 
 
-def _interchangeable(problem: Problem) -> Sequence[tuple[int, int]]:
+def _interchangeable(problem: CutProblem) -> Sequence[tuple[int, int]]:
     """Rows next to each other that are the same in everything, their links to all others included."""
 
     def same(one: int, other: int) -> bool:

@@ -14,13 +14,13 @@ import numpy as np
 from trimtab.partition.devices import Devices
 from trimtab.partition.forecast import PassTimes
 from trimtab.partition.graph import Graph, Ints
-from trimtab.partition.node_times import Assumptions
+from trimtab.partition.node_times import CostAssumptions
 from trimtab.partition.plan import Layout, Placement, Recipe, loss
 from trimtab.partition.problem import problem_of, usable_memory
-from trimtab.partition.solvers.cutting import Effort, best_cut
+from trimtab.partition.solvers.cutting import CutEffort, best_cut
 
 _WITHOUT_MEMORY = 100.0  # loss of a device that is twice too small
-_STARTS = Effort(seconds=0.0)
+_STARTS = CutEffort(seconds=0.0)
 
 
 def place(
@@ -28,7 +28,7 @@ def place(
     devices: Devices,
     recipe: Recipe,
     idle_weight: float = 0.0,
-    assume: Assumptions | None = None,
+    assume: CostAssumptions | None = None,
     seconds: float = 5.0,
 ) -> Placement:
     """The best placement found in about so many seconds; where none fits, the one that lacks least."""
@@ -56,7 +56,7 @@ def _starts(search: "_Placing", rows: tuple[tuple[tuple[int]], ...]) -> Iterator
 
 
 class _Placing:
-    """What a placement is judged by, and the units that move."""
+    """Loss of a placement, and the units that move."""
 
     def __init__(self, times: PassTimes, devices: Devices, idle_weight: float) -> None:
         self.times, self.devices, self.idle_weight = times, devices, idle_weight

@@ -16,11 +16,11 @@ from trimtab.core import BadInputError
 from trimtab.partition.devices import Device, Devices
 from trimtab.partition.forecast import evaluate
 from trimtab.partition.graph import Coarse, Graph, Ints, coarsened
-from trimtab.partition.node_times import Assumptions, NodeTimes, inside_rate, ring_rate
+from trimtab.partition.node_times import CostAssumptions, NodeTimes, inside_rate, ring_rate
 from trimtab.partition.plan import Forecast, Layout, Plan, Recipe, Row, Schedule, Sharding, Stage
-from trimtab.partition.problem import Problem, bytes_per_weight, problem_of
+from trimtab.partition.problem import CutProblem, bytes_per_weight, problem_of
 from trimtab.partition.solvers.chain import Cut, states_of_order
-from trimtab.partition.solvers.cutting import QUICK, Effort, best_cut, one_of_each, polished, sharpened
+from trimtab.partition.solvers.cutting import QUICK, CutEffort, best_cut, one_of_each, polished, sharpened
 
 Objective = Literal["throughput", "latency", "cost"]
 
@@ -49,10 +49,10 @@ class SearchSettings:
     """Whether activations may be computed again in the backward pass."""
     finalists: int = 6
     """Mixes that are cut thoroughly."""
-    effort: Effort = field(default_factory=Effort)
+    effort: CutEffort = field(default_factory=CutEffort)
     """How long to look at each of those."""
     seed: int = 0
-    assume: Assumptions = field(default_factory=Assumptions)
+    assume: CostAssumptions = field(default_factory=CostAssumptions)
 
 
 Rank = tuple[int, ...]
@@ -165,11 +165,11 @@ _ROOMY = 1e18  # bytes that any model fits in
 
 Found = tuple[Plan, Forecast]
 Tell = Callable[[str, int, int], None]
-_Sifted = tuple[float, Problem, Cut]
+_Sifted = tuple[float, CutProblem, Cut]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Search:
+class SearchResult:
     """The best plan, what to expect of it, and the best of each other mix that was cut thoroughly."""
 
     plan: Plan
@@ -190,7 +190,7 @@ class _Candidate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Ask:
-    """What a plan is asked for."""
+    """Input of a search, with node times that are computed once."""
 
     graph: Graph
     devices: Devices
@@ -198,14 +198,14 @@ class _Ask:
     settings: SearchSettings
     times: NodeTimes
 
-    def problem(self, layout: Layout, rows: tuple[Row, ...]) -> Problem:
+    def problem(self, layout: Layout, rows: tuple[Row, ...]) -> CutProblem:
         """The columns of a mix."""
         return problem_of(
             self.graph, self.devices, self.recipe, layout, rows, self.settings.assume, self.times
         )
 
     def coarser(self, coarse: Coarse) -> "_Ask":
-        """The same for a coarse graph."""
+        """Input for the coarse graph."""
         times = NodeTimes(self.graph, self.recipe, self.settings.assume, coarse)
         return replace(self, graph=coarse.graph, times=times)
 
@@ -216,7 +216,7 @@ def search(
     recipe: Recipe,
     settings: SearchSettings | None = None,
     tell: Tell | None = None,
-) -> Search:
+) -> SearchResult:
     """The best plan for the graph on (some of) the devices; where none fits, the one that comes nearest.
 
     `tell` hears what is being done, how much of it is done, and how much there is.
@@ -240,7 +240,7 @@ def search(
     finished = [each for each in finished if each[1].fits] or finished[:1]
     best = _best(finished, settings, devices)
     others = tuple(each for each in finished if each is not best)
-    return Search(*best, others, len(candidates), monotonic() - began)
+    return SearchResult(*best, others, len(candidates), monotonic() - began)
 
 
 def _played(ask: _Ask, plan: Plan) -> Found:
@@ -254,7 +254,7 @@ def _played(ask: _Ask, plan: Plan) -> Found:
     return min(found, key=lambda each: (not each[1].fits, each[1].seconds))
 
 
-def _polished(ask: _Ask, problem: Problem, cut: Cut, known: Found) -> Found:
+def _polished(ask: _Ask, problem: CutProblem, cut: Cut, known: Found) -> Found:
     """The plan after small moves that shorten the schedule played through, which the formula only comes near.
 
     Not where playing it takes long: there a step has so many micro-batches that the two hardly differ.
@@ -279,7 +279,7 @@ def _polished(ask: _Ask, problem: Problem, cut: Cut, known: Found) -> Found:
     return best
 
 
-def _finer(whole: _Ask, coarse: Coarse, problem: Problem, cut: Cut) -> tuple[Problem, Cut]:
+def _finer(whole: _Ask, coarse: Coarse, problem: CutProblem, cut: Cut) -> tuple[CutProblem, Cut]:
     """The cut of a coarse graph as one of the whole graph, with its places looked at closely."""
     fine = whole.problem(problem.layout, problem.rows)
     stage_of = coarse.spread(cut.stage_of)
@@ -303,7 +303,7 @@ def _best(finished: list[Found], settings: SearchSettings, devices: Devices) -> 
 
 
 def _value(forecast: Forecast, settings: SearchSettings) -> float:
-    """What is to be small: seconds, or dollars, per sample."""
+    """Objective to minimise: seconds, or dollars, per sample."""
     if settings.objective == "cost":
         if forecast.price is None:
             raise BadInputError("a device has no price; give one in the devices' file to look for low cost")
@@ -330,7 +330,7 @@ def _sifted(ask: _Ask, candidates: list[_Candidate], tell: Tell | None) -> list[
     return sorted(found, key=lambda each: each[0])
 
 
-def _price(problem: Problem, cut: Cut, devices: Devices, settings: SearchSettings) -> float:
+def _price(problem: CutProblem, cut: Cut, devices: Devices, settings: SearchSettings) -> float:
     """Dollars per second of the devices in use, where that counts."""
     if settings.objective != "cost":
         return 1.0
@@ -338,7 +338,7 @@ def _price(problem: Problem, cut: Cut, devices: Devices, settings: SearchSetting
     return sum(devices[device].price or 0.0 for device in used)
 
 
-def _plan(problem: Problem, cut: Cut) -> Plan:
+def _plan(problem: CutProblem, cut: Cut) -> Plan:
     stages = tuple(
         Stage(tuple(np.flatnonzero(cut.stage_of == number).tolist()), problem.rows[row])
         for number, row in enumerate(cut.row_of)
@@ -410,8 +410,8 @@ def _subsets(devices: Devices, settings: SearchSettings) -> list[tuple[int, ...]
 
 def _layouts(grouping: Grouping, recipe: Recipe, settings: SearchSettings) -> Iterator[Layout]:
     """Micro-batches, sharding and recomputation for a grouping."""
-    told = 1 if settings.objective == "latency" and settings.microbatches is None else settings.microbatches
-    for count in _microbatch_counts(recipe.batch, told):
+    chosen = 1 if settings.objective == "latency" and settings.microbatches is None else settings.microbatches
+    for count in _microbatch_counts(recipe.batch, chosen):
         shares = grouping.shares(recipe.batch // count)
         if shares is None:
             continue
@@ -421,16 +421,16 @@ def _layouts(grouping: Grouping, recipe: Recipe, settings: SearchSettings) -> It
                 yield Layout(shares, grouping.tensor, count, settings.schedule or "1f1b", sharding, again)
 
 
-def _microbatch_counts(batch: int, told: int | None) -> list[int]:
-    if told is not None:
-        if told < 1 or batch % told:
-            raise BadInputError(f"{told} micro-batches do not divide a batch of {batch} samples")
-        return [told]
+def _microbatch_counts(batch: int, chosen: int | None) -> list[int]:
+    if chosen is not None:
+        if chosen < 1 or batch % chosen:
+            raise BadInputError(f"{chosen} micro-batches do not divide a batch of {batch} samples")
+        return [chosen]
     return [count for count in range(1, batch + 1) if batch % count == 0]
 
 
 def _bound(ask: _Ask, layout: Layout, alike: dict[Row, int]) -> float:
-    """What no cut of a mix can beat; infinite where even all rows together lack the memory.
+    """Lower bound on the step of any cut of a mix; infinite where even all rows together lack the memory.
 
     No cut beats all work evenly over all rows, after a first micro-batch with each node on its fastest row.
     """
