@@ -104,6 +104,7 @@ class SlurmHarness(EngineHarness):
         (node,) = self.nodes[:1]
         self._cluster.ask("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
         self._cluster.ask("scontrol", "update", f"nodename={node}", "state=resume")
+        until(lambda: node in {each.name for each in self.engine.nodes()})
 
 
 class RayHarness(EngineHarness):
