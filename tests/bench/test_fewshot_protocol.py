@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from trimtab_bench.fewshot_protocol import (
     Fold,
-    Predictions,
+    ScoredPredictions,
     backtest,
     functions,
     functions_elsewhere,
@@ -154,8 +154,8 @@ def test_every_prediction_stands_beside_its_measurement(make_case: Callable[...,
     assert found[1].predicted.tolist() == [1.0] * 4
 
 
-def _predictions(predicted: list[float], measured: list[float]) -> Predictions:
-    return Predictions(("x", "x", "y")[: len(predicted)], ("a", "a", "b")[: len(predicted)],
+def _predictions(predicted: list[float], measured: list[float]) -> ScoredPredictions:
+    return ScoredPredictions(("x", "x", "y")[: len(predicted)], ("a", "a", "b")[: len(predicted)],
                        np.array(predicted), np.array(measured))  # fmt: skip
 
 

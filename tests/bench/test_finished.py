@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from trimtab_bench import BenchOptions, finished
-from trimtab_bench.fewshot_protocol import Predictions
+from trimtab_bench.fewshot_protocol import ScoredPredictions
 from trimtab_bench.finished import Finished
 
 TASK = ("functions", "trimtab", 3)
@@ -27,13 +27,13 @@ def kept() -> Finished:
 
 
 @pytest.fixture
-def found() -> dict[int, Predictions]:
+def found() -> dict[int, ScoredPredictions]:
     """Of two applications, with a range where one run is known and without where two are."""
     times = np.array([1.0, 2.5, 1e-3])
     names = (["a", "a", "b é"], ["a-0", "a-0", "b-0"])
     return {
-        1: Predictions(*names, times, 1.1 * times, 0.5 * times, 2.0 * times),
-        2: Predictions(*names, 2 * times, times),
+        1: ScoredPredictions(*names, times, 1.1 * times, 0.5 * times, 2.0 * times),
+        2: ScoredPredictions(*names, 2 * times, times),
     }
 
 
@@ -42,7 +42,7 @@ def _file(kept: Finished) -> Path:
     return path
 
 
-def test_what_is_kept_comes_back_as_it_was(kept: Finished, found: dict[int, Predictions]) -> None:
+def test_what_is_kept_comes_back_as_it_was(kept: Finished, found: dict[int, ScoredPredictions]) -> None:
     kept.save(TASK, METHOD, found)
     back = kept.load(TASK, METHOD)
     assert back is not None
@@ -57,7 +57,7 @@ def test_what_is_kept_comes_back_as_it_was(kept: Finished, found: dict[int, Pred
                 np.testing.assert_array_equal(after, before)
 
 
-def test_a_part_that_was_not_done_is_not_there(kept: Finished, found: dict[int, Predictions]) -> None:
+def test_a_part_that_was_not_done_is_not_there(kept: Finished, found: dict[int, ScoredPredictions]) -> None:
     assert kept.load(TASK, METHOD) is None
     kept.save(TASK, METHOD, found)
     assert kept.load(("functions", "trimtab", 4), METHOD) is None
@@ -69,7 +69,9 @@ def test_a_part_without_predictions_is_done_too(kept: Finished) -> None:
     assert kept.load(TASK, METHOD) == {}
 
 
-def test_it_keeps_to_the_home_folder(kept: Finished, found: dict[int, Predictions], tmp_path: Path) -> None:
+def test_it_keeps_to_the_home_folder(
+    kept: Finished, found: dict[int, ScoredPredictions], tmp_path: Path
+) -> None:
     kept.save(TASK, METHOD, found)
     assert _file(kept).is_relative_to(tmp_path / "home" / "bench" / "fewshot")
     assert [path.suffix for path in kept.folder.iterdir()] == [".npz"], "nothing half written is left"
@@ -86,7 +88,7 @@ def test_it_keeps_to_the_home_folder(kept: Finished, found: dict[int, Prediction
     ],
 )
 def test_a_damaged_file_counts_as_not_done(
-    kept: Finished, found: dict[int, Predictions], damage: Callable[[bytes], bytes]
+    kept: Finished, found: dict[int, ScoredPredictions], damage: Callable[[bytes], bytes]
 ) -> None:
     kept.save(TASK, METHOD, found)
     path = _file(kept)
@@ -95,7 +97,7 @@ def test_a_damaged_file_counts_as_not_done(
 
 
 def test_a_file_with_a_field_missing_counts_as_not_done(
-    kept: Finished, found: dict[int, Predictions]
+    kept: Finished, found: dict[int, ScoredPredictions]
 ) -> None:
     kept.save(TASK, METHOD, found)
     with np.load(_file(kept)) as fields:
@@ -104,14 +106,14 @@ def test_a_file_with_a_field_missing_counts_as_not_done(
     assert kept.load(TASK, METHOD) is None
 
 
-def test_the_same_run_finds_its_parts_again(kept: Finished, found: dict[int, Predictions]) -> None:
+def test_the_same_run_finds_its_parts_again(kept: Finished, found: dict[int, ScoredPredictions]) -> None:
     kept.save(TASK, METHOD, found)
     assert place(BenchOptions(quiet=True)).load(TASK, METHOD) is not None
 
 
 @pytest.mark.parametrize("options", [BenchOptions(quick=True), BenchOptions(seed=1)], ids=str)
 def test_another_run_has_parts_of_its_own(
-    kept: Finished, found: dict[int, Predictions], options: BenchOptions
+    kept: Finished, found: dict[int, ScoredPredictions], options: BenchOptions
 ) -> None:
     kept.save(TASK, METHOD, found)
     assert place(options).load(TASK, METHOD) is None

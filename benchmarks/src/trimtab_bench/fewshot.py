@@ -27,7 +27,7 @@ from trimtab_bench import fewshot_protocol as protocol, gpu_steps
 from trimtab_bench.fewshot_networks import Flash, Sizeless
 from trimtab_bench.fewshot_protocol import (
     Fold,
-    Predictions,
+    ScoredPredictions,
     Scores,
     predictions,
     read_serverless,
@@ -153,7 +153,7 @@ def run(options: BenchOptions) -> BenchResult:
         for method in methods:
             parts = [found[test, method, at] for at in range(len(folds[test]))]
             shots = [k for k in SHOTS if any(k in part for part in parts)]
-            by_shots = {k: Predictions.join([p[k] for p in parts if k in p]) for k in shots}
+            by_shots = {k: ScoredPredictions.join([p[k] for p in parts if k in p]) for k in shots}
             scores.setdefault(test, {})[method] = {k: score(each) for k, each in by_shots.items()}
             if method == TRIMTAB:
                 coverage[test] = {f"k{k}": _coverage(each) for k, each in by_shots.items()}
@@ -190,7 +190,7 @@ def _folder(test: str, options: BenchOptions) -> Path:
 
 
 Task = tuple[str, str, int]
-ByShots = dict[int, Predictions]
+ByShots = dict[int, ScoredPredictions]
 
 
 def _finish(
@@ -248,7 +248,7 @@ def _predict(method: Predictor, fold: Fold) -> ByShots:
     return spread_predictions(method, [fold]) if isinstance(method, Blend) else predictions(method, [fold])
 
 
-def _coverage(found: Predictions) -> float:
+def _coverage(found: ScoredPredictions) -> float:
     """How much of what was measured lay in the stated range, every application counting the same."""
     if found.low is None or found.high is None:
         return float("nan")

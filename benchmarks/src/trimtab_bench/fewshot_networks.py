@@ -140,7 +140,7 @@ Inputs = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Batch:
+class EpisodeBatch:
     """Episodes with equally many known runs."""
 
     seen: Inputs
@@ -152,7 +152,7 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Drawn(Batch):
+class Drawn(EpisodeBatch):
     """Episodes drawn from training cases, so that the answers are known."""
 
     log_factor: Inputs
@@ -161,14 +161,14 @@ class Drawn(Batch):
     """(episode, target): a case that has fewer runs than were asked for is filled up with unmeasured ones."""
 
 
-def batch_of(encoder: CaseEncoder, case: Case, known: Rows, places: int) -> Batch:
+def batch_of(encoder: CaseEncoder, case: Case, known: Rows, places: int) -> EpisodeBatch:
     """One episode: every configuration of a case as a target, whatever the order of the known."""
     known = np.sort(known)
     log_seconds = known_log_seconds(case, known)
     seen = encoder.observations(case.settings[known], log_seconds, case.metrics[known])[None]
     apart = distances(case.settings, case.settings[known])[None]
     inputs = _inputs(seen, encoder.targets(case.settings)[None], apart, places)
-    return Batch(seen.astype(np.float32), inputs, log_seconds.mean(keepdims=True))
+    return EpisodeBatch(seen.astype(np.float32), inputs, log_seconds.mean(keepdims=True))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -229,7 +229,7 @@ class Stack:
 
 
 def input_width(encoder: CaseEncoder, places: int) -> int:
-    """How many features `Batch.inputs` has."""
+    """How many features `EpisodeBatch.inputs` has."""
     return places * encoder.observation_width + encoder.target_width
 
 
@@ -467,13 +467,13 @@ class FittedFlash:
         return np.asarray(np.exp(batch.level[0] + log_factor[0].double().numpy()))
 
     def embedding(self, case: Case, known: Rows) -> Array:
-        """What the meta-learner makes of the known runs of an application, whatever their order."""
+        """Embedding of the known runs of an application, whatever their order."""
         torch = load_torch(self.options.name)
         batch = batch_of(self.encoder, case, known, self.options.places)
         with torch.no_grad():
             return np.asarray(self._embed(torch, batch)[0].double().numpy())
 
-    def _embed(self, torch: Any, batch: Batch) -> Any:
+    def _embed(self, torch: Any, batch: EpisodeBatch) -> Any:
         orders = _orders(batch.seen.shape[1], self.options.sequences)
         return _embed(torch, self.modules, torch.from_numpy(batch.seen[:, orders]))
 

@@ -116,7 +116,7 @@ def _random_sets(draws: int, seed: int) -> BaseSets:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Predictions:
+class ScoredPredictions:
     """Predicted and measured seconds, with the case and the application each belongs to, and a range."""
 
     application: Sequence[str]
@@ -127,7 +127,7 @@ class Predictions:
     high: Array | None = None
 
     @classmethod
-    def join(cls, parts: Sequence["Predictions"]) -> "Predictions":
+    def join(cls, parts: Sequence["ScoredPredictions"]) -> "ScoredPredictions":
         """All of them, one after the other."""
         lows = [part.low for part in parts if part.low is not None]
         highs = [part.high for part in parts if part.high is not None]
@@ -179,13 +179,13 @@ def backtest(predictor: Predictor, folds: Iterable[Fold]) -> dict[int, Scores]:
     return {shots: score(found) for shots, found in predictions(predictor, folds).items()}
 
 
-def predictions(predictor: Predictor, folds: Iterable[Fold]) -> dict[int, Predictions]:
+def predictions(predictor: Predictor, folds: Iterable[Fold]) -> dict[int, ScoredPredictions]:
     """Every prediction of every fold beside what was measured, by how many runs are known."""
     return _gathered(predictor, folds, lambda fitted, case, known: (fitted.predict(case, known), None, None))
 
 
-def spread_predictions(predictor: RangedPredictor, folds: Iterable[Fold]) -> dict[int, Predictions]:
-    """The same with the range stated for each."""
+def spread_predictions(predictor: RangedPredictor, folds: Iterable[Fold]) -> dict[int, ScoredPredictions]:
+    """Every prediction of every fold with its interval, by how many runs are known."""
 
     def ranged(fitted: Ranged, case: Case, known: Rows) -> Answer:
         low, seconds, high = fitted.interval(case, known)
@@ -194,19 +194,21 @@ def spread_predictions(predictor: RangedPredictor, folds: Iterable[Fold]) -> dic
     return _gathered(predictor, folds, ranged)
 
 
-def _gathered(predictor: Any, folds: Iterable[Fold], ask: Callable[..., Answer]) -> dict[int, Predictions]:
-    gathered: dict[int, list[Predictions]] = {}
+def _gathered(
+    predictor: Any, folds: Iterable[Fold], ask: Callable[..., Answer]
+) -> dict[int, ScoredPredictions]:
+    gathered: dict[int, list[ScoredPredictions]] = {}
     for fold in folds:
         fitted = predictor.fit(fold.training)
         for shots, episodes in fold.episodes.items():
             gathered.setdefault(shots, []).extend(_answered(fitted, episode, ask) for episode in episodes)
-    return {shots: Predictions.join(parts) for shots, parts in gathered.items() if parts}
+    return {shots: ScoredPredictions.join(parts) for shots, parts in gathered.items() if parts}
 
 
-def _answered(fitted: Any, episode: Episode, ask: Callable[..., Answer]) -> Predictions:
+def _answered(fitted: Any, episode: Episode, ask: Callable[..., Answer]) -> ScoredPredictions:
     case, targets = episode.case, episode.targets
     seconds, low, high = ask(fitted, case.seen_at(episode.known), episode.known)
-    return Predictions(
+    return ScoredPredictions(
         application=(case.application,) * len(targets),
         case=(case.label,) * len(targets),
         predicted=seconds[targets],
@@ -216,7 +218,7 @@ def _answered(fitted: Any, episode: Episode, ask: Callable[..., Answer]) -> Pred
     )
 
 
-def score(predictions: Predictions) -> Scores:
+def score(predictions: ScoredPredictions) -> Scores:
     """The scores of one run of one method."""
     measured, predicted = predictions.measured, predictions.predicted
     if not measured.size:

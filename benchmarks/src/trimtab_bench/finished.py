@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import trimtab.predict
-from trimtab_bench.fewshot_protocol import Predictions
+from trimtab_bench.fewshot_protocol import ScoredPredictions
 from trimtab_bench.kept import Kept
 from trimtab_bench.options import BenchOptions
 
@@ -34,7 +34,7 @@ class Finished:
         """Where that is."""
         return self.kept.folder
 
-    def load(self, task: Sequence[object], method: object) -> dict[int, Predictions] | None:
+    def load(self, task: Sequence[object], method: object) -> dict[int, ScoredPredictions] | None:
         """A part's predictions by known runs; None if it has to be done, or what was kept is damaged."""
         archive = self.kept.load(_name(task, method))
         if archive is None:
@@ -43,7 +43,7 @@ class Finished:
             shots = sorted({int(name.partition("/")[0]) for name in arrays.files})
             return {k: _predictions({f: arrays[f"{k}/{f}"] for f in _PER_SHOTS}) for k in shots}
 
-    def save(self, task: Sequence[object], method: object, found: dict[int, Predictions]) -> None:
+    def save(self, task: Sequence[object], method: object, found: dict[int, ScoredPredictions]) -> None:
         """Keep a part, done by a method with these settings."""
         arrays: dict[str, Any] = {}
         for shots, each in found.items():
@@ -71,9 +71,9 @@ def _name(task: Sequence[object], method: object) -> str:
     return "-".join([*map(str, task), settings]) + ".npz"
 
 
-def _predictions(fields: dict[str, np.ndarray]) -> Predictions:
+def _predictions(fields: dict[str, np.ndarray]) -> ScoredPredictions:
     ranged = fields["low"].size > 0
-    return Predictions(
+    return ScoredPredictions(
         application=fields["application"].tolist(),
         case=fields["case"].tolist(),
         predicted=fields["predicted"],

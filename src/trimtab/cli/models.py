@@ -17,7 +17,7 @@ from trimtab.core import BadInputError, RealClock, TrimtabError, format_duration
 from trimtab.kernel import check_writable
 from trimtab.predict import (
     SHIPPED_VERSION,
-    Finding,
+    DriftFinding,
     Foundation,
     UpdatePlan,
     Versions,
@@ -174,7 +174,7 @@ def drift() -> None:
     versions = Versions()
     foundation = current_foundation(warn, versions)
     since = versions.since
-    offers, found, new = load_offers(), list[Finding](), list[Finding]()
+    offers, found, new = load_offers(), list[DriftFinding](), list[DriftFinding]()
     with open_store() as store:
         events = catch_up(store)
         for tenant in sorted({event.tenant for event in events} | {_ALONE}):  # for nobody else's eyes

@@ -16,7 +16,7 @@ from trimtab.cli.place import LedgerQueue, is_here
 from trimtab.cli.terminal import check_files, new_table, warn, write_file
 from trimtab.core import format_duration, format_money, to_plain
 from trimtab.predict import (
-    Line,
+    PredictedConfiguration,
     Prediction,
     cost_scale,
     current_foundation,
@@ -135,7 +135,7 @@ def _plain(answer: Prediction, decision: str | None) -> dict[str, Any]:
     }
 
 
-def _plain_line(answer: Prediction, line: Line) -> dict[str, Any]:
+def _plain_line(answer: Prediction, line: PredictedConfiguration) -> dict[str, Any]:
     parts = {part.name: part.value for part in answer.contributions(line.configuration)}
     return {**to_plain(line), "contributions": parts}
 
@@ -168,7 +168,7 @@ def _heads(answer: Prediction) -> tuple[str, str, str, str, str, str]:
     return "where", "time", f"{answer.request.fitted.coverage:.0%} range", f"cost of {what}", "rule", "model"
 
 
-def _cells(answer: Prediction, line: Line) -> tuple[str, str, str, str, str, str]:
+def _cells(answer: Prediction, line: PredictedConfiguration) -> tuple[str, str, str, str, str, str]:
     runs, _ = cost_scale(answer)
     return (
         line.configuration,

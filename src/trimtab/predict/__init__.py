@@ -1,4 +1,4 @@
-"""What would happen if…? Rules and, beside them, learned models: estimates with ranges and reasons."""
+"""Predictions of time, memory and cost: rules and learned models side by side, with intervals and reasons."""
 
 import lazy_loader
 

@@ -68,7 +68,7 @@ from .fewshot.case import (
     settings_table as settings_table,
 )
 from .fewshot.drift import (
-    Finding as Finding,
+    DriftFinding as DriftFinding,
     all_drift as all_drift,
     drift_after as drift_after,
     raise_events as raise_events,
@@ -89,7 +89,7 @@ from .fewshot.outcomes import (
     remember as remember,
 )
 from .fewshot.prediction import (
-    Line as Line,
+    PredictedConfiguration as PredictedConfiguration,
     Prediction as Prediction,
     cost_scale as cost_scale,
     explained as explained,

@@ -34,7 +34,7 @@ class Conditioned:
     whitened: Array  # (..., n), L⁻¹ (y - m)
 
     def mean(self, across: Array) -> Array:
-        """What to add to the prior mean of the targets, (..., targets)."""
+        """Posterior mean of the targets minus their prior mean, (..., targets)."""
         weights = np.einsum("...ij,...i->...j", self.inverse_factor, self.whitened)
         return np.asarray(np.einsum("...tn,...n->...t", across, weights))
 
@@ -108,7 +108,7 @@ class TrendKernel:
 
     @staticmethod
     def sizes(level: float, slope: float, smooth: float, length: float, coordinates: int) -> Array:
-        """The same slope and length in every coordinate."""
+        """Sizes with one slope and one length for every coordinate."""
         return np.log([level, *[slope] * coordinates, smooth, *[length] * coordinates])
 
     def covariance(self, sizes: Array) -> Array:

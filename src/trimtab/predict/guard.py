@@ -45,7 +45,7 @@ def too_wide(factor: ArrayLike, limit: float = WIDEST_RANGE) -> Ground:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Verdict:
-    """Who answers for every row, and why."""
+    """Choice between rule and model for every row, with the reason."""
 
     by_model: Flags
     reasons: tuple[str, ...]
@@ -59,7 +59,7 @@ class Verdict:
         return self.reasons[int(self.reason[row])]
 
     def words(self, row: int = 0) -> str:
-        """Who answers and why, as a sentence without its full stop."""
+        """Sentence without its full stop: "the rule answers: …"."""
         return f"the {self.chosen_by(row)} answers: {self.why(row)}"
 
     def at(self, rows: NDArray[np.intp]) -> "Verdict":

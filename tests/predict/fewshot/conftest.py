@@ -17,7 +17,7 @@ from trimtab.predict.fewshot.encoder import Encoder
 from trimtab.predict.fewshot.encoder_training import EncoderSettings, train
 from trimtab.predict.fewshot.forest import ForestPredictor, ForestSettings
 from trimtab.predict.fewshot.pretraining import Pretraining
-from trimtab.predict.fewshot.request import Request, read_request
+from trimtab.predict.fewshot.request import PredictionRequest, read_request
 
 __all__ = ["make_case", "write_csv"]
 
@@ -91,10 +91,10 @@ def shipped() -> Foundation:
 
 
 @pytest.fixture
-def ask(shipped: Foundation, tmp_path: Path) -> Callable[..., Request]:
+def ask(shipped: Foundation, tmp_path: Path) -> Callable[..., PredictionRequest]:
     """Ask the shipped weights about observations; further fields go into the file."""
 
-    def make(*observations: Any, at: tuple[str, ...] = ("all",), **fields: Any) -> Request:
+    def make(*observations: Any, at: tuple[str, ...] = ("all",), **fields: Any) -> PredictionRequest:
         path = tmp_path / "application.json"
         told = {"observations": list(observations or [ONE_RUN]), **fields}
         path.write_text(json.dumps(told), encoding="utf-8")

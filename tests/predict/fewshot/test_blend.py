@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 from trimtab_bench import fewshot_protocol as protocol
-from trimtab_bench.fewshot_protocol import Predictions, predictions, score, spread_predictions
+from trimtab_bench.fewshot_protocol import ScoredPredictions, predictions, score, spread_predictions
 
 from trimtab.core import BadInputError, TrimtabError
 from trimtab.predict.fewshot.blend import Blend, FittedBlend
@@ -60,7 +60,7 @@ def fold(make_case: MakeCase) -> protocol.Fold:
 
 
 @pytest.fixture(scope="module")
-def met(fold: protocol.Fold) -> dict[int, Predictions]:
+def met(fold: protocol.Fold) -> dict[int, ScoredPredictions]:
     return spread_predictions(SMALL, [fold])
 
 
@@ -70,7 +70,7 @@ def test_the_shares_sum_to_one_and_none_is_negative(fitted: FittedBlend) -> None
     assert min(fitted.shares) >= 0
 
 
-def test_ranges_of_unseen_applications_cover_what_they_claim(met: dict[int, Predictions]) -> None:
+def test_ranges_of_unseen_applications_cover_what_they_claim(met: dict[int, ScoredPredictions]) -> None:
     assert list(met) == list(protocol.SHOTS)
     for found in met.values():
         assert found.low is not None
@@ -89,7 +89,7 @@ def test_ranges_are_no_wider_than_the_noise_asks_for(fitted: FittedBlend, make_c
 
 
 def test_the_blend_is_about_as_good_as_the_best_of_the_rules(
-    fold: protocol.Fold, met: dict[int, Predictions]
+    fold: protocol.Fold, met: dict[int, ScoredPredictions]
 ) -> None:
     ours = {k: score(found).mean_ape for k, found in met.items()}
     mean = {k: score(found).mean_ape for k, found in predictions(MeanOfKnown(), [fold]).items()}
@@ -120,7 +120,7 @@ def test_the_backtest_tells_the_errors_of_the_blend_and_of_every_rule(fitted: Fi
 
 
 def test_the_backtest_foretells_the_error_on_unseen_applications(
-    fitted: FittedBlend, met: dict[int, Predictions]
+    fitted: FittedBlend, met: dict[int, ScoredPredictions]
 ) -> None:
     foretold = np.mean(list(fitted.errors["trimtab"].values()))
     assert foretold == pytest.approx(np.mean([score(found).mean_ape for found in met.values()]), rel=0.6)

@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 from trimtab.catalog import OfferTable, load_offers
 from trimtab.core import Decision, Estimate, Offer, to_plain
-from trimtab.predict import Finding, Foundation, drift_after, raise_events, remember
+from trimtab.predict import DriftFinding, Foundation, drift_after, raise_events, remember
 from trimtab.predict.fewshot.drift import (
     LIMIT,
     alarms,
@@ -28,10 +28,10 @@ from trimtab.predict.fewshot.drift import (
 )
 from trimtab.predict.fewshot.outcomes import OutcomeRecord, RequestRecord, asked_in
 from trimtab.predict.fewshot.prediction import guarded, prediction_decision, prediction_lines
-from trimtab.predict.fewshot.request import Request
+from trimtab.predict.fewshot.request import PredictionRequest
 from trimtab.store import Event, Store, open_store
 
-Ask = Callable[..., Request]
+Ask = Callable[..., PredictionRequest]
 Outcomes = list[OutcomeRecord]
 
 
@@ -63,7 +63,7 @@ def stream(seed: int, count: int, shift_at: int = 10**6, spread: float = 0.15, o
     return found
 
 
-def found_at(findings: list[Finding]) -> float:
+def found_at(findings: list[DriftFinding]) -> float:
     """The number of the outcome at which the first finding came."""
     return min((int(each.evidence[-1].split()[0][1:]) for each in findings), default=math.inf)
 
@@ -73,7 +73,9 @@ def found_at(findings: list[Finding]) -> float:
     [(coverage_drift, False), (bias_drift, False), (load_drift, True)],
     ids=["accuracy", "bias", "load"],
 )
-def test_false_alarms_stay_at_the_stated_level(look: Callable[[Outcomes], list[Finding]], one: bool) -> None:
+def test_false_alarms_stay_at_the_stated_level(
+    look: Callable[[Outcomes], list[DriftFinding]], one: bool
+) -> None:
     streams, length = 100, 100
     alarmed = sum(bool(look(stream(seed, length, one=one))) for seed in range(streams))
     assert alarmed / streams <= length / LIMIT
@@ -89,7 +91,7 @@ def test_false_alarms_stay_at_the_stated_level(look: Callable[[Outcomes], list[F
     ],
 )
 def test_half_as_slow_again_is_found_within_the_stated_number_of_outcomes(
-    look: Callable[[Outcomes], list[Finding]], one: bool, before: int, within: int
+    look: Callable[[Outcomes], list[DriftFinding]], one: bool, before: int, within: int
 ) -> None:
     spread = 0.1 if one else 0.15
     delays = [found_at(look(stream(seed, before + 40, before, spread, one))) - before for seed in range(20)]
@@ -142,7 +144,7 @@ def test_outcomes_of_an_earlier_version_do_not_count(store: Store) -> None:
     assert outcome_drift(events, 40.0) == []
 
 
-def remembered(store: Store, request: Request) -> RequestRecord:
+def remembered(store: Store, request: PredictionRequest) -> RequestRecord:
     found = guarded(request.fitted, request.case, request.known)
     made = prediction_decision(request, found, prediction_lines(request, found, 0.9), ())
     remember(store, request, found, made)
@@ -210,7 +212,7 @@ def test_list_prices_of_an_earlier_trimtab_are_noticed(ask: Ask, store: Store, s
     assert (finding.name, finding.subject) == ("price", "lambda")
 
 
-def a_decision(store: Store, request: Request) -> Decision:
+def a_decision(store: Store, request: PredictionRequest) -> Decision:
     found = guarded(request.fitted, request.case, request.known)
     return prediction_decision(request, found, prediction_lines(request, found, 0.9), ())
 

@@ -18,7 +18,7 @@ from trimtab.predict.fewshot.case import Case
 from trimtab.predict.fewshot.curves import FittedCurves
 from trimtab.predict.fewshot.foundation import SCHEMA, SHIPPED, from_weights, to_weights
 from trimtab.predict.fewshot.prediction import guarded
-from trimtab.predict.fewshot.request import Request
+from trimtab.predict.fewshot.request import PredictionRequest
 
 # Log seconds in single precision are off by less than that, and a leaf's border may fall in between.
 SINGLE = 1e-5
@@ -273,7 +273,9 @@ def test_loading_takes_less_than_a_second() -> None:
 
 
 @pytest.mark.parametrize("runs", [1, 3])
-def test_a_hundred_configurations_are_predicted_at_once(ask: Callable[..., Request], runs: int) -> None:
+def test_a_hundred_configurations_are_predicted_at_once(
+    ask: Callable[..., PredictionRequest], runs: int
+) -> None:
     known = [{"memory": f"{size}MB", "time": f"{100 / size}s"} for size in (128, 512, 2048)[:runs]]
     request = ask(*known, at=tuple(f"{size}MB" for size in range(200, 300)))
     assert len(request.case) == 100 + runs
@@ -281,7 +283,7 @@ def test_a_hundred_configurations_are_predicted_at_once(ask: Callable[..., Reque
     assert _takes_less_than(0.15, lambda: guarded(request.fitted, request.case, request.known))
 
 
-def test_all_machines_of_a_catalog_are_predicted_at_once(ask: Callable[..., Request]) -> None:
+def test_all_machines_of_a_catalog_are_predicted_at_once(ask: Callable[..., PredictionRequest]) -> None:
     request = ask({"configuration": "c4.large nodes=10", "time": "20m"}, environment="ec2")
     assert _takes_less_than(0.03, lambda: request.fitted.predict(request.case, request.known))
 
@@ -294,7 +296,7 @@ def test_all_machines_of_a_catalog_are_predicted_at_once(ask: Callable[..., Requ
     ],
 )
 def test_a_job_known_on_one_device_is_predicted_on_others(
-    ask: Callable[..., Request], environment: str, ran: str, wanted: str
+    ask: Callable[..., PredictionRequest], environment: str, ran: str, wanted: str
 ) -> None:
     """Later devices are faster, and nobody expects a thousand times."""
     request = ask({"configuration": ran, "time": "1s"}, environment=environment, at=(wanted,))

@@ -10,10 +10,10 @@ from trimtab.core import BadInputError, Decision, Outcome
 from trimtab.predict import Foundation, catch_up, compared, measured_in, note_outcome, quantity_at, remember
 from trimtab.predict.fewshot.outcomes import Example, asked_in, examples
 from trimtab.predict.fewshot.prediction import guarded, prediction_decision, prediction_lines
-from trimtab.predict.fewshot.request import Request
+from trimtab.predict.fewshot.request import PredictionRequest
 from trimtab.store import Store, open_store
 
-Ask = Callable[..., Request]
+Ask = Callable[..., PredictionRequest]
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def store() -> Iterator[Store]:
         yield opened
 
 
-def decided(store: Store, request: Request) -> Decision:
+def decided(store: Store, request: PredictionRequest) -> Decision:
     found = guarded(request.fitted, request.case, request.known)
     made = prediction_decision(request, found, prediction_lines(request, found, 0.9), ())
     store.ledger.record(made)

@@ -20,7 +20,7 @@ from trimtab.predict.fewshot.fine_tuning import Adapted
 from trimtab.predict.fewshot.prediction import (
     LAMBDA_PRICES_OF,
     Guarded,
-    Line,
+    PredictedConfiguration,
     Price,
     guarded,
     likeness,
@@ -29,7 +29,7 @@ from trimtab.predict.fewshot.prediction import (
     price_note,
     signed,
 )
-from trimtab.predict.fewshot.request import Request
+from trimtab.predict.fewshot.request import PredictionRequest
 
 
 @given(seconds=st.floats(0, 1e9), per_second=st.floats(0, 1e3), per_run=st.floats(0, 1e3))
@@ -51,12 +51,12 @@ def test_prices_say_of_when_they_are() -> None:
     assert "when the data learned from was measured" in price_note("ec2")
 
 
-Ask = Callable[..., Request]
+Ask = Callable[..., PredictionRequest]
 
 CLEARLY_BETTER = {"trimtab": {1: 0.1, 2: 0.1, 3: 0.1}, "CPU share": {1: 0.5, 2: 0.5, 3: 0.5}}
 
 
-def _guarded(request: Request, fitted: FittedBlend | None = None) -> Guarded:
+def _guarded(request: PredictionRequest, fitted: FittedBlend | None = None) -> Guarded:
     found = guarded(fitted or request.fitted, request.case, request.known)
     rows = len(request.case)
     for array in (found.model, found.rule, found.low, found.high):
@@ -95,7 +95,7 @@ def test_what_is_far_from_everything_is_left_to_the_rule(ask: Ask, odd: dict[str
     np.testing.assert_array_equal(found.seconds, found.rule)
 
 
-def _far_from_all(request: Request) -> FittedBlend:
+def _far_from_all(request: PredictionRequest) -> FittedBlend:
     """The same predictor, had all unseen applications been just like known ones."""
     fitted = request.fitted
     assert fitted.shared is not None
@@ -236,7 +236,9 @@ GIB_SECOND = 0.0000166667  # dollars
 REQUEST = 0.2e-6  # dollars
 
 
-def _answered(request: Request, **changes: object) -> tuple[Guarded, list[Line], Decision]:
+def _answered(
+    request: PredictionRequest, **changes: object
+) -> tuple[Guarded, list[PredictedConfiguration], Decision]:
     found = replace(guarded(request.fitted, request.case, request.known), **changes)  # type: ignore[arg-type]
     made = prediction_lines(request, found, request.fitted.coverage)
     return found, made, prediction_decision(request, found, made)

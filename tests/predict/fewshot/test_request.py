@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from trimtab.core import BadInputError, NotFoundError, TrimtabError
 from trimtab.predict import Foundation
-from trimtab.predict.fewshot.request import Request, read_request
+from trimtab.predict.fewshot.request import PredictionRequest, read_request
 
-Ask = Callable[..., Request]
+Ask = Callable[..., PredictionRequest]
 
 MIB = 2.0**20
 RUN = {"memory": "512MB", "time": "240ms"}

@@ -44,7 +44,7 @@ class _Player:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Attribution:
-    """What makes up an answer; targets that are nearest to the same run share what had to be computed."""
+    """Parts of predicted times; targets that are nearest to the same run share the computation."""
 
     answer: Answer
     case: Case

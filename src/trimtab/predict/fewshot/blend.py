@@ -57,7 +57,7 @@ class FittedMember(Protocol):
     def predict(self, case: Case, known: Rows) -> Array: ...
 
 
-class Member(Protocol):
+class BlendMember(Protocol):
     """One that can be blended."""
 
     @property
@@ -80,7 +80,7 @@ RULES: Mapping[str, Predictor] = {
     "nearest_workloads": NearestWorkloads(),
     "cpu_share": Stretch(),
 }
-MEMBERS: Mapping[str, Member] = {"curves": Curves(), "forest": ForestPredictor()}
+MEMBERS: Mapping[str, BlendMember] = {"curves": Curves(), "forest": ForestPredictor()}
 _RULES_TO_BEAT = ("median_ratio", "cpu_share", "nearest_workloads")
 
 
@@ -88,7 +88,7 @@ _RULES_TO_BEAT = ("median_ratio", "cpu_share", "nearest_workloads")
 class Blend:
     """Which members are blended, against which rules, and how thoroughly they are tested."""
 
-    members: tuple[Member, ...] = tuple(MEMBERS.values())
+    members: tuple[BlendMember, ...] = tuple(MEMBERS.values())
     rules: tuple[Predictor, ...] = tuple(RULES[name] for name in _RULES_TO_BEAT)
     folds: int = 3  # groups of training applications, each left out once; few applications one by one
     episodes: int = 400  # predictions to decide on
@@ -205,7 +205,7 @@ class _Trial:
     shown: tuple[_Shown, ...]
 
     @classmethod
-    def of(cls, ours: Blend, chosen: Sequence[Member], cases: Sequence[Case]) -> "_Trial":
+    def of(cls, ours: Blend, chosen: Sequence[BlendMember], cases: Sequence[Case]) -> "_Trial":
         applications = sorted({case.application for case in cases})
         random = np.random.default_rng(ours.seed)
         count = len(applications) if len(applications) <= _FEW else ours.folds

@@ -93,7 +93,7 @@ def _table(names: tuple[str, ...], rows: int, columns: Mapping[str, ArrayLike]) 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Case:
-    """What was measured of it, one row per configuration; no configuration comes twice.
+    """Measurements of an application, one row per configuration; no configuration comes twice.
 
     `application` is what is left out together in a backtest. A configuration's key is the same in two cases
     exactly when the configuration is. `seconds` is positive wherever the run completed (`ok`); of a run that

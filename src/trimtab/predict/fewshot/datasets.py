@@ -247,7 +247,7 @@ def _function_metrics(table: CsvTable, seconds: Array, limit: Array) -> Array:
 
 
 def _above_zero(values: Array) -> Array:
-    """What failed before it could be measured is written down as zero: unknown."""
+    """NaN instead of the zero that is written for a run that failed before it could be measured."""
     return np.where(values > 0, values, np.nan)
 
 

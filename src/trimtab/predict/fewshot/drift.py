@@ -34,8 +34,8 @@ DRIFT = "drift"  # the kind of event
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """What has changed, about whom, in a sentence, in numbers, and by which evidence."""
+class DriftFinding:
+    """A change: its kind, its subject, a sentence, numbers, and the evidence for it."""
 
     name: str
     subject: str
@@ -47,10 +47,10 @@ class Finding:
 def raise_events(
     store: Store,
     events: Iterable[Event],
-    findings: Iterable[Finding],
+    findings: Iterable[DriftFinding],
     now: float,
     tenant: str = DEFAULT_TENANT,
-) -> list[Finding]:
+) -> list[DriftFinding]:
     """Write down what is new for a tenant; a finding whose evidence an earlier event has used is not."""
     used: dict[tuple[str, str], set[str]] = {}
     for event in events:
@@ -102,8 +102,8 @@ _ALL_PREDICTIONS = "all predictions"
 
 def drift_after(
     store: Store, event: int, since: float, now: float, tenant: str = DEFAULT_TENANT
-) -> list[Finding]:
-    """What a tenant's newest outcome, written as this event, shows that was not known; takes milliseconds."""
+) -> list[DriftFinding]:
+    """New drift that a tenant's newest outcome, written as this event, shows; takes milliseconds."""
 
     def recent(kind: str) -> tuple[Event, ...]:
         return store.events.page(_RECENT, WantedEvents(kind, tenants=(tenant,)), str(event + 1)).items
@@ -112,13 +112,13 @@ def drift_after(
     return raise_events(store, recent(DRIFT), found, now, tenant)
 
 
-def outcome_drift(events: Iterable[Event], since: float) -> list[Finding]:
+def outcome_drift(events: Iterable[Event], since: float) -> list[DriftFinding]:
     """All that outcomes of predictions made since then show, oldest first."""
     outcomes = [one for one in measured_in(events) if one.decided >= since]
     return [*coverage_drift(outcomes), *bias_drift(outcomes), *load_drift(outcomes)]
 
 
-def coverage_drift(outcomes: Sequence[OutcomeRecord]) -> list[Finding]:
+def coverage_drift(outcomes: Sequence[OutcomeRecord]) -> list[DriftFinding]:
     """Ranges that hold less often than they state."""
     first = _first_of_each(outcomes)
     coverage = min((one.predicted.coverage for one in first), default=1.0)
@@ -132,11 +132,11 @@ def coverage_drift(outcomes: Sequence[OutcomeRecord]) -> list[Finding]:
             f"where {coverage * count:.0f} should"
         )
         numbers = {"outcomes": count, "held": held, "coverage": coverage}
-        found.append(Finding("accuracy", _ALL_PREDICTIONS, sentence, numbers, _keys(first[span])))
+        found.append(DriftFinding("accuracy", _ALL_PREDICTIONS, sentence, numbers, _keys(first[span])))
     return found
 
 
-def bias_drift(outcomes: Sequence[OutcomeRecord]) -> list[Finding]:
+def bias_drift(outcomes: Sequence[OutcomeRecord]) -> list[DriftFinding]:
     """Times that lie to one side of the middle of their ranges, and clearly so.
 
     A sign test: more than half of them beyond the tolerance. Answers themselves lean low on purpose, so it is
@@ -156,11 +156,11 @@ def bias_drift(outcomes: Sequence[OutcomeRecord]) -> list[Finding]:
                 f"{max(ratio, 1 / ratio):.2f} from the middle of their ranges"
             )
             numbers = {"outcomes": count, "ratio": ratio}
-            found.append(Finding("bias", _ALL_PREDICTIONS, sentence, numbers, _keys(first[span])))
+            found.append(DriftFinding("bias", _ALL_PREDICTIONS, sentence, numbers, _keys(first[span])))
     return found
 
 
-def load_drift(outcomes: Sequence[OutcomeRecord]) -> list[Finding]:
+def load_drift(outcomes: Sequence[OutcomeRecord]) -> list[DriftFinding]:
     """Applications that get slower at the same place, by the rank of each outcome among those before it."""
     by_application: dict[str, list[OutcomeRecord]] = {}
     for one in outcomes:
@@ -178,7 +178,7 @@ def load_drift(outcomes: Sequence[OutcomeRecord]) -> list[Finding]:
                 f"{len(late)} outcomes; now {format_duration(late[-1].seconds)} at {late[-1].place}"
             )
             numbers = {"outcomes": len(late), "ratio": ratio}
-            found.append(Finding("load", application, sentence, numbers, _keys(late)))
+            found.append(DriftFinding("load", application, sentence, numbers, _keys(late)))
     return found
 
 
@@ -233,8 +233,8 @@ def all_drift(
     foundation: Foundation,
     since: float,
     offers: OfferTable,
-) -> list[Finding]:
-    """Everything that can be told from what is kept of the predictions since then."""
+) -> list[DriftFinding]:
+    """All drift that the records of predictions since then show."""
     asked = [
         each for each in asked_in(events) if each.asked >= since and each.corpus in foundation.predictors
     ]
@@ -246,7 +246,7 @@ def all_drift(
     ]
 
 
-def input_drift(asked: Sequence[RequestRecord], foundation: Foundation) -> list[Finding]:
+def input_drift(asked: Sequence[RequestRecord], foundation: Foundation) -> list[DriftFinding]:
     """Applications that are unlike those learned from, more often than those are unlike one another."""
     found = []
     for corpus in dict.fromkeys(each.corpus for each in asked):
@@ -262,12 +262,12 @@ def input_drift(asked: Sequence[RequestRecord], foundation: Foundation) -> list[
             )
             numbers = {"requests": count, "unusual": strangers, "limit": usual}
             evidence = tuple(each.decision for each in first[span])
-            found.append(Finding("input", corpus, sentence, numbers, evidence))
+            found.append(DriftFinding("input", corpus, sentence, numbers, evidence))
     return found
 
 
 def usual_unlikeness(corpus: str, fitted: FittedBlend, foundation: Foundation) -> float:
-    """What few of the applications learned from exceed, seen by one run with all that it showed."""
+    """Unlikeness that few of the applications learned from exceed, each known by one run and its metrics."""
     curves, cases = fitted.curves, replayed(corpus, foundation)
     names = np.array([case.application for case in cases])
     added = np.arange(len(cases), len(curves.matrix.log_seconds))  # by outcomes
@@ -281,9 +281,9 @@ def usual_unlikeness(corpus: str, fitted: FittedBlend, foundation: Foundation) -
     return float(np.quantile(found, 1 - _UNUSUAL))
 
 
-def hardware_drift(asked: Sequence[RequestRecord], foundation: Foundation) -> list[Finding]:
+def hardware_drift(asked: Sequence[RequestRecord], foundation: Foundation) -> list[DriftFinding]:
     """Places beyond everything that was learned from: more of something than any had, or less."""
-    found: dict[str, Finding] = {}
+    found: dict[str, DriftFinding] = {}
     for each in asked:
         learned = foundation.predictors[each.corpus].curves.matrix.settings
         for key, settings in each.strange.items():
@@ -299,7 +299,9 @@ def hardware_drift(asked: Sequence[RequestRecord], foundation: Foundation) -> li
                         f"from: its {name} is {value:.4g}, those were {low:.4g} to {high:.4g}"
                     )
                     numbers = {"asked": value, "low": low, "high": high}
-                    found.setdefault(key, Finding("hardware", each.environment, sentence, numbers, (key,)))
+                    found.setdefault(
+                        key, DriftFinding("hardware", each.environment, sentence, numbers, (key,))
+                    )
     return list(found.values())
 
 
@@ -308,7 +310,7 @@ def price_drift(
     recommended: Sequence[Decision],
     foundation: Foundation,
     offers: OfferTable,
-) -> list[Finding]:
+) -> list[DriftFinding]:
     """Prices that decisions were made with, beside those that the catalog has now, in dollars per hour."""
     found = _list_price_drift(asked)
     for (cloud, region, instance, spot), then in _prices_used(asked, recommended, foundation).items():
@@ -322,13 +324,13 @@ def price_drift(
             )
             evidence = (f"${now:.6g} after ${then:.6g}",)
             numbers = {"then": then, "now": now}
-            found.append(Finding("price", f"{cloud} {region} {what}", sentence, numbers, evidence))
+            found.append(DriftFinding("price", f"{cloud} {region} {what}", sentence, numbers, evidence))
     return found
 
 
-def _list_price_drift(asked: Sequence[RequestRecord]) -> list[Finding]:
+def _list_price_drift(asked: Sequence[RequestRecord]) -> list[DriftFinding]:
     """Prices that came with an earlier Trimtab, beside those that came with this one."""
-    found: dict[tuple[str, str], Finding] = {}
+    found: dict[tuple[str, str], DriftFinding] = {}
     for each in asked:
         for what, now in list_prices(each.environment).items():
             then = each.list_prices.get(what, now)
@@ -338,7 +340,7 @@ def _list_price_drift(asked: Sequence[RequestRecord]) -> list[Finding]:
                 )
                 evidence = (f"{what} ${now:.6g} after ${then:.6g}",)
                 numbers = {"then": then, "now": now}
-                found[each.environment, what] = Finding(
+                found[each.environment, what] = DriftFinding(
                     "price", each.environment, sentence, numbers, evidence
                 )
     return list(found.values())

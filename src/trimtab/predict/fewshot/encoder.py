@@ -163,7 +163,7 @@ def _nothing(values: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Inputs:
-    """What goes into the network, standardised."""
+    """Inputs of the network, standardised."""
 
     tokens: Tensor  # (episodes, runs, token)
     is_run: Tensor  # (episodes, runs)
@@ -181,12 +181,12 @@ class Encoder:
     kind: ClassVar[str] = "encoder"  # in a file of weights
 
     def embedding(self, case: Case, known: Rows) -> Single:
-        """What the known runs say of the application."""
+        """Embedding of the known runs of an application."""
         (found,) = self.embeddings(Seen.of(case, known, np.array([0])))
         return np.asarray(found)
 
     def embeddings(self, seen: Seen) -> Single:
-        """The same of many."""
+        """Embeddings of many episodes, one per row."""
         found, _ = embed(self.weights, prepared(seen, self.scaling))
         return np.asarray(found)
 

@@ -139,7 +139,7 @@ def train(
 ) -> Encoder:
     """An encoder that has seen all these data sets; the same for the same seed.
 
-    `progress` is told which part is done, now and then.
+    `progress` is called now and then with the part that is done.
     """
     torch = _load_torch()
     torch.set_num_threads(1)
@@ -190,7 +190,7 @@ class _Batches:
         )
 
     def batch(self, torch: Any, generator: Any) -> tuple[Inputs, Any, Any]:
-        """As many episodes of every data set: what is seen, what is true, and on which scale that is."""
+        """Equally many episodes of every data set: inputs, true departures, and the scale of these."""
         chosen = [torch.randint(len(each), (self.count,), generator=generator) for each in self.departures]
         picked = list(zip(self.inputs, self.departures, self.sizes, chosen, strict=True))
         seen = Inputs(

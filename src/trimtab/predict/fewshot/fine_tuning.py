@@ -46,7 +46,7 @@ class _Lessons:
         return offset
 
     def best_steps(self) -> tuple[int, float]:
-        """As many as predict runs best that had no part in them, and by how much those are missed."""
+        """Number of steps that best predicts held-out runs, and their mean absolute error in log seconds."""
         scores = {}
         for steps in STEPS:
             left = []

@@ -27,7 +27,7 @@ from trimtab.predict.fewshot.case import METRICS, SETTINGS, Array, Case, metrics
 from trimtab.predict.fewshot.foundation import Foundation
 from trimtab.predict.fewshot.prediction import LAMBDA_PER_GIB_SECOND, LAMBDA_PER_REQUEST, Guarded
 from trimtab.predict.fewshot.predictor import Rows
-from trimtab.predict.fewshot.request import Request
+from trimtab.predict.fewshot.request import PredictionRequest
 from trimtab.store import Comparison, Event, Store, compare
 
 PREDICTION, OUTCOME = "prediction", "outcome"  # kinds of events
@@ -67,7 +67,7 @@ class RequestRecord:
 
 @dataclass(frozen=True, slots=True)
 class OutcomeRecord:
-    """What was measured at one place after a decision, and what had been predicted for it, in seconds."""
+    """Seconds measured at one configuration after a decision, and the prediction for it."""
 
     decision: str
     application: str
@@ -79,7 +79,7 @@ class OutcomeRecord:
 
     @property
     def key(self) -> str:
-        """The same for the same measurement, however it is come by."""
+        """Key of the measurement, whichever way it was recorded."""
         return f"{self.decision} {self.place} {self.recorded:.6f}"
 
     @property
@@ -96,7 +96,7 @@ class Example:
     tests: tuple[tuple[Rows, int], ...]  # rows known when it was asked, and the row measured later
 
 
-def remember(store: Store, request: Request, found: Guarded, decision: Decision) -> None:
+def remember(store: Store, request: PredictionRequest, found: Guarded, decision: Decision) -> None:
     """Keep what a prediction was made from, so that an outcome of it can be learned from."""
     case, known = request.case, request.fitted.curves.matrix.column_of
     asked = RequestRecord(
@@ -237,7 +237,7 @@ def believable(one: OutcomeRecord) -> bool:
 def examples(
     asked: Iterable[RequestRecord], outcomes: Iterable[OutcomeRecord], foundation: Foundation
 ) -> dict[str, list[Example]]:
-    """What can be learned, by data set: requests about one application in one environment are one example."""
+    """Examples to learn from, by data set; requests about one application in one environment are one."""
     by_decision: dict[str, list[OutcomeRecord]] = {}
     for one in outcomes:
         if believable(one):
@@ -311,7 +311,7 @@ def _typical(times: Sequence[tuple[float, float]]) -> float:
 
 
 def _named(names: Sequence[str], values: Array) -> dict[str, float]:
-    """What is known, by name."""
+    """Known values by name."""
     return {name: float(value) for name, value in zip(names, values, strict=True) if not math.isnan(value)}
 
 

@@ -34,7 +34,7 @@ from trimtab.predict.fewshot.fine_tuning import Adapted, adapt, missed_by
 from trimtab.predict.fewshot.foundation import Foundation, shipped_foundation
 from trimtab.predict.fewshot.neighbourhood import Similarity
 from trimtab.predict.fewshot.predictor import Fitted, Rows
-from trimtab.predict.fewshot.request import Request, make_request, read_request
+from trimtab.predict.fewshot.request import PredictionRequest, make_request, read_request
 from trimtab.predict.guard import MODEL, RULE, Ground, judge, lost_backtest, too_wide
 
 # Lambda's list prices for x86 in US East before any discount or free tier.
@@ -51,14 +51,14 @@ class Price:
     per_run: float = 0.0
 
     def cost(self, time: Estimate) -> Estimate:
-        """What a run of that time costs, in dollars."""
+        """Cost in dollars of a run of that time."""
         low, value, high = (
             seconds * self.per_second + self.per_run for seconds in (time.low, time.value, time.high)
         )
         return Estimate(value, low, high, time.coverage, "$")
 
     def parts(self, seconds: float) -> tuple[Contribution, ...]:
-        """What the cost of a run is made of; a fee that is not charged has no part."""
+        """Parts of the cost of a run; a fee that is not charged has no part."""
         for_time = Contribution("time", seconds * self.per_second)
         return (for_time, Contribution("requests", self.per_run)) if self.per_run else (for_time,)
 
@@ -229,7 +229,7 @@ class _Backtest:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PredictedConfiguration:
     """One configuration: what a run would take and cost there; one that was run has no range."""
 
     configuration: str
@@ -241,7 +241,9 @@ class Line:
     model_seconds: float
 
 
-def prediction_lines(request: Request, found: Guarded, coverage: float) -> list[Line]:
+def prediction_lines(
+    request: PredictionRequest, found: Guarded, coverage: float
+) -> list[PredictedConfiguration]:
     """Every configuration of the request; those that were run have no range."""
     made = []
     run = set(request.known.tolist())
@@ -252,30 +254,30 @@ def prediction_lines(request: Request, found: Guarded, coverage: float) -> list[
         time = Estimate(seconds, min(low, seconds), max(high, seconds), coverage, "s")
         cost = price.cost(time) if price else None
         both = float(found.rule[row]), float(found.model[row])
-        made.append(Line(configuration, known, time, cost, price, *both))
+        made.append(PredictedConfiguration(configuration, known, time, cost, price, *both))
     return made
 
 
-def best_line(made: Sequence[Line]) -> Line:
+def best_line(made: Sequence[PredictedConfiguration]) -> PredictedConfiguration:
     """The cheapest, or the fastest where something has no price."""
     priced = all_priced(made)
     return min(made, key=lambda line: line.cost.value if priced and line.cost else line.time.value)
 
 
-def all_priced(made: Sequence[Line]) -> bool:
+def all_priced(made: Sequence[PredictedConfiguration]) -> bool:
     """Whether cost can decide."""
     return all(line.cost for line in made)
 
 
-def attribution(request: Request, found: Guarded) -> Attribution:
-    """What makes up the chosen answers, in seconds."""
+def attribution(request: PredictionRequest, found: Guarded) -> Attribution:
+    """Attribution of the chosen answers, in seconds."""
     return Attribution(found.answering.predict, request.case, request.known, request.places)
 
 
 def prediction_decision(
-    request: Request,
+    request: PredictionRequest,
     found: Guarded,
-    made: Sequence[Line],
+    made: Sequence[PredictedConfiguration],
     parts: tuple[Contribution, ...] = (),
     clock: Clock | None = None,
 ) -> Decision:
@@ -306,7 +308,7 @@ def prediction_decision(
     )
 
 
-def _moved(line: Line, seconds: float) -> Line:
+def _moved(line: PredictedConfiguration, seconds: float) -> PredictedConfiguration:
     """The line as rule or model alone would have it; what was measured stays."""
     if line.known:
         return line
@@ -316,12 +318,12 @@ def _moved(line: Line, seconds: float) -> Line:
     return replace(line, time=time, cost=line.price.cost(time) if line.price and line.cost else None)
 
 
-def _decision_answer(key: str, line: Line, who: str) -> Answer:
+def _decision_answer(key: str, line: PredictedConfiguration, who: str) -> Answer:
     seconds = float(f"{line.time.value:.4g}")
     return Answer(who, {key: line.configuration, "seconds": seconds}, _estimates(line))
 
 
-def _estimates(line: Line) -> dict[str, Estimate]:
+def _estimates(line: PredictedConfiguration) -> dict[str, Estimate]:
     return {"time": line.time} | ({"cost": line.cost} if line.cost else {})
 
 
@@ -329,9 +331,9 @@ def _estimates(line: Line) -> dict[str, Estimate]:
 class Prediction:
     """An application under every configuration that was asked for, and those where it ran."""
 
-    request: Request
+    request: PredictionRequest
     guarded: Guarded
-    lines: tuple[Line, ...]  # where it ran first, then as asked
+    lines: tuple[PredictedConfiguration, ...]  # where it ran first, then as asked
     _attribution: Attribution
 
     @property
@@ -344,7 +346,7 @@ class Prediction:
 
     @property
     def chosen_by(self) -> str:
-        """Who answers: "model" or "rule"."""
+        """ "model" or "rule", whichever answers."""
         return self.guarded.chosen_by
 
     @property
@@ -358,17 +360,17 @@ class Prediction:
         return self.guarded.rule_name
 
     @property
-    def best(self) -> Line:
+    def best(self) -> PredictedConfiguration:
         """The cheapest, or the fastest where something has no price."""
         return best_line(self.lines)
 
     @property
     def best_is(self) -> str:
-        """What the best is: "cheapest" or "fastest"."""
+        """ "cheapest" or "fastest", whichever the best is."""
         return "cheapest" if all_priced(self.lines) else "fastest"
 
     @property
-    def ordered(self) -> tuple[Line, ...]:
+    def ordered(self) -> tuple[PredictedConfiguration, ...]:
         """For reading: memory sizes from small to large, configurations from the best on."""
         if self.request.of_function:
             memory = self.request.case.setting("memory_bytes")
@@ -378,12 +380,12 @@ class Prediction:
             sorted(self.lines, key=lambda line: line.cost.value if by_cost and line.cost else line.time.value)
         )
 
-    def at(self, where: str) -> Line:
+    def at(self, where: str) -> PredictedConfiguration:
         """One configuration, such as "1024MB"."""
         return self.lines[self.request.row_of(where)]
 
     def contributions(self, where: str) -> tuple[Contribution, ...]:
-        """What the predicted seconds are made of: parts that add up to them; none where it was measured."""
+        """Parts that add up to the predicted seconds; none where it was measured."""
         row = self.request.row_of(where)
         return () if self.lines[row].known else self._attribution.parts(row)
 

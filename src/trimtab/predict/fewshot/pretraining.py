@@ -60,14 +60,14 @@ def check_engine(engine: str) -> None:
 
 
 @contextmanager
-def workers(engine: str = LOCAL) -> Iterator["Workers"]:
+def workers(engine: str = LOCAL) -> Iterator["TaskPool"]:
     """Where to work; processes end, and the cluster is left, when the block does."""
     check_engine(engine)
     with _processes() if engine == LOCAL else _cluster(engine) as found:
         yield found
 
 
-class Workers:
+class TaskPool:
     """Runs one function on many tasks; the results come in the order of the tasks."""
 
     def __init__(
@@ -90,18 +90,18 @@ class Workers:
 
 
 @contextmanager
-def _processes() -> Iterator[Workers]:
+def _processes() -> Iterator[TaskPool]:
     """One process per CPU; on the way out, however it is, all are ended."""
     with _one_thread_each(), get_context("spawn").Pool(os.cpu_count() or 1, _leave_interrupts) as pool:
 
         def start(work: Callable[..., Any], tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
             return pool.imap_unordered(_numbered, [(work, number, task) for number, task in enumerate(tasks)])
 
-        yield Workers(start)
+        yield TaskPool(start)
 
 
 @contextmanager
-def _cluster(engine: str) -> Iterator[Workers]:
+def _cluster(engine: str) -> Iterator[TaskPool]:
     ray = _ray()
     try:
         address = _listening(engine)
@@ -122,7 +122,7 @@ def _cluster(engine: str) -> Iterator[Workers]:
                 ray.cancel(each, force=True)
 
     try:
-        yield Workers(start)
+        yield TaskPool(start)
     finally:
         ray.shutdown()
 
@@ -175,7 +175,7 @@ def _ray() -> Any:
 
 
 def _started_here() -> str:
-    """What was noted by us or root: anybody can write there, and is not to be given our code to run."""
+    """Address noted by this user or root: anybody can write there, and must not be given our code to run."""
     try:
         with _STARTED_HERE.open(encoding="utf-8") as note:
             trusted = os.fstat(note.fileno()).st_uid in (0, os.geteuid())
@@ -249,7 +249,7 @@ def _corpora(own: Path, data: Path | None) -> list[Corpus]:
 
 
 def _called(corpus: Corpus, environment: str) -> Corpus:
-    """The same under a name that tells users where they are."""
+    """The data set with this environment, a name that users recognise."""
     return Corpus(corpus.name, tuple(replace(case, environment=environment) for case in corpus.cases))
 
 

@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 from trimtab.core import Estimate, format_duration, format_money
 from trimtab.page import COLORS, bullets, chart, page
 from trimtab.predict.fewshot.prediction import (
-    Line,
+    PredictedConfiguration,
     Prediction,
     cost_scale,
     cost_words,
@@ -98,7 +98,11 @@ def _costs(answer: Prediction) -> str:
 
 
 def _against(
-    answer: Prediction, lines: Sequence[Line], values: Sequence[Estimate], scale: float, name: str
+    answer: Prediction,
+    lines: Sequence[PredictedConfiguration],
+    values: Sequence[Estimate],
+    scale: float,
+    name: str,
 ) -> go.Figure:
     """Estimates with their ranges over the configurations, what was measured marked."""
     figure = go.Figure()
@@ -156,14 +160,14 @@ def _finished(answer: Prediction, figure: go.Figure, title: str) -> go.Figure:
     return figure
 
 
-def _x(answer: Prediction, lines: Sequence[Line]) -> list[float] | list[str]:
+def _x(answer: Prediction, lines: Sequence[PredictedConfiguration]) -> list[float] | list[str]:
     """Megabytes of a function's sizes; names of configurations."""
     if answer.request.of_function:
         return [float(line.configuration.removesuffix("MB")) for line in lines]
     return [line.configuration for line in lines]
 
 
-def _choosing(answer: Prediction, shown: Sequence[Line], unit: str, scale: float) -> str:
+def _choosing(answer: Prediction, shown: Sequence[PredictedConfiguration], unit: str, scale: float) -> str:
     """One chart for each configuration, the best first to be seen."""
     names = [line.configuration for line in shown]
     first = names.index(answer.best.configuration) if answer.best.configuration in names else 0
@@ -175,7 +179,9 @@ def _choosing(answer: Prediction, shown: Sequence[Line], unit: str, scale: float
     return _CHOOSING.format(options=options, chart=drawn, name=_PARTS)
 
 
-def _waterfall(answer: Prediction, shown: Sequence[Line], first: int, unit: str, scale: float) -> go.Figure:
+def _waterfall(
+    answer: Prediction, shown: Sequence[PredictedConfiguration], first: int, unit: str, scale: float
+) -> go.Figure:
     figure = go.Figure()
     for number, line in enumerate(shown):
         parts = answer.contributions(line.configuration)
@@ -209,7 +215,7 @@ def _table(answer: Prediction) -> str:
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def _row(answer: Prediction, line: Line) -> str:
+def _row(answer: Prediction, line: PredictedConfiguration) -> str:
     runs, _ = cost_scale(answer)
     cost = ""
     if line.cost:
@@ -227,7 +233,7 @@ def _row(answer: Prediction, line: Line) -> str:
     )
 
 
-def _made_of(answer: Prediction, line: Line) -> str:
+def _made_of(answer: Prediction, line: PredictedConfiguration) -> str:
     parts = answer.contributions(line.configuration)
     if not parts:
         return ""

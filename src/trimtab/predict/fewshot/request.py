@@ -74,7 +74,7 @@ Amount = Annotated[float, quantity(float, "a number"), _AMOUNT]
 Size = Annotated[float, quantity(parse_bytes, "an amount such as 80MB"), _AMOUNT]
 
 
-class Observation(StrictModel):
+class ObservedRun(StrictModel):
     """One run: where, how long, and what else it showed, in all and not per second; NaN where unknown."""
 
     memory: Text = ""
@@ -124,11 +124,11 @@ class Description(StrictModel):
     application: Text = ""
     environment: Text = ""
     data: Text = ""
-    observations: Annotated[tuple[Observation, ...], BeforeValidator(_runs)]
+    observations: Annotated[tuple[ObservedRun, ...], BeforeValidator(_runs)]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class KnownConfiguration:
     """A configuration: its key in the training data, and its settings."""
 
     key: str
@@ -136,24 +136,24 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class KnownConfigurations:
     """All configurations of one environment."""
 
     environment: str
     known: Mapping[str, tuple[float, ...]]
 
     @classmethod
-    def of(cls, fitted: FittedBlend, environment: str) -> "Places":
+    def of(cls, fitted: FittedBlend, environment: str) -> "KnownConfigurations":
         matrix = fitted.curves.matrix
         rows = matrix.settings.tolist()
         return cls(environment, {key: tuple(rows[at]) for key, at in matrix.column_of.items()})
 
-    def find(self, text: str) -> list[Place]:
+    def find(self, text: str) -> list[KnownConfiguration]:
         """The configuration of that name, whatever its case and spaces; every one for "all"."""
         if self.environment in LAWS:
             return [self._size(size) for size in (SIZES if text == ALL else (parse_memory_size(text),))]
         found = [
-            Place(key, settings)
+            KnownConfiguration(key, settings)
             for key, settings in self.known.items()
             if text == ALL or key.lower().split() == text.lower().split()
         ]
@@ -163,12 +163,12 @@ class Places:
             raise BadInputError(f'no configuration is called "{text}"{meant}')
         return found
 
-    def _size(self, megabytes: int) -> Place:
+    def _size(self, megabytes: int) -> KnownConfiguration:
         """A memory size, with the CPUs it buys under the environment's law."""
         cpus = LAWS[self.environment].cpus(megabytes, _HOST_CPUS)
         given = {"memory_bytes": float(megabytes * MIB), "cpus": cpus, "nodes": 1.0, "accelerators": 0.0}
         key = f"{megabytes:g}MB{_CPUS}{cpus:g}"
-        return Place(key, tuple(given.get(name, math.nan) for name in SETTINGS))
+        return KnownConfiguration(key, tuple(given.get(name, math.nan) for name in SETTINGS))
 
 
 def place_name(key: str) -> str:
@@ -177,7 +177,7 @@ def place_name(key: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Request:
+class PredictionRequest:
     """The case, which of its rows are known, and the predictor to ask."""
 
     case: Case
@@ -207,13 +207,13 @@ class Request:
         return lower.index(name.lower())
 
 
-def read_request(path: Path, at: Sequence[str], foundation: Foundation) -> Request:
+def read_request(path: Path, at: Sequence[str], foundation: Foundation) -> PredictionRequest:
     """From a YAML or JSON file of observations; `at` are sizes or configurations, or "all"."""
     described = read_user_file(path, Description, "that describes an application", _LARGEST_FILE)
     return _request(described, at, foundation, str(path), path.stem)
 
 
-def make_request(told: Mapping[str, Any], at: Sequence[str], foundation: Foundation) -> Request:
+def make_request(told: Mapping[str, Any], at: Sequence[str], foundation: Foundation) -> PredictionRequest:
     """From a mapping of the form of such a file."""
     where = "the description"
     return _request(validate(Description, told, where), at, foundation, where, "application")
@@ -221,10 +221,10 @@ def make_request(told: Mapping[str, Any], at: Sequence[str], foundation: Foundat
 
 def _request(
     described: Description, at: Sequence[str], foundation: Foundation, where: str, name: str
-) -> Request:
+) -> PredictionRequest:
     environment, application = described.environment or "lambda", described.application or one_line(name)
     corpus, fitted = foundation.for_environment(environment)
-    places = Places.of(fitted, environment)
+    places = KnownConfigurations.of(fitted, environment)
     runs = _merged(_found(described.observations, places, where), where)
     if len(runs) > _MOST_RUNS:
         raise BadInputError(f"{where}: it ran in {len(runs)} places; keep at most {_MOST_RUNS}")
@@ -250,19 +250,19 @@ def _request(
         ok=np.arange(len(settings)) < len(runs),
         data=described.data,
     )
-    return Request(case, np.arange(len(runs)), fitted, corpus)
+    return PredictionRequest(case, np.arange(len(runs)), fitted, corpus)
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
     """An observation at its place."""
 
-    place: Place
+    place: KnownConfiguration
     seconds: float
     metrics: Mapping[str, float]
 
 
-def _found(observations: Iterable[Observation], places: Places, where: str) -> list[_Run]:
+def _found(observations: Iterable[ObservedRun], places: KnownConfigurations, where: str) -> list[_Run]:
     runs = []
     for number, each in enumerate(observations):
         try:

@@ -160,7 +160,7 @@ def _offset(log_ratios: Array) -> float:
 
 
 def _seconds(log_seconds: Array, known: Array) -> Array:
-    """What nobody in training measured together with the known takes as long as the known."""
+    """Seconds; a configuration that no training case shares with the known takes as long as the known."""
     return np.exp(np.where(np.isnan(log_seconds), known.mean(), log_seconds))
 
 
@@ -207,7 +207,7 @@ def stretched(case: Case, known: Rows) -> Array:
 
 
 def stretched_from(case: Case, row: int, share: Array) -> Array:
-    """The same from the one run in that row."""
+    """Log seconds under every configuration, from the one run in that row."""
     seconds, used = case.seconds[row], _cpu_used(case, row)
     idle = max(0.0, seconds - used * seconds / share[row]) if used > 0 else 0.0
     stretched = np.log(idle + max(seconds - idle, _LEAST) * share[row] / share)
@@ -215,7 +215,7 @@ def stretched_from(case: Case, row: int, share: Array) -> Array:
 
 
 def _relieved(case: Case, row: int, share: Array, log_seconds: Array) -> Array:
-    """The same, but without waiting under configurations with more memory than that row's, if it swapped."""
+    """`log_seconds` without waiting under configurations with more memory than that row's, if it swapped."""
     used, memory = _cpu_used(case, row), case.setting("memory_bytes")
     swaps = (
         0 < used < _SWAPPING_CPU * share[row]

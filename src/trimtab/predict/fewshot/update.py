@@ -43,7 +43,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UpdatePlan:
-    """What there is to learn: every example by data set, those the weights have had, and what is new."""
+    """Examples to learn from by data set, those that the weights have had, and new outcomes."""
 
     foundation: Foundation
     examples: Mapping[str, Sequence[Example]]
@@ -81,7 +81,7 @@ class WeightsComparison:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """What came of it: the name of the new version, or None where the old one stays."""
+    """Result of an update: the name of the new version, or None where the old one stays."""
 
     version: str | None
     comparisons: tuple[WeightsComparison, ...]
@@ -89,7 +89,7 @@ class Update:
 
 
 def plan_update(store: Store, foundation: Foundation) -> UpdatePlan:
-    """What the store has that these weights have not learned from."""
+    """Plan to learn from outcomes in the store that these weights have not learned from."""
     events = catch_up(store)
     asked = asked_in(events)
     decisions = {each.decision for each in asked}
@@ -146,7 +146,7 @@ def update_weights(
 
 
 def refitted(fitted: FittedBlend, cases: Sequence[Case]) -> FittedBlend:
-    """The same blend with members fitted to these cases.
+    """A blend with its members fitted to these cases.
 
     Shares, margins and backtest stay: they come from many more applications than a user has. Its rules
     follow when it is written and read again.
@@ -191,7 +191,7 @@ def compare_weights(
 
 
 def _measurements(found: Mapping[str, Sequence[Example]], corpus: str) -> list[tuple[str, dict[str, float]]]:
-    """What examples say, to tell whether there is more than before."""
+    """Measured seconds of the examples, to compare them with earlier ones."""
     return [
         (each.case.label, dict(zip(each.case.configurations, each.case.seconds.tolist(), strict=True)))
         for each in found.get(corpus, ())

@@ -39,7 +39,7 @@ class Versions:
 
     @property
     def current(self) -> Current:
-        """What the folder says; it is an error when that cannot be read."""
+        """The current version by the pointer file; an error when that cannot be read."""
         try:
             told = json.loads(self._pointer.read_text(encoding="utf-8"))
             return Current(str(told["version"]), float(told["since"]))
@@ -138,7 +138,7 @@ def current_foundation(
 
 
 def version_name(foundation: Foundation) -> str:
-    """What the weights call themselves."""
+    """Name of the version, as its card says."""
     return str(foundation.card.get("version", {}).get("name", SHIPPED_VERSION))
 
 

@@ -17,7 +17,7 @@ from trimtab.serve.operations.operation import After, Area, Limit, ShortText, Si
 from trimtab.store import Page, Role, Store, WantedDecisions, compare
 
 if TYPE_CHECKING:
-    from trimtab.predict import Finding
+    from trimtab.predict import DriftFinding
 
 log = logging.getLogger("trimtab.serve")
 
@@ -117,7 +117,7 @@ class Decisions(Area, name="decisions"):
             self.backend.learner.add(store, made, kept)
         return kept
 
-    def note_outcome(self, outcome: Outcome) -> "tuple[Finding, ...]":
+    def note_outcome(self, outcome: Outcome) -> "tuple[DriftFinding, ...]":
         """Note a recorded outcome for the models at once; the drift that it shows and that was not known."""
         self.principal.require(self.scope, "write", Role.USER)
         store, tenants = self.backend.store, self.principal.tenants
@@ -189,7 +189,7 @@ def _note(store: Store, decision: Decision, outcome: Outcome, tenant: str) -> in
     return note_outcome(store, decision, outcome, tenant)
 
 
-def _drift(store: Store, event: int | None, tenant: str, now: float) -> "tuple[Finding, ...]":
+def _drift(store: Store, event: int | None, tenant: str, now: float) -> "tuple[DriftFinding, ...]":
     from trimtab.predict import Versions, drift_after
 
     return () if event is None else tuple(drift_after(store, event, Versions().since, now, tenant))
