@@ -1,4 +1,4 @@
-# Two commands do everything: `make run` for a user, `make test` for a developer.
+# `make run` for a user; `make test` for a developer; `make test-all` before a release.
 
 PYTHON ?= python3
 VENV := .venv
@@ -17,7 +17,7 @@ KERNEL := $(VENV)/kernel
 KERNEL_PARTS := boot/vmlinuz-* $(addprefix lib/modules/*/kernel/,net/* drivers/net/veth.ko drivers/net/vxlan/* \
   drivers/virtio/* fs/9p/* fs/netfs/* fs/fscache/*)
 
-.PHONY: run test lint clean
+.PHONY: run test test-all test-rest lint clean
 
 run: $(VENV)/run.stamp
 	@mkdir -p $(OUT)
@@ -30,8 +30,16 @@ run: $(VENV)/run.stamp
 	@echo
 	@echo "The report with the cost-against-time chart: $(CURDIR)/$(OUT)/report.html"
 
-test: $(VENV)/test.stamp $(SKYPILOT_VENV)/stamp debian-packages guest-kernel
-	TRIMTAB_SKYPILOT_PYTHON=$(CURDIR)/$(SKYPILOT_VENV)/bin/python $(BIN)/python -m pytest --numprocesses 2 --dist loadscope
+PYTEST := TRIMTAB_SKYPILOT_PYTHON=$(CURDIR)/$(SKYPILOT_VENV)/bin/python $(BIN)/python -m pytest --numprocesses 2 --dist loadscope
+
+test: $(VENV)/test.stamp $(SKYPILOT_VENV)/stamp debian-packages
+	$(PYTEST) -m 'not second_tier and not benchmark'
+
+# What `make test` leaves out: the emulated kernel, Ray, the long examples, quick benches and linters.
+test-rest: $(VENV)/test.stamp $(SKYPILOT_VENV)/stamp debian-packages guest-kernel
+	$(PYTEST) -m 'second_tier and not benchmark'
+
+test-all: test test-rest
 
 lint: $(VENV)/test.stamp
 	$(BIN)/ruff check

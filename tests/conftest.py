@@ -37,6 +37,23 @@ LARGE = ("fabric/", "serve/")
 """Rooms that take minutes, with nothing dear to share: their parts may be in either worker."""
 
 
+SECOND_TIER = (
+    "bench/",
+    "engines/test_ray",
+    "examples/",
+    "fabric/reconcile/test_flower_guest",
+    "test_architecture.py::test_the_checkers_find_nothing",
+)
+"""Tests that only `make test-all` runs: an emulated kernel, Ray, long examples, quick benches, linters."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks the second tier."""
+    for item in items:
+        if item.nodeid.removeprefix("tests/").startswith(SECOND_TIER):
+            item.add_marker("second_tier")
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """With two workers, what touches the machine stays in one, and a room's dear fixtures are made once."""
