@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from trimtab.collect.shapes import COLUMNS, Point
+from trimtab.collect.shapes.points import COLUMNS, Point
 
 MIB = 2**20
 SHAPES = {"small": (0.1, 200, 0.01), "wide": (0.2, 200, 0.018), "roomy": (0.2, 400, 0.024)}

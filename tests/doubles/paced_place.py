@@ -4,7 +4,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 
-from trimtab.collect.shapes import Shape, StepLines, TrainingJob, WorkerEndedError
+from trimtab.collect import Shape, StepLines, TrainingJob, WorkerEndedError
 from trimtab.tune.job_space import Setup
 from trimtab.tune.trials import Effort
 

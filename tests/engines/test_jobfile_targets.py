@@ -13,7 +13,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings, strategies as st
 from small_slurm import SmallSlurm
 
-from trimtab.collect.shapes import Shape, Spec, TrainingJob
+from trimtab.collect import Shape, Spec, TrainingJob
 from trimtab.core import BadInputError, Configuration, NotFoundError, Offer, Workload
 from trimtab.engines import collection_files, job_file, targets
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 from measured_jobs import write_spec
 
-from trimtab.collect.shapes import Shape, Spec, Turn, read_spec
+from trimtab.collect import Shape, Spec, Turn, read_spec
 from trimtab.core import Node, NotFoundError
 from trimtab.kernel import mounted, processes
 from trimtab.tune.engine_trials import EngineTrials, spread

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from measured_jobs import JOBS, write_measured, write_spec
 
-from trimtab.collect.shapes import read_spec
+from trimtab.collect import read_spec
 from trimtab.predict.jobs.training_data import DataSet, read_local, read_points
 from trimtab.tune.job_forecast import JobForecast
 from trimtab.tune.job_space import JobSpace

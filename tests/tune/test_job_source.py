@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from measured_jobs import JOBS, MIB, Physics, local_runs, write_measured, write_spec
 
-from trimtab.collect.shapes import read_spec
+from trimtab.collect import read_spec
 from trimtab.core import home
 from trimtab.tune import JobSource
 from trimtab.tune.job_source import local_run_file, tried_jobs

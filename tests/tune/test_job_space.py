@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from measured_jobs import BATCHES, SAMPLES, SHAPES, WORKERS, write_spec
 
-from trimtab.collect.shapes import Spec, read_spec
+from trimtab.collect import Spec, read_spec
 from trimtab.core import BadInputError, NotFoundError
 from trimtab.tune.job_space import JobSpace
 

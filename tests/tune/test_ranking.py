@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from measured_jobs import JOBS, MIB, Physics, write_measured, write_spec
 
-from trimtab.collect.shapes import OUT_OF_MEMORY, read_spec
+from trimtab.collect import OUT_OF_MEMORY, read_spec
 from trimtab.core import BadInputError, Goal, NotFoundError
 from trimtab.tune import JobSource, Ranking, Trial, explain_opinion, rank
 from trimtab.tune.state import Identity, open_state

@@ -10,7 +10,7 @@ from measured_jobs import JOBS, write_measured, write_spec
 from paced_place import Pace, PacedPlace
 from recording_ledger import RecordingLedger
 
-from trimtab.collect.shapes import read_spec
+from trimtab.collect import read_spec
 from trimtab.core import BadInputError, NotFoundError, StorageError
 from trimtab.predict.jobs.training_data import DataSet, read_local, read_points
 from trimtab.tune import Begun, Done, Limits, News, Tuned, TuneOptions

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from measured_jobs import write_spec
 
-from trimtab.collect.shapes import read_spec
+from trimtab.collect import read_spec
 from trimtab.core import BadInputError, StorageError
 from trimtab.tune.job_space import JobSpace
 from trimtab.tune.state import Identity, open_state

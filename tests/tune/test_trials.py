@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 from measured_jobs import write_spec
 
-from trimtab.collect.shapes import Shape, Turn, read_spec
+from trimtab.collect import Shape, Turn, read_spec
 from trimtab.tune.job_space import Setup
 from trimtab.tune.trials import Effort, ThisMachine, standard_error, try_out
 

@@ -3,15 +3,18 @@ from .functions.collection import (
     Collection as Collection,
     collect_functions as collect_functions,
 )
-from .functions.effort import Effort as Effort
+from .functions.lane import Effort as Effort
 from .functions.law import LAWS as LAWS
-from .shapes.collection import (
+from .shapes.local_run import run_locally as run_locally
+from .shapes.measuring import (
     Collected as Collected,
+    Summary as Summary,
+    Turn as Turn,
     collect_shapes as collect_shapes,
+    look as look,
     usual_seconds as usual_seconds,
 )
-from .shapes.local_run import run_locally as run_locally
-from .shapes.point import (
+from .shapes.points import (
     DIVERGED as DIVERGED,
     FAILED as FAILED,
     NO_STEPS as NO_STEPS,
@@ -26,7 +29,11 @@ from .shapes.spec import (
     TrainingJob as TrainingJob,
     read_spec as read_spec,
 )
-from .shapes.step_lines import Step as Step, StepLines as StepLines
-from .shapes.turn import Summary as Summary, Turn as Turn, look as look
-from .shapes.watched import Watched as Watched, steps_within as steps_within
-from .shapes.workers import WorkerEndedError as WorkerEndedError, started as started
+from .shapes.workers import (
+    Step as Step,
+    StepLines as StepLines,
+    Watched as Watched,
+    WorkerEndedError as WorkerEndedError,
+    started as started,
+    steps_within as steps_within,
+)

@@ -6,7 +6,7 @@ import pytest
 from trimtab_bench.fabric.gloo_jobs import Restarted, Run
 from trimtab_bench.fabric.training import Trained, compared, p90_ratio, slowdown
 
-from trimtab.collect.shapes import Step
+from trimtab.collect import Step
 
 
 def run(*lengths: float, begun: float = 100.0, loss: float = 1.0, failure: str = "") -> Run:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from trimtab.collect.functions.segments import Surroundings
-from trimtab.collect.functions.server import local_server
+from trimtab.collect.functions.applications import Surroundings
+from trimtab.collect.functions.surroundings import local_server
 from trimtab.kernel import Hierarchy, LimitedGroup, NoGroupError, Owner, find_hierarchy
 from trimtab.kernel.hierarchy import passing_down
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from trimtab.collect.functions import Collection, Effort, collect_functions, collection
-from trimtab.collect.functions.application import Application, Segment
+from trimtab.collect import Collection, Effort, collect_functions
+from trimtab.collect.functions import collection
+from trimtab.collect.functions.applications import Application, Segment
 from trimtab.collect.functions.lane import Lane
 from trimtab.core import BadInputError, MissingDependencyError, TrimtabError
 from trimtab.kernel import Hierarchy, NoGroupError

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trimtab.collect.shapes import Shape, Spec, TrainingJob
+from trimtab.collect import Shape, Spec, TrainingJob
 from trimtab.kernel import processes
 
 SCRIPT = """

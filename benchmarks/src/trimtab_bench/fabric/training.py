@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from trimtab.collect.shapes import Step
+from trimtab.collect import Step
 from trimtab.core import BadInputError, TrimtabError
 from trimtab.core.units import format_bytes, format_duration
 from trimtab.fabric import apply_plan, plan_here

@@ -13,14 +13,11 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
-from trimtab.collect.functions.application import Application, draw_application
-from trimtab.collect.functions.effort import Effort
-from trimtab.collect.functions.folder import sweep_folders
-from trimtab.collect.functions.lane import Lane
+from trimtab.collect.functions.applications import Application, draw_application
+from trimtab.collect.functions.lane import Effort, Lane
 from trimtab.collect.functions.law import LAWS, OpenWhisk
-from trimtab.collect.functions.measurement import Measurement
-from trimtab.collect.functions.server import local_server
-from trimtab.collect.functions.table import MeasurementFile
+from trimtab.collect.functions.measurements import Measurement, MeasurementFile
+from trimtab.collect.functions.surroundings import local_server, sweep_folders
 from trimtab.core import BadInputError, MissingDependencyError, TrimtabError
 from trimtab.kernel import LimitedGroup, NoGroupError, check_writable, die_with_parent, sweep_groups
 

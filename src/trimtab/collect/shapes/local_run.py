@@ -7,8 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from trimtab.collect.shapes.spec import Lane, Spec, TrainingJob
-from trimtab.collect.shapes.watched import steps_within
-from trimtab.collect.shapes.workers import WorkerEndedError, Workers, started
+from trimtab.collect.shapes.workers import WorkerEndedError, Workers, started, steps_within
 from trimtab.observe import ListenerFacts, ListenerFolder, read_facts, usable_cpus
 
 _WARM_UP = 6  # steps, among them the one that the listener looks at closely

@@ -4,30 +4,30 @@ import datetime
 import math
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from trimtab.core import (
     BadInputError,
+    Bytes,
+    Name,
     NotFoundError,
+    Number,
+    Seconds,
+    StrictModel,
     did_you_mean,
     format_bytes,
     one_line,
-    parse_bytes,
-    parse_duration,
     quoted,
-    refuse_unknown,
 )
-from trimtab.kernel import read_yaml
+from trimtab.kernel import read_user_file
 from trimtab.observe import usable_cpus, usable_memory
 
-_NAMES = ("jobs", "workers", "shapes", "price_date", "window", "patience")
-_OF_A_JOB = ("command", "folder", "samples", "epochs", "batches")
-_OF_A_SHAPE = ("cpus", "memory", "price_per_hour")
 _INSTANCE = re.compile(r"[\w-]+/[\w-]+/[\w.+-]+", re.ASCII)
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _LEAST_WINDOW, _LONGEST_WINDOW = 0.5, 600.0  # s
 
 
@@ -126,119 +126,100 @@ class Spec:
         return tuple(s for s in self.shapes if workers * s.cpus <= usable_cpus() + 1e-9)
 
 
-def read_spec(path: Path) -> Spec:
-    """The file's content, checked; folders are meant from the file's own."""
-    told = _mapping(str(path), read_yaml(path, "with jobs and shapes"), "jobs and shapes")
-    refuse_unknown(str(path), told, _NAMES)
-    for name in ("jobs", "shapes", "price_date"):
-        if name not in told:
-            raise BadInputError(f"{path}: it does not say {name}")
-    jobs = _mapping(f"{path}, jobs", told["jobs"], "jobs by name")
-    shapes = _mapping(f"{path}, shapes", told["shapes"], "shapes by name")
-    spec = Spec(
-        tuple(_job(f"{path}, job {one_line(name):.40}", name, job, path) for name, job in jobs.items()),
-        tuple(_shape(f"{path}, shape {one_line(name):.40}", name, shape) for name, shape in shapes.items()),
-        _counts(str(path), "workers", told.get("workers", [1])),
-        _date(str(path), told["price_date"]),
-        _duration(str(path), "window", told.get("window", "5s")),
-        _duration(str(path), "patience", told.get("patience", "60s")),
-    )
-    if not _LEAST_WINDOW <= spec.window <= _LONGEST_WINDOW:
-        raise BadInputError(f"{path}: a window is {_LEAST_WINDOW:g} s to {_LONGEST_WINDOW:g} s; 5s is usual")
-    return spec
-
-
-def _job(where: str, name: object, told: Any, path: Path) -> TrainingJob:
-    told = _mapping(where, told, "a command, samples, epochs and batches")
-    refuse_unknown(where, told, _OF_A_JOB)
-    for needed in ("command", "samples", "batches"):
-        if needed not in told:
-            raise BadInputError(f"{where}: it does not say {needed}")
-    command = told["command"]
-    if not isinstance(command, str) or "{batch}" not in command:
-        raise BadInputError(f"{where}: the command must say {{batch}} where a worker's batch size stands")
-    try:
-        shlex.split(command)
-    except ValueError as error:
-        raise BadInputError(f"{where}: the command cannot be split into words: {error}") from None
-    folder = path.absolute().parent / str(told.get("folder", "."))
-    if not folder.is_dir():
-        raise BadInputError(f"{where}: there is no folder {folder}")
-    return TrainingJob(
-        _name(where, name),
-        command,
-        folder,
-        round(_number(where, "samples", told["samples"])),
-        _number(where, "epochs", told.get("epochs", 1)),
-        _counts(where, "batches", told["batches"]),
-    )
-
-
-def _shape(where: str, name: object, told: Any) -> Shape:
-    told = _mapping(where, told, "cpus, memory and price_per_hour")
-    refuse_unknown(where, told, (*_OF_A_SHAPE, "instance"))
-    for needed in _OF_A_SHAPE:
-        if needed not in told:
-            raise BadInputError(f"{where}: it does not say {needed}")
-    memory = told["memory"]
-    return Shape(
-        _name(where, name),
-        _number(where, "cpus", told["cpus"]),
-        parse_bytes(memory) if isinstance(memory, str) else _number(where, "memory", memory),
-        _number(where, "price_per_hour", told["price_per_hour"]),
-        _instance(where, told.get("instance")),
-    )
-
-
-def _instance(where: str, told: object) -> tuple[str, str, str] | None:
-    if told is None:
-        return None
-    if not isinstance(told, str) or not _INSTANCE.fullmatch(told):
-        raise BadInputError(
-            f"{where}: an instance is cloud/region/type, as in gcp/us-central1/n1-standard-4, "
-            f"not {quoted(told):.40}"
-        )
-    cloud, region, kind = told.split("/")
-    return cloud, region, kind
-
-
-def _mapping(where: str, told: Any, what: str) -> Mapping[Any, Any]:
-    if not isinstance(told, Mapping) or not told:
-        raise BadInputError(f"{where}: {what} are expected, not {quoted(told):.40}")
-    return told
-
-
-def _name(where: str, name: object) -> str:
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise BadInputError(f"{where}: a name is letters, digits, dots and dashes, at most 63 of them")
-    return name
-
-
-def _number(where: str, name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise BadInputError(f"{where}: {name} is a number above zero, not {quoted(value):.40}")
-    return float(value)
-
-
-def _counts(where: str, name: str, value: object) -> tuple[int, ...]:
-    values = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+def _positive_counts(value: Any) -> tuple[int, ...]:
+    values = value if isinstance(value, list | tuple) else [value]
     if not values or not all(type(each) is int and 0 < each <= 2**20 for each in values):
-        raise BadInputError(f"{where}: {name} are whole numbers above zero, as in [1, 2, 4]")
+        raise ValueError("it should be whole numbers above zero, as in [1, 2, 4]")
     if len(set(values)) < len(values):
-        raise BadInputError(f"{where}: one of the {name} is there twice; name each once")
+        raise ValueError("one of them is there twice; name each once")
     return tuple(values)
 
 
-def _date(where: str, value: object) -> str:
+def _command_with_batch(command: str) -> str:
+    if "{batch}" not in command:
+        raise ValueError("it must say {batch} where a worker's batch size stands")
+    try:
+        shlex.split(command)
+    except ValueError as error:
+        raise ValueError(f"it cannot be split into words: {error}") from None
+    return command
+
+
+def _cloud_region_type(value: Any) -> tuple[str, str, str]:
+    if not isinstance(value, str) or not _INSTANCE.fullmatch(value):
+        raise ValueError("it should be cloud/region/type, as in gcp/us-central1/n1-standard-4")
+    cloud, region, kind = value.split("/")
+    return cloud, region, kind
+
+
+def _day(value: Any) -> str:
     try:
         return datetime.date.fromisoformat(str(value)).isoformat()
     except ValueError:
-        raise BadInputError(
-            f"{where}: price_date is a day such as 2026-11-15, not {quoted(value):.40}"
-        ) from None
+        raise ValueError("it should be a day such as 2026-11-15") from None
 
 
-def _duration(where: str, name: str, value: object) -> float:
-    if isinstance(value, str):
-        return parse_duration(value)
-    return _number(where, name, value)
+def _usual_window(seconds: float) -> float:
+    if not _LEAST_WINDOW <= seconds <= _LONGEST_WINDOW:
+        raise ValueError(f"it should be {_LEAST_WINDOW:g} s to {_LONGEST_WINDOW:g} s; 5s is usual")
+    return seconds
+
+
+_Positive = Annotated[Number, Field(gt=0)]
+_Counts = Annotated[tuple[int, ...], BeforeValidator(_positive_counts)]
+
+
+class _JobFile(StrictModel):
+    command: Annotated[str, AfterValidator(_command_with_batch)]
+    samples: _Positive
+    batches: _Counts
+    epochs: _Positive = 1.0
+    folder: str = "."
+
+
+class _ShapeFile(StrictModel):
+    cpus: _Positive
+    memory: Annotated[Bytes, Field(gt=0)]
+    price_per_hour: _Positive
+    instance: Annotated[tuple[str, str, str], BeforeValidator(_cloud_region_type)] | None = None
+
+
+class _SpecFile(StrictModel):
+    jobs: Annotated[dict[Name, _JobFile], Field(min_length=1)]
+    shapes: Annotated[dict[Name, _ShapeFile], Field(min_length=1)]
+    price_date: Annotated[str, BeforeValidator(_day)]
+    workers: _Counts = (1,)
+    window: Annotated[Seconds, AfterValidator(_usual_window)] = 5.0
+    patience: Annotated[Seconds, Field(gt=0)] = 60.0
+
+
+def read_spec(path: Path) -> Spec:
+    """The file's content, checked; folders are relative to the file's own."""
+    file = read_user_file(path, _SpecFile, "with jobs and shapes")
+    for name, job in file.jobs.items():
+        folder = path.absolute().parent / job.folder
+        if not folder.is_dir():
+            raise BadInputError(
+                f"{path}: jobs.{name}.folder is {quoted(job.folder)}; there is no folder {folder}"
+            )
+    return Spec(
+        tuple(
+            TrainingJob(
+                name,
+                job.command,
+                path.absolute().parent / job.folder,
+                round(job.samples),
+                job.epochs,
+                job.batches,
+            )
+            for name, job in file.jobs.items()
+        ),
+        tuple(
+            Shape(name, shape.cpus, shape.memory, shape.price_per_hour, shape.instance)
+            for name, shape in file.shapes.items()
+        ),
+        file.workers,
+        file.price_date,
+        file.window,
+        file.patience,
+    )

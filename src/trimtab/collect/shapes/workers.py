@@ -1,18 +1,103 @@
 """The workers of one training job on this machine: each in a control group of its own, all in one network."""
 
 import contextlib
+import math
 import os
+import re
 import selectors
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import IO
+from dataclasses import dataclass, field
+from typing import IO, Protocol
 
 from trimtab.collect.shapes.spec import Lane, Shape
-from trimtab.collect.shapes.step_lines import StepLines
 from trimtab.core import TrimtabError
 from trimtab.kernel import LimitedGroup, NetworkNamespace, die_with_parent, end_groups, network_bytes
+
+_LINE = re.compile(rb"^\s*step\s+(\d+)\s+loss\s+(\S+)(?:\s+time\s+(\d+(?:\.\d+)?))?")
+_LONGEST_LINE = 2**16  # bytes; what has no end is no line of ours
+_KEPT = 200  # characters of the last other line, for a sentence about what went wrong
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step that has ended: its number, its loss, and when, in seconds since the epoch."""
+
+    number: int
+    loss: float
+    time: float
+
+    @property
+    def diverged(self) -> bool:
+        """Whether the loss is no number any more."""
+        return not math.isfinite(self.loss)
+
+
+@dataclass(slots=True)
+class StepLines:
+    """Fed with output as it comes; a line without a time counts from when it came."""
+
+    steps: list[Step] = field(default_factory=list)
+    last_words: str = ""  # the last line that was none of a step
+    _rest: bytes = b""
+
+    def feed(self, output: bytes) -> None:
+        """Take in what was printed since the last time."""
+        *lines, self._rest = (self._rest + output).split(b"\n")
+        self._rest = self._rest[-_LONGEST_LINE:]
+        for line in lines:
+            found = _LINE.match(line)
+            if found is None:
+                self.last_words = line.decode(errors="replace").strip()[:_KEPT] or self.last_words
+                continue
+            try:
+                loss = float(found[2])
+            except ValueError:
+                loss = math.nan
+            self.steps.append(Step(int(found[1]), loss, float(found[3]) if found[3] else time.time()))
+
+
+class Watched(Protocol):
+    """What the first worker prints, and what all of them have used so far."""
+
+    @property
+    def lines(self) -> StepLines: ...
+
+    def listen(self, seconds: float) -> None:
+        """Take in what is printed, for so long at most; raises `WorkerEndedError` when a worker has ended."""
+        ...
+
+    def cpu_seconds(self) -> float:
+        """CPU time of all of them so far."""
+        ...
+
+    def throttled_seconds(self) -> float:
+        """How long quotas have held them up so far, all added."""
+        ...
+
+    def memory(self) -> float:
+        """Bytes the largest of them has in use."""
+        ...
+
+    def bytes_sent(self) -> float:
+        """What they have sent one another so far."""
+        ...
+
+
+def steps_within(workers: Watched, count: int, patience: float) -> bool:
+    """Wait until they have made so many steps more; whether they did within so many seconds."""
+    wanted = len(workers.lines.steps) + count
+    until = time.monotonic() + patience
+    while len(workers.lines.steps) < wanted:
+        left = until - time.monotonic()
+        if left <= 0:
+            return False
+        workers.listen(min(left, 0.1))
+    return True
+
 
 _PORT = 29400  # of the first worker; the network is theirs alone
 _WEIGHT = 262_144.0  # shares of a busy CPU: what else runs on the machine should not be measured

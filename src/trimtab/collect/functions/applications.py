@@ -1,8 +1,4 @@
-"""The sixteen kinds of work that functions are made of, as in Sizeless and FLASH (A.3).
-
-A kind is one function below: the ranges its inputs are drawn from stand in the decorator, its body prepares
-those inputs once and returns what every invocation runs. Adding a kind is adding such a function.
-"""
+"""Applications drawn at random from segments of work, the same ones for the same seed."""
 
 import hashlib
 import io
@@ -297,3 +293,41 @@ def _spread(parts: list[bytes], work: Callable[[bytes], bytes], threads: int) ->
             return list(pool.map(work, parts))
 
     return run
+
+
+_MOST_SEGMENTS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One piece of an application: a kind of work and its own inputs."""
+
+    kind: str
+    inputs: Inputs
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """A function made of segments that run one after the other."""
+
+    name: str
+    segments: tuple[Segment, ...]
+
+    def prepare(self, place: Surroundings) -> Run:
+        """Make the inputs; the result runs one invocation."""
+        place.chance.seed(self.name)
+        runs = [SEGMENTS[segment.kind].prepare(segment.inputs, place) for segment in self.segments]
+
+        def invoke() -> None:
+            for run in runs:
+                run()
+
+        return invoke
+
+
+def draw_application(index: int, seed: int = 0) -> Application:
+    """The application with that number: one to four segments, drawn with replacement as in FLASH (A.3)."""
+    source = random.Random(f"{seed}/{index}")
+    kinds = source.choices(sorted(SEGMENTS), k=source.randint(1, _MOST_SEGMENTS))
+    segments = tuple(Segment(kind, SEGMENTS[kind].draw(source)) for kind in kinds)
+    return Application(f"f{seed}-{index:04d}", segments)

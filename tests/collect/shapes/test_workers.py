@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from hypothesis import given, strategies as st
 
-from trimtab.collect.shapes import Step, StepLines
+from trimtab.collect import Step, StepLines
 
 TEXT = (
     b"loading\nstep 1 loss 0.5 time 100.25\nepoch 1\n  step 2 loss nan time 101\nstep 3 loss 1e-3 time 102.5 "
