@@ -59,7 +59,7 @@ def test_a_wrong_file_of_pools_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "pools.yaml").write_text("pools: [{name: a, cpu: 1, memory: 1GiB}]")
     shown = _run(tmp_path, "agent", "--pools", str(tmp_path / "pools.yaml"))
     assert shown.returncode == 2
-    assert "needs select" in shown.stderr
+    assert "pools[0].select" in shown.stderr
     assert "Traceback" not in shown.stderr
 
 

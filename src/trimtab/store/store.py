@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -10,7 +11,12 @@ if TYPE_CHECKING:
 
     from trimtab.store.database import Database
     from trimtab.store.entities import Facts
+    from trimtab.store.events import Events, Notes
+    from trimtab.store.jobs import Jobs
     from trimtab.store.leader import Leader
+    from trimtab.store.ledger import Ledger, Profiles
+    from trimtab.store.replies import Replies
+    from trimtab.store.tenants import Tenants, Tokens
 
 T = TypeVar("T")
 
@@ -23,21 +29,55 @@ class Store:
     """
 
     def __init__(self, database: "Database") -> None:
-        from trimtab.store.events import Events, Notes
-        from trimtab.store.jobs import Jobs
-        from trimtab.store.ledger import Ledger, Profiles
-        from trimtab.store.replies import Replies
-        from trimtab.store.tenants import Tenants, Tokens
-
         self._database = database
-        self.ledger = Ledger(database)
-        self.profiles = Profiles(database)
-        self.events = Events(database)
-        self.jobs = Jobs(database)
-        self.tenants = Tenants(database)
-        self.notes = Notes(database)
-        self.tokens = Tokens(database)
-        self.replies = Replies(database)
+
+    @cached_property
+    def ledger(self) -> "Ledger":
+        from trimtab.store.ledger import Ledger
+
+        return Ledger(self._database)
+
+    @cached_property
+    def profiles(self) -> "Profiles":
+        from trimtab.store.ledger import Profiles
+
+        return Profiles(self._database)
+
+    @cached_property
+    def events(self) -> "Events":
+        from trimtab.store.events import Events
+
+        return Events(self._database)
+
+    @cached_property
+    def jobs(self) -> "Jobs":
+        from trimtab.store.jobs import Jobs
+
+        return Jobs(self._database)
+
+    @cached_property
+    def tenants(self) -> "Tenants":
+        from trimtab.store.tenants import Tenants
+
+        return Tenants(self._database)
+
+    @cached_property
+    def notes(self) -> "Notes":
+        from trimtab.store.events import Notes
+
+        return Notes(self._database)
+
+    @cached_property
+    def tokens(self) -> "Tokens":
+        from trimtab.store.tenants import Tokens
+
+        return Tokens(self._database)
+
+    @cached_property
+    def replies(self) -> "Replies":
+        from trimtab.store.replies import Replies
+
+        return Replies(self._database)
 
     @property
     def is_file(self) -> bool:

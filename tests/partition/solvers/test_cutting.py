@@ -118,6 +118,7 @@ def test_rows_that_are_alike_are_found_alike(make_problem: MakeProblem) -> None:
         forward=np.repeat(problem.forward[:1], 3, axis=0),
         backward=np.repeat(problem.backward[:1], 3, axis=0),
         once=np.repeat(problem.once[:1], 3, axis=0),
+        row_once=np.repeat(problem.row_once[:1], 3),
         hand_rate=np.full((3, 3), 1e9),
         hand_latency=np.zeros((3, 3)),
     )

@@ -17,7 +17,7 @@ from trimtab.predict.cost.step_time import step_time
 KINDS = np.array(
     ["embedding", "norm", "matmul", "attention", "matmul", "elementwise", "conv", "view", "conv"]
 )
-MODELS = "trimtab_bench.partition.local_models"
+MODELS = "trimtab_bench.partition.models"
 # A trace knows FLOP of convolutions and attention only as a share of all, a graph those of each operation.
 TOLERANCE = 0.10
 
