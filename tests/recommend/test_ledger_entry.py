@@ -95,11 +95,11 @@ def test_outcomes_that_contradict_one_another_leave_it_to_the_rule(make_profile:
     profile = make_profile()
     with open_store() as store:
         _, made = ask(store, profile)
-        report(store, made, 0.4)
-        report(store, made, 3.0)
+        report(store, made, 0.15)
+        report(store, made, 6.0)
         _, after = ask(store, profile)
     assert after.chosen_by == "rule:analytic"
-    assert "2 earlier outcomes contradict one another or the rule (0.4 and 3 times" in after.reason
+    assert "2 earlier outcomes contradict one another or the rule (0.15 and 6 times" in after.reason
 
 
 def test_one_absurd_outcome_does_not_spoil_a_good_one(make_profile: MakeProfile) -> None:
