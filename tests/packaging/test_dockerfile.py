@@ -111,5 +111,5 @@ def test_the_ports_are_those_of_the_settings(told: list[tuple[str, str]]) -> Non
 def test_a_misspelt_flag_would_be_noticed(accepts: Callable[[Sequence[str]], None]) -> None:
     with pytest.raises(pytest.fail.Exception, match="runing"):
         accepts(["doctor", "--runing"])
-    with pytest.raises(AssertionError, match="no command"):
+    with pytest.raises((AssertionError, pytest.fail.Exception), match="docter"):
         accepts(["docter"])

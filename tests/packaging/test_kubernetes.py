@@ -124,12 +124,14 @@ def test_the_agents_size_what_the_engine_starts(objects: list[Object], tmp_path:
     assert file in {each["mountPath"] for each in container["volumeMounts"]}
 
 
-def asked(*modules: str) -> set[tuple[str, str]]:
-    """Resources and verbs of what the code calls the official client for; what is watched is listed too."""
+def asked(module: str, *definitions: str) -> set[tuple[str, str]]:
+    """Resources and verbs for which a module, or some of its definitions, calls the official client."""
     found = set()
-    for module in modules:
-        tree = ast.parse((SOURCE / module).read_text(encoding="utf-8"))
-        names = [node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+    tree = ast.parse((SOURCE / module).read_text(encoding="utf-8"))
+    for part in tree.body:
+        if definitions and getattr(part, "name", "") not in definitions:
+            continue
+        names = [node.attr for node in ast.walk(part) if isinstance(node, ast.Attribute)]
         for name in names:
             match = CALLS.fullmatch(name)
             if match is None:
@@ -153,11 +155,12 @@ def allowed(objects: list[Object], account: str) -> set[tuple[str, str]]:
 
 
 def test_accounts_may_do_what_the_code_asks_for_and_no_more(objects: list[Object]) -> None:
-    engine = asked("engines/kubernetes_cluster.py", "resize/pod_resize.py")
+    resize = asked("resize/kubernetes.py", "resize_pod", "_patched")
+    engine = asked("engines/kubernetes/cluster.py") | resize
     assert {("jobs", "create"), ("pods/resize", "patch"), ("pods/exec", "get"), ("nodes", "list")} <= engine
     followed = {("jobs", "watch"), ("pods/exec", "create")}
     assert allowed(objects, "trimtab") == engine | followed
-    assert allowed(objects, "trimtab-agent") == asked("resize/kubernetes.py") | {("pods", "watch")}
+    assert allowed(objects, "trimtab-agent") == asked("resize/kubernetes.py", "PodWatch") | {("pods", "watch")}
 
 
 def test_nobody_has_more_power_than_it_needs(objects: list[Object]) -> None:
