@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from trimtab_bench import BenchOptions, fewshot, fewshot_protocol as protocol, run_bench
 from trimtab_bench.fewshot_protocol import Fold
-from trimtab_bench.one_thread import one_thread_each
+from trimtab_bench.harness import one_thread_each
 
 from trimtab.predict.fewshot.blend import Blend
 from trimtab.predict.fewshot.case import Case, Corpus, metrics_table, settings_table

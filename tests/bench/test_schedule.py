@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from trimtab_bench import BenchOptions, run_bench
-from trimtab_bench.kept import Kept, Part, done
+from trimtab_bench.harness import Kept, Part, done
 from trimtab_bench.schedule.parts import parts_of
 from trimtab_bench.schedule.philly import (
     QUICK_JOBS,

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from trimtab_bench.kept import Kept, Part, done_side_by_side
-from trimtab_bench.options import BenchOptions
+from trimtab_bench.harness import BenchOptions, Kept, Part, done_side_by_side
 from trimtab_bench.training_config import goals, job_parts, seen, unseen
 
 from trimtab.predict.jobs.training_data import DataSet, Points, read_data

@@ -3,7 +3,7 @@
 from typing import Any
 
 from trimtab_bench.fabric.outages import FAULTS, VARIANTS
-from trimtab_bench.kept import Key
+from trimtab_bench.harness import Key
 
 
 def repeat(ms: float, place: str = "sender", pause_ms: float = 1.0) -> dict[str, Any]:

@@ -160,7 +160,9 @@ def test_accounts_may_do_what_the_code_asks_for_and_no_more(objects: list[Object
     assert {("jobs", "create"), ("pods/resize", "patch"), ("pods/exec", "get"), ("nodes", "list")} <= engine
     followed = {("jobs", "watch"), ("pods/exec", "create")}
     assert allowed(objects, "trimtab") == engine | followed
-    assert allowed(objects, "trimtab-agent") == asked("resize/kubernetes.py", "PodWatch") | {("pods", "watch")}
+    assert allowed(objects, "trimtab-agent") == asked("resize/kubernetes.py", "PodWatch") | {
+        ("pods", "watch")
+    }
 
 
 def test_nobody_has_more_power_than_it_needs(objects: list[Object]) -> None:

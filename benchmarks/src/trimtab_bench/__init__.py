@@ -6,8 +6,7 @@ A bench is a module with `run(options) -> BenchResult`; adding one is a file and
 from importlib import import_module
 
 from trimtab.core import NotFoundError
-from trimtab_bench.options import BenchOptions
-from trimtab_bench.result import BenchResult, Table
+from trimtab_bench.harness import BenchOptions, BenchResult, Table
 
 __all__ = ["BENCHES", "BenchOptions", "BenchResult", "Table", "run_bench"]
 

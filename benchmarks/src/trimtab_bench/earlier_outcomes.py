@@ -28,8 +28,7 @@ from trimtab.predict import (
     trial_without_the_model,
     try_outcomes,
 )
-from trimtab_bench.options import BenchOptions
-from trimtab_bench.result import Table
+from trimtab_bench.harness import BenchOptions, Table
 from trimtab_bench.search import resnet50_profile
 
 Array = NDArray[np.float64]

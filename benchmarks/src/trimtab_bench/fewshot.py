@@ -36,10 +36,8 @@ from trimtab_bench.fewshot_protocol import (
 )
 from trimtab_bench.fewshot_trees import Trees
 from trimtab_bench.finished import Finished
-from trimtab_bench.one_thread import one_thread_each
-from trimtab_bench.options import BenchOptions
+from trimtab_bench.harness import BenchOptions, BenchResult, Table, one_thread_each
 from trimtab_bench.prediction_speed import prediction_speed
-from trimtab_bench.result import BenchResult, Table
 
 BUNDLED = BUNDLED_FUNCTIONS.parent.parent
 FUNCTIONS = Path(BUNDLED_FUNCTIONS.parent.name) / BUNDLED_FUNCTIONS.name

@@ -11,8 +11,7 @@ import numpy as np
 
 import trimtab.predict
 from trimtab_bench.fewshot_protocol import ScoredPredictions
-from trimtab_bench.kept import Kept
-from trimtab_bench.options import BenchOptions
+from trimtab_bench.harness import BenchOptions, Kept
 
 _PREDICT = Path(trimtab.predict.__path__[0])
 _PER_SHOTS = ("application", "case", "predicted", "measured", "low", "high")

@@ -48,8 +48,7 @@ from trimtab_bench.earlier_outcomes import (
     transfer_figures,
     transfer_tables,
 )
-from trimtab_bench.options import BenchOptions
-from trimtab_bench.result import BenchResult, Table
+from trimtab_bench.harness import BenchOptions, BenchResult, Table
 
 Array = NDArray[np.float64]
 DEVICE = "H200"

@@ -21,8 +21,7 @@ from trimtab.core.units import format_bytes, format_duration
 from trimtab.observe import ProfilerSettings, profile
 from trimtab.predict import AnalyticEstimator, Placements
 from trimtab_bench import zoo
-from trimtab_bench.options import BenchOptions
-from trimtab_bench.result import BenchResult, Table
+from trimtab_bench.harness import BenchOptions, BenchResult, Table
 
 PROFILED_BATCH = 2
 CPU_BATCHES = (8,)

@@ -21,8 +21,7 @@ from pathlib import Path
 from trimtab.core import MissingDependencyError, StorageError
 from trimtab.core.units import format_duration
 from trimtab.observe import ProfilerSettings, profile
-from trimtab_bench.options import BenchOptions
-from trimtab_bench.result import BenchResult, Table
+from trimtab_bench.harness import BenchOptions, BenchResult, Table
 
 PROMISED = 0.02
 """The share of the step time that watching may add."""

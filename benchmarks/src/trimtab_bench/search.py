@@ -12,8 +12,7 @@ from trimtab.catalog import OfferTable, load_offers
 from trimtab.core import Host, Profile, Series, Steps, Workload
 from trimtab.predict import BUNDLED_STEPS, read_measurements
 from trimtab.recommend import Request, recommend, work
-from trimtab_bench.options import BenchOptions
-from trimtab_bench.result import BenchResult, Table
+from trimtab_bench.harness import BenchOptions, BenchResult, Table
 
 CONFIGURATIONS = 20_000
 OFFERS = 60_000

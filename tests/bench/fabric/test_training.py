@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from trimtab_bench.fabric import training
-from trimtab_bench.kept import Key
+from trimtab_bench.harness import Key
 
 
 def answer(*ratios: float, **more: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from trimtab_bench import BENCHES
-from trimtab_bench.options import BenchOptions
+from trimtab_bench.harness import BenchOptions
 from trimtab_bench.partition.large import METHODS, cases
 from trimtab_bench.partition.sections import parts_of, put_together, tables
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from searched_spaces import grid, tried, workload
-from trimtab_bench.kept import Kept
-from trimtab_bench.options import BenchOptions
+from trimtab_bench.harness import BenchOptions, Kept
 from trimtab_bench.training_config import search
 from trimtab_bench.training_config.rivals import SEARCHES, random_search
 from trimtab_bench.training_config.search_tables import best_first_choices

@@ -4,8 +4,7 @@ Everything happens in labs on this machine, one after the other, with real FRR a
 is a module with `parts`, `figures` and `tables`; finished parts are kept.
 """
 
-from trimtab_bench.options import BenchOptions
-from trimtab_bench.result import BenchResult
+from trimtab_bench.harness import BenchOptions, BenchResult
 
 
 def run(options: BenchOptions) -> BenchResult:

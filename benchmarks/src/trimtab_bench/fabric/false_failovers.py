@@ -14,8 +14,7 @@ from trimtab.core import TrimtabError
 from trimtab.fabric import Timers, read_status
 from trimtab.fabric.lab.lab import Lab
 from trimtab_bench.fabric.variants import VARIANTS, Precedence, busy_cores
-from trimtab_bench.kept import Key, Part
-from trimtab_bench.result import Table
+from trimtab_bench.harness import Key, Part, Table
 
 SECONDS = {"ours": 600.0, "frr": 120.0}
 QUICK_SECONDS = {"ours": 30.0, "frr": 15.0}

@@ -14,8 +14,7 @@ from typing import Any
 from trimtab.core import TrimtabError
 from trimtab.fabric.lab.faults import Fault
 from trimtab_bench.fabric.variants import VARIANTS, Contestant, Precedence
-from trimtab_bench.kept import Key, Part
-from trimtab_bench.result import Table
+from trimtab_bench.harness import Key, Part, Table
 
 SILENT = ("blackhole", "blackhole-in", "blackhole-out", "switch-blackhole")
 LINK_DOWN = ("link-down", "carrier-loss")

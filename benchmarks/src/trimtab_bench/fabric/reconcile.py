@@ -18,8 +18,7 @@ from trimtab.fabric.reconcile.planes import DataPlane, Table as ForwardingTable,
 from trimtab.fabric.reconcile.reconciler import Heard, Reconciler, TunnelView, plane_of
 from trimtab.fabric.topology import Host, Tenant, Uplink, WorkerDevice
 from trimtab.kernel import NetworkNamespace, rtnetlink
-from trimtab_bench.kept import Key, Part
-from trimtab_bench.result import Table
+from trimtab_bench.harness import Key, Part, Table
 
 _PATIENCE = 30.0
 _LOOK_AGAIN = 0.001

@@ -13,10 +13,7 @@ from trimtab.core import BadInputError
 from trimtab.kernel import sweep_groups
 from trimtab_bench.fabric import false_failovers, outages, reconcile, throughput, training
 from trimtab_bench.fabric.reconcile import PERIOD
-from trimtab_bench.goals import Goal, goals_table, judged
-from trimtab_bench.kept import Kept, Key, done
-from trimtab_bench.options import BenchOptions
-from trimtab_bench.result import BenchResult, Table
+from trimtab_bench.harness import BenchOptions, BenchResult, Goal, Kept, Key, Table, done, goals_table, judged
 
 THORN = {
     "THORN-ML, time of an iteration under its fault cycle, 90th to 95th percentile": {

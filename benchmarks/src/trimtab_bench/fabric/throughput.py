@@ -15,8 +15,7 @@ from trimtab.core import TrimtabError
 from trimtab.fabric.lab.lab import Lab
 from trimtab_bench.fabric import stream_process
 from trimtab_bench.fabric.variants import Precedence, bind_to_one_port, single_port_addresses
-from trimtab_bench.kept import Key, Part
-from trimtab_bench.result import Table
+from trimtab_bench.harness import Key, Part, Table
 
 FLOWS = (1, 4)
 ROUNDS, QUICK_ROUNDS = 20, 3

@@ -31,8 +31,7 @@ from trimtab_bench.fabric.gloo_jobs import (
     run_restarting,
 )
 from trimtab_bench.fabric.variants import bind_to_one_port, single_port_addresses
-from trimtab_bench.kept import Key, Part
-from trimtab_bench.result import Table
+from trimtab_bench.harness import Key, Part, Table
 
 AVERAGED = 10
 """Iterations that make one of those whose 90th percentile is compared, as in seed 002, figure 3.6."""

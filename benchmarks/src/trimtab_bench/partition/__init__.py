@@ -1,7 +1,6 @@
 """Splitting models over unequal devices: beside the optimum, beside others, and for real."""
 
-from trimtab_bench.options import BenchOptions
-from trimtab_bench.result import BenchResult
+from trimtab_bench.harness import BenchOptions, BenchResult
 
 
 def run(options: BenchOptions) -> BenchResult:

@@ -12,13 +12,21 @@ from statistics import median
 from typing import Any
 
 import trimtab
-from trimtab_bench.goals import Goal, goals_table, judged
-from trimtab_bench.kept import Kept, Key, Part, done
-from trimtab_bench.options import BenchOptions
+from trimtab_bench.harness import (
+    BenchOptions,
+    BenchResult,
+    Goal,
+    Kept,
+    Key,
+    Part,
+    Table,
+    done,
+    goals_table,
+    judged,
+)
 from trimtab_bench.partition import gpu_stages, large, prediction, small
 from trimtab_bench.partition.gpu_stages import BUNDLED
 from trimtab_bench.partition.large import METHODS
-from trimtab_bench.result import BenchResult, Table
 
 
 def goals(figures: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

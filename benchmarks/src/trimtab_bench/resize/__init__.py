@@ -17,12 +17,10 @@ from typing import Any
 import numpy as np
 
 import trimtab
-from trimtab_bench.kept import Kept
-from trimtab_bench.options import BenchOptions
+from trimtab_bench.harness import BenchOptions, BenchResult, Kept, Table
 from trimtab_bench.resize.bundle import Limit
 from trimtab_bench.resize.load import LOADS, ServiceLoad, arrivals
 from trimtab_bench.resize.trial import CONTESTANTS, Observed, TrialSetting, contestant, observe
-from trimtab_bench.result import BenchResult, Table
 
 MIB = 2**20
 SETTING = TrialSetting(

@@ -13,10 +13,9 @@ import numpy as np
 
 from trimtab.kernel import NoGroupError, sweep_groups
 from trimtab.resize import Controller, Pool, Selector
-from trimtab_bench.options import BenchOptions
+from trimtab_bench.harness import BenchOptions, BenchResult, Table
 from trimtab_bench.resize_scale.agents import link_figures
 from trimtab_bench.resize_scale.node import grant_figures, sample_figures
-from trimtab_bench.result import BenchResult, Table
 
 CONTAINERS = 100_000
 POOLS = 1_000

@@ -38,7 +38,7 @@ from trimtab.resize.link.certificates import Authority
 from trimtab.resize.link.joining import Membership, issue
 from trimtab.resize.link.server import RunningController, serve
 from trimtab.resize.link.wire import METHOD, ROW, Hello, Join, MessageStream, Orders, Report
-from trimtab_bench.options import BenchOptions
+from trimtab_bench.harness import BenchOptions
 
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _DATA, _RESET, _SETTINGS, _PING, _GOODBYE, _WINDOW = 0, 3, 4, 6, 7, 8

@@ -32,7 +32,7 @@ from trimtab.resize import (
     Selector,
     SlotLimits,
 )
-from trimtab_bench.options import BenchOptions
+from trimtab_bench.harness import BenchOptions
 
 MIB = 2**20
 _BYSTANDERS = 50  # containers beside those that run out of memory

@@ -10,9 +10,7 @@ from typing import Any
 
 import trimtab.schedule
 from trimtab.core import BadInputError
-from trimtab_bench.kept import Kept, Key, done
-from trimtab_bench.options import BenchOptions
-from trimtab_bench.result import BenchResult
+from trimtab_bench.harness import BenchOptions, BenchResult, Kept, Key, done
 from trimtab_bench.schedule.parts import parts_of
 from trimtab_bench.schedule.report import compared, goals, tables
 from trimtab_bench.schedule.workloads import GAVEL, GAVEL_TRACE, SIA, SIA_SECONDS

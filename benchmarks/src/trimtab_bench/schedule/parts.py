@@ -8,8 +8,7 @@ from typing import Any
 
 from trimtab.core import BadInputError
 from trimtab.schedule import Trace, read_trace, read_traces
-from trimtab_bench.kept import Part
-from trimtab_bench.options import BenchOptions
+from trimtab_bench.harness import BenchOptions, Part
 from trimtab_bench.schedule import philly, speed, workloads
 
 _SEEDS = 3

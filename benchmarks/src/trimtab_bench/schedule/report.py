@@ -4,8 +4,7 @@ from collections.abc import Iterator, Mapping
 from operator import ge, le
 from typing import Any
 
-from trimtab_bench.goals import Goal, goals_table, judged
-from trimtab_bench.result import Table
+from trimtab_bench.harness import Goal, Table, goals_table, judged
 from trimtab_bench.schedule.workloads import GAVEL, GAVEL_TRACE, SIA, Published
 
 

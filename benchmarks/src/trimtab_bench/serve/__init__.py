@@ -4,8 +4,7 @@ The server is `trimtab up` as a process of its own, on a store with 10,000 jobs 
 asks is another process on the same machine, by a plan that does not wait for answers.
 """
 
-from trimtab_bench.options import BenchOptions
-from trimtab_bench.result import BenchResult
+from trimtab_bench.harness import BenchOptions, BenchResult
 
 
 def run(options: BenchOptions) -> BenchResult:

@@ -6,9 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from trimtab.core import MissingDependencyError
-from trimtab_bench.goals import Goal, goals_table, judged
-from trimtab_bench.options import BenchOptions
-from trimtab_bench.result import BenchResult, Table
+from trimtab_bench.harness import BenchOptions, BenchResult, Goal, Table, goals_table, judged
 from trimtab_bench.serve import store
 from trimtab_bench.serve.failover import failover_figures
 from trimtab_bench.serve.load import Load

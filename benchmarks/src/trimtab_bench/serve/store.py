@@ -16,7 +16,7 @@ from trimtab import store as store_package
 from trimtab.core import Answer, Decision, Estimate, Host, Outcome, Profile, Series, Workload, home, to_plain
 from trimtab.schedule import submissions
 from trimtab.store import JobRecord, JobRun, JobState, Role, Store, Tenant, open_store
-from trimtab_bench.kept import Kept
+from trimtab_bench.harness import Kept
 
 TENANTS = 20
 DECISION_KINDS = ("resize", "schedule", "recommend", "partition", "tune")

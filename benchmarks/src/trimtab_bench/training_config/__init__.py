@@ -10,10 +10,18 @@ from trimtab.predict.jobs import training_data, training_importance, training_mo
 from trimtab.predict.jobs.training_data import SHIPPED, DataSet, read_data
 from trimtab.predict.jobs.training_importance import forest_importance, model_importance
 from trimtab.tune import job_forecast, searcher
-from trimtab_bench.goals import Goal, goals_table, judged
-from trimtab_bench.kept import Kept, Key, Part, done_side_by_side
-from trimtab_bench.options import BenchOptions
-from trimtab_bench.result import BenchResult, Table
+from trimtab_bench.harness import (
+    BenchOptions,
+    BenchResult,
+    Goal,
+    Kept,
+    Key,
+    Part,
+    Table,
+    done_side_by_side,
+    goals_table,
+    judged,
+)
 from trimtab_bench.training_config import rivals, seen, thesis, unseen
 from trimtab_bench.training_config.search import search_section
 from trimtab_bench.training_config.thesis import top_importance

@@ -21,9 +21,7 @@ from trimtab.predict.fewshot.datasets import read_multicloud, read_scout
 from trimtab.tune import other_workloads, searcher
 from trimtab.tune.searcher import STOP_BELOW, STOP_FROM, Choice
 from trimtab.tune.space import Observation, Space, Trials
-from trimtab_bench.kept import Kept, Key, Part, done_side_by_side
-from trimtab_bench.options import BenchOptions
-from trimtab_bench.result import Table
+from trimtab_bench.harness import BenchOptions, Kept, Key, Part, Table, done_side_by_side
 from trimtab_bench.training_config import rivals
 from trimtab_bench.training_config.rivals import SEARCHES, Search
 from trimtab_bench.training_config.search_tables import (

@@ -7,8 +7,7 @@ import numpy as np
 
 from trimtab.predict.fewshot import Array, Case
 from trimtab.tune.space import Space
-from trimtab_bench.goals import goals_table
-from trimtab_bench.result import Table
+from trimtab_bench.harness import Table, goals_table
 
 _OURS, _GAUSSIAN = "trimtab", "cherrypick"
 _FIRST, _THIRD = 1.5, 1.2  # found over optimal on cost after one and three evaluations

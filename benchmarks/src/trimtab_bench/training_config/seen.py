@@ -14,9 +14,7 @@ import numpy as np
 from trimtab.predict.fewshot import Array
 from trimtab.predict.jobs.training_data import DataSet, Points
 from trimtab.predict.jobs.training_model import StepTimeModel, StepTimeRule
-from trimtab_bench.kept import Key, Part
-from trimtab_bench.options import BenchOptions
-from trimtab_bench.result import Table
+from trimtab_bench.harness import BenchOptions, Key, Part, Table
 from trimtab_bench.training_config.thesis import BASELINES, COST, TIME, ThesisNetwork
 
 OBJECTIVES = ("cost", "time")

@@ -20,9 +20,7 @@ from trimtab.predict.jobs.training_model import StepBelief, StepTimeModel, StepT
 from trimtab.tune.job_forecast import JobForecast
 from trimtab.tune.searcher import STOP_BELOW, Choice, Searcher
 from trimtab.tune.space import Observation, Space
-from trimtab_bench.kept import Key, Part
-from trimtab_bench.options import BenchOptions
-from trimtab_bench.result import Table
+from trimtab_bench.harness import BenchOptions, Key, Part, Table
 from trimtab_bench.training_config.rivals import SEARCHES, Begin, Search, cherrypick
 from trimtab_bench.training_config.seen import OBJECTIVES, OURS, RULE, THESIS
 from trimtab_bench.training_config.thesis import (

@@ -1,6 +1,6 @@
 from operator import ge, le, lt
 
-from trimtab_bench.goals import Goal, goals_table, judged
+from trimtab_bench.harness import Goal, goals_table, judged
 
 
 def test_a_goal_is_met_on_its_own_side_alone() -> None:
