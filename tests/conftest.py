@@ -39,18 +39,27 @@ LARGE = ("fabric/", "serve/")
 
 SECOND_TIER = (
     "bench/",
+    "cli/test_demo",
+    "cli/test_pipeline.py::test_the_digits_example_runs_and_is_sized",
+    "cli/test_tune.py::test_a_session_that_ends_early_goes_on",
+    "collect/shapes/test_measuring",
     "engines/test_ray",
     "examples/",
+    "fabric/lab/test_echo",
     "fabric/reconcile/test_flower_guest",
+    "partition/run/test_running",
+    "partition/test_exports.py::test_the_script_trains_under_torchrun_and_keeps_the_weights",
+    "predict/fewshot/test_pretraining",
     "test_architecture.py::test_the_checkers_find_nothing",
 )
-"""Tests that only `make test-all` runs: an emulated kernel, Ray, long examples, quick benches, linters."""
+"""Tests that only `make test-all` runs: an emulated kernel, Ray, long trainings, quick benches, linters."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks the second tier."""
     for item in items:
-        if item.nodeid.removeprefix("tests/").startswith(SECOND_TIER):
+        path = item.nodeid.removeprefix("tests/")
+        if path.startswith(SECOND_TIER) or path.endswith("[ray]"):
             item.add_marker("second_tier")
 
 
