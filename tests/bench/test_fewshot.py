@@ -245,7 +245,7 @@ def test_where_the_law_changes_the_ranges_do_not_count_for_the_mean(
 
 
 def test_coverage_counts_every_application_the_same() -> None:
-    found = fewshot.Predictions(
+    found = protocol.ScoredPredictions(
         application=["a", "a", "a", "b"],
         case=["a", "a", "a", "b"],
         predicted=np.ones(4),

@@ -66,8 +66,8 @@ def _refuse() -> None:
 
 _CROWDED = """
 import sys, time
-from trimtab_bench.resize_scale.node import Place
-with Place() as place:
+from trimtab_bench.resize_scale.node import CgroupCrowd
+with CgroupCrowd() as place:
     place.crowd(20)
     print("there", flush=True)
     time.sleep(60)

@@ -2,6 +2,7 @@
 
 import pytest
 from hypothesis import given, settings, strategies as st
+from job_texts import parse_jobs
 
 from trimtab.core import BadInputError, Node
 from trimtab.schedule import (
@@ -13,7 +14,6 @@ from trimtab.schedule import (
     Tier,
     fetch,
     impossible,
-    parse_jobs,
     refuse_impossible,
     tier_between,
     usual_shapes,

@@ -4,8 +4,9 @@ from collections.abc import Callable
 
 import pytest
 from hypothesis import given, strategies as st
+from job_texts import parse_jobs
 
-from trimtab.schedule import Cluster, Group, Jobs, Shape, parse_jobs
+from trimtab.schedule import Cluster, Group, Jobs, Shape
 from trimtab.schedule.job import Job, speeds_of
 
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from job_texts import parse_jobs
 
 from trimtab.core import BadInputError, Kind, Workload
 from trimtab.schedule import (
@@ -12,7 +13,6 @@ from trimtab.schedule import (
     Priority,
     Submission,
     Worker,
-    parse_jobs,
     read_job_documents,
     submissions,
 )

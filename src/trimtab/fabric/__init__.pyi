@@ -39,6 +39,7 @@ from .lab.lab import (
     instructions as instructions,
     uplink_states as uplink_states,
 )
+from .lab.probes import Probes as Probes, busiest_uplink as busiest_uplink
 from .plan import Plan as Plan
 from .reconcile.bpf_plane import bpf_unavailable as bpf_unavailable
 from .reconcile.flower_plane import flower_unavailable as flower_unavailable

@@ -41,7 +41,6 @@ from .job import (
 )
 from .job_file import (
     JobDocument as JobDocument,
-    parse_jobs as parse_jobs,
     read_job_documents as read_job_documents,
     require_name as require_name,
     submissions as submissions,

@@ -303,11 +303,6 @@ def _content(path: Path) -> str:
         raise BadInputError(f"{path} cannot be read: {one_line(str(error))}") from None
 
 
-def parse_jobs(content: str, where: str, settings: Sequence[str] = ()) -> tuple[Submission, ...]:
-    """The jobs of a file's content, which messages name by `where`."""
-    return submissions(parse_documents(content, where, settings), where)
-
-
 def parse_documents(content: str, where: str, settings: Sequence[str] = ()) -> tuple[Any, ...]:
     """The documents of a file's content, unchecked, with `settings` in place of what is written there."""
     import yaml

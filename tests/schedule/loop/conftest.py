@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from job_texts import parse_jobs
 
 from trimtab.core import EngineEvent, Launch, Node, NotFoundError, TrimtabError
-from trimtab.schedule import Submission, parse_jobs
+from trimtab.schedule import Submission
 from trimtab.schedule.loop.runs import LoopSettings
 from trimtab.schedule.loop.scheduler import Scheduler
 from trimtab.schedule.policies import policy

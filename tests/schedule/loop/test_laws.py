@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
+from job_texts import parse_jobs
 
 from trimtab.core import Node, RealClock
-from trimtab.schedule import LoopSettings, Scheduler, cancel_job, hand_in, parse_jobs, policy
+from trimtab.schedule import LoopSettings, Scheduler, cancel_job, hand_in, policy
 from trimtab.store import Store, open_store
 
 NODES = [Node("a1", 8.0, 16.0, "A100", 4), Node("a2", 8.0, 16.0, "A100", 4), Node("c1", 4.0, 16.0)]

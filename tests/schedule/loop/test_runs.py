@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from job_texts import parse_jobs
 
 from trimtab.core import BadInputError, Launch, TrimtabError
-from trimtab.schedule import JobFolder, parse_jobs
+from trimtab.schedule import JobFolder
 from trimtab.schedule.loop.runs import StoppingRun, StoppingRuns
 from trimtab.store import JobRecord
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 from driven_loop import states, until
+from job_texts import parse_jobs
 
 from trimtab.core import BadInputError, Launch, Node
-from trimtab.schedule import Scheduler, Submission, parse_jobs, policy
+from trimtab.schedule import Scheduler, Submission, policy
 from trimtab.store import JobState, Store, Tenant
 
 Submit = Callable[..., Submission]

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from job_texts import parse_jobs
 
 from trimtab.core import Node
-from trimtab.schedule import WAITING, Fleet, Job, parse_jobs
+from trimtab.schedule import WAITING, Fleet, Job
 from trimtab.schedule.job import DOUBLING
 from trimtab.schedule.loop.view import JobHistory, JobRow, RoundView, features, row_of, view_of
 from trimtab.store import JobRecord, JobRun, JobState, Part

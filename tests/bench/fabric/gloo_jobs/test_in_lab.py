@@ -14,7 +14,7 @@ pytest.importorskip("torch", reason="the job trains with PyTorch")
 
 pytestmark = pytest.mark.timeout(400)
 
-JOBS = Path(__file__).resolve().parents[3] / "examples" / "fabric"
+JOBS = Path(__file__).resolve().parents[4] / "examples" / "fabric"
 LIMIT = 120.0  # s, for machines that have much else to do
 STEPS, BROKEN_AT, SILENT = 100, 20, 2.0  # steps, a step, s
 CALM = Timers(interval=0.05, multiplier=3)
