@@ -19,6 +19,7 @@ from trimtab.serve.doctor.examination import Finding, check, missing, ok, warnin
 from trimtab.serve.settings import Settings, setting_of
 
 EXTRAS = {
+    "rivals": "trimtab partition --method metis and accelerate",
     "learn": "profiles and plans of PyTorch models, learned predictions",
     "postgres": "a store in PostgreSQL",
     "gpu": "watching NVIDIA accelerators",
