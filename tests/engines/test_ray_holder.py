@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -13,7 +14,14 @@ import pytest
 
 from trimtab.engines.ray import holder
 
-STUBBORN = "trap '' TERM; sh -c 'trap \"echo asked\" TERM; echo $$; while :; do sleep 0.1; done' & wait"
+HEEDLESS = """
+import os, signal, time
+signal.signal(signal.SIGTERM, lambda *_: print("asked", flush=True))
+print(os.getpid(), flush=True)
+while True:
+    time.sleep(0.1)
+"""
+STUBBORN = f"trap '' TERM; {shlex.quote(sys.executable)} -S -c {shlex.quote(HEEDLESS)} & wait"
 ESCAPED = "setsid sh -c 'echo $$; exec sleep 60' & read -r line < /dev/null; sleep 0.3; exit 4"
 
 
