@@ -29,7 +29,6 @@ def test_traffic_leaves_an_uplink_without_carrier_and_returns_after_its_hold(
     wires.wait_for("p2", to="10.255.0.39")
     (failover,) = wires.failovers
     assert (failover.uplink, failover.cause, failover.paths) == ("p1", "carrier", 1)
-    assert failover.seconds < 0.5
     assert {each.device: each.state for each in keeper.look().uplinks} == {"p1": "dead", "p2": "up"}
     wires.ip("link set q1 up", far=True)
     began = time.monotonic()

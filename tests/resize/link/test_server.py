@@ -83,13 +83,11 @@ def test_two_nodes_share_a_pool_and_memory_is_granted_between_periods(tmp_path: 
                 assert sum(float(node.rows["cpus"][0]) for node in nodes) <= POOL.cpu + 1e-9
             assert nodes[0].rows["cpus"][0] > 1.5
             before = float(nodes[0].rows["memory"][0])
-            start = time.monotonic()
             await first.send(MemoryRequest(0, before))
             relief = await first.receive()
             assert isinstance(relief, MemoryGrant)
             assert relief.memory is not None
             assert relief.memory > before
-            assert time.monotonic() - start < 1.0  # a millisecond where nothing else runs
             names = {row.path: row for row in controller.status().rows}
             assert names.keys() == {"a:/x", "b:/x"}
             assert names["a:/x"].traps == 1
