@@ -1,7 +1,7 @@
 """Netlink messages, packed and parsed here: requests, dumps and events of `linux/rtnetlink.h`.
 
 Configuration goes through pyroute2. This codec serves the paths where its cost shows: rewriting routes on
-failover (20 µs a route here, 0.4 ms there) and dumps of large forwarding databases (20 times as fast).
+failover and dumps of large forwarding databases.
 `bytes` of messages are passed around as the kernel sends them.
 """
 
