@@ -1,4 +1,4 @@
-"""What a job prints beside its steps: when it was ready, what checkpoints took, what collectives took.
+"""Training jobs over gloo: ranks, restarts, and the times of steps, checkpoints and collectives.
 
 loaded 20 seconds 0.012
 ready time 1731712345.123
@@ -103,17 +103,17 @@ class Job:
             )
 
     def bound_to(self, first: WorkerDevice) -> "Job":
-        """The same over the fabric: ranks meet at the first one's device, and each talks through its own."""
+        """A job over the fabric: ranks meet at the first one's device, and each talks through its own."""
         return replace(self, address=str(first.address.ip), device=first.name)
 
     def command(self) -> list[str]:
-        """As it is started, on every rank."""
+        """Command line of a rank, equal on every rank."""
         if self.checkpoint is None:
             return list(self.words)
         return [*self.words, "--checkpoint", str(self.checkpoint), "--every", str(self.every)]
 
     def variables(self, rank: int, port: int) -> dict[str, str]:
-        """What tells a rank who it is; `port` is where the first one waits for the others."""
+        """Environment variables of a rank; `port` is where rank 0 waits for the others."""
         return {
             "RANK": str(rank),
             "LOCAL_RANK": "0",
@@ -197,7 +197,7 @@ class Ranks:
         return ""
 
     def kill(self, rank: int) -> None:
-        """As a crash of its host would, without a word."""
+        """Kill the processes of one rank with SIGKILL, as a crash of its host would."""
         self.mark_fault()
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._children[rank].pid, signal.SIGKILL)
@@ -301,7 +301,7 @@ class Run:
 
     @property
     def step_seconds(self) -> tuple[float, ...]:
-        """Of all steps but the first, without the checkpoints between them."""
+        """Seconds of all steps but the first, without the checkpoints between them."""
         return tuple(
             after.time - before.time - self.saved.get(before.number, 0.0)
             for before, after in pairwise(self.steps)
@@ -455,7 +455,7 @@ class JobCosts:
 
     @property
     def options(self) -> str:
-        """Those of `trimtab fabric advise` that were measured here."""
+        """Command-line options that give `trimtab fabric advise` the measured values."""
         return f"--saving {self.saving.option} --restarting {self.initialisation.option}"
 
 

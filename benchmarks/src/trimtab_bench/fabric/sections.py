@@ -9,6 +9,7 @@ from operator import ge, le
 from pathlib import Path
 from typing import Any
 
+from trimtab import fabric
 from trimtab.core import BadInputError
 from trimtab.kernel import sweep_groups
 from trimtab_bench.fabric import false_failovers, outages, reconcile, throughput, training
@@ -54,7 +55,7 @@ MEASURED = (outages, training, throughput, reconcile, false_failovers)
 
 
 def all_sections(options: BenchOptions) -> BenchResult:
-    """What `trimtab bench fabric` answers with."""
+    """Result of `trimtab bench fabric`: figures, goals, tables and published results."""
     if os.geteuid() != 0:
         raise BadInputError("bench fabric makes network namespaces and control groups; run it as root")
     sweep_groups()
@@ -81,9 +82,9 @@ def _tables(found: Mapping[Key, Any], figures: Mapping[str, Any]) -> tuple[Table
 
 
 def _made_from(options: BenchOptions) -> Iterator[bytes]:
-    """What was asked for, and the code that is measured and measures, with the jobs that train."""
+    """Cache key of finished parts: the options, and the source of the fabric, the bench and its jobs."""
     yield repr(options.quick).encode()
     here = Path(__file__).resolve().parent
-    for folder in (here, here.parents[1] / "fabric", here.parents[3] / "examples" / "fabric"):
+    for folder in (here, Path(fabric.__path__[0]), here.parents[3] / "examples" / "fabric"):
         for path in sorted([*folder.rglob("*.py"), *folder.rglob("*.c")]):
             yield path.read_bytes()

@@ -54,7 +54,7 @@ class Trained:
 
     @property
     def seconds_per_step(self) -> float:
-        """Of steps that count: one that was made again counts once."""
+        """Mean seconds per step; a step that was repeated after a failure counts once."""
         return self.seconds / len(self.run.steps) if self.run.steps else math.inf
 
     @property
@@ -68,7 +68,7 @@ class Trained:
         return tuple(_longest_after(steps, fault) - usual for fault in felt)
 
     def at(self, faults: Sequence[float], begun: float) -> "Trained":
-        """The same run with another's faults at the same time after its first step: what no fault does."""
+        """This run with the faults of another, aligned at the first step: a control without faults."""
         shift = self.run.steps[0].time - begun if self.run.steps else 0.0
         return Trained(self.run, tuple(fault + shift for fault in faults))
 
