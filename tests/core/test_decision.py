@@ -26,13 +26,13 @@ def test_an_estimate_holds_its_value_and_both_ends_and_nothing_beyond(
     [(0.0, 1.0, 2.0), (3.0, 1.0, 2.0), (1.5, 2.0, 1.0), (math.nan, 1.0, 2.0), (1.5, math.nan, 2.0)],
 )
 def test_a_value_outside_its_own_range_is_refused(value: float, low: float, high: float) -> None:
-    with pytest.raises(ValueError, match="outside its own range"):
+    with pytest.raises(ValueError, match="range"):
         Estimate(value, low, high, 0.9, "s")
 
 
 @pytest.mark.parametrize("coverage", [0.0, -0.1, 1.1, 90.0, math.nan])
 def test_a_coverage_that_is_no_share_is_refused(coverage: float) -> None:
-    with pytest.raises(ValueError, match="not a share"):
+    with pytest.raises(ValueError, match="coverage"):
         Estimate(1.0, 1.0, 1.0, coverage, "s")
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from trimtab.core import home, names_a_secret, without_secrets
+from trimtab.core import home, inherited, names_a_secret
 
 
 def test_the_environment_names_the_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,17 +47,20 @@ def test_other_names_are_not(name: str) -> None:
     assert not names_a_secret(name)
 
 
-def test_a_job_inherits_neither_secrets_nor_urls_with_a_password() -> None:
+def test_a_job_inherits_a_short_list_and_no_credentials() -> None:
     harmless = {
         "PATH": "/bin",
+        "LC_ALL": "C.UTF-8",
+        "http_proxy": "http://proxy:8080/a@b",
+        "CUDA_VISIBLE_DEVICES": "0,1",
+    }
+    others = {
         "TRIMTAB_STORE": "sqlite:////var/lib/trimtab/trimtab.sqlite",
-        "DATABASE": "postgresql://trimtab@db:5432/trimtab",
-        "PROXY": "http://proxy:8080/a@b",
+        "GH_PAT": "hidden",
+        "SLACK_WEBHOOK": "https://hooks.example/hidden",
+        "REDIS": "host=x password=hidden",
+        "https_proxy": "http://user:hidden@proxy:8080",
+        "all_proxy": "socks5://hidden@proxy",
+        "lc_all": "C",
     }
-    secret = {
-        "TRIMTAB_TOKEN": "tt_0",
-        "DATABASE_URL": "postgresql://trimtab:hidden@db:5432/trimtab",
-        "REDIS": "redis://:hidden@cache",
-        "ODD": "postgresql://trimtab:p@ss:word@db/trimtab",
-    }
-    assert without_secrets({**harmless, **secret}) == harmless
+    assert inherited({**harmless, **others}) == harmless

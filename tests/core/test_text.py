@@ -40,7 +40,7 @@ def test_an_address_is_a_host_and_a_port(text: str, parts: tuple[str, int]) -> N
 
 @pytest.mark.parametrize("text", ["", "7433", "host:", ":7433", "host:65536", "host:-1", "::1:7433", "a b:1"])
 def test_what_is_none_is_refused_in_a_sentence(text: str) -> None:
-    with pytest.raises(BadInputError, match="is not an address"):
+    with pytest.raises(BadInputError, match="address"):
         split_address(text)
 
 

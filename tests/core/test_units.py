@@ -123,7 +123,7 @@ def test_what_cannot_be_understood_is_refused_by_name(parse: Parse, text: str) -
     with pytest.raises(BadInputError) as refusal:
         parse(text)
     sentence = str(refusal.value)
-    assert f'"{text}"' in sentence or (not text.strip() and "empty" in sentence)
+    assert f'"{text}"' in sentence
     assert "\n" not in sentence
 
 
@@ -241,7 +241,7 @@ def test_a_rate_is_times_over_a_period(text: str, per_hour: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "often", "-1/h", "1/0h", "1/moon", "/h", "1/h/h"])
 def test_what_is_no_rate_is_refused(text: str) -> None:
-    with pytest.raises(BadInputError, match=r"not a rate; write it like 0\.05/h"):
+    with pytest.raises(BadInputError, match="rate"):
         parse_rate(text)
 
 

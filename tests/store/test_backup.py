@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import json
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -58,9 +59,9 @@ def test_a_backup_moves_all_from_one_database_to_the_other_and_on(
     request: pytest.FixtureRequest,
     make_decision: Callable[..., Decision],
 ) -> None:
-    told: list[tuple[int, int]] = []
-    rows = full.back_up(tmp_path / "b", lambda done, total: told.append((done, total)))
-    assert told[-1] == (rows, rows)
+    result: list[tuple[int, int]] = []
+    rows = full.back_up(tmp_path / "b", lambda done, total: result.append((done, total)))
+    assert result[-1] == (rows, rows)
     assert (tmp_path / "b").stat().st_mode & 0o777 == 0o600
     with open_store(other_database(request, url, tmp_path)) as other:
         assert other.restore(tmp_path / "b") == rows
@@ -76,12 +77,12 @@ def test_a_store_that_holds_something_is_replaced_only_when_asked(
     full.back_up(tmp_path / "b")
     before = contents(full)
     full.ledger.record(make_decision("later"))
-    with pytest.raises(BadInputError, match=r"holds \d+ rows already; restore into an empty one, or replace"):
+    with pytest.raises(BadInputError, match=r"\d+ rows .*--replace"):
         full.restore(tmp_path / "b")
     assert full.ledger.get("later")
     full.restore(tmp_path / "b", replace=True)
     assert contents(full) == before
-    with pytest.raises(BadInputError, match="is there already"):
+    with pytest.raises(BadInputError, match=re.escape(str(tmp_path))):
         full.back_up(tmp_path / "b")
 
 
@@ -124,7 +125,7 @@ def test_a_restore_that_is_interrupted_leaves_the_store_as_it_was(full: Store, t
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        full.restore(tmp_path / "b", replace=True, tell=interrupt)
+        full.restore(tmp_path / "b", replace=True, progress=interrupt)
     assert contents(full) == before
 
 

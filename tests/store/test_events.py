@@ -44,12 +44,12 @@ def test_a_follower_misses_no_event_of_concurrent_writers(store: Store) -> None:
     writers = [threading.Thread(target=write, args=(f"writer-{n}",)) for n in range(4)]
     for writer in writers:
         writer.start()
-    seen: list[Event] = []
+    observed: list[Event] = []
     while any(writer.is_alive() for writer in writers):
-        seen += store.events.since(seen[-1].id if seen else 0)
-    seen += store.events.since(seen[-1].id if seen else 0)
+        observed += store.events.since(observed[-1].id if observed else 0)
+    observed += store.events.since(observed[-1].id if observed else 0)
     for name in ("writer-0", "writer-1", "writer-2", "writer-3"):
-        assert [event.detail["n"] for event in seen if event.subject == name] == list(range(50))
+        assert [event.detail["n"] for event in observed if event.subject == name] == list(range(50))
 
 
 def test_a_note_takes_the_place_of_the_one_before(store: Store) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from trimtab.core import Decision, to_plain
-from trimtab.store import JobRecord, JobState, Store, WantedDecisions, WantedJobs, open_store
+from trimtab.store import DecisionFilter, JobFilter, JobRecord, JobState, Store, open_store
 
 DECISIONS = 1_000_000
 JOBS = 10_000
@@ -45,21 +45,21 @@ def test_every_page_of_a_million_decisions_takes_less_than_fifty_milliseconds(
     one = ["tenant-5"]
     half = f"{DECISIONS // 2:08x}"
     with large(tmp_path / "s.sqlite", json.dumps(to_plain(make_decision("d")))) as store:
-        asked: dict[str, Callable[[], object]] = {
+        calls: dict[str, Callable[[], object]] = {
             "newest": lambda: store.ledger.page_text(20),
             "from the middle": lambda: store.ledger.page_text(20, after=half),
-            "kind": lambda: store.ledger.page_text(20, WantedDecisions("kind-3")),
-            "subject": lambda: store.ledger.page_text(20, WantedDecisions(subject="subject-7")),
-            "both": lambda: store.ledger.page_text(20, WantedDecisions("kind-0", "subject-5")),
-            "tenant": lambda: store.ledger.page_text(20, WantedDecisions(tenants=one)),
-            "tenant's kind": lambda: store.ledger.page_text(20, WantedDecisions("kind-0", tenants=one)),
-            "nothing": lambda: store.ledger.page_text(20, WantedDecisions("none", tenants=one)),
+            "kind": lambda: store.ledger.page_text(20, DecisionFilter("kind-3")),
+            "subject": lambda: store.ledger.page_text(20, DecisionFilter(subject="subject-7")),
+            "both": lambda: store.ledger.page_text(20, DecisionFilter("kind-0", "subject-5")),
+            "tenant": lambda: store.ledger.page_text(20, DecisionFilter(tenants=one)),
+            "tenant's kind": lambda: store.ledger.page_text(20, DecisionFilter("kind-0", tenants=one)),
+            "nothing": lambda: store.ledger.page_text(20, DecisionFilter("none", tenants=one)),
             "one": lambda: store.ledger.text(half),
-            "jobs": lambda: store.jobs.page_text(20, WantedJobs((JobState.RUNNING,), tenants=one)),
+            "jobs": lambda: store.jobs.page_text(20, JobFilter((JobState.RUNNING,), tenants=one)),
             "as objects": lambda: store.ledger.page(20),
         }
         taken = {}
-        for name, ask in asked.items():
+        for name, ask in calls.items():
             ask()
             begin = time.perf_counter()
             for _ in range(20):

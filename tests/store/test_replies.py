@@ -37,7 +37,7 @@ def test_a_key_is_its_owners_alone(store: Store, make_decision: Callable[..., De
 
 def test_a_key_with_another_request_is_refused(store: Store, make_decision: Callable[..., Decision]) -> None:
     store.replies.once("k", "ann", "POST /x", keep(store, make_decision("d1")))
-    with pytest.raises(ReusedKeyError, match='the key "k" was used for another request'):
+    with pytest.raises(ReusedKeyError, match='"k"'):
         store.replies.once("k", "ann", "POST /y", keep(store, make_decision("d2")))
     with pytest.raises(ReusedKeyError):
         store.replies.find("k", "ann", "POST /y")
@@ -90,5 +90,5 @@ def test_replies_are_forgotten_after_a_day(store: Store, make_decision: Callable
 
 def test_a_key_that_cannot_be_kept_is_refused(store: Store) -> None:
     for key in ("", "x" * 201, "a\nb", "\0"):
-        with pytest.raises(BadInputError, match="a request's key is"):
+        with pytest.raises(BadInputError, match="key"):
             store.replies.once(key, "ann", "POST /x", lambda: Reply(200, "{}"))

@@ -4,8 +4,8 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from trimtab.core import BadInputError, NotFoundError, SimulatedClock
-from trimtab.store import NotAllowedError, Role, Store, Tenant
-from trimtab.store.address import resolve
+from trimtab.store import Role, Store, Tenant
+from trimtab.store.database import resolve
 from trimtab.store.tenants import Tokens
 
 
@@ -21,7 +21,7 @@ def test_a_tenant_is_kept_replaced_and_removed(store: Store) -> None:
     assert store.tenants.list() == (Tenant("audio", "vision", 2.0), Tenant("vision", None, 6.0))
     store.tenants.remove("audio")
     assert store.tenants.list() == (Tenant("vision", None, 6.0),)
-    with pytest.raises(NotFoundError, match=r'no tenant "vison" \(did you mean vision\?\)'):
+    with pytest.raises(NotFoundError, match=r'"vison".*vision'):
         store.tenants.remove("vison")
 
 
@@ -95,53 +95,7 @@ def test_tokens_come_in_pages_newest_first(store: Store) -> None:
     assert set(store.tokens.page(tenants=["a"]).items) == set(made[::2])
 
 
-@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
-@pytest.mark.parametrize(
-    ("maker", "asked", "sentence"),
-    [
-        (("vision", Role.OPERATOR, "*"), ("vision", Role.VIEWER, "*"), "only admins make tokens"),
-        (("vision", Role.ADMIN, "*"), ("*", Role.VIEWER, "*"), "for vision alone"),
-        (("vision", Role.ADMIN, "*"), ("audio", Role.VIEWER, "*"), "for vision alone"),
-        (
-            ("*", Role.ADMIN, "tokens:write"),
-            ("vision", Role.USER, "jobs:read"),
-            "has not the scope jobs:read",
-        ),
-    ],
-)
-def test_nobody_makes_a_token_that_can_do_more(
-    store: Store, maker: tuple[str, Role, str], asked: tuple[str, Role, str], sentence: str
-) -> None:
-    by, _ = store.tokens.make("maker", maker[0], maker[1], [maker[2]])
-    with pytest.raises(NotAllowedError, match=sentence):
-        store.tokens.make("more", asked[0], asked[1], [asked[2]], by=by)
-    assert len(store.tokens.page().items) == 1
-
-
-def test_an_admin_of_all_tenants_makes_tokens_of_any(store: Store) -> None:
-    admin, _ = store.tokens.make("root", "*", Role.ADMIN)
-    made, _ = store.tokens.make("theirs", "vision", Role.ADMIN, by=admin)
-    assert made.by == admin.id
-    assert (admin.tenants, made.tenants) == (None, ("vision",))
-
-
-def test_who_may_write_may_read(store: Store) -> None:
-    made, _ = store.tokens.make("ci", "vision", Role.USER, ["jobs:write", "profiles:read"])
-    assert [made.allows(s) for s in ("jobs:read", "jobs:write", "profiles:read", "profiles:write")] == [
-        True,
-        True,
-        True,
-        False,
-    ]
-
-
 def test_a_scope_that_is_none_is_refused(store: Store) -> None:
     for scopes in ([], ["jobs"], ["jobs:delete"], ["Jobs:read"], ["jobs:read "]):
         with pytest.raises(BadInputError, match="scope"):
             store.tokens.make("ci", "vision", Role.USER, scopes)
-
-
-def test_roles_are_in_order() -> None:
-    assert Role.ADMIN.at_least(Role.OPERATOR)
-    assert Role.USER.at_least(Role.USER)
-    assert not Role.VIEWER.at_least(Role.USER)

@@ -1,5 +1,4 @@
 from .checkpoint_rules import daly_interval as daly_interval, young_interval as young_interval
-from .clock import Clock as Clock, RealClock as RealClock, SimulatedClock as SimulatedClock
 from .decision import (
     Answer as Answer,
     Contribution as Contribution,
@@ -8,8 +7,25 @@ from .decision import (
     Outcome as Outcome,
     Scalar as Scalar,
 )
-from .engine import Engine as Engine, EngineEvent as EngineEvent, Launch as Launch, Node as Node
-from .environment import home as home, names_a_secret as names_a_secret, without_secrets as without_secrets
+from .engine import (
+    DEFAULT_LOG as DEFAULT_LOG,
+    DEFAULT_PROCESSES as DEFAULT_PROCESSES,
+    Clock as Clock,
+    Engine as Engine,
+    EngineEvent as EngineEvent,
+    Launch as Launch,
+    Node as Node,
+    RealClock as RealClock,
+    SimulatedClock as SimulatedClock,
+    WaitingEngine as WaitingEngine,
+)
+from .environment import (
+    INHERITED as INHERITED,
+    INHERITED_PREFIX as INHERITED_PREFIX,
+    home as home,
+    inherited as inherited,
+    names_a_secret as names_a_secret,
+)
 from .errors import (
     BadInputError as BadInputError,
     MissingDependencyError as MissingDependencyError,
@@ -25,16 +41,6 @@ from .goal import (
     within_limits as within_limits,
 )
 from .plain import from_plain as from_plain, to_plain as to_plain, within_grammar as within_grammar
-from .profile import (
-    PROFILE_VERSION as PROFILE_VERSION,
-    Host as Host,
-    Layer as Layer,
-    Model as Model,
-    Operators as Operators,
-    Profile as Profile,
-    Series as Series,
-    Steps as Steps,
-)
 from .text import (
     did_you_mean as did_you_mean,
     is_loopback as is_loopback,
@@ -46,10 +52,12 @@ from .text import (
 from .units import (
     GIB as GIB,
     HOUR as HOUR,
+    KWH as KWH,
     MIB as MIB,
     format_bandwidth as format_bandwidth,
     format_bytes as format_bytes,
     format_duration as format_duration,
+    format_energy as format_energy,
     format_flop as format_flop,
     format_flop_rate as format_flop_rate,
     format_money as format_money,
@@ -64,6 +72,7 @@ from .units import (
     parse_rate as parse_rate,
 )
 from .user_input import (
+    SCHEMA_NAME as SCHEMA_NAME,
     Bytes as Bytes,
     Command as Command,
     Count as Count,
@@ -76,4 +85,21 @@ from .user_input import (
     quantity as quantity,
     validate as validate,
 )
-from .workload import Configuration as Configuration, Kind as Kind, Offer as Offer, Workload as Workload
+from .workload import (
+    DEFAULT_TENANT as DEFAULT_TENANT,
+    PROFILE_VERSION as PROFILE_VERSION,
+    Configuration as Configuration,
+    Host as Host,
+    Kind as Kind,
+    Layer as Layer,
+    Model as Model,
+    Offer as Offer,
+    OperatorCall as OperatorCall,
+    Operators as Operators,
+    Parallelism as Parallelism,
+    Profile as Profile,
+    Series as Series,
+    Steps as Steps,
+    ThreadSteps as ThreadSteps,
+    Workload as Workload,
+)

@@ -1,4 +1,4 @@
-"""How often to save work that may be lost, by two rules that are widely used: Young (1974) and Daly (2006).
+"""Checkpoint intervals by two widely used rules: Young (1974) and Daly (2006).
 
 `saving` is seconds that a save takes (C), `rate` interruptions per second (1/M); numbers or columns of them.
 Answers are useful seconds between saves, infinite where nothing interrupts.

@@ -1,4 +1,4 @@
-"""Decisions: who decided what for whom, with which estimate and why, and how it turned out."""
+"""Decisions with their estimates, reasons and outcomes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,20 +16,19 @@ class Estimate:
 
     def __post_init__(self) -> None:
         if not self.low <= self.value <= self.high:
-            raise ValueError(f"an estimate of {self.value} outside its own range {self.low} to {self.high}")
+            raise ValueError(f"the estimate {self.value} is outside its range {self.low} to {self.high}")
         if not 0.0 < self.coverage <= 1.0:
-            raise ValueError(f"a coverage of {self.coverage} is not a share between 0 and 1")
+            raise ValueError(f"the coverage {self.coverage} is not a share between 0 and 1")
 
     def scaled(self, factor: float, unit: str | None = None) -> "Estimate":
-        """This estimate in another unit: seconds into dollars, say."""
+        """This estimate times a factor, in another unit: seconds to dollars."""
         if factor < 0:
             raise ValueError("an estimate cannot be scaled by a negative factor")
-        return Estimate(
-            self.value * factor, self.low * factor, self.high * factor, self.coverage, unit or self.unit
-        )
+        value, low, high = self.value * factor, self.low * factor, self.high * factor
+        return Estimate(value, low, high, self.coverage, unit or self.unit)
 
     def contains(self, truth: float) -> bool:
-        """Whether the range held."""
+        """Whether the range holds the measured value."""
         return self.low <= truth <= self.high
 
 
@@ -39,7 +38,7 @@ Scalar = str | int | float | bool | None
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """One part of a reason: how much of the estimate, in its unit, is due to `name`."""
+    """The part of an estimate, in its unit, that is due to `name`."""
 
     name: str
     value: float
@@ -47,7 +46,7 @@ class Contribution:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One decider's answer: `who` is a rule's or a model's name, `action` what it would do."""
+    """One decider's answer: `who` names the rule or model, `action` the action it would take."""
 
     who: str
     action: Mapping[str, Scalar]
@@ -58,8 +57,8 @@ class Answer:
 class Decision:
     """A choice with the rule's answer beside the model's.
 
-    `action` is what was done, taken from `rule` or `model` as `chosen_by` says; `estimates` are the
-    chosen answer's, by quantity ("time" in s, "cost" in $). `created` is seconds since the epoch.
+    `chosen_by` names the answer whose `action` was taken; `estimates` are its estimates by quantity
+    ("time" in s, "cost" in $). `created` is seconds since the epoch.
     """
 
     id: str
@@ -78,9 +77,13 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Measured quantities after a decision, under the names of its estimates."""
+    """Measured quantities after a decision, under the names of its estimates.
+
+    A `trusted` outcome was confirmed by the user: it counts however far it is from the estimate.
+    """
 
     decision_id: str
     recorded: float
     measured: Mapping[str, float]
     note: str = ""
+    trusted: bool = False

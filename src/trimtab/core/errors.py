@@ -2,21 +2,21 @@
 
 
 class TrimtabError(Exception):
-    """Base of every error a user is meant to read; the command line prints it and exits so."""
+    """Base of every error that users read; the command line prints it and exits with `exit_status`."""
 
     exit_status = 2
 
 
 class BadInputError(TrimtabError):
-    """The user gave something that cannot be used: a file, a flag, a unit, a name."""
+    """A file, flag, unit or name that cannot be used."""
 
 
 class NotFoundError(TrimtabError):
-    """The thing named does not exist: a decision, a profile, an offer, a cloud."""
+    """The named decision, profile, offer or cloud does not exist."""
 
 
 class StorageError(TrimtabError):
-    """The place where Trimtab keeps things cannot be read or written."""
+    """The store or a file cannot be read or written."""
 
 
 class MissingDependencyError(TrimtabError):

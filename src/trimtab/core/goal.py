@@ -1,6 +1,6 @@
 """Goals: the objective that ranks configurations, and the limits that they must keep.
 
-Adding an objective is one function and one line in `OBJECTIVES`.
+Adding an objective is one line in `OBJECTIVES`.
 """
 
 from collections.abc import Callable
@@ -15,24 +15,13 @@ from trimtab.core.units import format_duration, format_money
 Array = NDArray[np.float64]
 
 
-def _cost(time: Array, cost: Array) -> Array:
-    return cost
-
-
-def _time(time: Array, cost: Array) -> Array:
-    return time
-
-
-def _balanced(time: Array, cost: Array) -> Array:
-    """Time times cost: twice as fast is worth twice the money."""
-    return time * cost
-
-
-OBJECTIVES: dict[str, tuple[Callable[[Array, Array], Array], str]] = {
-    "cost": (_cost, "the cheapest"),
-    "time": (_time, "the fastest"),
-    "balanced": (_balanced, "the least time times cost"),
+OBJECTIVES: dict[str, tuple[Callable[[Array, Array, Array], Array], str]] = {
+    "cost": (lambda time, cost, energy: cost, "the cheapest"),
+    "time": (lambda time, cost, energy: time, "the fastest"),
+    "balanced": (lambda time, cost, energy: time * cost, "the least time times cost"),
+    "energy": (lambda time, cost, energy: energy, "the least energy"),
 }
+"""A function of time (s), cost ($) and energy (J) to minimize, and a description of the best."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +39,7 @@ class Goal:
         for name in ("deadline", "budget"):
             value = getattr(self, name)
             if value is not None and value <= 0:
-                raise BadInputError(
-                    f"a {name} of {value:g} leaves nothing to do; it should be more than zero"
-                )
+                raise BadInputError(f"the {name} is {value:g}; it should be more than zero")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +50,18 @@ class Dropped:
     reason: str
 
 
-def score(objective: str, time: Array, cost: Array) -> Array:
-    """Score of each configuration by its time (s) and cost ($). Lower is better."""
+def score(objective: str, time: Array, cost: Array, energy: Array | None = None) -> Array:
+    """Score of each configuration by its time (s), cost ($) and energy (J). Lower is better."""
     if objective not in OBJECTIVES:
         raise NotFoundError(f'no objective is called "{objective}"; there are {", ".join(OBJECTIVES)}')
-    return OBJECTIVES[objective][0](time, cost)
+    if energy is None:
+        if objective == "energy":
+            raise BadInputError(
+                'the objective is "energy", but the energy of these configurations is unknown; choose cost,'
+                " time or balanced"
+            )
+        energy = np.full_like(time, np.nan)
+    return OBJECTIVES[objective][0](time, cost, energy)
 
 
 def within_limits(time: Array, cost: Array, goal: Goal, name: Callable[[int], str]) -> NDArray[np.intp]:

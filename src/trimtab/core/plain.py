@@ -1,4 +1,8 @@
-"""Dataclasses as plain data (what JSON can hold) and back, driven by their types; JSON within its grammar."""
+"""Dataclasses as plain data (JSON types) and back, driven by their type hints; JSON text without NaN.
+
+Pydantic's `TypeAdapter` is not used: it ignores unknown fields of a dataclass unless each declares a setting,
+and takes "5" for 5 unless it is strict, when it refuses lists for tuples and text for enums and dates.
+"""
 
 import dataclasses
 import re
@@ -21,10 +25,9 @@ def to_plain(value: Any) -> Any:
     kind: Any = type(value)
     if kind in _PLAIN:
         return value
-    names = _names(kind)
-    if names is not None:
+    if (names := _names(kind)) is not None:
         return {name: to_plain(getattr(value, name)) for name in names}
-    if kind is tuple:
+    if isinstance(value, list | tuple):
         return [each if type(each) in _PLAIN else to_plain(each) for each in value]
     if isinstance(value, Enum):
         return value.value
@@ -32,8 +35,6 @@ def to_plain(value: Any) -> Any:
         return value.isoformat()
     if isinstance(value, Mapping):
         return {str(k): to_plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [to_plain(v) for v in value]
     return value
 
 
@@ -45,67 +46,72 @@ def from_plain(kind: type[T], data: Any, where: str = "") -> T:
 
 @cache
 def _names(kind: type) -> tuple[str, ...] | None:
-    """The fields of a dataclass; None of what is none."""
-    fields = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else None
-    return None if fields is None else tuple(field.name for field in fields)
+    """Field names of a dataclass; None for any other type."""
+    return tuple(f.name for f in dataclasses.fields(kind)) if dataclasses.is_dataclass(kind) else None
 
 
 @cache
-def _parts(kind: type) -> tuple[tuple[str, Any, frozenset[Any], bool], ...]:
-    """Fields of a dataclass: name, type, types of values that need no look, and whether there must be one."""
-    hints = get_type_hints(kind)
-    return tuple(
-        (
-            f.name,
-            hints[f.name],
-            _PLAIN & {hints[f.name], *_members(hints[f.name])},
-            f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING,
-        )
-        for f in dataclasses.fields(kind)
-    )
+def _fields(kind: type) -> tuple[tuple[str, Any, frozenset[Any], bool], ...]:
+    """Fields of a dataclass: name, type, types of values to take unchanged, and whether it is required."""
+    hints, missing = get_type_hints(kind), dataclasses.MISSING
+    fields = []
+    for field in dataclasses.fields(kind):
+        hint = hints[field.name]
+        members = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+        required = field.default is missing and field.default_factory is missing
+        fields.append((field.name, hint, _PLAIN & set(members), required))
+    return tuple(fields)
 
 
-def _members(kind: Any) -> tuple[Any, ...]:
-    return get_args(kind) if get_origin(kind) in (Union, types.UnionType) else ()
+@cache
+def _form(kind: Any) -> tuple[bool, Any, tuple[Any, ...]]:
+    """Whether a type is a dataclass, its origin, and its arguments."""
+    return dataclasses.is_dataclass(kind), get_origin(kind), get_args(kind)
 
 
 def _build(kind: Any, data: Any, where: str) -> Any:
-    if dataclasses.is_dataclass(kind):
+    is_dataclass, origin, members = _form(kind)
+    if is_dataclass:
         return _build_dataclass(kind, data, where)
-    origin = get_origin(kind)
+    if origin is None:
+        return _build_scalar(kind, data, where)
     if origin in (Union, types.UnionType):
-        return _build_union(get_args(kind), data, where)
+        if data is None and type(None) in members:
+            return None
+        candidates = [member for member in members if member is not type(None)]
+        errors = []
+        for member in [each for each in candidates if type(data) is each] or candidates:
+            try:
+                return _build(member, data, where)
+            except BadInputError as error:
+                errors.append(error)
+        raise errors[0]
     if origin is tuple:
-        return _build_tuple(get_args(kind), data, where)
-    if origin is not None and issubclass(origin, Mapping):
+        if not isinstance(data, list | tuple):
+            raise BadInputError(f"{where} should be a list, not {data!r:.40}")
+        members = members[:1] * len(data) if members[-1] is Ellipsis else members
+        if len(members) != len(data):
+            raise BadInputError(f"{where} should have {len(members)} parts, not {len(data)}")
+        return tuple(_build(members[i], value, f"{where}[{i}]") for i, value in enumerate(data))
+    if issubclass(origin, Mapping):
         if not isinstance(data, Mapping):
             raise BadInputError(f"{where} should be an object, not {data!r:.40}")
-        return {k: _build(get_args(kind)[1], v, f"{where}.{k}") for k, v in data.items()}
+        return {key: _build(members[1], value, f"{where}.{key}") for key, value in data.items()}
     return _build_scalar(kind, data, where)
-
-
-def _build_tuple(kinds: tuple[Any, ...], data: Any, where: str) -> Any:
-    if not isinstance(data, list | tuple):
-        raise BadInputError(f"{where} should be a list, not {data!r:.40}")
-    each = kinds[:1] * len(data) if kinds[-1] is Ellipsis else kinds
-    if len(each) != len(data):
-        raise BadInputError(f"{where} should have {len(each)} parts, not {len(data)}")
-    return tuple(_build(k, v, f"{where}[{i}]") for i, (k, v) in enumerate(zip(each, data, strict=True)))
 
 
 def _build_dataclass(kind: Any, data: Any, where: str) -> Any:
     if not isinstance(data, Mapping):
         raise BadInputError(f"{where} should be an object, not {data!r:.40}")
-    values = {}
-    parts = _parts(kind)
-    for name, hint, as_it_is, required in parts:
+    values, fields = {}, _fields(kind)
+    for name, hint, unchanged, required in fields:
         if name in data:
             value = data[name]
-            values[name] = value if type(value) in as_it_is else _build(hint, value, f"{where}.{name}")
+            values[name] = value if type(value) in unchanged else _build(hint, value, f"{where}.{name}")
         elif required:
             raise BadInputError(f"{where}.{name} is missing")
     if len(values) < len(data):
-        unknown = set(data) - {name for name, *_ in parts}
+        unknown = set(data) - {name for name, *_ in fields}
         raise BadInputError(f"{where} has no field {min(map(str, unknown))!r}")
     try:
         return kind(**values)
@@ -113,32 +119,14 @@ def _build_dataclass(kind: Any, data: Any, where: str) -> Any:
         raise BadInputError(f"{where}: {error}") from None
 
 
-def _build_union(kinds: tuple[Any, ...], data: Any, where: str) -> Any:
-    if data is None and type(None) in kinds:
-        return None
-    candidates = [k for k in kinds if k is not type(None)]
-    exact = [k for k in candidates if isinstance(k, type) and type(data) is k]
-    errors = []
-    for kind in exact or candidates:
-        try:
-            return _build(kind, data, where)
-        except BadInputError as error:
-            errors.append(error)
-    raise errors[0]
-
-
 def _build_scalar(kind: Any, data: Any, where: str) -> Any:
-    if kind is Any:
+    if kind is Any or (kind in (str, bool, int) and type(data) is kind):
         return data
-    if kind is float and isinstance(data, int | float) and not isinstance(data, bool):
+    if kind is float and type(data) in (int, float):
         try:
             return float(data)
         except OverflowError:
             raise BadInputError(f"{where} is {data!r:.40}…, too large a number") from None
-    if kind is int and isinstance(data, int) and not isinstance(data, bool):
-        return data
-    if kind in (str, bool) and isinstance(data, kind):
-        return data
     if isinstance(kind, type) and issubclass(kind, Enum):
         try:
             return kind(data)
@@ -162,13 +150,9 @@ def within_grammar(text: str, nan: str | None = None) -> str:
     Without a `nan`, NaN is refused.
     """
 
-    def written(token: re.Match[str]) -> str:
-        if token[0] == "Infinity":
-            return "1e999"
-        if token[0] != "NaN":
-            return token[0]
-        if nan is None:
+    def replacement(token: re.Match[str]) -> str:
+        if token[0] == "NaN" and nan is None:
             raise BadInputError("a value is NaN, which cannot be stored; leave it out or give the number")
-        return nan
+        return {"Infinity": "1e999", "NaN": nan or ""}.get(token[0], token[0])
 
-    return _TOKEN.sub(written, text)
+    return _TOKEN.sub(replacement, text)

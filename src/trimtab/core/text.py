@@ -1,4 +1,4 @@
-"""Text that users read and write: unknown names refused, values quoted in one line, network addresses."""
+"""Text for and from users: hints at known names, values quoted in one line, network addresses."""
 
 import re
 import reprlib
@@ -12,7 +12,7 @@ _LONGEST = 40  # characters of a value that are quoted
 
 
 def refuse_unknown(where: str, fields: Mapping[Any, Any], names: Sequence[str]) -> None:
-    """Refuse a field that is not one of `names`: a misspelt one must not be passed over."""
+    """Refuse a field that is not one of `names`."""
     unknown = next((one_line(name) for name in fields if name not in names), None)
     if unknown is not None:
         raise BadInputError(
@@ -31,13 +31,13 @@ def did_you_mean(text: str, known: Collection[str]) -> str:
 
 
 def one_line(value: Any) -> str:
-    """A value as one printable line, so that a sentence about it stays one."""
+    """A value as one printable line."""
     text = value if isinstance(value, str) else quoted(value)
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
 def quoted(value: Any) -> str:
-    """A value as Python writes it, cut short: a few lines of YAML can stand for billions of items."""
+    """A value as Python writes it, cut short: YAML aliases can stand for billions of items."""
     if isinstance(value, Collection):
         return reprlib.repr(value)[:_LONGEST]
     try:

@@ -1,7 +1,6 @@
-"""Pretty units at the edge, SI inside: seconds, bytes, dollars, dollars per second, FLOP, FLOP per second.
+"""Units of text for people; inside, all is SI: seconds, bytes, dollars, dollars per second, FLOP, FLOP/s.
 
-Each quantity has a `parse_…` that takes what people type and a `format_…` that prints what people read.
-A bare number is taken in the unit named in the function's docstring.
+`parse_…` reads text with a unit, `format_…` writes it. A bare number has the unit of the docstring.
 """
 
 import math
@@ -11,26 +10,16 @@ from trimtab.core.errors import BadInputError
 
 _NUMBER = r"(\d+(?:\.\d*)?|\.\d+)(?:[eE]([+-]?\d+))?"
 
-_SECONDS = {
-    "µs": 1e-6,
-    "us": 1e-6,
-    "ms": 1e-3,
-    "s": 1.0,
-    "sec": 1.0,
-    "m": 60.0,
-    "min": 60.0,
-    "h": 3600.0,
-    "hr": 3600.0,
-    "d": 86400.0,
-    "w": 604800.0,
-}
-_DECIMAL = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15, "e": 1e18}
-_BINARY = {"ki": 2.0**10, "mi": 2.0**20, "gi": 2.0**30, "ti": 2.0**40, "pi": 2.0**50}
-
 HOUR = 3600.0
+KWH = 3.6e6
+"""Joules of a kilowatt-hour."""
 MIB = 2**20
 GIB = 2**30
 
+_SECONDS = {"µs": 1e-6, "us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0}
+_SECONDS |= {"h": HOUR, "hr": HOUR, "d": 24 * HOUR, "w": 168 * HOUR}
+_DECIMAL = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15, "e": 1e18}
+_BINARY = {"ki": 2.0**10, "mi": 2.0**20, "gi": 2.0**30, "ti": 2.0**40, "pi": 2.0**50}
 _MOST_MEGABYTES = 10**6  # of one function; no platform sells more
 
 
@@ -47,20 +36,14 @@ def _finite(value: float, text: str) -> float:
 def parse_duration(text: str) -> float:
     """Seconds from "4h", "1h30m", "90 s", "250ms"; a bare number is seconds."""
     compact = text.strip().lower().replace(" ", "")
-    bare = re.fullmatch(_NUMBER, compact)
-    if bare is not None:
+    if re.fullmatch(_NUMBER, compact):
         return _finite(float(compact), text)
-    part = re.compile(_NUMBER + r"([a-zµ]+)")
-    total, position = 0.0, 0
-    while position < len(compact):
-        match = part.match(compact, position)
-        if match is None or match[3] not in _SECONDS:
-            raise BadInputError(f'"{text}" is not a duration; write it like 90s, 15m, 4h or 1h30m')
-        total += _number(match[1], match[2]) * _SECONDS[match[3]]
-        position = match.end()
-    if not compact:
-        raise BadInputError("an empty duration; write it like 90s, 15m, 4h or 1h30m")
-    return _finite(total, text)
+    parts = re.findall(_NUMBER + r"([a-zµ]+)", compact)
+    if not re.fullmatch(rf"(?:{_NUMBER}[a-zµ]+)+", compact) or any(
+        unit not in _SECONDS for *_, unit in parts
+    ):
+        raise BadInputError(f'"{text}" is not a duration; write it like 90s, 15m, 4h or 1h30m')
+    return _finite(sum(_number(*number) * _SECONDS[unit] for *number, unit in parts), text)
 
 
 def format_duration(seconds: float) -> str:
@@ -93,11 +76,7 @@ def format_duration(seconds: float) -> str:
 
 def parse_bytes(text: str) -> float:
     """Bytes from "16GiB", "512 MB", "1.5T"; a bare number is bytes, a bare prefix is decimal."""
-    match = re.fullmatch(_NUMBER + r"\s*([a-z]*?)b?", text.strip().lower())
-    scale = _prefix(match[3]) if match else None
-    if match is None or scale is None:
-        raise BadInputError(f'"{text}" is not an amount of memory; write it like 512MB or 16GiB')
-    return _finite(_number(match[1], match[2]) * scale, text)
+    return _scaled(text, r"([a-z]*?)b?", "an amount of memory; write it like 512MB or 16GiB")
 
 
 def parse_memory_size(text: str) -> int:
@@ -110,8 +89,8 @@ def parse_memory_size(text: str) -> int:
         megabytes = math.inf  # a prefix beyond those of memory
     if not 1 <= megabytes < _MOST_MEGABYTES:
         bare = re.fullmatch(_NUMBER, text.strip()) is not None
-        meant = f"; did you mean {text.strip()}MB?" if bare and megabytes > 0 else ", such as 512MB"
-        raise BadInputError(f'"{text}" is not a memory size for a function{meant}')
+        hint = f"; did you mean {text.strip()}MB?" if bare and megabytes > 0 else ", such as 512MB"
+        raise BadInputError(f'"{text}" is not a memory size for a function{hint}')
     return round(megabytes)
 
 
@@ -148,16 +127,22 @@ def format_money(dollars: float) -> str:
     return f"${dollars:,.2f}" if dollars < 9999.995 else f"${dollars:,.0f}"
 
 
+def format_energy(joules: float) -> str:
+    """ "1.24 kWh", three digits; "86.1 Wh" below a tenth of a kilowatt-hour, "1.38 MWh" above a thousand."""
+    if not math.isfinite(joules):
+        return "∞"
+    kwh = joules / KWH
+    number, unit = (kwh * 1e3, "Wh") if kwh < 0.1 else (kwh, "kWh") if kwh < 1e3 else (kwh / 1e3, "MWh")
+    digits = max(0, 2 - math.floor(math.log10(number))) if number > 1e-9 else 0
+    return f"{number:,.{min(digits, 3)}f} {unit}"
+
+
 def parse_price(text: str) -> float:
     """Dollars per second from "$3.20/h", "3.20", "$0.001/s"; a bare number is dollars per hour."""
     amount, slash, per = text.strip().lower().partition("/")
-    per = per.strip() if slash else "h"
-    if per not in {**_SECONDS, "hour": 0, "second": 0}:
-        raise BadInputError(f'"{text}" is not a price; write it like $3.20/h')
-    seconds = {"hour": HOUR, "second": 1.0}.get(per) or _SECONDS[per]
     try:
-        return parse_money(amount) / seconds
-    except BadInputError:
+        return parse_money(amount) / {**_SECONDS, "hour": HOUR, "second": 1.0}[per.strip() if slash else "h"]
+    except (BadInputError, KeyError):
         raise BadInputError(f'"{text}" is not a price; write it like $3.20/h') from None
 
 
@@ -170,25 +155,18 @@ def parse_rate(text: str) -> float:
     """Times per second from "0.05/h", "1/30d", "2 per day"; a bare number is per hour."""
     count, _, per = text.strip().lower().replace(" per ", "/").partition("/")
     period = {"": "h", "hour": "h", "day": "d", "week": "w", "second": "s"}.get(per.strip(), per.strip())
-    right = f'"{text}" is not a rate; write it like 0.05/h or 1/30d'
-    if re.fullmatch(_NUMBER, count.strip()) is None:
-        raise BadInputError(right)
     try:
         seconds = parse_duration(period if period[0].isdigit() else f"1{period}")
     except BadInputError:
-        raise BadInputError(right) from None
-    if seconds == 0:
-        raise BadInputError(right)
+        seconds = 0.0
+    if re.fullmatch(_NUMBER, count.strip()) is None or seconds == 0:
+        raise BadInputError(f'"{text}" is not a rate; write it like 0.05/h or 1/30d')
     return _finite(float(count), text) / seconds
 
 
 def parse_flop_rate(text: str) -> float:
     """FLOP per second from "312 TFLOP/s", "312TFLOPS", "19.5e12"."""
-    match = re.fullmatch(_NUMBER + r"\s*([a-z]?)(?:flop/s|flops|flop)?", text.strip().lower())
-    scale = _DECIMAL.get(match[3]) if match else None
-    if match is None or scale is None:
-        raise BadInputError(f'"{text}" is not a rate of arithmetic; write it like 312 TFLOP/s')
-    return _finite(_number(match[1], match[2]) * scale, text)
+    return _scaled(text, r"([a-z]?)(?:flop/s|flops|flop)?", "a rate of arithmetic; write it like 312 TFLOP/s")
 
 
 def format_flop_rate(per_second: float) -> str:
@@ -203,14 +181,11 @@ def format_flop(count: float) -> str:
 
 def parse_bandwidth(text: str) -> float:
     """Bytes per second from "900 GB/s", "25 Gbit/s", "25Gbit", "100Gbps"; a bare number is that already."""
-    compact = text.strip().lower().replace(" ", "")
-    match = re.fullmatch(_NUMBER + r"([a-z]*?)(bit/s|bit|bps|b/s)?", compact)
-    scale = _prefix(match[3]) if match else None
-    if match is None or scale is None:
-        raise BadInputError(f'"{text}" is not a bandwidth; write it like 900GB/s or 25Gbit/s')
+    right = "a bandwidth; write it like 900GB/s or 25Gbit/s"
+    amount = _scaled(text, r"([a-z]*?)(?:bit/s|bit|bps|b/s)?", right)
     # "Gbps" is bits and "GBps" is bytes: the only place where the case of a unit matters.
-    bits = match[4] in ("bit/s", "bit", "bps") and not text.strip().endswith("Bps")
-    return _finite(_number(match[1], match[2]) * scale / (8 if bits else 1), text)
+    bits = text.strip().lower().endswith(("bit/s", "bit", "bps")) and not text.strip().endswith("Bps")
+    return amount / 8 if bits else amount
 
 
 def format_bandwidth(bytes_per_second: float) -> str:
@@ -218,8 +193,13 @@ def format_bandwidth(bytes_per_second: float) -> str:
     return f"{_decimal(bytes_per_second)}B/s"
 
 
-def _prefix(text: str) -> float | None:
-    return _BINARY.get(text) or _DECIMAL.get(text)
+def _scaled(text: str, unit: str, right: str) -> float:
+    """A number with a prefix such as M or Mi; `unit` is a pattern whose group is the prefix."""
+    match = re.fullmatch(_NUMBER + r"\s*" + unit, text.strip().lower())
+    scale = (_BINARY.get(match[3]) or _DECIMAL.get(match[3])) if match else None
+    if match is None or scale is None:
+        raise BadInputError(f'"{text}" is not {right}')
+    return _finite(_number(match[1], match[2]) * scale, text)
 
 
 def _decimal(value: float) -> str:

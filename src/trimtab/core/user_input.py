@@ -20,6 +20,11 @@ from trimtab.core.units import parse_bytes, parse_duration, parse_money
 Model = TypeVar("Model", bound=BaseModel)
 
 _NAME = re.compile(r"[\w.-]{1,63}")
+SCHEMA_NAME = (
+    r"^[A-Za-z0-9_.\xaa\xb5\xba\xc0-\xd6\xd8-\xf6\xf8-\u02c1\u0400-\u0481\u048a-\u052f"
+    r"\u4e00-\u9fff\uac00-\ud7a3-]{1,63}$"
+)
+"""Regular expression of usual names for JSON schemas, in whose \\w letters beyond ASCII are missing."""
 _MOST = 1_000_000  # workers, accelerators, attempts
 
 
@@ -29,8 +34,13 @@ class StrictModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-def quantity(parse: Callable[[str], float], right: str) -> BeforeValidator:
-    """Validator of a number with an optional unit; `right` says how to write one."""
+def _digits(most: int) -> str:
+    """Regular expression of usual numbers above 0 for JSON schemas; parsers also take others, such as 1e3."""
+    return rf"([1-9][0-9]{{0,{most - 1}}}(\.[0-9]{{1,3}})?|0\.[0-9]?[1-9])"
+
+
+def quantity(parse: Callable[[str], float], right: str, pattern: str = _digits(6)) -> BeforeValidator:
+    """Validator of a number with an optional unit; `right` says how to write one, `pattern` for schemas."""
 
     def check(value: Any) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float | str):
@@ -43,7 +53,8 @@ def quantity(parse: Callable[[str], float], right: str) -> BeforeValidator:
             raise ValueError(f"it should be {right}")
         return amount
 
-    return BeforeValidator(check)
+    written = Annotated[str, Field(pattern=f"^({pattern})$")]
+    return BeforeValidator(check, json_schema_input_type=Annotated[float, Field(gt=0)] | written)
 
 
 def _name(value: Any) -> Any:
@@ -71,11 +82,30 @@ Whole = Annotated[int, Strict()]
 Number = Annotated[float, Strict()]
 """A finite number; true and "8" are refused."""
 Count = Annotated[int, Strict(), Field(ge=1, le=_MOST)]
-Seconds = Annotated[float, quantity(parse_duration, "a duration such as 90s, 15m or 6h")]
-Bytes = Annotated[float, quantity(parse_bytes, "an amount such as 512MB or 16GiB")]
-Dollars = Annotated[float, quantity(parse_money, "an amount such as $20"), Field(ge=0)]
-Name = Annotated[str, BeforeValidator(_name)]
-Command = Annotated[tuple[str, ...], BeforeValidator(_command)]
+Seconds = Annotated[
+    float,
+    quantity(
+        parse_duration,
+        "a duration such as 90s, 15m or 6h",
+        rf"{_digits(9)}( ?m?s)?|{_digits(7)} ?m|{_digits(4)} ?[hd]",
+    ),
+]
+Bytes = Annotated[
+    float,
+    quantity(
+        parse_bytes, "an amount such as 512MB or 16GiB", rf"{_digits(8)}( ?([KMG]i?)?B)?|{_digits(5)} ?Ti?B"
+    ),
+]
+Dollars = Annotated[
+    float, quantity(parse_money, "an amount such as $20", rf"\$?{_digits(9)}( USD)?"), Field(ge=0)
+]
+Name = Annotated[
+    str, BeforeValidator(_name, json_schema_input_type=Annotated[str, Field(pattern=SCHEMA_NAME)])
+]
+_Line = Annotated[str, Field(pattern=r"""^[^\s'"\\\x00]([^'"\\\x00]|'[^'\x00]*'|"[^"\\\x00]*")*$""")]
+_Word = Annotated[str, Field(pattern=r"^[^\x00]+$")]
+_Words = Annotated[list[_Word | int | float], Field(min_length=1)]
+Command = Annotated[tuple[str, ...], BeforeValidator(_command, json_schema_input_type=_Line | _Words)]
 """A list of words, or one line that is split as a shell would."""
 
 

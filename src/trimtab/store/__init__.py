@@ -1,4 +1,4 @@
-"""Where is it kept? Decisions and their outcomes, profiles, events, jobs; in SQLite or PostgreSQL."""
+"""The store: decisions and their outcomes, profiles, events, jobs; in SQLite or PostgreSQL."""
 
 import lazy_loader
 

@@ -1,28 +1,36 @@
 from .entities import (
     ACTIVE as ACTIVE,
+    EVERY_TENANT as EVERY_TENANT,
+    EVERYTHING as EVERYTHING,
     Comparison as Comparison,
+    DamagedError as DamagedError,
+    DecisionFilter as DecisionFilter,
     Event as Event,
+    EventFilter as EventFilter,
     Facts as Facts,
     FullError as FullError,
+    JobFilter as JobFilter,
     JobRecord as JobRecord,
     JobRun as JobRun,
     JobState as JobState,
-    NotAllowedError as NotAllowedError,
+    MissingStoreError as MissingStoreError,
     OutdatedError as OutdatedError,
     Outlook as Outlook,
     Page as Page,
     Part as Part,
+    ProfileFilter as ProfileFilter,
     Reply as Reply,
     ReusedKeyError as ReusedKeyError,
     Role as Role,
+    StateConflictError as StateConflictError,
     Tenant as Tenant,
     Token as Token,
-    WantedDecisions as WantedDecisions,
-    WantedEvents as WantedEvents,
-    WantedJobs as WantedJobs,
-    WantedProfiles as WantedProfiles,
     compare as compare,
 )
 from .leader import Leader as Leader, LostLeadError as LostLeadError
-from .schema import Look as Look, look_at_store as look_at_store
+from .maintenance import (
+    Look as Look,
+    look_at_store as look_at_store,
+    wait_for_server as wait_for_server,
+)
 from .store import Store as Store, open_store as open_store

@@ -10,11 +10,19 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
-from trimtab.core import BadInputError, Decision, Estimate, Outcome, StorageError
+from trimtab.core import DEFAULT_TENANT, BadInputError, Decision, Estimate, Outcome, StorageError
 
 
 class FullError(StorageError):
     """The disk is full: nothing of the write was kept, and everything kept before is intact."""
+
+
+class DamagedError(StorageError):
+    """Pages of the database cannot be read as they were written."""
+
+
+class MissingStoreError(StorageError):
+    """There was a store here, and now it is missing or empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +58,7 @@ class Event:
     kind: str
     subject: str
     detail: Mapping[str, Any]
-    tenant: str = "default"
+    tenant: str = DEFAULT_TENANT
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +72,15 @@ class Tenant:
     limit: float | None = None
 
     def columns(self) -> dict[str, Any]:
-        """As a row."""
         return asdict(self)
 
 
 class OutdatedError(StorageError):
-    """Somebody else has changed the job since it was read."""
+    """The job was changed since it was read."""
 
 
 class JobState(StrEnum):
-    """Where a job stands. The last four are final."""
+    """State of a job. The last four are final."""
 
     WAITING = "waiting"
     STARTING = "starting"
@@ -86,17 +93,17 @@ class JobState(StrEnum):
 
     @property
     def final(self) -> bool:
-        """Whether nothing more happens to it."""
+        """Whether the job stays in this state."""
         return self not in ACTIVE
 
 
 ACTIVE = (JobState.WAITING, JobState.STARTING, JobState.RUNNING, JobState.STOPPING)
-"""States of jobs that are still to be done."""
+"""States of jobs that have not ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """So many of a job's workers on one node."""
+    """A number of a job's workers on one node."""
 
     node: str
     workers: int
@@ -104,12 +111,13 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class JobRun:
-    """How far a job has come. Seconds since the epoch, accelerator-seconds by group, dollars.
+    """Progress of a job. Seconds since the epoch, accelerator-seconds by group, dollars.
 
-    `attempt`, `parts`, `group`, `engine` (its address), `run_id`, `since` and `began` (units that were done
-    before) are of the run that is there now or was there last; `held`, `seconds` and `spent` are sums over
-    runs that are over. `then` is the state that follows stopping, `decision` the ledger's entry that started
-    the run, `rates` the units of work that one worker does per second on each kind of accelerator.
+    `attempt`, `parts`, `group`, `engine` (its address), `run_id`, `since` and `began` (units done before)
+    describe the present or last run; `held`, `seconds` and `spent` are sums over runs that have ended. `then`
+    is the state that follows stopping, `decision` the ledger's entry that started the run, `rates` the units
+    of work that one worker does per second on each kind of accelerator. `losses` counts the last runs that
+    ended with their machine or supervisor, in a row; a job that failed waits until `not_before`.
     """
 
     attempt: int = 0
@@ -129,11 +137,13 @@ class JobRun:
     reason: str = ""
     ended: float | None = None
     rates: Mapping[str, float] = field(default_factory=dict)
+    losses: int = 0
+    not_before: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """Why a job waits, and when it is believed to start (seconds since the epoch; None: cannot be said)."""
+    """Why a job waits, and when it is expected to start (seconds since the epoch; None: unknown)."""
 
     why: str = ""
     start: float | None = None
@@ -143,9 +153,9 @@ class Outlook:
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """One job. `spec` is plain data that whoever submitted it can read; `done` is in units of its own.
+    """One job. `spec` is the submitted job as plain data; `done` is in the job's own units of work.
 
-    `version` grows with every change of state, so that two who change it at once do not both succeed.
+    `version` grows with every change of state, so that of two changes at once only one succeeds.
     """
 
     id: str
@@ -162,21 +172,17 @@ class JobRecord:
 
     @property
     def key(self) -> str:
-        """The name of the present attempt for an engine."""
+        """Name of the present attempt for an engine."""
         return f"{self.id}-{self.run.attempt}"
 
 
 EVERY_TENANT = "*"
-"""The tenant of a token that sees all of them."""
+"""Tenant of a token that sees all tenants."""
 
 EVERYTHING = "*"
-"""The scope of a token that is for anything its role may do."""
+"""Scope of a token that may do anything its role may."""
 
 _SCOPE = re.compile(r"[a-z][a-z0-9-]*:(read|write)")
-
-
-class NotAllowedError(BadInputError):
-    """A request needs more than its token allows."""
 
 
 class Role(StrEnum):
@@ -187,19 +193,12 @@ class Role(StrEnum):
     OPERATOR = "operator"
     ADMIN = "admin"
 
-    def at_least(self, other: "Role") -> bool:
-        """Whether it may do all that `other` may."""
-        return _RANK[self] >= _RANK[other]
-
-
-_RANK = {role: rank for rank, role in enumerate(Role)}
-
 
 @dataclass(frozen=True, slots=True)
 class Token:
     """A token without its secret. Times are seconds since the epoch.
 
-    `by` is the id of the token that made it, empty where somebody on the machine itself did.
+    `by` is the id of the token that made it, empty if it was made at the machine itself.
     """
 
     id: str
@@ -212,49 +211,32 @@ class Token:
     revoked: float | None = None
     by: str = ""
 
-    @property
-    def tenants(self) -> tuple[str, ...] | None:
-        """Whose records it may see, as the store's methods take it: None for all."""
-        return None if self.tenant == EVERY_TENANT else (self.tenant,)
-
-    def allows(self, scope: str) -> bool:
-        """Whether it is for `scope`, such as jobs:read; who may write may read."""
-        area, _, action = scope.partition(":")
-        writes = action == "read" and f"{area}:write" in self.scopes
-        return EVERYTHING in self.scopes or scope in self.scopes or writes
-
     def valid(self, now: float) -> bool:
-        """Whether it still opens anything."""
+        """Whether it is neither revoked nor expired."""
         return self.revoked is None and (self.expires is None or now < self.expires)
-
-    def require_may_make(self, tenant: str, role: Role, scopes: Collection[str]) -> None:
-        """Refuse a token that could do more than this one, which must be an admin's."""
-        if self.role is not Role.ADMIN:
-            raise NotAllowedError(f"only admins make tokens, and token {self.id} is of a {self.role}")
-        if self.tenant not in (EVERY_TENANT, tenant):
-            raise NotAllowedError(f"an admin of {self.tenant} makes tokens for {self.tenant} alone")
-        beyond = sorted(scope for scope in scopes if not self.allows(scope))
-        if beyond:
-            raise NotAllowedError(f"token {self.id} has not the scope {beyond[0]} itself; leave it out")
 
 
 def checked_scopes(scopes: Collection[str]) -> frozenset[str]:
-    """The scopes, or an error that names the first that is none."""
+    """The scopes; raises BadInputError that names the first wrong one."""
     if not scopes:
-        raise BadInputError('a token without scopes is for nothing; give some like jobs:read, or "*" for all')
+        raise BadInputError('a token needs at least one scope; give some like jobs:read, or "*" for all')
     for scope in sorted(scopes):
         if scope != EVERYTHING and not _SCOPE.fullmatch(scope):
-            raise BadInputError(f'"{scope:.40}" is no scope; write one like jobs:read, or * for all')
+            raise BadInputError(f'"{scope:.40}" is not a scope; write one like jobs:read, or * for all')
     return frozenset(scopes)
 
 
 class ReusedKeyError(BadInputError):
-    """A key that stands for one request came with another."""
+    """An idempotency key was used for another request before."""
+
+
+class StateConflictError(BadInputError):
+    """A request that is well formed contradicts what the store holds now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A status and a body (JSON text); `repeated` where it was given before."""
+    """A status and a body (JSON text); `repeated`: it was kept from an earlier request."""
 
     status: int
     body: str
@@ -262,7 +244,7 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class WantedDecisions:
+class DecisionFilter:
     """Decisions of a kind, about a subject, made at or after `since` and before `until`."""
 
     kind: str | None = None
@@ -273,8 +255,8 @@ class WantedDecisions:
 
 
 @dataclass(frozen=True, slots=True)
-class WantedJobs:
-    """Jobs of a name, in any of some states (none given: all), submitted from `since` on, before `until`."""
+class JobFilter:
+    """Jobs of a name, in any of `states` (none given: all), submitted at or after `since`, before `until`."""
 
     states: Sequence[JobState] = ()
     name: str | None = None
@@ -284,8 +266,8 @@ class WantedJobs:
 
 
 @dataclass(frozen=True, slots=True)
-class WantedProfiles:
-    """Profiles of the workload with a name, taken at or after `since` and before `until`."""
+class ProfileFilter:
+    """Profiles of a workload's name, taken at or after `since` and before `until`."""
 
     workload: str | None = None
     since: float | None = None
@@ -294,8 +276,8 @@ class WantedProfiles:
 
 
 @dataclass(frozen=True, slots=True)
-class WantedEvents:
-    """Events of a kind, or that happened to a subject."""
+class EventFilter:
+    """Events of a kind, or about a subject."""
 
     kind: str | None = None
     subject: str | None = None
@@ -304,7 +286,7 @@ class WantedEvents:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One estimated quantity and its truth, `measured` in the estimate's unit."""
+    """One estimated quantity and its measured value, in the estimate's unit."""
 
     quantity: str
     estimate: Estimate
@@ -314,7 +296,7 @@ class Comparison:
     def error(self) -> float:
         """(estimate - measured) / |measured|: 0.1 is ten percent too high, negative is too low.
 
-        Infinite where nothing was measured but something was expected.
+        Infinite if 0 was measured and something else was estimated.
         """
         difference = self.estimate.value - self.measured
         if difference == 0 or self.estimate.value == self.measured:
@@ -323,16 +305,15 @@ class Comparison:
 
     @property
     def held(self) -> bool:
-        """Whether the truth lay within the estimate's range."""
         return self.estimate.contains(self.measured)
 
 
 def compare(decision: Decision, outcome: Outcome) -> tuple[Comparison, ...]:
-    """Every measured quantity that the decision had an estimate of, in the order of its estimates."""
+    """Every measured quantity that the decision had an estimate of, in the order of the estimates."""
     if outcome.decision_id != decision.id:
         raise BadInputError(
             f"an outcome of decision {outcome.decision_id} cannot be compared with decision {decision.id}; "
-            f"take one of its own outcomes"
+            f"compare one of its own outcomes"
         )
     return tuple(
         Comparison(quantity, estimate, outcome.measured[quantity])

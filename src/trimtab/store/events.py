@@ -1,24 +1,30 @@
-"""Events in order, append-only (triggers refuse changes), and the latest note that each process left."""
+"""Events in order, append-only (triggers refuse changes), and the latest note of each process."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import Connection, Text, cast, delete, insert, select
 
-from trimtab.core import BadInputError, to_plain
-from trimtab.store import json_text
-from trimtab.store.database import Database, lock
-from trimtab.store.entities import Event, Page, WantedEvents
-from trimtab.store.json_text import number, string
-from trimtab.store.records import Listing, RowFilter, is_storable, require_storable, row_limit, seen_by
-from trimtab.store.tables import DEFAULT_TENANT, events, notes
+from trimtab.core import DEFAULT_TENANT, BadInputError, to_plain
+from trimtab.store.database import (
+    Database,
+    decode_json,
+    is_storable,
+    json_number,
+    json_string,
+    lock,
+    require_storable,
+)
+from trimtab.store.entities import Event, EventFilter, Page
+from trimtab.store.records import Listing, Row, RowFilter, row_filter, row_limit, unknown_place
+from trimtab.store.tables import events, notes
 
 _LARGEST = 2**63 - 1
 
 
-class Events:
+class EventLog:
     """An append-only record that readers can follow by id."""
 
     def __init__(self, database: Database) -> None:
@@ -30,7 +36,7 @@ class Events:
     def append(
         self, kind: str, subject: str, detail: Mapping[str, Any], time: float, tenant: str = DEFAULT_TENANT
     ) -> int:
-        """Add an event that happened to a tenant's at `time` (seconds since the epoch); returns its id."""
+        """Add an event of a tenant at `time` (seconds since the epoch); returns its id."""
         for name, value in (("kind", kind), ("subject", subject), ("tenant", tenant)):
             require_storable(value, f"the event's {name}")
         if math.isnan(time):
@@ -38,82 +44,72 @@ class Events:
         row = {"kind": kind, "subject": subject, "detail": to_plain(detail), "time": time, "tenant": tenant}
 
         def effect(connection: Connection) -> int:
-            # Ids are given before the commit: without a queue, a reader could see 7, go on from there, and
+            # Ids are given before the commit: without a lock, a reader could see 7, continue from there, and
             # never see the 6 that commits later.
             lock(connection, "events")
             return int(self._database.add(events, row, returning="id"))
 
         return self._database.write(effect)
 
-    def since(self, id: int, limit: int = 1000, wanted: WantedEvents | None = None) -> tuple[Event, ...]:
+    def since(self, id: int, limit: int = 1000, criteria: EventFilter | None = None) -> tuple[Event, ...]:
         """At most `limit` events that were added after event `id` (0 for all), oldest first."""
-        return tuple(_event(row) for row in self._rows(wanted, limit, id, newest_first=False))
+        return tuple(_event(row) for row in self._rows(criteria, limit, id, newest_first=False))
 
     def newest(self) -> int:
-        """The id of the last event, 0 where there is none: where to begin to follow."""
+        """Id of the last event, 0 if there is none: where a follower begins."""
         rows = self._by_id.rows(RowFilter(), 1)
         return int(rows[0][0]) if rows else 0
 
     def page(
-        self, limit: int = 100, wanted: WantedEvents | None = None, after: str | None = None
+        self, limit: int = 100, criteria: EventFilter | None = None, after: str | None = None
     ) -> Page[Event]:
-        """A page of at most `limit` events, newest first, from where the page before said `next`."""
-        rows, following = self._page(wanted, limit, after)
+        """At most `limit` events, newest first; `after` is the `next` of the page before."""
+        rows, following = self._page(criteria, limit, after)
         return Page(tuple(_event(row) for row in rows), following)
 
     def page_text(
         self,
         limit: int = 100,
-        wanted: WantedEvents | None = None,
+        criteria: EventFilter | None = None,
         after: str | None = None,
         hidden: str | None = None,
     ) -> Page[str]:
         """A page of events as JSON texts, without those of a `hidden` kind."""
-        rows, following = self._page(wanted, limit, after)
+        rows, following = self._page(criteria, limit, after)
         return Page(tuple(_text(row) for row in rows if row[2] != hidden), following)
 
     def _page(
-        self, wanted: WantedEvents | None, limit: int, after: str | None
-    ) -> tuple[list[tuple[Any, ...]], str | None]:
-        limit = row_limit(limit)
-        rows = self._rows(wanted, limit + 1, None if after is None else _number(after))
+        self, criteria: EventFilter | None, limit: int, after: str | None
+    ) -> tuple[list[Row], str | None]:
+        limit, place = row_limit(limit), None
+        if after is not None:
+            if not (after.isascii() and after.isdecimal() and int(after) <= _LARGEST):
+                raise unknown_place(after)
+            place = int(after)
+        rows = self._rows(criteria, limit + 1, place)
         return rows[:limit], str(rows[limit - 1][0]) if len(rows) > limit else None
 
     def _rows(
-        self, wanted: WantedEvents | None, limit: int, after: int | None, newest_first: bool = True
-    ) -> list[tuple[Any, ...]]:
-        wanted = wanted or WantedEvents()
-        if not (is_storable(wanted.kind) and is_storable(wanted.subject)):
+        self, criteria: EventFilter | None, limit: int, after: int | None, newest_first: bool = True
+    ) -> list[Row]:
+        criteria = criteria or EventFilter()
+        if not (is_storable(criteria.kind) and is_storable(criteria.subject)):
             return []
-        equal: dict[str, Sequence[str]] = {**seen_by(wanted.tenants)}
-        unindexed = {}
-        if wanted.subject is not None:
-            equal["subject"] = (wanted.subject,)
-            if wanted.kind is not None:
-                unindexed["kind"] = wanted.kind
-        elif wanted.kind is not None:
-            equal["kind"] = (wanted.kind,)
-        conditions = RowFilter(equal, unindexed, after=None if after is None else (after,))
+        conditions = row_filter(criteria.tenants, criteria.kind, criteria.subject)
+        if after is not None:
+            conditions = replace(conditions, after=(after,))
         return self._by_id.rows(conditions, limit, newest_first)
 
 
-def _number(after: str) -> int:
-    if not (after.isascii() and after.isdecimal() and int(after) <= _LARGEST):
-        raise BadInputError(
-            f'no list goes on after "{after!s:.80}"; give what the page before has under `next`'
-        )
-    return int(after)
-
-
-def _event(row: tuple[Any, ...]) -> Event:
+def _event(row: Row) -> Event:
     id, time, kind, subject, tenant, detail, *_ = row
-    return Event(id, time, kind, subject, json_text.loads(detail), tenant)
+    return Event(id, time, kind, subject, decode_json(detail), tenant)
 
 
-def _text(row: tuple[Any, ...]) -> str:
+def _text(row: Row) -> str:
     id, time, kind, subject, tenant, detail, *_ = row
-    about = f'"kind": {string(kind)}, "subject": {string(subject)}, "tenant": {string(tenant)}'
-    return f'{{"id": {id}, "time": {number(time)}, {about}, "detail": {detail}}}'
+    about = f'"kind": {json_string(kind)}, "subject": {json_string(subject)}, "tenant": {json_string(tenant)}'
+    return f'{{"id": {id}, "time": {json_number(time)}, {about}, "detail": {detail}}}'
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,28 +8,64 @@ and commits for all of them; only then do their writes return. Meanwhile, the ne
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Engine, RootTransaction
+from sqlalchemy import Connection, Dialect, Engine, RootTransaction
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import PoolProxiedConnection
 
 from trimtab.core import StorageError
-from trimtab.store.statements import savepoint
 
 T = TypeVar("T")
+DriverConnection = DBAPIConnection | PoolProxiedConnection
 
-_MOST = 256
-"""Writers that share a commit at most."""
+_MOST_MEMBERS = 256  # writers that share a commit
+_LONGEST = 0.020  # s after which a group takes in no more writers
 
-_LONGEST = 0.020
-"""Seconds after which a group takes nobody more in."""
+
+def execute(
+    connection: DriverConnection,
+    dialect: Dialect,
+    sql: str,
+    values: Mapping[str, Any] | Sequence[Any] = (),
+) -> list[tuple[Any, ...]]:
+    """Execute SQL on the driver's connection and return its rows; raises SQLAlchemy's errors."""
+    try:
+        cursor = connection.cursor()
+        try:
+            cursor.execute(sql, values)
+            return list(cursor.fetchall()) if cursor.description else []
+        finally:
+            cursor.close()
+    except dialect.loaded_dbapi.Error as error:
+        raise DBAPIError.instance(sql, None, error, dialect.loaded_dbapi.Error, dialect=dialect) from None
+
+
+@contextmanager
+def savepoint(connection: Connection) -> Iterator[Connection]:
+    """A savepoint around the block: its writes are undone if it fails, and the transaction continues."""
+    # On the driver's connection: SQLAlchemy takes longer to name a savepoint than the database to set it.
+    raw, dialect = connection.connection.dbapi_connection, connection.dialect
+    assert raw is not None
+    execute(raw, dialect, "SAVEPOINT part")
+    try:
+        yield connection
+        execute(raw, dialect, "RELEASE SAVEPOINT part")
+    except BaseException:
+        # Out of space or memory, SQLite may have rolled back all of the transaction at once.
+        if getattr(raw, "in_transaction", True):
+            execute(raw, dialect, "ROLLBACK TO SAVEPOINT part")
+            execute(raw, dialect, "RELEASE SAVEPOINT part")
+        raise
 
 
 @dataclass(slots=True, eq=False)
 class _Writer:
-    """Someone in the line, woken when done or given the turn; without an `effect`, only the turn will do."""
+    """A queued writer, woken once its effect has run or it has the turn; without an effect, by the turn."""
 
     effect: Callable[[Connection], Any] | None
     woken: threading.Event = field(default_factory=threading.Event)
@@ -40,7 +76,7 @@ class _Writer:
 
 @dataclass(slots=True, eq=False)
 class _Group:
-    """Writers who share a transaction; `failed` is why none of their writes was kept."""
+    """Writers that share a transaction; `failed` is why none of their writes was kept."""
 
     connection: Connection
     transaction: RootTransaction
@@ -49,90 +85,91 @@ class _Group:
     over: threading.Event = field(default_factory=threading.Event)
     failed: Exception | None = None
 
-    @property
-    def full(self) -> bool:
-        return len(self.members) >= _MOST or time.monotonic() - self.began > _LONGEST
+    def wait(self) -> None:
+        """Wait for the commit; raises where it failed."""
+        self.over.wait()
+        if self.failed is not None:
+            raise self.failed
 
 
 class GroupCommit:
-    """The line of those who write, and the transaction they share."""
+    """The queue of writers, and the transaction they share."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._lock = threading.Lock()
-        self._line: deque[_Writer] = deque()
+        self._queue: deque[_Writer] = deque()
         self._taken = False
         self._open: _Group | None = None
 
     def run(self, effect: Callable[[Connection], T]) -> T:
         """Run `effect` and return its result once it is on the disk; another thread may run it."""
-        me = _Writer(effect)
-        self._line_up(me)
-        if me.has_turn:
-            group = self._group()
+        writer = _Writer(effect)
+        self._enqueue(writer)
+        if writer.has_turn:
+            group = self._current_group()
             try:
-                self._do(group, me)
+                self._run_effect(group, writer)
             finally:
-                self._go_on(group)
-            _await(group)
-        if me.error is not None:
-            raise me.error
-        result: T = me.result
+                self._finish(group)
+            group.wait()
+        if writer.error is not None:
+            raise writer.error
+        result: T = writer.result
         return result
 
     def run_all(self, effects: Sequence[Callable[[Connection], T]]) -> list[T | Exception]:
         """Result or exception of each effect, once all are on the disk; one that fails fails alone."""
         writers = [_Writer(effect) for effect in effects]
-        self._line_up(_Writer(None))
-        group = self._group()
+        self._enqueue(_Writer(None))
+        group = self._current_group()
         try:
             for writer in writers:
                 if self._open is group:
-                    self._do(group, writer)
+                    self._run_effect(group, writer)
                 else:
-                    writer.error = StorageError("a write of the same moment failed, and this with it")
+                    writer.error = StorageError("a write in the same commit failed, and this one with it")
         finally:
-            self._go_on(group)
+            self._finish(group)
         group.over.wait()
         return [writer.result if writer.error is None else writer.error for writer in writers]
 
     @contextmanager
     def turn(self) -> Iterator[Connection]:
         """A connection within a savepoint; when the block has ended without an error, it is on the disk."""
-        me = _Writer(None)
-        self._line_up(me)
-        group = self._group()
+        writer = _Writer(None)
+        self._enqueue(writer)
+        group = self._current_group()
         try:
             with savepoint(group.connection) as connection:
                 yield connection
         except BaseException as error:
-            self._look(group, error)
+            self._close_if_rolled_back(group, error)
             raise
         finally:
-            group.members.append(me)
-            # What made it fail may be a write of the same group, which counts only once that is kept.
-            self._go_on(group)
-            _await(group)
+            group.members.append(writer)
+            # The block may have failed because of a write of the same group, which counts once that is kept.
+            self._finish(group)
+            group.wait()
 
-    def _line_up(self, me: _Writer) -> None:
-        """Wait until it is my turn, or somebody has done it for me."""
+    def _enqueue(self, writer: _Writer) -> None:
+        """Wait until it is this writer's turn, or another thread has run its effect."""
         with self._lock:
             if not self._taken:
-                self._taken = me.has_turn = True
+                self._taken = writer.has_turn = True
                 return
-            self._line.append(me)
+            self._queue.append(writer)
         try:
-            me.woken.wait()
+            writer.woken.wait()
         except BaseException:
             with self._lock:
-                if me in self._line:
-                    self._line.remove(me)
-            if me.has_turn:
-                self._pass_on()
+                if writer in self._queue:
+                    self._queue.remove(writer)
+            if writer.has_turn:
+                self._pass_turn()
             raise
 
-    def _group(self) -> _Group:
-        """The group that is open, or a new one."""
+    def _current_group(self) -> _Group:
         try:
             if self._open is None:
                 connection = self._engine.connect()
@@ -143,10 +180,10 @@ class GroupCommit:
                     raise
             return self._open
         except BaseException:
-            self._pass_on()
+            self._pass_turn()
             raise
 
-    def _do(self, group: _Group, writer: _Writer) -> None:
+    def _run_effect(self, group: _Group, writer: _Writer) -> None:
         assert writer.effect is not None
         group.members.append(writer)
         try:
@@ -154,42 +191,46 @@ class GroupCommit:
                 writer.result = writer.effect(connection)
         except Exception as error:
             writer.error = error
-            self._look(group, error)
+            self._close_if_rolled_back(group, error)
         except BaseException as error:
-            self._look(group, error)
+            self._close_if_rolled_back(group, error)
             writer.error = StorageError("a write was interrupted, and nothing of it was kept; repeat it")
             raise
 
-    def _look(self, group: _Group, error: BaseException) -> None:
-        """End the group where an error of one has undone the writes of all."""
+    def _close_if_rolled_back(self, group: _Group, error: BaseException) -> None:
+        """End the group if one writer's error has undone the writes of all."""
         if not getattr(group.connection.connection.dbapi_connection, "in_transaction", False):
             self._close(group, error)
 
-    def _go_on(self, group: _Group) -> None:
-        """Do what others lined up for, commit for all, and pass the turn on."""
+    def _finish(self, group: _Group) -> None:
+        """Run queued effects, commit for all, and pass the turn on."""
         try:
-            while self._open is group and not group.full:
+            while (
+                self._open is group
+                and len(group.members) < _MOST_MEMBERS
+                and time.monotonic() - group.began <= _LONGEST
+            ):
                 with self._lock:
-                    follower = self._line.popleft() if self._line else None
+                    follower = self._queue.popleft() if self._queue else None
                 if follower is None:
                     break
                 if follower.effect is None:
                     follower.has_turn = True
                     follower.woken.set()
                     return
-                self._do(group, follower)
+                self._run_effect(group, follower)
             if self._open is group:
                 self._commit(group)
         except BaseException as error:
             if self._open is group:
                 self._close(group, error)
-            self._pass_on()
+            self._pass_turn()
             raise
-        self._pass_on()
+        self._pass_turn()
 
-    def _pass_on(self) -> None:
+    def _pass_turn(self) -> None:
         with self._lock:
-            follower = self._line.popleft() if self._line else None
+            follower = self._queue.popleft() if self._queue else None
             self._taken = follower is not None
             if follower is not None:
                 follower.has_turn = True
@@ -206,7 +247,7 @@ class GroupCommit:
     def _close(self, group: _Group, error: BaseException | None) -> None:
         self._open = None
         if error is not None and not isinstance(error, Exception):
-            error = StorageError("a commit was interrupted; look what is there before you go on")
+            error = StorageError("a commit was interrupted; check what was kept before you go on")
         group.failed = error
         for member in group.members:
             member.error = group.failed or member.error
@@ -218,9 +259,3 @@ class GroupCommit:
             group.over.set()
             for member in group.members:
                 member.woken.set()
-
-
-def _await(group: _Group) -> None:
-    group.over.wait()
-    if group.failed is not None:
-        raise group.failed

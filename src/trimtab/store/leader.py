@@ -1,9 +1,10 @@
-"""Leader election: one of several processes does the work, and another takes over when it is gone."""
+"""Leader election: one of several processes leads, and another takes over when it ends."""
 
 import contextlib
 import hashlib
 import threading
-from typing import TYPE_CHECKING, Protocol, Self
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from trimtab.core import StorageError, home
 from trimtab.kernel import LockHeldError, file_lock
@@ -16,33 +17,42 @@ class LostLeadError(StorageError):
     """Leadership was lost before this write."""
 
 
-class Leader(Protocol):
-    """A process that leads, or waits to. `lost` is set whenever it does not lead."""
+class Leader(ABC):
+    """A process that leads, or waits to. `lost` is set whenever it does not lead.
 
-    lost: threading.Event
+    `passes`: other processes may wait to take over; otherwise there is one leader on this machine only.
+    """
 
-    @property
-    def passes(self) -> bool:
-        """Whether other processes may wait to take over; otherwise there is one on this machine only."""
+    passes: ClassVar[bool]
 
+    def __init__(self) -> None:
+        self.lost = threading.Event()
+        self.lost.set()
+
+    @abstractmethod
     def wait(self, timeout: float) -> bool:
         """Lead as soon as no other process does; False if another led for `timeout` seconds."""
 
+    @abstractmethod
     def holds(self) -> bool:
         """Whether it still leads; False before any other process can lead."""
 
+    @abstractmethod
     def require(self, connection: "Connection") -> None:
         """Make a transaction fail unless leadership lasts to its end."""
 
+    @abstractmethod
     def leave(self) -> None:
         """Give up leadership."""
 
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        return self
 
-    def __exit__(self, *raised: object) -> None: ...
+    def __exit__(self, *raised: object) -> None:
+        self.leave()
 
 
-class FileLeader:
+class FileLeader(Leader):
     """Leadership of a store in a file: an advisory lock on another file, held as long as the process lives.
 
     The kernel releases the lock of a process that dies; a process that hangs keeps it.
@@ -51,14 +61,12 @@ class FileLeader:
     passes = False
 
     def __init__(self, name: str, store: str) -> None:
+        super().__init__()
         digest = hashlib.sha256(store.encode()).hexdigest()[:12]
         self._path = home() / f"{name}-{digest}.lock"
         self._held = contextlib.ExitStack()
-        self.lost = threading.Event()
-        self.lost.set()
 
     def wait(self, timeout: float) -> bool:
-        """Acquire the lock as soon as it is free; False if another process held it for `timeout` seconds."""
         if not self.holds():
             try:
                 self._held.enter_context(file_lock(self._path, "another process leads", timeout))
@@ -68,19 +76,11 @@ class FileLeader:
         return True
 
     def holds(self) -> bool:
-        """Whether the lock has not been released."""
         return not self.lost.is_set()
 
     def require(self, connection: "Connection") -> None:
         """Nothing to check: no other process can take the lock from this one."""
 
     def leave(self) -> None:
-        """Release the lock."""
         self.lost.set()
         self._held.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self.leave()

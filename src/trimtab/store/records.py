@@ -1,9 +1,9 @@
 """Rows kept under an id: written once, found by a unique prefix of the id, listed in pages."""
 
 import itertools
-import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from sqlalchemy import (
@@ -21,16 +21,26 @@ from sqlalchemy import (
     union_all,
 )
 
-from trimtab.core import BadInputError, NotFoundError, StorageError, from_plain, to_plain
-from trimtab.store import json_text
-from trimtab.store.address import ConflictError
-from trimtab.store.database import Database
-from trimtab.store.entities import Page
-from trimtab.store.tables import DEFAULT_TENANT
+from trimtab.core import DEFAULT_TENANT, BadInputError, NotFoundError, StorageError, from_plain, to_plain
+from trimtab.store.database import (
+    ConflictError,
+    Database,
+    decode_json,
+    is_storable,
+    json_string,
+    require_storable,
+)
+from trimtab.store.entities import Page, StateConflictError
+
+T = TypeVar("T")
+W = TypeVar("W")
+Row = tuple[Any, ...]
 
 _MOST_ROWS = 2**31 - 1
 _MOST_RANGES = 100
-_WHOLE = BigInteger()
+_LIMIT = bindparam("limit", type_=BigInteger())
+_NAMED = 5  # ids in a message
+_LAST_CHARACTER = "\U0010ffff"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +65,30 @@ class RowFilter:
         return (*((name, len(values)) for name, values in self.equal.items()), *self.unindexed, *bounds)
 
 
+def row_filter(
+    tenants: Sequence[str] | None,
+    kind: str | None = None,
+    subject: str | None = None,
+    since: Any = None,
+    until: Any = None,
+    **columns: Sequence[str] | None,
+) -> RowFilter:
+    """Conditions on rows: seen by `tenants` (None: all), of a kind, about a subject, with column values."""
+    equal: dict[str, Sequence[str]] = {}
+    if tenants is not None:
+        equal["tenant"] = tuple(dict.fromkeys(filter(is_storable, tenants)))
+    equal |= {name: values for name, values in columns.items() if values is not None}
+    unindexed = {}
+    # A subject has far fewer rows than a kind, so its index is the one to walk if both are given.
+    if subject is not None:
+        equal["subject"] = (subject,)
+        if kind is not None:
+            unindexed["kind"] = kind
+    elif kind is not None:
+        equal["kind"] = (kind,)
+    return RowFilter(equal, unindexed, since, until)
+
+
 class Listing:
     """The rows of a table, ordered by some of its columns, with others that are shown."""
 
@@ -66,8 +100,7 @@ class Listing:
         self._shown = shown
         self._order: list[Column[Any]] = [table.c[name] for name in order]
 
-    def rows(self, conditions: RowFilter, limit: int, newest_first: bool = True) -> list[tuple[Any, ...]]:
-        """At most `limit` rows."""
+    def rows(self, conditions: RowFilter, limit: int, newest_first: bool = True) -> list[Row]:
         ranges = list(itertools.product(*conditions.equal.values()))
         if len(ranges) > _MOST_RANGES:
             raise BadInputError(f"{len(ranges)} tenants times states are too many at once; ask for fewer")
@@ -81,9 +114,8 @@ class Listing:
         values |= {f"{name}_0": value for name, value in conditions.unindexed.items()}
         values |= {f"after_{number}": value for number, value in enumerate(conditions.after or ())}
         for number, chosen in enumerate(ranges):
-            values |= {
-                f"{name}_{number}": value for name, value in zip(conditions.equal, chosen, strict=True)
-            }
+            for name, value in zip(conditions.equal, chosen, strict=True):
+                values[f"{name}_{number}"] = value
         return self._database.fetch(
             (self, newest_first, conditions.shape),
             lambda: self._select(conditions, len(ranges), newest_first),
@@ -98,7 +130,7 @@ class Listing:
             select(*shown)
             .where(*self._conditions(conditions, number, newest_first))
             .order_by(*ordered)
-            .limit(bindparam("limit", type_=_WHOLE))
+            .limit(_LIMIT)
             for number in range(ranges)
         ]
         if ranges == 1:
@@ -108,7 +140,7 @@ class Listing:
         return (
             select(merged)
             .order_by(*(column.desc() if newest_first else column.asc() for column in by))
-            .limit(bindparam("limit", type_=_WHOLE))
+            .limit(_LIMIT)
         )
 
     def _conditions(
@@ -119,18 +151,18 @@ class Listing:
         def value(name: str, number: int) -> BindParameter[Any]:
             return bindparam(f"{name}_{number}", type_=columns[name].type)
 
-        found = [columns[name] == value(name, number) for name in conditions.equal]
+        tests = [columns[name] == value(name, number) for name in conditions.equal]
         # As an expression, the column does not tempt SQLite to another index than that of the columns above.
-        found += [columns[name] + "" == value(name, 0) for name in conditions.unindexed]
+        tests += [columns[name] + "" == value(name, 0) for name in conditions.unindexed]
         if conditions.since is not None:
-            found.append(lead >= bindparam("since", type_=lead.type))
+            tests.append(lead >= bindparam("since", type_=lead.type))
         if conditions.until is not None:
-            found.append(lead < bindparam("until", type_=lead.type))
+            tests.append(lead < bindparam("until", type_=lead.type))
         if conditions.after is not None:
             place = tuple_(*self._order)
             last = tuple_(*(bindparam(f"after_{i}", type_=c.type) for i, c in enumerate(self._order)))
-            found.append(place < last if newest_first else place > last)
-        return found
+            tests.append(place < last if newest_first else place > last)
+        return tests
 
 
 def row_limit(limit: int) -> int:
@@ -140,15 +172,8 @@ def row_limit(limit: int) -> int:
     return min(limit, _MOST_ROWS)
 
 
-T = TypeVar("T")
-
-_SHOWN = 5
-_LAST_CHARACTER = "\U0010ffff"
-_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
-
-
-class Records(Generic[T]):
-    """The rows of one table as instances of `kind`, called `noun` in messages."""
+class Records(ABC, Generic[T, W]):
+    """The rows of one table as instances of `kind`, called `noun` in messages, and filtered by a `W`."""
 
     def __init__(self, database: Database, table: Table, kind: type[T], noun: str) -> None:
         self._database = database
@@ -162,7 +187,7 @@ class Records(Generic[T]):
     def add(self, id: str, record: T, columns: dict[str, Any], tenant: str = DEFAULT_TENANT) -> None:
         """Keep `record` under `id`, with the `columns` it is searched by.
 
-        The same record again is no error, so a write whose answer was lost can be repeated.
+        Adding an equal record again is no error, so a write whose answer was lost can be repeated.
         """
         for name, value in {"id": id, "tenant": tenant, **columns}.items():
             require_storable(value, f"the {self._noun}'s {name}")
@@ -175,7 +200,7 @@ class Records(Generic[T]):
         except ConflictError:
             kept = self._exactly(id, (tenant,))
             if kept is None or to_plain(self._record(kept)) != body:
-                raise BadInputError(
+                raise StateConflictError(
                     f"{self._noun} {id} is already kept with other contents, and is written once; "
                     f"give the new one an id of its own"
                 ) from None
@@ -184,81 +209,69 @@ class Records(Generic[T]):
         """The record whose id is, or alone starts with, `id`, of those that `tenants` may see."""
         return self._record(self._one(id, tenants))
 
-    def whole_id(self, id: str, tenants: Sequence[str] | None = None) -> str:
-        """The id that is, or alone starts with, `id`, of those that `tenants` may see."""
-        return str(self._one(id, tenants)[0])
-
     def text(self, id: str, tenants: Sequence[str] | None = None) -> str:
-        """The record as JSON with its tenant, as it is kept."""
+        """The record as JSON with its tenant, found like `get` does."""
         return self._text(self._one(id, tenants))
 
-    def records(self, conditions: RowFilter, limit: int, after: str | None = None) -> Page[T]:
-        """At most `limit` records, by time and then by writing, newest first; `after` the page before."""
-        rows, following = self._page(conditions, limit, after)
+    def page(self, limit: int = 100, criteria: W | None = None, after: str | None = None) -> Page[T]:
+        """At most `limit` records, newest first; `after` is the `next` of the page before."""
+        rows, following = self._page(criteria, limit, after)
         return Page(tuple(self._record(row) for row in rows), following)
 
-    def texts(self, conditions: RowFilter, limit: int, after: str | None = None) -> Page[str]:
-        """A page as JSON texts, undecoded, at a twentieth of the cost of `records`."""
-        rows, following = self._page(conditions, limit, after)
+    def page_text(self, limit: int = 100, criteria: W | None = None, after: str | None = None) -> Page[str]:
+        """A page as JSON texts with their tenants, undecoded, at a twentieth of the cost of `page`."""
+        rows, following = self._page(criteria, limit, after)
         return Page(tuple(self._text(row) for row in rows), following)
 
     def missing(self, id: str, tenants: Sequence[str] | None = None) -> NotFoundError:
-        """The error that says `id` names nothing, and what there is instead."""
-        rows = self._by_time.rows(RowFilter(seen_by(tenants)), _SHOWN)
-        there = f"the newest are {_names(rows)}" if rows else f"there are no {self._noun}s yet"
-        # Where the store is concerns only who sees all of it.
+        """The error that says that `id` names nothing, and which ids there are."""
+        rows = self._by_time.rows(row_filter(tenants), _NAMED)
+        newest = f"the newest are {_names(rows)}" if rows else f"there are no {self._noun}s yet"
+        # Only a caller that sees every tenant learns where the store is.
         where = f" in {self._database.name}" if tenants is None else ""
-        return NotFoundError(f'there is no {self._noun} "{id!s:.80}"{where}; {there}')
+        return NotFoundError(f'there is no {self._noun} "{id!s:.80}"{where}; {newest}')
 
-    def _one(self, id: str, tenants: Sequence[str] | None) -> tuple[Any, ...]:
+    def _one(self, id: str, tenants: Sequence[str] | None) -> Row:
         if not id or not is_storable(id):
             raise self.missing(id, tenants)
         exact = self._exactly(id, tenants)
         if exact is not None:
             return exact
-        span = RowFilter(seen_by(tenants), since=id, until=id + _LAST_CHARACTER)
-        found = self._by_id.rows(span, _SHOWN + 1, newest_first=False)
-        if len(found) == 1:
-            return found[0]
-        if found:
+        span = row_filter(tenants, since=id, until=id + _LAST_CHARACTER)
+        rows = self._by_id.rows(span, _NAMED + 1, newest_first=False)
+        if len(rows) == 1:
+            return rows[0]
+        if rows:
             raise NotFoundError(
-                f'"{id}" starts the ids of several {self._noun}s: {_names(found)}; give more of the one meant'
+                f'"{id}" starts the ids of several {self._noun}s: {_names(rows)}; give more characters'
             )
         raise self.missing(id, tenants)
 
-    def _exactly(self, id: str, tenants: Sequence[str] | None) -> tuple[Any, ...] | None:
-        found = self._database.fetch((self, "exactly"), self._select_exactly, {"id": id})
-        return found[0] if found and (tenants is None or found[0][1] in tenants) else None
+    def _exactly(self, id: str, tenants: Sequence[str] | None) -> Row | None:
+        def build() -> Select[Any]:
+            column = self._table.c.id
+            return select(*self._shown(self._table)).where(column == bindparam("id", type_=column.type))
 
-    def _select_exactly(self) -> Select[Any]:
-        column = self._table.c.id
-        return select(*self._shown(self._table)).where(column == bindparam("id", type_=column.type))
+        rows = self._database.fetch((self, "exactly"), build, {"id": id})
+        return rows[0] if rows and (tenants is None or rows[0][1] in tenants) else None
 
-    def _page(
-        self, conditions: RowFilter, limit: int, after: str | None
-    ) -> tuple[list[tuple[Any, ...]], str | None]:
-        limit = row_limit(limit)
-        if not all(is_storable(value) for value in _values(conditions)):
+    def _page(self, criteria: W | None, limit: int, after: str | None) -> tuple[list[Row], str | None]:
+        limit, conditions = row_limit(limit), self._conditions(criteria)
+        values = itertools.chain(*conditions.equal.values(), conditions.unindexed.values())
+        if not all(map(is_storable, values)):
             return [], None
         if after is not None:
-            conditions = RowFilter(
-                conditions.equal,
-                conditions.unindexed,
-                conditions.since,
-                conditions.until,
-                self._place(after, conditions),
-            )
+            tenants = conditions.equal.get("tenant")  # no other tenant's id says anything to the caller
+            last = self._exactly(after, tenants) if after and is_storable(after) else None
+            if last is None:
+                raise unknown_place(after)
+            conditions = replace(conditions, after=(last[2], last[3]))
         rows = self._by_time.rows(conditions, limit + 1)
         return rows[:limit], rows[limit - 1][0] if len(rows) > limit else None
 
-    def _place(self, after: str, conditions: RowFilter) -> tuple[Any, ...]:
-        """Where in the order the record `after` is. An id tells who reads it nothing of other tenants."""
-        row = self._exactly(after, conditions.equal.get("tenant")) if after and is_storable(after) else None
-        if row is None:
-            raise BadInputError(
-                f'no list goes on after "{after!s:.80}"; give what the page before has under `next`'
-            )
-        return (row[2], row[3])
+    @abstractmethod
+    def _conditions(self, criteria: W | None) -> RowFilter:
+        """Conditions on the rows that a filter of this kind of record stands for."""
 
     @staticmethod
     def _shown(table: Table) -> Sequence[ColumnElement[Any]]:
@@ -266,17 +279,17 @@ class Records(Generic[T]):
         c = table.c
         return [c.id, c.tenant, c.created, c.sequence, cast(c.body, Text)]
 
-    def _record(self, row: tuple[Any, ...]) -> T:
+    def _record(self, row: Row) -> T:
         where = f"{self._noun} {row[0]} in {self._database.name}"
-        return from_kept(self._kind, json_text.loads(row[4]), where)
+        return from_kept(self._kind, decode_json(row[4]), where)
 
-    def _text(self, row: tuple[Any, ...]) -> str:
-        return f'{row[4][:-1]}, "tenant": {json_text.string(row[1])}}}'
+    def _text(self, row: Row) -> str:
+        return f'{row[4][:-1]}, "tenant": {json_string(row[1])}}}'
 
 
-def seen_by(tenants: Sequence[str] | None) -> Mapping[str, Sequence[str]]:
-    """The columns' values of what `tenants` may see."""
-    return {} if tenants is None else {"tenant": tuple(dict.fromkeys(filter(is_storable, tenants)))}
+def unknown_place(after: str) -> NotFoundError:
+    """The error for an `after` that no page has as its `next`."""
+    return NotFoundError(f'no list continues after "{after!s:.80}"; give the `next` of the page before')
 
 
 def from_kept(kind: type[T], body: Any, where: str) -> T:
@@ -289,23 +302,5 @@ def from_kept(kind: type[T], body: Any, where: str) -> T:
         ) from None
 
 
-def is_storable(value: Any) -> bool:
-    """Whether both databases can keep `value` in a column of its own: text without NUL or half characters."""
-    return not isinstance(value, str) or _UNSTORABLE.search(value) is None
-
-
-def require_storable(value: Any, where: str) -> None:
-    """Refuse what the databases cannot keep, naming it by `where`."""
-    if not is_storable(value):
-        raise BadInputError(f"{where} holds a character that cannot be stored; use plain text")
-
-
-def _values(conditions: RowFilter) -> list[Any]:
-    return [
-        *(value for values in conditions.equal.values() for value in values),
-        *conditions.unindexed.values(),
-    ]
-
-
-def _names(rows: list[tuple[Any, ...]]) -> str:
-    return ", ".join(row[0] for row in rows[:_SHOWN]) + (", …" if len(rows) > _SHOWN else "")
+def _names(rows: list[Row]) -> str:
+    return ", ".join(row[0] for row in rows[:_NAMED]) + (", …" if len(rows) > _NAMED else "")

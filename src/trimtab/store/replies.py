@@ -5,10 +5,10 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, Text, bindparam, delete, select
 
-from trimtab.core import BadInputError, Clock, RealClock
-from trimtab.store.database import Database, lock
+from trimtab.core import BadInputError, Clock
+from trimtab.store.clock import DatabaseClock
+from trimtab.store.database import Database, lock, require_storable
 from trimtab.store.entities import Reply, ReusedKeyError
-from trimtab.store.records import require_storable
 from trimtab.store.tables import replies
 
 KEPT = 86400.0
@@ -23,13 +23,13 @@ class Replies:
 
     def __init__(self, database: Database, clock: Clock | None = None) -> None:
         self._database = database
-        self._clock = clock or RealClock()
+        self._clock: Clock = clock or DatabaseClock(database)
         self._pruned = float("-inf")
 
     def once(self, key: str, owner: str, fingerprint: str, effect: Callable[[], Reply]) -> Reply:
-        """The reply that `effect` gives, or gave when `owner` came with this key before.
+        """The reply of `effect`, or the kept one if `owner` has used this key before.
 
-        What the effect writes and its reply are kept together or not at all; where it raises, nothing is, and
+        The effect's writes and its reply are kept together or not at all; if it raises, nothing is kept, and
         the key is free again. It may run in another thread, and should be brief. A key that was used with
         another `fingerprint` raises ReusedKeyError.
         """
@@ -58,12 +58,17 @@ class Replies:
         return self._kept(key, owner, fingerprint, self._clock.now())
 
     def prune(self) -> int:
-        """Forget replies that are older than a day; how many there were."""
+        """Delete replies that are older than a day; returns how many there were."""
         old = delete(replies).where(replies.c.time < self._clock.now() - KEPT)
         return int(self._database.write(lambda connection: connection.execute(old).rowcount))
 
     def _kept(self, key: str, owner: str, fingerprint: str, now: float) -> Reply | None:
-        rows = self._database.fetch("reply", _query, {"owner": owner, "key": key})
+        def build() -> Select[Any]:
+            c = replies.c
+            same = (c.owner == bindparam("owner", type_=Text()), c.key == bindparam("key", type_=Text()))
+            return select(c.fingerprint, c.status, c.body, c.time).where(*same)
+
+        rows = self._database.fetch("reply", build, {"owner": owner, "key": key})
         if not rows:
             return None
         known, status, body, time = rows[0]
@@ -77,12 +82,6 @@ class Replies:
         return Reply(status, body, repeated=True)
 
 
-def _query() -> Select[Any]:
-    c = replies.c
-    this = (c.owner == bindparam("owner", type_=Text()), c.key == bindparam("key", type_=Text()))
-    return select(c.fingerprint, c.status, c.body, c.time).where(*this)
-
-
 def _require_key(key: str) -> None:
     if not (0 < len(key) <= _LONGEST_KEY and key.isprintable()):
-        raise BadInputError(f"a request's key is 1 to {_LONGEST_KEY} printable characters; give such a one")
+        raise BadInputError(f"a request's key is 1 to {_LONGEST_KEY} printable characters")

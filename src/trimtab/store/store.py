@@ -1,17 +1,21 @@
-"""The store as a whole, and how it is opened."""
+"""The store, and how it is opened."""
 
+import json
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from trimtab.core import StorageError
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
+    from trimtab.store.clock import DatabaseClock
     from trimtab.store.database import Database
     from trimtab.store.entities import Facts
-    from trimtab.store.events import Events, Notes
+    from trimtab.store.events import EventLog, Notes
     from trimtab.store.jobs import Jobs
     from trimtab.store.leader import Leader
     from trimtab.store.ledger import Ledger, Profiles
@@ -19,6 +23,21 @@ if TYPE_CHECKING:
     from trimtab.store.tenants import Tenants, Tokens
 
 T = TypeVar("T")
+
+_SERVED = "served"
+_HEALTH = "health"
+_PARTS = {
+    "ledger": ("ledger", "Ledger"),
+    "profiles": ("ledger", "Profiles"),
+    "events": ("events", "EventLog"),
+    "notes": ("events", "Notes"),
+    "jobs": ("jobs", "Jobs"),
+    "tenants": ("tenants", "Tenants"),
+    "tokens": ("tenants", "Tokens"),
+    "replies": ("replies", "Replies"),
+    "clock": ("clock", "DatabaseClock"),
+}
+"""Attributes of a store: module and class."""
 
 
 class Store:
@@ -28,72 +47,42 @@ class Store:
     of its own.
     """
 
+    ledger: "Ledger"
+    profiles: "Profiles"
+    events: "EventLog"
+    notes: "Notes"
+    jobs: "Jobs"
+    tenants: "Tenants"
+    tokens: "Tokens"
+    replies: "Replies"
+    clock: "DatabaseClock"
+
     def __init__(self, database: "Database") -> None:
         self._database = database
 
-    @cached_property
-    def ledger(self) -> "Ledger":
-        from trimtab.store.ledger import Ledger
-
-        return Ledger(self._database)
-
-    @cached_property
-    def profiles(self) -> "Profiles":
-        from trimtab.store.ledger import Profiles
-
-        return Profiles(self._database)
-
-    @cached_property
-    def events(self) -> "Events":
-        from trimtab.store.events import Events
-
-        return Events(self._database)
-
-    @cached_property
-    def jobs(self) -> "Jobs":
-        from trimtab.store.jobs import Jobs
-
-        return Jobs(self._database)
-
-    @cached_property
-    def tenants(self) -> "Tenants":
-        from trimtab.store.tenants import Tenants
-
-        return Tenants(self._database)
-
-    @cached_property
-    def notes(self) -> "Notes":
-        from trimtab.store.events import Notes
-
-        return Notes(self._database)
-
-    @cached_property
-    def tokens(self) -> "Tokens":
-        from trimtab.store.tenants import Tokens
-
-        return Tokens(self._database)
-
-    @cached_property
-    def replies(self) -> "Replies":
-        from trimtab.store.replies import Replies
-
-        return Replies(self._database)
+    def __getattr__(self, name: str) -> Any:
+        # Each part is imported when it is first used, and SQLAlchemy with it.
+        if name not in _PARTS:
+            raise AttributeError(name)
+        module, kind = _PARTS[name]
+        part = getattr(import_module(f"trimtab.store.{module}"), kind)(self._database)
+        setattr(self, name, part)
+        return part
 
     @property
     def is_file(self) -> bool:
-        """Whether it is a file of this machine."""
         return self._database.address.path is not None
 
     @property
     def name(self) -> str:
-        """Where the store is: the file's path, or the URL without its password."""
+        """The file's path, or the URL without its password."""
         return self._database.name
 
     def together(self, alone: str | None = None) -> AbstractContextManager[Any]:
         """A block whose writes, all in this thread, are kept together when it ends, or not at all.
 
-        Within it, reads see what it wrote, and a write that fails fails alone. Others wait, so be brief.
-        Who reads first and writes what follows from it names what to be `alone` with, such as "tenants".
+        Within it, reads see its writes, and a write that fails fails alone. Others wait, so be brief. A block
+        that writes what follows from its reads names an advisory lock with `alone`, such as "tenants".
         """
         return self._database.writing(alone)
 
@@ -113,14 +102,14 @@ class Store:
         return self._database.write_all([ignoring_connection(effect) for effect in effects])
 
     def move_log(self) -> None:
-        """Where it is a file: move what its log holds into it, while others go on reading and writing.
+        """Move a file's write-ahead log into it, while others go on reading and writing.
 
         Otherwise the writer that fills the log does it, and all other writers wait.
         """
         self._database.move_log()
 
     def leader(self, name: str) -> "Leader":
-        """Somebody who leads as `name`, once asked to: on this machine, or among all who share PostgreSQL."""
+        """A candidate for leadership under `name`: on this machine, or among all that share PostgreSQL."""
         from trimtab.store.leader import FileLeader
 
         if self.is_file:
@@ -133,43 +122,83 @@ class Store:
         """A view of this store for a leader: its writes raise LostLeadError once another may lead."""
         return Store(self._database.under(leader.require))
 
-    def back_up(self, path: Path, tell: Callable[[int, int], object] = lambda done, total: None) -> int:
-        """Write all that is kept to a new file, as it is at one moment; how many rows that is.
+    def back_up(self, path: Path, progress: Callable[[int, int], object] = lambda done, total: None) -> int:
+        """Write all rows of one moment to a new file; returns how many there are.
 
-        Others may write meanwhile. `tell` hears how many rows are done, of how many.
+        Others may write meanwhile. `progress` is called with the rows done and the rows of all tables.
         """
-        from trimtab.store.backup import back_up
+        from trimtab.store.maintenance import back_up
 
-        return back_up(self._database, path, tell)
+        return back_up(self._database, path, progress)
 
     def restore(
         self,
         path: Path,
         replace: bool = False,
-        tell: Callable[[int, int], object] = lambda done, total: None,
+        progress: Callable[[int, int], object] = lambda done, total: None,
     ) -> int:
-        """Keep what a backup holds, all of it or nothing; how many rows that is.
+        """Keep all rows of a backup, or none; returns how many there are.
 
-        Refused where anything is kept here, unless the backup is to replace it.
+        Refused for a store that holds rows, unless the backup is to `replace` them.
         """
-        from trimtab.store.backup import restore
+        from trimtab.store.database import marker_of
+        from trimtab.store.maintenance import restore
 
-        return restore(self._database, path, replace, tell)
+        rows = restore(self._database, path, replace, progress)
+        if marker_of(self._database.address).exists():
+            self.mark_served(new=True)
+        return rows
+
+    def mark_served(self, new: bool = False) -> None:
+        """Note that `trimtab up` serves this store, so that it is not made anew when it is missing later.
+
+        Unless it may be a `new` one, raises MissingStoreError if another store was served here, and this one
+        was never.
+        """
+        from trimtab.kernel import write_whole
+        from trimtab.store.database import marker_of, require_never_served
+
+        served, now = self.notes.get(_SERVED), self.clock.now()
+        if served is None:
+            if not new:
+                require_never_served(self._database.address)
+            self.notes.put(_SERVED, {}, now)
+        marker = marker_of(self._database.address)
+        if not marker.exists():
+            marker.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(marker, json.dumps({"store": self.name, "since": now}) + "\n", mode=0o600)
+
+    @property
+    def damage(self) -> StorageError | None:
+        """Damage of the database that a query or a search has met since it was opened."""
+        return self._database.damage
+
+    def check_writable(self) -> None:
+        """Raise unless a write reaches the disk now, with room for more."""
+        self._database.check_room()
+        self.notes.put(_HEALTH, {}, self.clock.now())
+
+    def find_damage(self, seconds: float) -> bool:
+        """Look for damaged pages of a file for some seconds at most; whether all were checked.
+
+        Raises DamagedError if there are any. PostgreSQL checks pages itself when it reads them.
+        """
+        from trimtab.store.maintenance import find_damage
+
+        return find_damage(self._database, seconds)
 
     def facts(self) -> "Facts":
-        """Its schema, size and rows."""
-        from trimtab.store.schema import facts
+        from trimtab.store.maintenance import facts
 
         return facts(self._database)
 
     def faults(self) -> tuple[str, ...]:
         """Faults of the database, one sentence each; empty if it is sound."""
-        from trimtab.store.schema import faults_of
+        from trimtab.store.maintenance import faults_of
 
         return faults_of(self._database)
 
     def close(self) -> None:
-        """Let go of the database; closing twice does no harm."""
         self._database.close()
 
     def __enter__(self) -> Self:
@@ -179,20 +208,22 @@ class Store:
         self.close()
 
 
-def open_store(url: str | None = None) -> Store:
-    """The store at `url`, made or brought up to date where needed.
+def open_store(url: str | None = None, new: bool = False) -> Store:
+    """The store at `url`, created or migrated if needed.
 
     None means `$TRIMTAB_STORE`, or else the file `trimtab.sqlite` in Trimtab's home. Give
-    `sqlite:///path/to/file` or `postgresql://user@host/database`.
+    `sqlite:///path/to/file` or `postgresql://user@host/database`. Raises MissingStoreError if `trimtab up`
+    has served a store there that is missing or empty now, unless a `new` one may take its place.
     """
     # SQLAlchemy takes longer to import than most commands take to answer, so only opening pays for it.
-    from trimtab.store.address import resolve
-    from trimtab.store.database import Database
-    from trimtab.store.schema import bring_up_to_date
+    from trimtab.store.database import Database, bring_up_to_date, require_never_served, resolve
 
-    database = Database(resolve(url))
+    address = resolve(url)
+    if address.path is not None and not address.path.exists() and not new:
+        require_never_served(address)
+    database = Database(address)
     try:
-        bring_up_to_date(database)
+        bring_up_to_date(database, new)
     except BaseException:
         database.close()
         raise

@@ -13,10 +13,9 @@ from sqlalchemy import (
     Text,
 )
 
-VERSION_TABLE = "trimtab_schema"
+from trimtab.core import DEFAULT_TENANT
 
-DEFAULT_TENANT = "default"
-"""The tenant of what nobody in particular owns: all that local commands write."""
+VERSION_TABLE = "trimtab_schema"
 
 _SERIAL = BigInteger().with_variant(Integer(), "sqlite")
 # Ordered by code point on both databases, so that "starts with" is a range of the index.

@@ -1,4 +1,4 @@
-"""Alembic runs this file to migrate the connection that `trimtab.store.schema` hands it."""
+"""Alembic runs this file to migrate the connection that `trimtab.store.database` passes to it."""
 
 from alembic import context
 
