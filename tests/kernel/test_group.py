@@ -1,6 +1,7 @@
 """Control groups of our own: accounted for, limited, killed and removed; and both versions' files as text."""
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -121,7 +122,7 @@ def test_what_version_2_does_not_account_for_is_unknown_not_zero(tmp_path: Path)
 
 
 def test_a_place_that_cannot_be_written_is_told_in_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(NoGroupError, match="no control group can be made in"):
+    with pytest.raises(NoGroupError, match=re.escape(str(tmp_path))):
         Group.create(Hierarchy(2, {"": tmp_path / "missing"}))
 
 
@@ -253,14 +254,14 @@ def test_the_nearest_ancestor_that_passes_both_controllers_down_is_the_parent(tm
 def test_where_nobody_passes_limits_down_it_is_said_in_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "cgroup.controllers").write_text("")
     (tmp_path / "cgroup.subtree_control").write_text("")
-    with pytest.raises(NoGroupError, match="passes limits of CPU and memory down"):
+    with pytest.raises(NoGroupError, match="cpu and memory"):
         LimitedGroup.create(Hierarchy(2, {"": tmp_path}))
-    with pytest.raises(NoGroupError, match="passes limits of CPU and memory down"):
+    with pytest.raises(NoGroupError, match="cpu and memory"):
         LimitedGroup.create(Hierarchy(1, {"memory": tmp_path, "cpuacct": tmp_path}))
 
 
 def test_a_limit_that_cannot_be_set_is_said_in_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(NoGroupError, match=r"cpu\.weight of a control group cannot be set"):
+    with pytest.raises(NoGroupError, match=r"cpu\.weight"):
         LimitedGroup(2, {"": tmp_path / "gone"}).weigh_cpu(100)
 
 

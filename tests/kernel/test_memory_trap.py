@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -64,16 +63,15 @@ def test_a_trapped_container_resumes_after_the_grant_and_nobody_is_killed(stack:
     traps = stack.enter_context(MemoryTraps())
     traps.add(container)
     child = _start(stack, group, 60)
-    limit, waits = 24 * MIB, list[float]()
+    limit, grants = 24 * MIB, 0
     while child.poll() is None:
         for trapped in traps.wait(0.05):
             assert trapped is container
-            start = time.perf_counter()
             limit += 16 * MIB
             container.limit_memory(limit)
-            waits.append(time.perf_counter() - start)
-    assert child.wait(5) == 0
-    assert 2 <= len(waits) <= 6
+            grants += 1
+    assert child.wait() == 0
+    assert 2 <= grants <= 6
     assert group.out_of_memory_kills() == 0
     assert child.stdout is not None
     assert child.stdout.read().split()[-1] == b"60"
@@ -84,11 +82,11 @@ def test_without_a_grant_it_stands_still_and_is_killed_when_the_killer_is_back(s
     traps = stack.enter_context(MemoryTraps())
     traps.add(container)
     child = _start(stack, group, 60)
-    assert traps.wait(10) == [container]
-    time.sleep(0.3)
+    assert traps.wait(60) == [container]
     assert child.poll() is None
+    assert group.out_of_memory_kills() == 0
     untrap(container)
-    assert child.wait(10) == -9
+    assert child.wait() == -9
     assert group.out_of_memory_kills() >= 1
 
 

@@ -91,12 +91,12 @@ class _Handler(SmallHandler):
 
     def _resize(self, pod: dict[str, Any], patch: dict[str, Any]) -> None:
         there = {container["name"]: container for container in pod["spec"]["containers"]}
-        for asked in patch["spec"]["containers"]:
-            if asked["name"] not in there:
-                self.refuse(422, f'spec.containers: Forbidden: there is no "{asked["name"]}"')
+        for patched in patch["spec"]["containers"]:
+            if patched["name"] not in there:
+                self.refuse(422, f'spec.containers: Forbidden: there is no "{patched["name"]}"')
                 return
-            resources = there[asked["name"]]["resources"]
-            for kind, values in asked["resources"].items():
+            resources = there[patched["name"]]["resources"]
+            for kind, values in patched["resources"].items():
                 resources[kind] = resources.get(kind, {}) | values
         self.api.tell("MODIFIED", pod)
         self.answer(200, pod)

@@ -119,7 +119,7 @@ def test_who_runs_out_of_memory_gets_more_and_lives(place: Place) -> None:
     thread = threading.Thread(target=agent.run)
     thread.start()
     try:
-        assert child.wait(20) == 0
+        assert child.wait() == 0
     finally:
         agent.stop()
         thread.join()
@@ -139,7 +139,7 @@ def test_an_empty_pool_takes_from_those_with_room_before_anyone_dies(place: Plac
     try:
         until(lambda: place.cpus("/rich") is not None)
         child = place.start("poor", GROW.format(most=100, then=0))
-        assert child.wait(20) == 0
+        assert child.wait() == 0
     finally:
         agent.stop()
         thread.join()
@@ -155,7 +155,7 @@ def test_where_nothing_can_be_given_the_kernel_kills_as_usual(place: Place) -> N
     thread = threading.Thread(target=agent.run)
     thread.start()
     try:
-        assert child.wait(20) == -signal.SIGKILL
+        assert child.wait() == -signal.SIGKILL
     finally:
         agent.stop()
         thread.join()

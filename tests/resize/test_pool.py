@@ -46,7 +46,7 @@ def test_at_first_everyone_gets_the_same_and_some_memory_is_withheld(tmp_path: P
 
 def test_a_container_in_two_pools_is_refused_by_name() -> None:
     pools = [Pool(name, 1.0, 1e9, (Selector("/shop/*"),)) for name in ("a", "b")]
-    with pytest.raises(BadInputError, match='/shop/x belongs to the pools "a" and "b"'):
+    with pytest.raises(BadInputError, match=r'/shop/x .*"a" and "b"'):
         owner(Container("/shop/x"), pools)
 
 
@@ -88,5 +88,5 @@ def test_numbers_are_labels_and_caps_without_units_are_bytes_and_cpus(tmp_path: 
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BadInputError, match="there is no file"):
+    with pytest.raises(BadInputError, match=r"none\.yaml"):
         read_pools(tmp_path / "none.yaml")

@@ -23,7 +23,7 @@ def _live(policy: CpuPolicy, demand: np.ndarray, limit: float, seconds: float) -
             np.array([0.0]),
             CAP,
         )
-        limit = float(Wishes.of(policy.wanted(period)).cpus[0])
+        limit = float(Wishes.of(policy.target(period)).cpus[0])
         shown.append(limit)
     return np.array(shown)
 

@@ -108,7 +108,7 @@ def test_limits_follow_use_and_everything_is_put_back(place: Place) -> None:
 def test_who_runs_out_of_memory_gets_more_and_lives(place: Place) -> None:
     child = place.start("grows", GROW.format(most=160))
     with _sized(place, _pool(withheld=0.8)) as grants:
-        assert child.wait(30) == 0
+        assert child.wait() == 0
     assert grants
     assert all(grant.after > grant.before for grant in grants)
     assert place.events("grows")["oom_kill"] == 0
@@ -118,7 +118,7 @@ def test_an_empty_pool_takes_from_those_with_room_before_anyone_dies(place: Plac
     place.start("rich", IDLE)
     child = place.start("grows", GROW.format(most=140))
     with _sized(place, _pool(withheld=0.0)) as grants:
-        assert child.wait(30) == 0
+        assert child.wait() == 0
     assert grants
     assert place.events("grows")["oom_kill"] == 0
 
@@ -126,7 +126,7 @@ def test_an_empty_pool_takes_from_those_with_room_before_anyone_dies(place: Plac
 def test_where_nothing_can_be_given_the_kernel_kills_as_usual(place: Place) -> None:
     child = place.start("grows", GROW.format(most=400))
     with _sized(place, _pool(memory=128.0 * MIB)) as grants:
-        assert child.wait(30) == -9
+        assert child.wait() == -9
     assert place.events("grows")["oom_kill"] >= 1
     assert any(grant.after <= grant.before for grant in grants)
 
@@ -151,7 +151,7 @@ def test_what_is_taken_leaves_room_above_use_or_is_refused(place: Place) -> None
             member.limit_memory(150.0 * MIB)
         assert (place.read("holds", "memory.high"), group.memory_limit()) == (high, 300.0 * MIB)
         meant = group.memory() + 4.0 * MIB
-        member.limit_memory(member.left_with(meant))
+        member.limit_memory(member.limit_for(meant))
         assert int(place.read("holds", "memory.high")) >= meant - 8192  # whole pages
         assert meant < (group.memory_limit() or 0) < 300.0 * MIB
         member.limit_memory(None)

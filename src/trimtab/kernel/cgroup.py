@@ -1,7 +1,7 @@
-"""The files of a control group in cgroup v1 and v2: which file holds what, and in which format.
+"""Names and formats of the files of a control group in cgroup v1 and v2.
 
-This is the one place that knows them; the rest of Trimtab speaks of CPUs, seconds and bytes. `codec(version)`
-answers for either version; `V1` and `V2` name what only one of them has.
+The rest of Trimtab uses CPUs, seconds and bytes. `codec(version)` serves either version; `V1` and `V2` name
+files that only one of them has.
 """
 
 import os
@@ -23,14 +23,14 @@ class CpuCounters(NamedTuple):
 
     used: float  # CPU s
     periods: int  # in which it ran under a quota
-    throttled: int  # of those, in which the quota ran out
+    throttled: int  # periods in which the quota ran out
 
 
 class V1:
     """Version 1: a folder per controller, and every file's name begins with its controller's."""
 
     version = 1
-    cpu_usage = "cpuacct.usage"  # CPU time of all processes, ended ones too
+    cpu_usage = "cpuacct.usage"  # CPU time of all processes, including ended ones
     cpu_stat = "cpu.stat"  # throttled periods
     cpu_quota = "cpu.cfs_quota_us"  # microseconds per period
     cpu_period = "cpu.cfs_period_us"
@@ -44,8 +44,9 @@ class V1:
     inactive_file = "total_inactive_file"  # in memory_stat: file cache that can be dropped at once
     oom_control = "memory.oom_control"  # has "oom_kill_disable 0" and "oom_kill 3"; takes 0 or 1
     event_control = "cgroup.event_control"  # takes "EVENTFD FILE": notify when the file changes
-    memory_events = oom_control  # has "oom_kill 3": processes killed for want of memory
-    memory_trap = oom_control  # what holds a group at its limit instead of a kill
+    memory_events = oom_control  # has "oom_kill 3": processes killed for lack of memory
+    memory_trap = oom_control  # pauses a group at its limit instead of a kill
+    process_limit = "pids.max"  # processes and threads
 
     def controller(self, file: str) -> str:
         """Key in `Hierarchy.folders` of the folder that has the file."""
@@ -100,6 +101,7 @@ class V2:
     memory_events_local = "memory.events.local"  # changes when the group was slowed down
     swap_limit = "memory.swap.max"
     io_stat = "io.stat"
+    process_limit = "pids.max"
     kill = "cgroup.kill"  # takes 1: kill every process; Linux 5.14 or later
     controllers = "cgroup.controllers"  # "cpuset cpu io memory"; not in the root of the hierarchy
     subtree_control = "cgroup.subtree_control"  # controllers that groups below have; takes "+cpu +memory"

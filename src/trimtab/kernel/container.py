@@ -1,28 +1,22 @@
-"""A container's control group, whoever made it: its counters read often and cheaply, its limits set.
+"""A container's control group, made by any program: its counters read often and cheaply, its limits set.
 
 Files are kept open, read with `pread` and written with `pwrite`: a tenth of the time of opening them.
 """
 
+import contextlib
 import errno
 import os
-from typing import Self
+from collections.abc import Iterator
 
 from trimtab.core import TrimtabError
-from trimtab.kernel.cgroup import (
-    NO_QUOTA,
-    USUAL_PERIOD,
-    V1,
-    CpuCounters,
-    codec,
-    memory_limit,
-    quota_of,
-)
+from trimtab.kernel.cgroup import NO_QUOTA, USUAL_PERIOD, V1, CpuCounters, codec, memory_limit, quota_of
+from trimtab.kernel.closing import Closing
 from trimtab.kernel.hierarchy import Hierarchy
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")  # bytes; limits of memory are whole pages
 _NO_LIMIT = -1  # instead of bytes
 _MISSING = -1  # instead of an open file
-_ENOUGH = 384  # bytes of a file, up to what is wanted in it; Python takes longer to make room for 512
+_ENOUGH = 384  # bytes of a file, up to the fields that are read; allocating 512 is slower in Python
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
@@ -35,15 +29,19 @@ class GroupBusyError(TrimtabError):
 
 
 class GroupRefusedError(TrimtabError):
-    """The kernel has no such limit, or does not let us set it: true of all groups alike."""
+    """The kernel has no such limit, or does not let us set it: the same for all groups."""
+
+
+class GroupForbiddenError(GroupRefusedError):
+    """This process may not read or write control groups."""
 
 
 class CpuRefusedError(TrimtabError):
-    """This limit of CPU does not go with those of groups above or below; the old limit stays."""
+    """This CPU limit conflicts with those of groups above or below; the old limit stays."""
 
 
-class ContainerGroup:
-    """A group's files, open until `close`; version 1 or 2. What the kernel lacks is zero, or no limit."""
+class ContainerGroup(Closing):
+    """A group's files, open until `close`; version 1 or 2. A missing file reads as 0 or no limit."""
 
     def __init__(self, hierarchy: Hierarchy, path: str) -> None:
         self.path = path
@@ -52,38 +50,36 @@ class ContainerGroup:
         self._cpu_seconds, self._cpu_counters = files.cpu_seconds, files.cpu_counters
         self._folders = {name: f"{root}/{path.strip('/')}" for name, root in hierarchy.folders.items()}
         self._files: list[int] = []
-        self._no_cpu = ""  # why its CPU cannot be limited
+        self._no_cpu: GroupRefusedError | None = None  # why its CPU cannot be limited
         self.cpus_set: float | None = None  # by us; None is no limit
         self.saved_set = 0.0  # by us, CPUs
         self.memory_set: float | None = None  # by us, bytes; None is no limit
         self._quota_set: int | None = None  # by us, microseconds; None if nothing was set
         self._bytes_set: int | None = None
         try:
-            self._usage = self._open(files.cpu_usage)
-            self._stat = _MISSING if files.cpu_stat == files.cpu_usage else self._open(files.cpu_stat)
-            self._memory = self._open(files.memory_usage)
-            self._quota = self._open_quota(files.cpu_quota)
-            self._burst = self._open_burst(files.cpu_burst)
-            self._burst_set = int(os.pread(self._burst, 32, 0)) if self._burst >= 0 else 0
-            self._period = self._read_quota()[1]
-        except OSError as error:
+            with self._kernel_errors("read"):
+                self._usage = self._open(files.cpu_usage)
+                self._stat = _MISSING if files.cpu_stat == files.cpu_usage else self._open(files.cpu_stat)
+                self._memory = self._open(files.memory_usage)
+                self._quota = self._open_quota(files.cpu_quota)
+                self._burst = self._open_burst(files.cpu_burst)
+                self._burst_set = int(os.pread(self._burst, 32, 0)) if self._burst >= 0 else 0
+                self._period = self._read_quota()[1]
+            if self._usage < 0:
+                raise GroupRefusedError(
+                    "the kernel does not account CPU time of control groups here; no container can be managed"
+                )
+        except BaseException:
             self.close()
-            raise self.as_error(error, "read") from None
-        if self._usage < 0:
-            self.close()
-            raise GroupRefusedError(
-                "the kernel does not count what control groups use here; nothing is managed"
-            )
+            raise
         self._usage_seen, self._counted = b"", CpuCounters(0.0, 0, 0)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self.close()
+    @property
+    def inode(self) -> int:
+        """Inode of an open file of the group; a group that is made later has another."""
+        return os.fstat(self._usage).st_ino
 
     def close(self) -> None:
-        """Let go of the files; the group itself is left as it is."""
         while self._files:
             os.close(self._files.pop())
 
@@ -115,94 +111,102 @@ class ContainerGroup:
 
     def memory_limit(self) -> float | None:
         """Bytes it may have; None without a limit."""
-        if self._memory < 0:
-            return None
-        return memory_limit(self.read_text(self._codec.memory_limit))
+        return None if self._memory < 0 else memory_limit(self.read_text(self._codec.memory_limit))
 
     def cpu_limit(self) -> float | None:
         """CPUs it may use; None without a limit."""
-        try:
+        with self._kernel_errors("read"):
             quota, self._period = self._read_quota()
-        except OSError as error:
-            raise self.as_error(error, "read") from None
         return None if quota < 0 else quota / self._period
 
     def saved_limit(self) -> float:
-        """CPUs that it may use in one period on top, out of what it left unused before."""
-        try:
+        """CPUs that it may use in one period on top, out of quota that it left unused before."""
+        with self._kernel_errors("read"):
             return int(os.pread(self._burst, 32, 0)) / self._period if self._burst >= 0 else 0.0
-        except OSError as error:
-            raise self.as_error(error, "read") from None
 
     def limit_cpus(self, cpus: float | None, saved: float = 0.0) -> None:
-        """So many CPUs in each of its periods, whose length stays; None for no limit.
+        """Allow so many CPUs in each of its periods, whose length stays; None for no limit.
 
-        What it leaves unused it may use in a later period on top, up to `saved` CPUs, at most as much again.
+        Unused quota may be used in a later period on top, up to `saved` CPUs, at most as much again.
         Between the two writes, both together are no more than before or after.
         """
         if self._no_cpu:
-            raise GroupRefusedError(self._no_cpu)
+            raise self._no_cpu
         quota = quota_of(cpus, self._period)
         burst = min(quota, int(saved * self._period)) if self._burst >= 0 and quota > 0 else 0
         if burst < self._burst_set:
             self._set_burst(burst)
-        self._set_quota(cpus, quota)
+        with self._kernel_errors("written"):
+            try:
+                text = self._codec.quota_text(quota, self._period)
+                os.pwrite(self._quota, f"{text}\n".encode(), 0)
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+                raise CpuRefusedError(
+                    f"{self.path} cannot have {cpus} CPUs: a group above allows less, or one below has more"
+                ) from None
+        self.cpus_set, self._quota_set = cpus, quota
         if burst > self._burst_set:
             self._set_burst(burst)
 
     def limit_memory(self, count: float | None) -> None:
-        """At most so many bytes; None for no limit. Raises `GroupBusyError` where more is in use.
+        """Allow so many bytes; None for no limit. Raises `GroupBusyError` where more is in use.
 
-        Version 2 would reclaim and then kill instead of refusing, so there it is looked at before.
+        Version 2 would reclaim and then kill instead of refusing, so there the use is checked before.
         """
         if self._memory < 0:
-            raise GroupRefusedError(
-                "memory cannot be limited: the memory controller is not on for these groups"
-            )
+            raise GroupRefusedError("memory cannot be limited: the memory controller is off for these groups")
         number = None if count is None else int(count)
         if self.version == 1:
-            self._make_room_for_swap(number)
+            # The limit of memory with swap must not be below that of memory: it grows first.
+            both = V1.memory_and_swap_limit
+            swap = memory_limit(self.read_text(both)) if os.path.exists(self.file(both)) else None
+            if swap is not None and (number is None or number > swap):
+                self.write_text(both, self._codec.memory_text(number))
         else:
             self.must_fit(count)
         self.write_text(self._codec.memory_limit, self._codec.memory_text(number))
         self.memory_set, self._bytes_set = count, _NO_LIMIT if number is None else number
 
     def must_fit(self, count: float | None) -> None:
-        """Raises `GroupBusyError` where more than so many bytes are in use."""
+        """Raise `GroupBusyError` where more than so many bytes are in use."""
         if count is not None and self.memory() > count:
             raise GroupBusyError(f"{self.path} uses more than {count:.0f} bytes; its limit stays")
 
     def cpu_limit_stands(self) -> bool:
-        """Whether nobody else has changed the limit of CPU since it was set here."""
-        try:
+        """Whether no other program has changed the CPU limit since it was set here."""
+        with self._kernel_errors("read"):
             return self._quota_set is None or self._read_quota(self._period)[0] == self._quota_set
-        except OSError as error:
-            raise self.as_error(error, "read") from None
 
     def memory_limit_stands(self) -> bool:
-        """Whether nobody else has changed the limit of memory since it was set here."""
+        """Whether no other program has changed the memory limit since it was set here."""
         if self._bytes_set is None:
             return True
         limit = self.memory_limit()
         return (_NO_LIMIT if limit is None else limit // _PAGE) == self._bytes_set // _PAGE
 
     def exists(self) -> bool:
-        """Whether it has not been removed, from any controller."""
+        """Whether it exists in all controllers."""
         return all(os.path.isdir(folder) for folder in self._folders.values())
 
     def read_text(self, name: str) -> str:
-        """One of the group's files, "memory.oom_control" for example."""
-        try:
-            return _read(self.file(name))
-        except OSError as error:
-            raise self.as_error(error, "read") from None
+        """Contents of one of the group's files, such as "memory.oom_control"."""
+        with self._kernel_errors("read"):
+            file = os.open(self.file(name), os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                return os.read(file, 4096).decode().strip()
+            finally:
+                os.close(file)
 
     def write_text(self, name: str, text: str) -> None:
-        """Set one of the group's files."""
-        try:
-            _write(self.file(name), text)
-        except OSError as error:
-            raise self.as_error(error, "written") from None
+        """Write one of the group's files."""
+        with self._kernel_errors("written"):
+            file = os.open(self.file(name), os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
+            try:
+                os.write(file, text.encode())
+            finally:
+                os.close(file)
 
     def file(self, name: str) -> str:
         """Path of one of the group's files; in version 1 below its controller."""
@@ -212,7 +216,7 @@ class ContainerGroup:
         return f"{self._folders[controller]}/{name}"
 
     def as_error(self, error: OSError, what: str) -> TrimtabError:
-        """The kernel's error as one of ours; `what` is what could not be done: "read", "written"."""
+        """The kernel's error as a TrimtabError; `what` completes "cannot be …": "read", "written"."""
         if error.errno == errno.ENODEV or (error.errno == errno.ENOENT and not self.exists()):
             return GroupGoneError(f"the group {self.path} is gone")
         if error.errno == errno.ENOENT:
@@ -220,31 +224,27 @@ class ContainerGroup:
         if error.errno == errno.EBUSY:
             return GroupBusyError(f"{self.path} uses more memory than that; its limit stays")
         if error.errno in _FORBIDDEN:
-            why = f"{error.strerror}; that takes root, and control groups mounted for writing"
-            return GroupRefusedError(f"control groups cannot be {what}: {why}")
+            return self._forbidden(error, what)
         return TrimtabError(f"the group {self.path} cannot be {what}: {error.strerror}")
 
-    def _set_burst(self, microseconds: int) -> None:
+    def _forbidden(self, error: OSError, what: str) -> GroupForbiddenError:
+        why = f"{error.strerror}; that takes root, and control groups mounted for writing"
+        return GroupForbiddenError(f"control groups cannot be {what}: {why}")
+
+    @contextlib.contextmanager
+    def _kernel_errors(self, what: str) -> Iterator[None]:
         try:
-            os.pwrite(self._burst, f"{microseconds}\n".encode(), 0)
+            yield
         except OSError as error:
-            raise self.as_error(error, "written") from None
+            raise self.as_error(error, what) from None
+
+    def _set_burst(self, microseconds: int) -> None:
+        with self._kernel_errors("written"):
+            os.pwrite(self._burst, f"{microseconds}\n".encode(), 0)
         self._burst_set, self.saved_set = microseconds, microseconds / self._period
 
-    def _set_quota(self, cpus: float | None, quota: int) -> None:
-        text = self._codec.quota_text(quota, self._period)
-        try:
-            os.pwrite(self._quota, f"{text}\n".encode(), 0)
-        except OSError as error:
-            if error.errno == errno.EINVAL:
-                raise CpuRefusedError(
-                    f"{self.path} cannot have {cpus} CPUs: a group above allows less, or one below has more"
-                ) from None
-            raise self.as_error(error, "written") from None
-        self.cpus_set, self._quota_set = cpus, quota
-
     def _open(self, name: str, flags: int = os.O_RDONLY) -> int:
-        """A file of the group; `_MISSING` where the kernel has none such."""
+        """Open a file of the group; `_MISSING` where the kernel does not have it."""
         if self._codec.controller(name) not in self._folders:
             return _MISSING
         try:
@@ -261,12 +261,12 @@ class ContainerGroup:
         except OSError as error:
             if error.errno not in _FORBIDDEN:
                 raise
-            self._no_cpu = str(self.as_error(error, "written"))
+            self._no_cpu = self._forbidden(error, "written")
             return self._open(name)
         if file == _MISSING:
-            self._no_cpu = (
+            self._no_cpu = GroupRefusedError(
                 f"CPU cannot be limited, there is no {name}: the kernel was built without it, "
-                "or the cpu controller is not on for these groups"
+                "or the cpu controller is off for these groups"
             )
         return file
 
@@ -284,27 +284,4 @@ class ContainerGroup:
         if self._quota < 0:
             return NO_QUOTA, USUAL_PERIOD
         quota, period = self._codec.quota(os.pread(self._quota, 64, 0))
-        return quota, period or known or int(_read(self.file(V1.cpu_period)))
-
-    def _make_room_for_swap(self, count: int | None) -> None:
-        """In version 1 the limit of memory with swap must not lie below that of memory: it grows first."""
-        both = V1.memory_and_swap_limit
-        swap = memory_limit(self.read_text(both)) if os.path.exists(self.file(both)) else None
-        if swap is not None and (count is None or count > swap):
-            self.write_text(both, self._codec.memory_text(count))
-
-
-def _read(path: str) -> str:
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.read(file, 4096).decode().strip()
-    finally:
-        os.close(file)
-
-
-def _write(path: str, text: str) -> None:
-    file = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
-    try:
-        os.write(file, text.encode())
-    finally:
-        os.close(file)
+        return quota, period or known or int(self.read_text(V1.cpu_period))

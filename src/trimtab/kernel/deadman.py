@@ -1,159 +1,113 @@
-"""The dead man's switch: a small process that puts safe limits and the killer back when the agent is gone.
+"""The dead-man switch: a small process that restores safe limits and the OOM killer when the agent is gone.
 
-It reads one JSON object per line: `{"path": …, "cpus": …, "memory": …}` is a container with its safe limits
-(null is none), `{"gone": path}` one that needs no more care, `{}` only a sign of life. When the lines stay
-away for too long everyone it knows of is set free, and an agent that was only asleep is notified; when they
-end, everyone is set free for good. A line that says `{"end": true}` is a farewell: nothing is to be done.
+Every byte on its input is a heartbeat. When heartbeats stay away for too long it restores the limits in the
+agent's journal, and reports that to an agent that was only suspended; when its input ends, it restores them,
+removes the journal and ends. After an end byte it ends and changes nothing.
+
+An agent starts two. Either suffices; the agent replaces one that dies. Where the kernel allows it, a
+`ReleaseHelper` acts when both have died.
 """
 
 import contextlib
-import json
 import os
 import select
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
-from trimtab.core import TrimtabError
-from trimtab.kernel.container import ContainerGroup, CpuRefusedError
-from trimtab.kernel.hierarchy import Hierarchy
-from trimtab.kernel.memory_trap import untrap
+from trimtab.kernel.safe_limits import restore_journal
 
-PATIENCE = 2.0  # s without a sign of life
-
-
-@dataclass(frozen=True, slots=True)
-class SafeLimits:
-    """Limits that a container is left with: CPUs and bytes, None for no limit."""
-
-    path: str
-    cpus: float | None
-    memory: float | None
+PATIENCE = 2.0  # s without a heartbeat
+_BEAT, _END = b".", b"!"
+# Before anything else: signals that end a terminal's processes do not end it.
+_IGNORE = "import signal as s; [s.signal(number, s.SIG_IGN) for number in (s.SIGHUP, s.SIGINT, s.SIGTERM)]"
+_NAME = "trimtab-switch"  # in `ps` and `/proc/PID/comm`, at most 15 characters
 
 
 class DeadManSwitch:
-    """The agent's end of the line."""
+    """Starts the process and sends it heartbeats."""
 
-    def __init__(self, hierarchy: Hierarchy, patience: float = PATIENCE) -> None:
-        folders = {name: str(folder) for name, folder in hierarchy.folders.items()}
-        watch = f"keep_watch({hierarchy.version}, {folders!r}, {patience!r})"
+    def __init__(self, journal: Path, patience: float = PATIENCE) -> None:
+        watch = f"keep_watch({str(journal)!r}, {patience!r})"
         self._process = subprocess.Popen(
-            [sys.executable, "-c", f"from trimtab.kernel import keep_watch; {watch}"],
+            [sys.executable, "-c", f"{_IGNORE}; from trimtab.kernel import keep_watch; {watch}"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            start_new_session=True,  # what ends the agent's terminal does not end it
+            bufsize=0,
+            start_new_session=True,  # signals of the agent's terminal do not end it
         )
+        assert self._process.stdin is not None
         assert self._process.stdout is not None
-        os.set_blocking(self._process.stdout.fileno(), False)
+        for pipe in (self._process.stdin, self._process.stdout):
+            os.set_blocking(pipe.fileno(), False)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     @property
     def alive(self) -> bool:
-        """Whether its process is there."""
         return self._process.poll() is None
 
-    def guard(self, limits: SafeLimits) -> bool:
-        """Set this container free if I die. False when nobody listens any more."""
-        return self._tell({"path": limits.path, "cpus": limits.cpus, "memory": limits.memory})
-
-    def gone(self, path: str) -> bool:
-        """Never mind this one."""
-        return self._tell({"gone": path})
-
     def beat(self) -> bool:
-        """I am alive. False where everyone has been set free, or may have been, since the last beat."""
+        """Send a heartbeat, and wake a suspended process. False if it has restored limits since the last."""
+        self._process.send_signal(signal.SIGCONT)
+        self._send(_BEAT)
         assert self._process.stdout is not None
-        freed = self._process.stdout.read() or b""
-        return self._tell({}) and not freed
+        return not self._process.stdout.read()
 
     def end(self) -> None:
-        """All has been put back; there is nothing left to do."""
-        self._tell({"end": True})
+        """End the process; nothing is left to restore."""
+        self._send(_END)
+        self._process.send_signal(signal.SIGCONT)
         for pipe in (self._process.stdin, self._process.stdout):
             with contextlib.suppress(OSError):
                 assert pipe is not None
                 pipe.close()
         self._process.wait()
 
-    def _tell(self, what: dict[str, Any]) -> bool:
-        try:
+    def _send(self, byte: bytes) -> None:
+        with contextlib.suppress(OSError):  # it has ended: `alive` shows that
             assert self._process.stdin is not None
-            self._process.stdin.write(json.dumps(what).encode() + b"\n")
-            self._process.stdin.flush()
-        except OSError:
-            self._process.poll()
-            return False
-        return True
+            self._process.stdin.write(byte)
 
 
-def listen(lines: BinaryIO, patience: float, free: Callable[[list[SafeLimits]], None]) -> None:
-    """Read until the farewell; whenever signs of life stay away, and when the lines end, free everyone."""
-    known: dict[str, SafeLimits] = {}
-    rest = b""
+def listen(beats: BinaryIO, patience: float, restore: Callable[[bool], None]) -> None:
+    """Read until the end byte; restore when heartbeats stay away, and when the input ends.
+
+    `restore` is called with whether the agent has ended.
+    """
     wait: float | None = patience
     while True:
-        if not select.select([lines], [], [], wait)[0]:
-            free(list(known.values()))
-            wait = None  # once is enough, until it lives again
+        if not select.select([beats], [], [], wait)[0]:
+            restore(False)
+            wait = None  # once, until the next heartbeat
             continue
-        chunk = os.read(lines.fileno(), 65536)
-        if not chunk:
-            free(list(known.values()))
+        received = os.read(beats.fileno(), 65536)
+        if not received:
+            restore(True)
+            return
+        if _END in received:
             return
         wait = patience
-        *whole, rest = (rest + chunk).split(b"\n")
-        for line in whole:
-            message = json.loads(line)
-            if message.get("end"):
-                return
-            if "path" in message:
-                known[message["path"]] = SafeLimits(message["path"], message["cpus"], message["memory"])
-            known.pop(message.get("gone"), None)
 
 
-def set_free(everyone: Sequence[SafeLimits], hierarchy: Hierarchy) -> None:
-    """Safe limits for everyone, from those with nobody below up to pods; for some it takes a second round.
+def keep_watch(journal: str, patience: float) -> None:
+    """Run the process."""
+    name_process(_NAME)
 
-    A group's limit of CPU must not be above that of a group above it, whichever of the two is set first.
-    """
-    upwards = sorted(everyone, key=lambda limits: -limits.path.count("/"))
-    for limits in [limits for limits in upwards if not _set_one_free(limits, hierarchy)]:
-        _set_one_free(limits, hierarchy)
-
-
-def _set_one_free(limits: SafeLimits, hierarchy: Hierarchy) -> bool:
-    """Safe limits first, so that nobody is killed for a limit that was too small, then the killer."""
-    done = True
-    try:
-        group = ContainerGroup(hierarchy, limits.path)
-    except TrimtabError:
-        return True  # it has ended
-    with group:
-        try:
-            group.limit_cpus(limits.cpus)
-        except CpuRefusedError:
-            done = False
-        except TrimtabError:
-            pass
-        with contextlib.suppress(TrimtabError):
-            group.limit_memory(limits.memory)
-        with contextlib.suppress(TrimtabError):
-            untrap(group)
-    return done
-
-
-def keep_watch(version: int, folders: dict[str, str], patience: float) -> None:
-    """The process: it ends when its work is done, not when somebody presses Ctrl-C."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    hierarchy = Hierarchy(version, {name: Path(folder) for name, folder in folders.items()})
-
-    def free(everyone: list[SafeLimits]) -> None:
-        set_free(everyone, hierarchy)
+    def restore(agent_has_ended: bool) -> None:
+        restore_journal(Path(journal), remove=agent_has_ended)
         with contextlib.suppress(OSError):
-            os.write(sys.stdout.fileno(), b"freed\n")
+            os.write(sys.stdout.fileno(), b"restored\n")
 
-    listen(sys.stdin.buffer, patience, free)
+    listen(sys.stdin.buffer, patience, restore)
+
+
+def name_process(name: str) -> None:
+    """Show this process under a name in `ps`."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/comm").write_text(name)

@@ -1,4 +1,4 @@
-"""A control group of our own: created, limited, filled, read, emptied and removed; version 1 or 2."""
+"""Control groups that Trimtab makes: created, limited, filled, read, emptied and removed; version 1 or 2."""
 
 import contextlib
 import os
@@ -26,7 +26,7 @@ from trimtab.kernel.cgroup import (
 from trimtab.kernel.hierarchy import Hierarchy, find_hierarchy, passing_down
 from trimtab.kernel.process import Owner
 
-_REMOVE_WITHIN = 5.0  # s; a group stays busy for a moment after its last process has died
+_REMOVE_WITHIN = 5.0  # s; a group stays busy for a moment after its last process has ended
 
 
 class NoGroupError(TrimtabError):
@@ -34,10 +34,10 @@ class NoGroupError(TrimtabError):
 
 
 class Group:
-    """A control group below this process's own one. Use `with create()`, or `remove` it whatever happens."""
+    """A control group below this process's own one. Use `with create()`, or `remove` it in any case."""
 
     # Controllers of version 1 in which nothing is read or limited.
-    _without: ClassVar[tuple[str, ...]] = ("cpu",)
+    _without: ClassVar[tuple[str, ...]] = ("cpu", "pids")
 
     def __init__(self, version: int, folders: dict[str, Path]) -> None:
         self.version = version
@@ -46,8 +46,8 @@ class Group:
 
     @classmethod
     def create(cls, hierarchy: Hierarchy | None = None, name: str | None = None) -> Self:
-        """A new, empty group. Without a name given, its name says that this process made it, and a later
-        `sweep_groups` removes it once this process is gone."""
+        """A new, empty group. By default its name says which process made it, and a later `sweep_groups`
+        removes it once this process has ended."""
         hierarchy = cls._parent(hierarchy or find_hierarchy())
         name = name or Owner.current().name(secrets.token_hex(4))
         group = cls(hierarchy.version, {})
@@ -64,7 +64,7 @@ class Group:
 
     @classmethod
     def _parent(cls, hierarchy: Hierarchy | None) -> Hierarchy:
-        """Where such groups are made."""
+        """The hierarchy in which such groups are made."""
         if hierarchy is None:
             raise NoGroupError("no control groups are mounted on this machine")
         return hierarchy
@@ -77,33 +77,32 @@ class Group:
 
     @property
     def folders(self) -> dict[str, Path]:
-        """Where it is: a folder per controller in version 1, one under "" in version 2."""
+        """Its folders: one per controller in version 1, one under "" in version 2."""
         return dict(self._folders)
 
     @property
     def method(self) -> str:
-        """How a profile names this way of watching: cgroup-v1 or cgroup-v2."""
+        """The name in profiles: cgroup-v1 or cgroup-v2."""
         return f"cgroup-v{self.version}"
 
     def add(self, pid: int) -> None:
-        """Move a process into the group; its later children are born there."""
+        """Move a process into the group; its later children start there."""
         for folder in self._folders.values():
             (folder / PROCS).write_text(str(pid))
 
     def pids(self) -> list[int]:
-        """The processes in the group now."""
         return sorted({pid for folder in self._folders.values() for pid in pids(folder)} - {0})
 
     def cpu_seconds(self) -> float | None:
-        """CPU time all its processes, ended ones too, have used."""
+        """CPU time of all its processes, including ended ones."""
         text = self._read(self._codec.cpu_usage)
         return None if text is None else self._codec.cpu_seconds(text.encode())
 
     def memory(self) -> float | None:
-        """Bytes in use now: all that is charged less the file cache the kernel could drop at once.
+        """Bytes in use now: charged bytes less the file cache that the kernel could drop at once.
 
         None in a v2 group whose parent does not pass the memory controller down; a parent that has processes
-        of its own, as ours has us, cannot.
+        itself, such as this one, cannot.
         """
         text = self._read(self._codec.memory_usage)
         if text is None:
@@ -112,7 +111,7 @@ class Group:
         return max(0.0, int(text) - idle)
 
     def memory_peak(self) -> float | None:
-        """The most bytes ever charged, file cache included; None on kernels that do not keep it."""
+        """The most bytes ever charged, file cache included; None on kernels without this file."""
         text = self._read(self._codec.memory_peak)
         return None if text is None else float(text)
 
@@ -130,7 +129,7 @@ class Group:
     def io(self) -> tuple[float, float] | None:
         """Bytes read from and written to disks; None where the kernel does not account for it.
 
-        v1's blkio does not see writes that go through the page cache, which is most of them: it is not read.
+        v1's blkio misses writes through the page cache, which is most of them: it is not read.
         """
         text = self._read(V2.io_stat) if self.version == 2 else None
         return None if text is None else io_bytes(text)
@@ -151,11 +150,18 @@ class Group:
             time.sleep(0.01)
 
     def remove(self) -> None:
-        """Kill what is left inside and remove the group; does nothing when it is gone already."""
+        """Kill its processes and remove the group; does nothing when it is removed already."""
         if self.pids():
             self.kill()
+        deadline = time.monotonic() + _REMOVE_WITHIN
         for folder in self._folders.values():
-            _remove_folder(folder)
+            while folder.exists():
+                try:
+                    os.rmdir(folder)
+                except OSError:
+                    if time.monotonic() > deadline:
+                        break
+                    time.sleep(0.02)
 
     def _file(self, name: str) -> Path | None:
         """Path of one of the codec's files; None where its controller is not mounted."""
@@ -171,7 +177,7 @@ class Group:
 
 
 class LimitedGroup(Group):
-    """A group with limits. Without any set, it limits nothing."""
+    """A group that can have limits; a new one has none."""
 
     _without: ClassVar[tuple[str, ...]] = ()
 
@@ -179,11 +185,13 @@ class LimitedGroup(Group):
     def _parent(cls, hierarchy: Hierarchy | None) -> Hierarchy:
         parent = passing_down(super()._parent(hierarchy))
         if parent is None:
-            raise NoGroupError("no control group here passes limits of CPU and memory down to a new one")
+            raise NoGroupError(
+                "no control group here passes the cpu and memory controllers down to a new one"
+            )
         return parent
 
     def limit_cpus(self, cpus: float | None, period: float = 0.1) -> None:
-        """At most so many CPUs in every `period` seconds; None for no limit."""
+        """Allow so many CPUs in every `period` seconds; None for no limit."""
         microseconds = round(period * 1e6)
         if self.version == 1:  # a quota must fit the period at every moment
             self._write(V1.cpu_quota, str(NO_QUOTA))
@@ -192,32 +200,39 @@ class LimitedGroup(Group):
         self._write(self._codec.cpu_quota, self._codec.quota_text(quota, microseconds))
 
     def weigh_cpu(self, shares: float) -> None:
-        """Its part of a busy CPU in proportion to its neighbours' shares; 1024 is everybody's default."""
+        """Set its part of a busy CPU, relative to its neighbours' shares; the default is 1024."""
         self._write(self._codec.cpu_weight, self._codec.weight_text(shares))
 
     def limit_memory(self, count: float) -> None:
-        """At most so many bytes, and no swap where the kernel can limit it."""
+        """Allow so many bytes, and no swap where the kernel can limit it."""
         limit = self._codec.memory_text(round(count))
         files = [self._codec.memory_limit]
         if self.version == 1 and (both := self._read(V1.memory_and_swap_limit)) is not None:
-            # Memory with swap may never be less than memory: whichever grows, grows first.
+            # Memory with swap may never be less than memory: the one that grows is written first.
             files.insert(0 if count > float(both) else 1, V1.memory_and_swap_limit)
         for file in files:
             self._write(file, limit)
         if self.version == 2 and self._read(V2.swap_limit) is not None:
             self._write(V2.swap_limit, "0")
 
+    def limit_processes(self, count: int) -> bool:
+        """Allow so many processes and threads; False where groups here have no such limit."""
+        if self._read(self._codec.process_limit) is None:
+            return False
+        self._write(self._codec.process_limit, str(count))
+        return True
+
     def throttled(self) -> tuple[int, float]:
-        """In how many periods the quota ran out, and for how many seconds in all."""
+        """Number of periods in which the quota ran out, and seconds throttled in total."""
         stat = keyed(self._read(self._codec.cpu_stat) or "")
         return int(stat.get("nr_throttled", 0)), self._codec.throttled_seconds(stat)
 
     def out_of_memory_kills(self) -> int:
-        """How many processes of the group the kernel has killed for want of memory."""
+        """Number of its processes that the kernel killed for lack of memory."""
         return int(keyed(self._read(self._codec.memory_events) or "").get("oom_kill", 0))
 
     def memory_trap(self) -> tuple[str, bool]:
-        """The file by which `MemoryTraps` holds a group at its limit, and whether this kernel has it."""
+        """The file by which `MemoryTraps` pauses a group at its limit, and whether this kernel has it."""
         path = self._file(self._codec.memory_trap)
         return self._codec.memory_trap, path is not None and path.exists()
 
@@ -232,9 +247,9 @@ class LimitedGroup(Group):
 
 
 def sweep_groups(hierarchy: Hierarchy | None = None, own: bool = False) -> list[str]:
-    """Remove groups whose owner has died, with whatever still runs in them; their names.
+    """Remove groups whose owner has ended, with processes that still run in them; their names.
 
-    With `own`, this process's groups too: for one that is ended while it makes a group.
+    With `own`, this process's groups too: for one that is interrupted while it makes a group.
     """
     me = Owner.current() if own else None
     hierarchy = hierarchy or find_hierarchy()
@@ -243,42 +258,25 @@ def sweep_groups(hierarchy: Hierarchy | None = None, own: bool = False) -> list[
     names: dict[str, dict[str, Path]] = {}
     for place in (hierarchy, passing_down(hierarchy) or hierarchy):
         for controller, parent in place.folders.items():
-            for folder in _subfolders(parent):
-                owner = Owner.of(folder.name)
-                if owner is not None and (owner == me or owner.is_gone()):
-                    names.setdefault(folder.name, {})[controller] = folder
+            with contextlib.suppress(OSError):
+                for folder in parent.iterdir():
+                    owner = Owner.of(folder.name)
+                    if owner is not None and (owner == me or owner.is_gone()) and folder.is_dir():
+                        names.setdefault(folder.name, {})[controller] = folder
     for folders in names.values():
         Group(hierarchy.version, folders).remove()
     return sorted(names)
 
 
-def _subfolders(parent: Path) -> Iterator[Path]:
-    with contextlib.suppress(OSError):
-        yield from (path for path in parent.iterdir() if path.is_dir())
-
-
-def _remove_folder(folder: Path) -> None:
-    deadline = time.monotonic() + _REMOVE_WITHIN
-    while True:
-        try:
-            os.rmdir(folder)
-        except FileNotFoundError:
-            return
-        except OSError:
-            if time.monotonic() > deadline:
-                return
-            time.sleep(0.02)
-
-
 def cpu_limit() -> float | None:
     """CPUs this process may use: the tightest quota from its group up to the root; None without any."""
-    limits = [group.cpu_limit() for group in _ancestors("cpu")]
+    limits = (group.cpu_limit() for group in _ancestors("cpu"))
     return min((limit for limit in limits if limit is not None), default=None)
 
 
 def memory_limit() -> float | None:
     """Bytes this process may use: the tightest limit from its group up to the root; None without any."""
-    limits = [group.memory_limit() for group in _ancestors("memory")]
+    limits = (group.memory_limit() for group in _ancestors("memory"))
     return min((limit for limit in limits if limit is not None), default=None)
 
 

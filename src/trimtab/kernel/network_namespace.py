@@ -1,4 +1,4 @@
-"""A network namespace of our own with nothing in it but loopback: gone when nobody uses it any more."""
+"""A new network namespace with nothing but loopback, which the kernel removes after its last use."""
 
 import contextlib
 import ctypes
@@ -25,14 +25,14 @@ class NetworkNamespace:
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
-        made = list[int | OSError]()
-        # Leaving a namespace is a thread's own affair: this one leaves, opens the new one, and ends.
-        thread = threading.Thread(target=self._make, args=(made,))
+        results = list[int | OSError]()
+        # A namespace belongs to a thread: this one enters a new one, opens it, and ends.
+        thread = threading.Thread(target=self._make, args=(results,))
         thread.start()
         thread.join()
-        if isinstance(made[0], OSError):
-            raise NoNamespaceError(f"no network namespace can be made here: {made[0].strerror}")
-        self._handle = made[0]
+        if isinstance(results[0], OSError):
+            raise NoNamespaceError(f"no network namespace can be made here: {results[0].strerror}")
+        self._handle = results[0]
 
     def __enter__(self) -> Self:
         return self
@@ -41,17 +41,17 @@ class NetworkNamespace:
         os.close(self._handle)
 
     def enter(self) -> None:
-        """Move the calling thread, and what it will start, into the namespace."""
+        """Move the calling thread, and processes that it starts, into the namespace."""
         if self._libc.setns(self._handle, _CLONE_NEWNET) != 0:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
-    def _make(self, made: list[int | OSError]) -> None:
+    def _make(self, results: list[int | OSError]) -> None:
         try:
             if self._libc.unshare(_CLONE_NEWNET) != 0:
                 raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-            with contextlib.closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as any_socket:
+            with contextlib.closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as control:
                 # struct ifreq: a name of 16 bytes, then flags as a short.
-                fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sh22x", b"lo", _IFF_UP))
-            made.append(os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC))
+                fcntl.ioctl(control, _SIOCSIFFLAGS, struct.pack("16sh22x", b"lo", _IFF_UP))
+            results.append(os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC))
         except OSError as error:
-            made.append(error)
+            results.append(error)

@@ -2,7 +2,6 @@
 
 Configuration goes through pyroute2. This codec serves the paths where its cost shows: rewriting routes on
 failover and dumps of large forwarding databases.
-`bytes` of messages are passed around as the kernel sends them.
 """
 
 import contextlib
@@ -35,8 +34,8 @@ _TRIES = 5
 class NetlinkError(TrimtabError):
     """The kernel refused a request; `number` is its errno."""
 
-    def __init__(self, what: str, number: int) -> None:
-        super().__init__(f"the kernel did not {what}: {os.strerror(number).lower()}")
+    def __init__(self, action: str, number: int) -> None:
+        super().__init__(f"the kernel did not {action}: {os.strerror(number).lower()}")
         self.number = number
 
 
@@ -72,28 +71,26 @@ class Netlink:
     def __exit__(self, *raised: object) -> None:
         self._socket.close()
 
-    def request(self, what: str, kind: int, flags: int, body: bytes) -> list[bytes]:
-        """Bodies of the kernel's answer; `what` completes the error: "the kernel did not …"."""
+    def request(self, action: str, kind: int, flags: int, body: bytes) -> list[bytes]:
+        """Bodies of the kernel's answer; `action` completes the error: "the kernel did not …"."""
         self._send(kind, ACK | flags, body)
-        return [body for _, body in self._answers(what)]
+        return [body for _, body in self._answers(action)]
 
-    def dump(self, what: str, kind: int, body: bytes) -> list[bytes]:
+    def dump(self, action: str, kind: int, body: bytes) -> list[bytes]:
         """Bodies of all messages of a consistent dump."""
         for _ in range(_TRIES):
             self._send(kind, DUMP, body)
-            found, consistent = list[bytes](), True
-            for flags, message in self._answers(what):
-                found.append(message)
-                consistent = consistent and not flags & _INTERRUPTED
-            if consistent:
+            answers = list(self._answers(action))
+            if not any(flags & _INTERRUPTED for flags, _ in answers):
                 break
-        return found  # after so many tries in a storm of changes, the last one: a later event corrects it
+        # After so many tries during frequent changes, the last one: a later event corrects it.
+        return [message for _, message in answers]
 
     def _send(self, kind: int, flags: int, body: bytes) -> None:
         self._sequence += 1
         self._socket.send(request(kind, body, flags, self._sequence))
 
-    def _answers(self, what: str) -> Iterator[tuple[int, bytes]]:
+    def _answers(self, action: str) -> Iterator[tuple[int, bytes]]:
         while True:
             for kind, flags, sequence, _, body in messages(self._socket.recv(_LONGEST)):
                 if sequence != self._sequence:
@@ -101,12 +98,12 @@ class Netlink:
                 if kind in (ERROR, DONE):
                     (code,) = struct.unpack_from("=i", body)
                     if code < 0:
-                        raise NetlinkError(what, -code)
+                        raise NetlinkError(action, -code)
                     return
                 yield flags, body
 
 
-class Events:
+class NetlinkEvents:
     """Events of multicast groups. The kernel drops some when they come faster than they are read."""
 
     def __init__(self, groups: tuple[int, ...], receive_buffer: int) -> None:
@@ -114,15 +111,13 @@ class Events:
         self._socket.setblocking(False)
 
     def fileno(self) -> int:
-        """File descriptor to wait on."""
         return self._socket.fileno()
 
     def close(self) -> None:
-        """Unsubscribe."""
         self._socket.close()
 
     def waiting(self) -> Iterator[tuple[int, bytes] | None]:
-        """Kind and body of each event that has arrived; None stands for events that the kernel dropped."""
+        """Kind and body of each event that has arrived; None for events that the kernel dropped."""
         while True:
             try:
                 content = self._socket.recv(_LONGEST)
@@ -138,12 +133,12 @@ class Events:
 
 
 def request(kind: int, body: bytes, flags: int, sequence: int = 0) -> bytes:
-    """A message to the kernel."""
+    """The bytes of a message to the kernel."""
     return _HEADER.pack(_HEADER.size + len(body), kind, REQUEST | flags, sequence, 0) + body
 
 
 def messages(content: bytes) -> Iterator[tuple[int, int, int, int, bytes]]:
-    """Kind, flags, sequence number, port and body of each message in what was received."""
+    """Kind, flags, sequence number, port and body of each received message."""
     place = 0
     while place + _HEADER.size <= len(content):
         length, kind, flags, sequence, port = _HEADER.unpack_from(content, place)
@@ -155,14 +150,14 @@ def messages(content: bytes) -> Iterator[tuple[int, int, int, int, bytes]]:
 
 def attributes(content: bytes, place: int = 0) -> dict[int, bytes]:
     """Values by type, in the order of the message; the last of a type that occurs twice."""
-    found = dict[int, bytes]()
+    values = dict[int, bytes]()
     while place + 4 <= len(content):
         length, kind = _ATTRIBUTE.unpack_from(content, place)
         if length < 4:
             break
-        found[kind & _TYPE] = content[place + 4 : place + length]
+        values[kind & _TYPE] = content[place + 4 : place + length]
         place += length + 3 & ~3
-    return found
+    return values
 
 
 def attribute(kind: int, value: bytes) -> bytes:

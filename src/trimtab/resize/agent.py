@@ -1,39 +1,65 @@
-"""The agent of one node: every 100 ms sample, decide, take, give; memory as soon as a container runs out."""
+"""The agent of one node: sets limits every 100 ms, and grants memory as soon as a container runs out."""
 
 import contextlib
 import logging
+import os
 import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
-from trimtab.core import Answer, Clock, Decision, RealClock, TrimtabError, format_bytes, format_duration
-from trimtab.kernel import BackgroundWriter, DeadManSwitch, Hierarchy, SafeLimits, mounted
+from trimtab.core import (
+    Answer,
+    Clock,
+    Decision,
+    RealClock,
+    TrimtabError,
+    format_bytes,
+    format_duration,
+)
+from trimtab.kernel import (
+    BackgroundWriter,
+    DeadManSwitch,
+    Hierarchy,
+    LimitJournal,
+    ReleaseHelper,
+    journal_folder,
+    mounted,
+    restore_orphans,
+)
 from trimtab.resize.allocation import Indices, MemorySettings
 from trimtab.resize.controller import Controller, SlotLimits
 from trimtab.resize.discovery import Discovery
 from trimtab.resize.member import GLANCES, PERIOD, ManagedContainer
 from trimtab.resize.node import NodeMembers
-from trimtab.resize.policies import CpuPolicy
+from trimtab.resize.policies.policy import CpuPolicy
 from trimtab.resize.pool import Container, Pool
 
 _ROOM = 2.0**20  # bytes above its use, for a container that uses more than its first share
-
-
 Find = Callable[[], Sequence[Container]]
 Finder = Callable[[Hierarchy, Sequence[Pool]], AbstractContextManager[Find]]
-TRAP_LOOK = 0.2  # s in which the thread for memory notices that it should end
+_SWITCHES = 2  # dead-man switches
+TRAP_LOOK = 0.2  # s within which the memory thread notices that it should end
 
 log = logging.getLogger(__name__)
 _RULE = "rule:grant from the pool"
 
 
+def restore_former_limits() -> None:
+    """Restore limits that an agent changed before it was killed together with its dead-man switches."""
+    restored = restore_orphans(journal_folder())
+    if restored.paths:
+        log.warning("an agent was killed; %d groups have their former limits again", len(restored.paths))
+    for path, reason in restored.failures.items():
+        log.warning("former limits are not restored: %s: %s", path, reason)
+
+
 class ManagedNode:
-    """Looks, sets limits and tells the controller what is in force; `close` puts everything back."""
+    """Samples, sets limits and confirms them to the controller; `close` restores safe limits."""
 
     def __init__(
         self,
@@ -43,55 +69,58 @@ class ManagedNode:
         clock: Clock,
         lock: AbstractContextManager[Any] | None = None,
     ) -> None:
-        """`finder` finds the pools' containers; by default by control groups and what runtimes keep."""
-        found = hierarchy or mounted()
-        if found is None:
-            raise TrimtabError("no control groups are mounted on this machine; nothing can be sized")
+        """`finder` finds the pools' containers; by default from control groups and runtimes' files."""
+        hierarchy = hierarchy or mounted()
+        if hierarchy is None:
+            raise TrimtabError("no control groups are mounted on this machine; no container can be sized")
         self.controller = controller
         self.lock = lock or threading.RLock()
-        self._hierarchy = found
+        self._hierarchy = hierarchy
         self._clock = clock
+        restore_former_limits()  # before they are taken for the containers' own
+        self._journal = LimitJournal(journal_folder(), hierarchy)
         self._closing = contextlib.ExitStack()
-        find = self._closing.enter_context((finder or Discovery)(found, controller.pools))
-        self.node = NodeMembers(controller, found, find)
-        self._switch: DeadManSwitch | None = None
-        self._guarded: dict[str, SafeLimits] = {}
-        self._unheld = np.empty(0, np.intp)  # slots of those who grew too fast to be given a limit yet
+        find = self._closing.enter_context((finder or Discovery)(hierarchy, controller.pools))
+        self.node = NodeMembers(controller, hierarchy, find, self._journal.write)
+        self._switches: list[DeadManSwitch] = []
+        self._helper: ReleaseHelper | None = None
+        self._unheld = np.empty(0, np.intp)  # slots of containers that grew too fast to get a limit yet
         self._looked = clock.monotonic()
         self._ended = threading.Event()
         self._glances = threading.Thread(target=self._glance, name="glances", daemon=True)
 
     def watch(self) -> None:
-        """From now on a second process sets everyone free when this one dies or hangs; and a thread looks
-        several times in every period who is about to be held back."""
-        self._switch = DeadManSwitch(self._hierarchy)
+        """Start the dead-man switches, and a thread that looks several times per period for containers that
+        are about to be throttled."""
+        self._helper = ReleaseHelper.create(self._journal.path)
+        if self._helper is None:
+            log.info("the kernel restores no limits if the agent and both its switches are killed together")
+        self._start_switches()
         self._glances.start()
 
     def look(self) -> tuple[float, list[ManagedContainer]]:
-        """Sample all containers for the controller; seconds since the last call, and new containers."""
+        """Sample all containers; returns seconds since the last call, and new containers."""
         now = self._clock.monotonic()
         seconds, self._looked = max(now - self._looked, 1e-3), now
         self._beat()
         self._hold(self._unheld)
         self.node.sample(seconds)
-        new = self.node.rescan()
-        self._guard()  # before anything is set
-        return seconds, new
+        return seconds, self.node.rescan()
 
     def set_cpus(self, limits: SlotLimits) -> SlotLimits:
-        """Set limits of CPU; those that are in force."""
+        """Set CPU limits; returns those in force."""
         done = self.node.set_cpus(limits)
         self.controller.confirm(done)
         return done
 
     def set_memory(self, limits: SlotLimits) -> SlotLimits:
-        """Set limits of memory; those that are in force."""
+        """Set memory limits; returns those in force."""
         done = self.node.set_memory(limits)
         self.controller.confirm_memory(done)
         return done
 
     def set_first_memory(self, limits: SlotLimits) -> None:
-        """First limits of new containers; one that uses more is limited to what it uses."""
+        """Set first limits of new containers; one that uses more is limited to its use."""
         done = self.set_memory(limits)
         self._hold(np.setdiff1d(limits.slots, done.slots))
 
@@ -100,57 +129,71 @@ class ManagedNode:
         return float(self.controller.column(column)[np.searchsorted(self.controller.slots, slot)])
 
     def close(self) -> None:
-        """Put safe limits and the killer back."""
+        """Restore safe limits and the OOM killer."""
         self._ended.set()
         if self._glances.is_alive():
             self._glances.join()
         with self.lock:
             self.node.release()
+            self._journal.remove()
             self._closing.close()
-            if self._switch is not None:
-                self._switch.end()
+        if self._helper is not None:
+            self._helper.close()
+            self._helper = None
+        for switch in self._switches:
+            switch.end()
 
     def _hold(self, slots: Indices) -> None:
-        """Limit these to what they use now; who has grown meanwhile is tried again at the next look."""
-        there = np.intersect1d(slots, self.controller.slots)
-        if len(there):
+        """Limit these to their use now; one that has grown meanwhile is tried again at the next look."""
+        present = np.intersect1d(slots, self.controller.slots)
+        if len(present):
             self.node.sample_memory()
-            used = np.array([self.of(int(slot), "memory_used") for slot in there]) + _ROOM
-            self.controller.confirm_memory(SlotLimits(there, used))
-            there = np.setdiff1d(there, self.set_memory(SlotLimits(there, used)).slots)
-        self._unheld = there
+            used = np.array([self.of(int(slot), "memory_used") for slot in present]) + _ROOM
+            self.controller.confirm_memory(SlotLimits(present, used))
+            present = np.setdiff1d(present, self.set_memory(SlotLimits(present, used)).slots)
+        self._unheld = present
 
     def _glance(self) -> None:
         while not self._ended.wait(PERIOD / GLANCES):
             with self.lock:
                 self.node.glance(self._clock.monotonic())
 
-    def _guard(self) -> None:
-        """Tell the dead man's switch whom to care for, and whom no more."""
-        if self._switch is None:
-            return
-        safe = self.node.safe
-        for path in self._guarded.keys() - safe.keys():
-            self._switch.gone(path)
-        for path, limits in safe.items():
-            if self._guarded.get(path) is not limits:
-                self._switch.guard(limits)
-        self._guarded = safe
+    @property
+    def processes(self) -> dict[str, list[int]]:
+        """Process ids of the agent and of its dead-man switches."""
+        return {"agent": [os.getpid()], "switches": [switch.pid for switch in self._switches]}
+
+    def _start_switches(self) -> None:
+        while len(self._switches) < _SWITCHES:
+            switch = DeadManSwitch(self._journal.path)
+            self._switches.append(switch)
+            if self._helper is not None:
+                self._helper.add(switch.pid)
 
     def _beat(self) -> None:
-        """A sign of life. Who does not listen may have set everyone free: then all is set again."""
-        if self._switch is None or self._switch.beat():
+        """Send heartbeats, and start switches again that have ended. If limits were restored, set them again.
+
+        If all switches have ended, the kernel's helper may have restored limits in the meantime.
+        """
+        if not self._switches:
             return
-        log.warning("limits have been put back while this agent was not heard of; they are set again")
-        if not self._switch.alive:
-            self._switch = DeadManSwitch(self._hierarchy)
-            self._guarded.clear()
-        self.node.set_again()
+        were_restored = [not switch.beat() for switch in self._switches]
+        alive = [switch for switch in self._switches if switch.alive]
+        if len(alive) < len(self._switches):
+            log.warning("a dead-man switch has ended; another is started")
+            is_unguarded, self._switches = not alive, alive
+            self._start_switches()
+            were_restored.append(is_unguarded)
+        if any(were_restored):
+            log.warning(
+                "safe limits were restored while this agent was unguarded or silent; it sets them again"
+            )
+            self.node.set_again()
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A container ran out of memory: what it has now; as before where there was nothing to give."""
+    """A grant to a container that ran out of memory; `after` equals `before` if nothing was left."""
 
     path: str
     pool: str
@@ -163,7 +206,7 @@ Notice = Callable[[Grant], None]
 
 
 class NodeAgent:
-    """Pools on one node, without a controller elsewhere."""
+    """Manages pools on one node, without a remote controller."""
 
     def __init__(
         self,
@@ -175,16 +218,16 @@ class NodeAgent:
         clock: Clock | None = None,
         policies: Mapping[str, CpuPolicy] | None = None,
     ) -> None:
-        self._controller = Controller(pools, memory, policies)
+        self.controller = Controller(pools, memory, policies)
         self._clock = clock or RealClock()
         finder = None if find is None else lambda hierarchy, pools: contextlib.nullcontext(find)
-        self._managed = ManagedNode(self._controller, hierarchy, finder, self._clock)
+        self._managed = ManagedNode(self.controller, hierarchy, finder, self._clock)
         self._node = self._managed.node
         self._notice = notice
         self.lock = self._managed.lock
         self._ended = threading.Event()
         self._reclaimed = self._clock.monotonic()
-        self.late = 0  # periods that began when the one after should have
+        self.late = 0  # periods that began after the next one was due
 
     @property
     def members(self) -> list[ManagedContainer]:
@@ -193,12 +236,18 @@ class NodeAgent:
             return list(self._node.members.values())
 
     @property
-    def controller(self) -> Controller:
-        """Their samples and limits."""
-        return self._controller
+    def unmanaged(self) -> dict[str, str]:
+        """Reasons why groups cannot be managed, by path."""
+        with self.lock:
+            return self._node.unmanaged
+
+    @property
+    def processes(self) -> dict[str, list[int]]:
+        """Process ids of the agent and of its dead-man switches."""
+        return self._managed.processes
 
     def run(self, seconds: float | None = None) -> None:
-        """Work until `stop`, or for so many seconds; then leave everyone with safe limits."""
+        """Work until `stop`, or for so many seconds; then restore safe limits."""
         periods = None if seconds is None else max(1, round(seconds / PERIOD))
         self._managed.watch()
         thread = threading.Thread(target=self._serve_memory, name="memory", daemon=True)
@@ -225,31 +274,27 @@ class NodeAgent:
         self._ended.set()
 
     def close(self) -> None:
-        """Put safe limits and the killer back."""
+        """Restore safe limits and the OOM killer."""
         self._managed.close()
 
     def step(self) -> None:
         """One period."""
         with self.lock:
             seconds, new = self._managed.look()
-            self._take_in(new)
-            self._controller.decide(seconds)
-            self._managed.set_cpus(self._controller.takes())
-            self._managed.set_cpus(self._controller.gives())
+            slots = [member.slot for member in new if self.controller.traps(member.pool)]
+            if slots:
+                self._managed.set_first_memory(self.controller.first_memory(np.array(slots)))
+            self.controller.decide(seconds)
+            self._managed.set_cpus(self.controller.takes())
+            self._managed.set_cpus(self.controller.gives())
             now = self._clock.monotonic()
-            if now - self._reclaimed >= self._controller.settings.every:
+            if now - self._reclaimed >= self.controller.settings.every:
                 self._reclaimed = now
                 self._node.sample_memory()
-                self._managed.set_memory(self._controller.memory_takes())
-
-    def _take_in(self, members: Sequence[ManagedContainer]) -> None:
-        """First limits of memory for new ones, where memory is ours."""
-        slots = [member.slot for member in members if self._controller.traps(member.pool)]
-        if slots:
-            self._managed.set_first_memory(self._controller.first_memory(np.array(slots)))
+                self._managed.set_memory(self.controller.memory_takes())
 
     def _serve_memory(self) -> None:
-        """Without it trapped containers would sleep for ever: if it fails, the agent ends and frees them."""
+        """Grant memory to trapped containers. If this fails they would sleep for ever, so the agent ends."""
         try:
             while not self._ended.is_set():
                 for member in self._node.trapped(TRAP_LOOK):
@@ -257,19 +302,19 @@ class NodeAgent:
                         if member.container.cgroup in self._node.members:
                             self._grant(member)
         except Exception:
-            log.exception("memory can no longer be granted; the agent ends and leaves safe limits")
+            log.exception("memory can no longer be granted; the agent ends and restores safe limits")
             self._ended.set()
 
     def _grant(self, member: ManagedContainer) -> None:
-        """More memory from the pool; from others' unused memory if it has none; or the kernel's killer."""
+        """Grant memory from the pool, or from others' unused memory; if there is none, the kernel kills."""
         start = self._clock.monotonic()
         slots = np.array([member.slot])
         before = self._managed.of(member.slot, "memory")
-        limits, missing = self._controller.grants(slots)
+        limits, missing = self.controller.grants(slots)
         if missing.any():
             self._node.sample_memory()
-            self._managed.set_memory(self._controller.urgent_memory_takes(missing))
-            limits, _ = self._controller.grants(slots)
+            self._managed.set_memory(self.controller.urgent_memory_takes(missing))
+            limits, _ = self.controller.grants(slots)
         more = limits.values[0] > before and len(self._managed.set_memory(limits))
         if more:
             member.traps += 1
@@ -277,31 +322,23 @@ class NodeAgent:
             member.refusals += 1
             self._node.let_kill(member)
         after = float(limits.values[0]) if more else before
-        pool = self._controller.pools[member.pool].name
+        pool = self.controller.pools[member.pool].name
         self._notice(Grant(member.container.cgroup, pool, before, after, self._clock.monotonic() - start))
 
 
-class GrantJournal:
-    """Give it to an agent as `notice`; everything is recorded when the context ends."""
+class GrantJournal(BackgroundWriter[Decision]):
+    """Pass it to an agent as `notice`; all grants are recorded when the context ends."""
 
     def __init__(self, record: Callable[[Decision], None], clock: Clock | None = None) -> None:
+        super().__init__(record, "a grant is not in the ledger")
         self._clock = clock or RealClock()
-        self._writer = BackgroundWriter(record, "a grant is not in the ledger")
 
     def __call__(self, grant: Grant) -> None:
-        """Remember a grant."""
-        self._writer.put(decision(grant, self._clock.now()))
-
-    def __enter__(self) -> Self:
-        self._writer.__enter__()
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self._writer.__exit__(*raised)
+        self.put(decision(grant, self._clock.now()))
 
 
 def decision(grant: Grant, now: float) -> Decision:
-    """A container ran out of memory: what was done about it."""
+    """The decision for the ledger about a container that ran out of memory."""
     killed = grant.after <= grant.before
     done = "none was left, so the kernel killed" if killed else f"{format_bytes(grant.after)} since then"
     answer = Answer(_RULE, {"memory_bytes": round(grant.after), "killed": killed})

@@ -1,8 +1,8 @@
-"""Limits of all containers of all pools, decided together in columns; no I/O.
+"""Decides the limits of all containers of all pools together, in columns; no I/O.
 
-Whoever runs the controller tells it what containers did (`observe`), asks what is to be taken and what can be
-given (`takes`, then `gives`), and tells it what the kernel now enforces (`confirm`). What has not been
-confirmed counts with its old limit, so a cap holds even while messages are under way.
+The caller reports use (`observe`), asks which limits shrink and which can grow (`takes`, then `gives`), and
+reports the limits that the kernel now enforces (`confirm`). An unconfirmed limit counts with its old value,
+so a cap holds even while messages are in flight.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,8 @@ from trimtab.resize.allocation import (
     reclaimed,
     urgently_reclaimed,
 )
-from trimtab.resize.policies import POLICIES, CpuPeriod, CpuPolicy, Wishes
+from trimtab.resize.policies import POLICIES
+from trimtab.resize.policies.policy import CpuPeriod, CpuPolicy, Wishes
 from trimtab.resize.pool import Pool
 
 _LEAST_CHANGE = 0.001  # CPUs; less is not worth a write
@@ -42,7 +43,7 @@ class SlotLimits:
 
 
 class Controller:
-    """The containers of some pools, and what each is entitled to."""
+    """The containers of some pools, with their use and limits."""
 
     def __init__(
         self,
@@ -50,15 +51,15 @@ class Controller:
         memory: MemorySettings | None = None,
         policies: Mapping[str, CpuPolicy] | None = None,
     ) -> None:
-        """`policies` are used instead of new ones of that name: some have a history already."""
+        """`policies` replace new ones of that name, for example with a history."""
         self.pools = tuple(pools)
         self.settings = memory or MemorySettings()
         self._cpu_cap = np.array([pool.cpu for pool in pools])
         self._memory_cap = np.array([pool.memory for pool in pools])
         self._cpu_floor = np.array([pool.cpu_floor for pool in pools])
         self._memory_floor = np.array([pool.memory_floor for pool in pools])
-        given = policies or {}
-        self._policies = {pool.policy: given.get(pool.policy) or _policy(pool.policy) for pool in pools}
+        existing = policies or {}
+        self._policies = {pool.policy: existing.get(pool.policy) or _policy(pool.policy) for pool in pools}
         self._trapping = np.array([self._policies[pool.policy].traps for pool in pools], dtype=bool)
         self._of_policy = {
             name: np.array([pool.policy == name for pool in pools], dtype=bool) for name in self._policies
@@ -68,7 +69,7 @@ class Controller:
 
     @property
     def slots(self) -> Indices:
-        """Everyone who is there."""
+        """Slots of all containers."""
         return np.flatnonzero(self._alive)
 
     def column(self, name: str) -> Array:
@@ -76,27 +77,30 @@ class Controller:
         return np.asarray(self._columns[name][self._alive])
 
     def traps(self, pool: int) -> bool:
-        """Whether this pool's containers stand still until they get more memory instead of being killed."""
+        """Whether this pool's containers pause until they get more memory instead of being killed."""
         return bool(self._trapping[pool])
 
     def saves(self, pool: int) -> bool:
-        """Whether this pool's containers may use later what they leave unused, within their limits."""
+        """Whether this pool's containers may use unused quota later, within their limits."""
         return self._policies[self.pools[pool].policy].saves
 
     def join(self, pool: int, cpus: float = 0.0, memory: float = 0.0, memory_used: float = 0.0) -> int:
-        """A container is there, with limits that are in force already or none; its slot."""
+        """Add a container, with limits that are in force already or none; returns its slot."""
         if self._alive.all():
-            self._grow(max(8, len(self._alive)))
+            more = max(8, len(self._alive))
+            self._alive = np.concatenate([self._alive, np.zeros(more, dtype=bool)])
+            for name in _COLUMNS:
+                self._columns[name] = np.concatenate([self._columns[name], np.zeros(more)])
         slot = int(self._alive.argmin())  # the first that is free
         self._alive[slot] = True
-        given = {"pool": pool, "cpus": cpus, "memory": memory, "memory_used": memory_used}
-        given["fresh"] = float(cpus == 0)
+        values = {"pool": pool, "cpus": cpus, "memory": memory, "memory_used": memory_used}
+        values["fresh"] = float(cpus == 0)
         for name, column in self._columns.items():
-            column[slot] = given.get(name, 0.0)
+            column[slot] = values.get(name, 0.0)
         return slot
 
     def leave(self, slots: Indices) -> None:
-        """These containers are gone, and what they had is free."""
+        """Remove containers; their limits are free."""
         self._alive[slots] = False
         for column in self._columns.values():
             column[slots] = 0.0
@@ -104,95 +108,94 @@ class Controller:
             policy.forget(slots)
 
     def observe(self, slots: Indices, used: Array, throttled: NDArray[np.bool_]) -> None:
-        """CPUs that these used in the period that ends now, and whom the limit held back."""
+        """Report CPUs used in the period that ends now, and which containers were throttled."""
         self._columns["used"][slots] = used
         self._columns["throttled"][slots] = throttled
 
     def observe_memory(self, slots: Indices, used: Array) -> None:
-        """Bytes that these use now."""
+        """Report bytes in use now."""
         self._columns["memory_used"][slots] = used
 
     def decide(self, seconds: float) -> None:
-        """Set everyone's target for the next period, after a period of so many seconds."""
-        everyone = self.slots
-        if not len(everyone):
+        """Set all targets for the next period, after a period of so many seconds."""
+        slots = self.slots
+        if not len(slots):
             return
-        pool = self._pool(everyone)
+        pool = self._pool(slots)
         floor = floors_within(self._cpu_floor[pool], pool, self._cpu_cap)
-        wanted, need = np.zeros(len(everyone)), np.zeros(len(everyone))
+        target, need = np.zeros(len(slots)), np.zeros(len(slots))
         for name, policy in self._policies.items():
             mine = self._of_policy[name][pool]
-            wishes = Wishes.of(policy.wanted(self._period(everyone[mine], floor[mine], seconds)))
-            wanted[mine], need[mine] = wishes.cpus, np.minimum(wishes.need, wishes.cpus)
-        fresh = self._columns["fresh"][everyone] > 0
-        first = [each.first_cpu(count) for each, count in zip(self.pools, self._counts(), strict=True)]
+            wishes = Wishes.of(policy.target(self._period(slots[mine], floor[mine], seconds)))
+            target[mine], need[mine] = wishes.cpus, np.minimum(wishes.need, wishes.cpus)
+        fresh = self._columns["fresh"][slots] > 0
+        first = [owner.first_cpu(count) for owner, count in zip(self.pools, self._counts(), strict=True)]
         share = np.array(first)[pool]
-        wanted, need = np.where(fresh, share, wanted), np.where(fresh, share, need)
-        self._columns["fresh"][everyone] = 0.0
-        held_back = self._columns["throttled"][everyone] > 0
-        sure = fair_limits(need, floor, pool, self._cpu_cap)
-        sure = fair_limits(np.where(held_back, wanted, sure), sure, pool, self._cpu_cap)
-        self._columns["target"][everyone] = fair_limits(wanted, sure, pool, self._cpu_cap)
+        target, need = np.where(fresh, share, target), np.where(fresh, share, need)
+        self._columns["fresh"][slots] = 0.0
+        throttled = self._columns["throttled"][slots] > 0
+        # Needs come first, then throttled containers' targets, then the other targets.
+        served = fair_limits(need, floor, pool, self._cpu_cap)
+        served = fair_limits(np.where(throttled, target, served), served, pool, self._cpu_cap)
+        self._columns["target"][slots] = fair_limits(target, served, pool, self._cpu_cap)
 
     def takes(self) -> SlotLimits:
-        """Whoever is to have less, and how much that is."""
-        everyone = self.slots
-        target, cpus = self._columns["target"][everyone], self._columns["cpus"][everyone]
+        """CPU limits to lower."""
+        slots = self.slots
+        target, cpus = self._columns["target"][slots], self._columns["cpus"][slots]
         less = target < cpus - _LEAST_CHANGE
-        return SlotLimits(everyone[less], target[less])
+        return SlotLimits(slots[less], target[less])
 
     def gives(self) -> SlotLimits:
-        """Whoever can have more out of what is free now."""
-        everyone = self.slots
-        target, cpus = self._columns["target"][everyone], self._columns["cpus"][everyone]
-        value = grown(np.maximum(target, cpus), cpus, self._pool(everyone), self._cpu_cap)
+        """CPU limits that can be raised out of what is free now."""
+        slots = self.slots
+        target, cpus = self._columns["target"][slots], self._columns["cpus"][slots]
+        value = grown(np.maximum(target, cpus), cpus, self._pool(slots), self._cpu_cap)
         more = (value > cpus + _LEAST_CHANGE) | ((cpus == 0) & (value > 0))
-        return SlotLimits(everyone[more], value[more])
+        return SlotLimits(slots[more], value[more])
 
     def confirm(self, limits: SlotLimits) -> None:
-        """The kernel enforces these limits of CPU now."""
+        """The kernel enforces these CPU limits now."""
         self._columns["cpus"][limits.slots] = limits.values
 
     def confirm_memory(self, limits: SlotLimits) -> None:
-        """The kernel enforces these limits of memory now."""
+        """The kernel enforces these memory limits now."""
         self._columns["memory"][limits.slots] = limits.values
 
     def first_memory(self, slots: Indices) -> SlotLimits:
-        """Memory for containers that have no limit yet: their first share, what they use, or what is left."""
+        """Memory for containers without a limit: their first share, their use, or what is free."""
         pool = self._pool(slots)
-        first = [each.first_memory(count) for each, count in zip(self.pools, self._counts(), strict=True)]
+        first = [owner.first_memory(count) for owner, count in zip(self.pools, self._counts(), strict=True)]
         wish = np.maximum(
             np.maximum(np.array(first)[pool], self._memory_floor[pool]), self._columns["memory_used"][slots]
         )
-        free = np.maximum(self._memory_free(), 0.0)
+        in_force = np.bincount(self._pool(self.slots), self.column("memory"), len(self.pools))
+        free = np.maximum(self._memory_cap - in_force, 0.0)
         wished = np.bincount(pool, wish, len(free))
         part = np.minimum(np.divide(free, wished, out=np.ones_like(free), where=wished > 0), 1.0)
         return SlotLimits(slots, wish * part[pool])
 
     def grants(self, slots: Indices) -> tuple[SlotLimits, Array]:
-        """More memory for containers that ran out; and by pool what is missing."""
-        everyone = self.slots
-        asks = np.searchsorted(everyone, slots)
-        limit, missing = granted(
-            asks, self._columns["memory"][everyone], self._pool(everyone), self._memory_cap, self.settings
-        )
+        """More memory for containers that ran out, and the bytes missing by pool."""
+        asks, pool = np.searchsorted(self.slots, slots), self._pool(self.slots)
+        limit, missing = granted(asks, self.column("memory"), pool, self._memory_cap, self.settings)
         return SlotLimits(slots, limit), missing
 
     def memory_takes(self) -> SlotLimits:
-        """Limits to lower in the regular round of reclaiming: everything far above use."""
-        everyone = self.slots
-        limit, used = self._columns["memory"][everyone], self._columns["memory_used"][everyone]
-        pool = self._pool(everyone)
+        """Memory limits to lower in the regular round of reclaiming: those far above use."""
+        slots = self.slots
+        limit, used = self._columns["memory"][slots], self._columns["memory_used"][slots]
+        pool = self._pool(slots)
         value = reclaimed(limit, used, self._memory_floor[pool], self.settings.margin)
-        return self._lower(everyone, np.where(self._trapping[pool], value, limit))
+        return self._lower(slots, np.where(self._trapping[pool], value, limit))
 
     def urgent_memory_takes(self, missing: Array) -> SlotLimits:
-        """Limits to lower at once because a container waits for memory."""
-        everyone = self.slots
-        pool = self._pool(everyone)
-        limit, used = self._columns["memory"][everyone], self._columns["memory_used"][everyone]
+        """Memory limits to lower at once because a container waits for memory."""
+        slots = self.slots
+        pool = self._pool(slots)
+        limit, used = self._columns["memory"][slots], self._columns["memory_used"][slots]
         value = urgently_reclaimed(missing, limit, used, self._memory_floor[pool], pool, self.settings)
-        return self._lower(everyone, value)
+        return self._lower(slots, value)
 
     def _lower(self, slots: Indices, value: Array) -> SlotLimits:
         less = (value < self._columns["memory"][slots]) & (self._columns["memory"][slots] > 0)
@@ -211,21 +214,12 @@ class Controller:
         )
 
     def _counts(self) -> list[int]:
-        """Containers in each pool; one where there is none, who would have all of it."""
-        there = np.bincount(self._pool(self.slots), minlength=len(self.pools))
-        return [max(1, count) for count in there.tolist()]
-
-    def _memory_free(self) -> Array:
-        pool = self._pool(self.slots)
-        return np.asarray(self._memory_cap - np.bincount(pool, self.column("memory"), len(self.pools)))
+        """Containers in each pool, at least 1."""
+        counts = np.bincount(self._pool(self.slots), minlength=len(self.pools))
+        return [max(1, count) for count in counts.tolist()]
 
     def _pool(self, slots: Indices) -> Indices:
         return self._columns["pool"][slots].astype(np.intp)
-
-    def _grow(self, more: int) -> None:
-        self._alive = np.concatenate([self._alive, np.zeros(more, dtype=bool)])
-        for name in _COLUMNS:
-            self._columns[name] = np.concatenate([self._columns[name], np.zeros(more)])
 
 
 def _policy(name: str) -> CpuPolicy:

@@ -1,4 +1,4 @@
-"""Small HTTP servers that run beside the real work."""
+"""Small HTTP servers in a background thread."""
 
 import contextlib
 import socket
@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class BackgroundHttpServer(ThreadingHTTPServer):
-    """At a host of either kind of address."""
+    """Listens at an IPv4 or IPv6 address."""
 
     def __init__(self, host: str, port: int, handler: type[BaseHTTPRequestHandler]) -> None:
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -17,7 +17,7 @@ class BackgroundHttpServer(ThreadingHTTPServer):
 
 @contextlib.contextmanager
 def running(server: BackgroundHttpServer, name: str) -> Iterator[int]:
-    """Let it serve in a thread of that name while the context lasts; its port."""
+    """Serve in a thread of that name while the context lasts; yields the port."""
     thread = threading.Thread(target=server.serve_forever, args=(0.1,), name=name, daemon=True)
     thread.start()
     try:

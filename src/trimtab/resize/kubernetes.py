@@ -1,9 +1,9 @@
 """Kubernetes: pods of this node with their namespace and labels, and resizing pods through the API server.
 
-The official client asks the API server: one list, then a watch that goes on from its version. Pods are
-remembered while the server cannot be reached, so what is managed stays so. `resize_pod` patches the
-subresource `pods/resize`: the kubelet then sets on its node what the agent sets in control groups. It takes
-longer, and the scheduler knows of it: the way for lasting changes.
+The official client sends one list request, then watches from its version. Pods are kept while the server
+cannot be reached, so their containers stay managed. `resize_pod` patches the subresource `pods/resize`: the
+kubelet then sets the limits on its node. It takes longer than the agent, and the scheduler takes it into
+account: use it for lasting changes.
 """
 
 import contextlib
@@ -15,18 +15,18 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from trimtab.core import BadInputError, Clock, NotFoundError, RealClock, TrimtabError
-from trimtab.engines import KubernetesError, ObjectWatch, called, core_api
+from trimtab.engines import KubernetesError, ObjectWatch, call_api, core_api
 from trimtab.kernel import Hierarchy
 from trimtab.resize.above import KUBELET_ROOTS, kubelet_group
 from trimtab.resize.discovery import Discovery
 from trimtab.resize.pool import Container, Pool
 
 _STATUSES = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
-_HASH = "kubernetes.io/config.hash"  # the uid in the groups of pods that come from a file on the node
-_MEANWHILE = "pods known so far stay managed, new ones are not noticed"
+_HASH = "kubernetes.io/config.hash"  # the uid in the groups of static pods
+_MEANWHILE = "known pods stay managed, new ones are not noticed"
 _PATCH = "application/strategic-merge-patch+json"  # merges the list of containers by their names
 _FIRST_PAUSE, _LAST_PAUSE = 0.1, 1.0  # s before the next try, doubled each time
-_LOOK = 0.25  # s between two looks at what became of it
+_LOOK = 0.25  # s between two reads of its state
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +43,15 @@ class PodWatch:
     """Pods of one node by the uid that their groups have, in some namespaces or, without any, in all."""
 
     def __init__(self, api: Any, node: str, namespaces: Sequence[str] = ()) -> None:
-        questions: list[tuple[Any, ...]] = [(api.list_namespaced_pod, each) for each in namespaces]
+        requests: list[tuple[Any, ...]] = [(api.list_namespaced_pod, namespace) for namespace in namespaces]
         self._watches = [
-            ObjectWatch(*each, read=_read, meanwhile=_MEANWHILE, field_selector=f"spec.nodeName={node}")
-            for each in questions or [(api.list_pod_for_all_namespaces,)]
+            ObjectWatch(*request, read=_read, meanwhile=_MEANWHILE, field_selector=f"spec.nodeName={node}")
+            for request in requests or [(api.list_pod_for_all_namespaces,)]
         ]
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
-        """Raises `KubernetesError` where the server does not let us in; later it retries."""
+        """Raises `KubernetesError` where the server refuses; later it retries."""
         with contextlib.ExitStack() as stack:
             for watch in self._watches:
                 stack.enter_context(watch)
@@ -63,7 +63,7 @@ class PodWatch:
 
     @property
     def changes(self) -> int:
-        """Grows whenever something else is known."""
+        """Grows whenever a pod changes."""
         return sum(watch.changes for watch in self._watches)
 
     def pod(self, uid: str) -> Pod | None:
@@ -87,12 +87,12 @@ class PodWatch:
 def kubernetes_find(
     hierarchy: Hierarchy, pools: Sequence[Pool], node: str | None = None, api: Any = None
 ) -> Iterator[Callable[[], Sequence[Container]]]:
-    """Finds the pools' containers, with what the API server says about those of pods on this node.
+    """Finds the pools' containers, with labels and namespaces of pods on this node from the API server.
 
-    The node's name in Kubernetes is in NODE_NAME, or that of the machine, if it is not given.
+    The node's name in Kubernetes is by default NODE_NAME, else the machine's name.
     """
     selectors = [selector for pool in pools for selector in pool.select]
-    namespaces = {each.namespace for each in selectors if each.labels or each.namespace}
+    namespaces = {selector.namespace for selector in selectors if selector.labels or selector.namespace}
     name = node or os.environ.get("NODE_NAME") or socket.gethostname()
     with contextlib.ExitStack() as stack:
         pods = stack.enter_context(
@@ -101,37 +101,28 @@ def kubernetes_find(
         discovery = stack.enter_context(
             Discovery(hierarchy, pools, also_below=KUBELET_ROOTS, describe=pods.describe)
         )
-        seen = 0
+        changes = 0
 
         def find() -> Sequence[Container]:
-            nonlocal seen
-            before, seen = seen, pods.changes
-            return discovery(descriptions_changed=before != seen)
+            nonlocal changes
+            before, changes = changes, pods.changes
+            return discovery(descriptions_changed=before != changes)
 
         yield find
 
 
 def _read(data: Mapping[str, Any]) -> dict[str, Pod]:
-    """The pod under each uid that its groups may have."""
-    return dict.fromkeys(_uids(data), _pod(data))
-
-
-def _uids(data: Mapping[str, Any]) -> list[str]:
-    metadata = data["metadata"]
-    more = (metadata.get("annotations") or {}).get(_HASH)
-    return [metadata["uid"], *([more] if more else [])]
-
-
-def _pod(data: Mapping[str, Any]) -> Pod:
-    """Container ids are in the status, "containerd://0123abcd"."""
+    """The pod under each uid that its groups may have; a container id is "containerd://0123abcd"."""
     metadata, status = data["metadata"], data.get("status") or {}
     containers = {
-        each["containerID"].rpartition("/")[2]: each["name"]
+        container["containerID"].rpartition("/")[2]: container["name"]
         for kind in _STATUSES
-        for each in status.get(kind) or ()
-        if each.get("containerID")
+        for container in status.get(kind) or ()
+        if container.get("containerID")
     }
-    return Pod(metadata["name"], metadata["namespace"], metadata.get("labels") or {}, containers)
+    pod = Pod(metadata["name"], metadata["namespace"], metadata.get("labels") or {}, containers)
+    static = (metadata.get("annotations") or {}).get(_HASH)
+    return dict.fromkeys([metadata["uid"], *([static] if static else [])], pod)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,30 +135,34 @@ class ContainerSize:
     memory_limit: float | None = None
 
     def resources(self) -> dict[str, dict[str, str]]:
-        """As a pod's specification has it, in Kubernetes' quantities: thousandths of a CPU, and bytes."""
-        given = {
+        """The part of a pod's specification, in Kubernetes' quantities: thousandths of a CPU, and bytes."""
+        sizes = {
             "requests": {"cpu": self.cpu_request, "memory": self.memory_request},
             "limits": {"cpu": self.cpu_limit, "memory": self.memory_limit},
         }
         for name in ("cpu", "memory"):
-            least, most = given["requests"][name], given["limits"][name]
+            least, most = sizes["requests"][name], sizes["limits"][name]
             if any(value is not None and not 0 < value < math.inf for value in (least, most)):
-                raise BadInputError(f"a request or limit of {name} must be above zero")
+                raise BadInputError(f"a {name} request or limit must be above zero")
             if least is not None and most is not None and least > most:
-                raise BadInputError(f"the request of {name} is above its limit")
+                raise BadInputError(f"the {name} request {least:g} is above the limit {most:g}")
         written = {
             kind: {name: _quantity(name, value) for name, value in values.items() if value is not None}
-            for kind, values in given.items()
+            for kind, values in sizes.items()
         }
         return {kind: values for kind, values in written.items() if values}
 
 
 @dataclass(frozen=True, slots=True)
 class Resized:
-    """State of a resize: "done", "in progress", "deferred" (no room now), "infeasible" (never); and why."""
+    """State of a resize: "done", "in progress", "deferred" (no room now) or "infeasible"; and the reason."""
 
     state: str
     reason: str = ""
+
+    @property
+    def is_pending(self) -> bool:
+        return self.state in ("in progress", "deferred")
 
 
 def resize_pod(
@@ -178,64 +173,65 @@ def resize_pod(
     api: Any = None,
     clock: Clock | None = None,
 ) -> Resized:
-    """Give containers of a pod, by name, other sizes; what became of it after at most `wait` seconds."""
+    """Resize containers of a pod, by name; its state after at most `wait` seconds."""
     containers = [{"name": name, "resources": size.resources()} for name, size in sizes.items()]
     if not all(container["resources"] for container in containers) or not containers:
-        raise BadInputError(f"nothing is asked for a container of the pod {pod}; name a request or a limit")
+        raise BadInputError(f"a container of the pod {pod} has no new size; name a request or a limit")
     api, clock = api or core_api(), clock or RealClock()
     data = _patched(api, namespace, pod, {"spec": {"containers": containers}}, clock)
     until = clock.monotonic() + wait
-    while (found := became(data, sizes)).state in ("in progress", "deferred") and clock.monotonic() < until:
+    while (resized := resize_state(data, sizes)).is_pending and clock.monotonic() < until:
         clock.sleep(_LOOK)
-        data = called(api.read_namespaced_pod, pod, namespace)
-    return found
+        data = call_api(api.read_namespaced_pod, pod, namespace)
+    return resized
 
 
-def became(data: Mapping[str, Any], sizes: Mapping[str, ContainerSize]) -> Resized:
-    """By a pod's conditions `PodResizePending` and `PodResizeInProgress`, before 1.33 by `status.resize`.
+def resize_state(data: Mapping[str, Any], sizes: Mapping[str, ContainerSize]) -> Resized:
+    """State by the conditions `PodResizePending` and `PodResizeInProgress`, before 1.33 by `status.resize`.
 
-    Without any it is done when the kubelet reports what was asked for, and not noticed yet before.
+    Without any it is done once the kubelet reports the new sizes.
     """
     status = data.get("status") or {}
-    holds = {each["type"]: each for each in status.get("conditions") or () if each.get("status") == "True"}
-    pending, going = holds.get("PodResizePending"), holds.get("PodResizeInProgress")
-    if pending is not None:
+    conditions = status.get("conditions") or ()
+    true = {condition["type"]: condition for condition in conditions if condition.get("status") == "True"}
+    if (pending := true.get("PodResizePending")) is not None:
         return Resized(str(pending.get("reason", "Deferred")).lower(), str(pending.get("message", "")))
-    if going is not None:
-        return Resized("in progress", str(going.get("message", "")))
+    if (running := true.get("PodResizeInProgress")) is not None:
+        return Resized("in progress", str(running.get("message", "")))
     before = status.get("resize") or ""
     if before:
         return Resized(before.lower() if before in ("Deferred", "Infeasible") else "in progress")
-    actual = {each["name"]: each.get("resources") or {} for each in status.get("containerStatuses") or ()}
+    containers = status.get("containerStatuses") or ()
+    actual = {container["name"]: container.get("resources") or {} for container in containers}
     same = all(_has(actual.get(name, {}), size) for name, size in sizes.items())
     return Resized("done") if same else Resized("in progress", "the kubelet has not reported it yet")
 
 
 def _patched(api: Any, namespace: str, pod: str, body: Mapping[str, Any], clock: Clock) -> dict[str, Any]:
-    """The pod as it is then. Who lost a race against another change tries again, a few times."""
+    """The patched pod. A conflict with another change is retried a few times."""
     pause = _FIRST_PAUSE
     while True:
         try:
-            return called(api.patch_namespaced_pod_resize, pod, namespace, body, _content_type=_PATCH)
+            return call_api(api.patch_namespaced_pod_resize, pod, namespace, body, _content_type=_PATCH)
         except KubernetesError as error:
             if error.status != 409 or pause > _LAST_PAUSE:
-                raise _sentence(error, namespace, pod) from None
+                raise _as_error(error, namespace, pod) from None
         clock.sleep(pause)
         pause *= 2
 
 
-def _sentence(error: KubernetesError, namespace: str, pod: str) -> TrimtabError:
-    where = f"the pod {pod} in {namespace}"
+def _as_error(error: KubernetesError, namespace: str, pod: str) -> TrimtabError:
+    name = f"the pod {pod} in {namespace}"
     if error.status == 403:
-        return TrimtabError(f"{where} may not be resized: {error.message}; it takes patch on pods/resize")
+        return TrimtabError(f"{name} may not be resized: {error.message}; allow patch on pods/resize")
     if error.status == 404 and "requested resource" in error.message:
-        return TrimtabError(f"this cluster cannot resize {where} in place; that takes Kubernetes 1.33")
+        return TrimtabError(f"this cluster cannot resize {name} in place; that takes Kubernetes 1.33")
     if error.status == 404:
         return NotFoundError(f"there is no pod {pod} in {namespace}")
     if error.status == 409:
-        return TrimtabError(f"{where} is changed by somebody else all the time; try again later")
+        return TrimtabError(f"{name} keeps being changed by other clients; try again later")
     if error.status in (400, 422):
-        return BadInputError(f"{where} cannot be resized so: {error.message}")
+        return BadInputError(f"{name} cannot be resized: {error.message}")
     return error
 
 

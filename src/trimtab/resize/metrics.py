@@ -16,10 +16,10 @@ _PER_CONTAINER = (
     (GaugeMetricFamily, "cpu_limit_cores", "CPUs the container may use", "cpus"),
     (GaugeMetricFamily, "cpu_used_cores", "CPUs it used in the last period", "used_cpus"),
     (GaugeMetricFamily, "memory_limit_bytes", "memory it may use", "memory"),
-    (GaugeMetricFamily, "memory_used_bytes", "memory it used when last looked at", "used_memory"),
+    (GaugeMetricFamily, "memory_used_bytes", "memory it used at the last look", "used_memory"),
     (CounterMetricFamily, "throttled_periods", "periods its CPU limit held it back", "throttles"),
     (CounterMetricFamily, "memory_grants", "times it ran out of memory and got more", "traps"),
-    (CounterMetricFamily, "memory_refusals", "times there was nothing to give", "refusals"),
+    (CounterMetricFamily, "memory_refusals", "times the pool had no memory to give", "refusals"),
 )
 
 
@@ -36,6 +36,14 @@ class StatusCollector(Collector):
             for row in status.rows:
                 family.add_metric((row.path, row.pool), getattr(row, field))
             yield family
+        unmanaged = GaugeMetricFamily(
+            "trimtab_container_unmanaged",
+            "1 for a group that cannot be managed",
+            labels=("container", "reason"),
+        )
+        for path, reason in status.unmanaged.items():
+            unmanaged.add_metric((path, reason), 1.0)
+        yield unmanaged
         for name, amount, at in (("cpu_cap_cores", "CPUs", 0), ("memory_cap_bytes", "memory", 1)):
             caps = GaugeMetricFamily(
                 f"trimtab_pool_{name}", f"{amount} that all of a pool may use together", labels=("pool",)
@@ -48,12 +56,12 @@ class StatusCollector(Collector):
 
 @contextlib.contextmanager
 def metrics_server(address: str, look: Callable[[], PoolStatus]) -> Iterator[int]:
-    """Serve `/metrics` at "HOST:PORT" while the context lasts; the port, where 0 stands for any."""
+    """Serve `/metrics` at "HOST:PORT" while the context lasts; yields the port, where 0 is any."""
     host, port = split_address(f"127.0.0.1{address}" if address.startswith(":") else address)
     metrics = CollectorRegistry()
     metrics.register(StatusCollector(look))
 
-    class Handler(MetricsHandler):
+    class MetricsOnly(MetricsHandler):
         registry = metrics
 
         def do_GET(self) -> None:
@@ -63,8 +71,8 @@ def metrics_server(address: str, look: Callable[[], PoolStatus]) -> Iterator[int
                 self.send_error(404)
 
     try:
-        server = BackgroundHttpServer(host, port, Handler)
+        server = BackgroundHttpServer(host, port, MetricsOnly)
     except OSError as error:
         raise StorageError(f"metrics cannot be served at {address}: {error.strerror}") from None
-    with running(server, "metrics") as found:
-        yield found
+    with running(server, "metrics") as bound:
+        yield bound

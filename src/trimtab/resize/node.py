@@ -1,23 +1,24 @@
-"""One node: the pools' containers that run here, looked at and set through their control groups.
+"""One node: samples the pools' containers that run here, and sets their limits, through control groups.
 
-A controller decides; the node only samples and sets. A container that vanishes
-between a look and a write is forgotten; one that cannot be set keeps its old limit, which then counts. When
-somebody else sets a limit, it becomes the one that the container is left with, and ours is set again.
+A controller decides. Safe limits are recorded before anything is set. A container that ends between a look
+and a write is forgotten; one whose limit cannot be set keeps its old one, which then counts. A limit that
+another program sets becomes the container's safe limit, and the managed one is set again.
 """
 
 import contextlib
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from trimtab.core import BadInputError, TrimtabError
+from trimtab.core import TrimtabError
 from trimtab.kernel import (
     ContainerGroup,
     CpuRefusedError,
     GroupBusyError,
     GroupGoneError,
+    GroupRefusedError,
     Hierarchy,
     MemoryTraps,
     SafeLimits,
@@ -26,55 +27,75 @@ from trimtab.kernel import (
 )
 from trimtab.resize.above import GroupsAbove
 from trimtab.resize.controller import Controller, SlotLimits
-from trimtab.resize.member import ManagedContainer, mean_that_stays
+from trimtab.resize.member import ManagedContainer, mean_decay
 from trimtab.resize.pool import Container, Pool, owner
 
 log = logging.getLogger(__name__)
 
-_YOUNG = 20  # looks after which nobody is expected to set a container's first limits any more
-_TURN = 20  # looks in which everyone's limits are compared once with what was set
+_YOUNG = 20  # looks after which a runtime has set a container's first limits
+_TURN = 20  # looks in which all limits are compared once with those that were set
+_GROUP, _JOURNAL, _CPU, _MEMORY, _TRAP = "group", "journal", "CPU", "memory", "trap"  # what cannot be done
 
 
 class NodeMembers:
-    """The members here, by their group's path."""
+    """The managed containers of this node, by their group's path."""
 
     def __init__(
-        self, controller: Controller, hierarchy: Hierarchy, find: Callable[[], Sequence[Container]]
+        self,
+        controller: Controller,
+        hierarchy: Hierarchy,
+        find: Callable[[], Sequence[Container]],
+        record: Callable[[Mapping[str, SafeLimits]], None] = lambda safe: None,
     ) -> None:
+        """`record` writes safe limits to disk, all of them at every change."""
         self._controller = controller
         self._hierarchy = hierarchy
         self._find = find
+        self._record = record
+        self._recorded: dict[str, SafeLimits] = {}
         self.traps = MemoryTraps()
         self.members: dict[str, ManagedContainer] = {}
         self._by_slot: dict[int, ManagedContainer] = {}
-        self._logged: set[str] = set()
-        self._at_mercy: list[ManagedContainer] = []  # whom the kernel may kill until the next look
+        self._logged: set[object] = set()
+        self._problems: dict[tuple[str, str], str] = {}  # reason, by path and what cannot be done
+        self._killable: list[ManagedContainer] = []  # until the next look
         self._untrapped: list[ManagedContainer] = []  # new ones
-        self._above = GroupsAbove(hierarchy, self._warn_once)
+        self._above = GroupsAbove(hierarchy, lambda message: self._warn_once(message, message))
         self._looks = 0
-        self._young: list[tuple[int, ManagedContainer]] = []  # with the look after which they no longer are
+        self._young: list[tuple[int, ManagedContainer]] = []  # with the look until which they are young
         allow_many_files()
 
     @property
     def safe(self) -> dict[str, SafeLimits]:
-        """Limits that containers here, and pods around them, are left with at the end; by path."""
+        """Safe limits of containers here and of pods around them, by path."""
         return self._above.safe | {path: member.safe for path, member in self.members.items()}
 
+    @property
+    def unmanaged(self) -> dict[str, str]:
+        """Groups of the pools that cannot be managed, or not in every way, by path; with the reasons."""
+        reasons = defaultdict[str, list[str]](list)
+        for (path, _), reason in sorted(self._problems.items()):
+            if reason not in reasons[path]:
+                reasons[path].append(reason)
+        return {path: "; ".join(texts) for path, texts in reasons.items()}
+
     def rescan(self) -> list[ManagedContainer]:
-        """Leave who is gone or no longer ours, take in who is new; the new ones, with nothing set yet."""
-        there = {container.cgroup: container for container in self._find()}
+        """Remove containers that have ended or left their pool, add new ones; returns the new ones."""
+        present = {container.cgroup: container for container in self._find()}
         for path, member in list(self.members.items()):
-            if not self._is_still_ours(member, there.get(path)):
+            if not self._is_still_selected(member, present.get(path)):
                 self._leave(member)
-        new = [self._adopt(container) for path, container in there.items() if path not in self.members]
-        return [member for member in new if member is not None]
+        if self._problems:
+            self._problems = {key: reason for key, reason in self._problems.items() if key[0] in present}
+        new = [self._adopt(container) for path, container in present.items() if path not in self.members]
+        return self._keep_recorded([member for member in new if member is not None])
 
     def sample(self, seconds: float) -> None:
-        """Look at everyone and tell the controller what happened in the `seconds` since the last look."""
+        """Sample all containers for the controller, `seconds` after the last time."""
         self._set_traps_again()
-        self._heed_others()
+        self._accept_foreign_limits()
         slots, used, throttled = list[int](), list[float](), list[bool]()
-        stays = mean_that_stays(seconds)
+        decay = mean_decay(seconds)
         for member in list(self.members.values()):
             try:
                 now = member.group.cpu()
@@ -82,20 +103,21 @@ class NodeMembers:
                 self.forget(member)
                 continue
             before, member.counters = member.counters, now
-            cpus, held_back = 0.0, False
+            cpus, is_throttled = 0.0, False
             if now is not before:  # it ran
-                cpus, held_back = max(0.0, now.used - before.used) / seconds, now.throttled > before.throttled
+                cpus = max(0.0, now.used - before.used) / seconds
+                is_throttled = now.throttled > before.throttled
                 member.throttles += now.throttled - before.throttled
-            member.saw(cpus, held_back, stays)
+            member.observe(cpus, is_throttled, decay)
             slots.append(member.slot)
             used.append(cpus)
-            throttled.append(held_back)
+            throttled.append(is_throttled)
         self._controller.observe(
             np.array(slots, dtype=np.intp), np.array(used), np.array(throttled, dtype=bool)
         )
 
     def sample_memory(self) -> None:
-        """Sample the memory in use of all containers for the controller."""
+        """Sample the memory of all containers for the controller."""
         slots, used = list[int](), list[float]()
         for member in list(self.members.values()):
             with contextlib.suppress(GroupGoneError):  # the next look at its CPU forgets it
@@ -104,17 +126,17 @@ class NodeMembers:
         self._controller.observe_memory(np.array(slots, dtype=np.intp), np.array(used))
 
     def set_cpus(self, limits: SlotLimits) -> SlotLimits:
-        """Set limits of CPU; those that are in force now."""
-        self.trim()  # what is lent may be taken now
-        return self._set(limits, self._limit_cpus)
+        """Set CPU limits; returns those in force now."""
+        self.trim()  # lent quota may be taken now
+        return self._set(limits, self._limit_cpus, _CPU)
 
     def trim(self) -> None:
-        """Set quotas anew within limits that stay, where policies save."""
-        self._each(ManagedContainer.trim)
+        """Set quotas again within limits that stay, where policies save."""
+        self._for_all(ManagedContainer.trim)
 
     def glance(self, now: float) -> None:
-        """Between two looks: whoever is about to be held back borrows what others in its pool, on this node,
-        may use and do not. All of them together never have more than their limits."""
+        """Between two looks, let containers that are about to be throttled borrow what others in their pool,
+        on this node, leave unused. All together never have more than their limits."""
         members = [member for member in self.members.values() if member.saves]
         spare = defaultdict[int, float](float)
         for member in members:
@@ -123,23 +145,23 @@ class NodeMembers:
         def borrow(member: ManagedContainer) -> None:
             spare[member.pool] = member.glance(now, spare[member.pool])
 
-        self._each(borrow)
+        self._for_all(borrow)
 
-    def _each(self, act: Callable[[ManagedContainer], None]) -> None:
+    def _for_all(self, act: Callable[[ManagedContainer], None]) -> None:
         for member in list(self.members.values()):
             try:
                 act(member)
             except GroupGoneError:
                 self.forget(member)
             except TrimtabError as error:
-                self._warn_once(str(error))
+                self._report(member.container.cgroup, _CPU, error)
 
     def set_memory(self, limits: SlotLimits) -> SlotLimits:
-        """Set limits of memory; those that are in force now. Nobody is squeezed below what it uses."""
-        return self._set(limits, self._limit_memory)
+        """Set memory limits, none below use; returns those in force now."""
+        return self._set(limits, self._limit_memory, _MEMORY)
 
     def forget(self, member: ManagedContainer) -> None:
-        """It is gone, or no longer ours."""
+        """Remove a container without setting anything."""
         self.traps.remove(member.group)
         member.group.close()
         self.members.pop(member.container.cgroup, None)
@@ -150,35 +172,35 @@ class NodeMembers:
     def trapped(self, seconds: float) -> list[ManagedContainer]:
         """Containers that ran out of memory since the last call; waits so long for the first.
 
-        The kernel also tells of groups that are removed, whose members are forgotten at the next look.
+        The kernel also reports removed groups, whose containers are forgotten at the next look.
         """
         groups = [group for group in self.traps.wait(seconds) if group.exists()]
         return [member for member in list(self.members.values()) if member.group in groups]
 
     def let_kill(self, member: ManagedContainer) -> None:
-        """There is nothing to give: the kernel kills as usual, and afterwards the trap is set again."""
+        """Let the kernel kill as usual; at the next look the trap is set again."""
         self.traps.remove(member.group)
-        self._at_mercy.append(member)
+        self._killable.append(member)
 
     def set_again(self) -> None:
-        """Set everyone's limits and traps once more, as the controller knows them."""
-        for member in list(self.members.values()):
-            if self._controller.traps(member.pool):
-                self.let_kill(member)
+        """Set all limits and traps again, as the controller has them."""
         self._set_traps_again()
-        self._above.widen_again()
+        for member in list(self.members.values()):
+            with contextlib.suppress(TrimtabError):  # it has ended, or its memory cannot be limited
+                self.traps.set_again(member.group)
+        self._above.widen(again=True)
         slots = self._controller.slots
         for name, set_limits in (("cpus", self.set_cpus), ("memory", self.set_memory)):
             values = self._controller.column(name)
             set_limits(SlotLimits(slots[values > 0], values[values > 0]))
 
     def release(self) -> None:
-        """Leave everyone with limits that are safe without us, and with the kernel's own killer."""
+        """Restore safe limits and the OOM killer for all containers."""
         for member in list(self.members.values()):
             self._leave(member)
         self.traps.close()
 
-    def _is_still_ours(self, member: ManagedContainer, now: Container | None) -> bool:
+    def _is_still_selected(self, member: ManagedContainer, now: Container | None) -> bool:
         """Whether the same pool selects it, by its labels and namespace now."""
         if now is None or now is member.container or now == member.container:
             return now is not None
@@ -195,11 +217,13 @@ class NodeMembers:
                 group = stack.enter_context(ContainerGroup(self._hierarchy, container.cgroup))
                 member = self._member(container, group, pool)
             except GroupGoneError:
+                self._report_partial(container.cgroup)
                 return None
-            except (BadInputError, TrimtabError) as error:
-                self._warn_once(str(error))
+            except TrimtabError as error:
+                self._report(container.cgroup, _GROUP, error)
                 return None
             stack.pop_all()  # its files stay open
+        self._problems.pop((container.cgroup, _GROUP), None)
         self.members[container.cgroup] = member
         self._by_slot[member.slot] = member
         self._above.enter(container.cgroup, pool)
@@ -210,7 +234,7 @@ class NodeMembers:
 
     def _member(self, container: Container, group: ContainerGroup, pool: Pool) -> ManagedContainer:
         number = self._controller.pools.index(pool)
-        safe = SafeLimits(container.cgroup, group.cpu_limit(), group.memory_limit())
+        safe = SafeLimits(container.cgroup, group.cpu_limit(), group.memory_limit(), group.inode)
         used, counters = float(group.memory()), group.cpu()
         if self._controller.traps(number):
             slot = self._controller.join(number, memory_used=used)
@@ -222,19 +246,19 @@ class NodeMembers:
         )
 
     def _leave(self, member: ManagedContainer) -> None:
-        """Safe limits first, so that nobody is killed for one that is too small, then the kernel's killer."""
+        """Restore safe limits, so that no process is killed for too small a limit, then the OOM killer."""
         with contextlib.suppress(TrimtabError):
             member.group.limit_cpus(member.safe.cpus)
         if self._controller.traps(member.pool):
             with contextlib.suppress(TrimtabError):
                 member.limit_memory(member.safe.memory)
             with contextlib.suppress(TrimtabError):
-                untrap(member.group)  # one at the kernel's mercy, too
+                untrap(member.group)  # a killable one, too
         self.forget(member)
 
     def _set_traps_again(self) -> None:
-        spared, self._at_mercy = self._at_mercy, []
-        for member in spared:
+        killable, self._killable = self._killable, []
+        for member in killable:
             self._trap(member)
 
     def _trap(self, member: ManagedContainer) -> None:
@@ -244,10 +268,12 @@ class NodeMembers:
             except GroupGoneError:
                 pass  # the next look forgets it
             except TrimtabError as error:
-                self._warn_once(str(error))
+                self._report(member.container.cgroup, _TRAP, error)
 
-    def _set(self, limits: SlotLimits, write: Callable[[ManagedContainer, float], float]) -> SlotLimits:
-        """`write` sets one limit and says which is in force then."""
+    def _set(
+        self, limits: SlotLimits, write: Callable[[ManagedContainer, float], float], action: str
+    ) -> SlotLimits:
+        """`write` sets one limit and returns the one in force."""
         self._above.widen()
         while self._untrapped:
             self._trap(self._untrapped.pop())
@@ -259,16 +285,18 @@ class NodeMembers:
             try:
                 values.append(write(member, value))
                 slots.append(slot)
+                if self._problems:
+                    self._problems.pop((member.container.cgroup, action), None)
             except GroupGoneError:
                 self.forget(member)
             except GroupBusyError:
-                pass  # it keeps what it has
+                pass  # it keeps its limit
             except TrimtabError as error:
-                self._warn_once(str(error))
+                self._report(member.container.cgroup, action, error)
         return SlotLimits(np.array(slots, dtype=np.intp), np.array(values))
 
     def _limit_cpus(self, member: ManagedContainer, value: float) -> float:
-        """At most what the groups above allow."""
+        """Set a CPU limit, at most what the groups above allow."""
         value = min(value, member.most_cpus)
         try:
             member.limit_cpus(value)
@@ -281,25 +309,60 @@ class NodeMembers:
         return value
 
     def _limit_memory(self, member: ManagedContainer, value: float) -> float:
-        value = member.left_with(value)
+        value = member.limit_for(value)
         member.limit_memory(value)
         return value
 
-    def _heed_others(self) -> None:
-        """Look at limits that somebody else may have set: of new ones every time, of all others in turn."""
+    def _accept_foreign_limits(self) -> None:
+        """Check limits that other programs may have set: of new containers every time, of others in turn."""
         self._looks += 1
         self._young = [(until, member) for until, member in self._young if until > self._looks]
         in_turn = list(self.members.values())[self._looks % _TURN :: _TURN]
         for member in [*(member for _, member in self._young), *in_turn]:
             if self.members.get(member.container.cgroup) is member:
                 try:
-                    member.heed_others()
+                    member.accept_foreign_limits()
                 except GroupGoneError:
                     pass  # the next look at its CPU forgets it
                 except TrimtabError as error:
-                    self._warn_once(str(error))
+                    self._report(member.container.cgroup, _CPU, error)
 
-    def _warn_once(self, sentence: str) -> None:
-        if sentence not in self._logged:
-            self._logged.add(sentence)
-            log.warning(sentence)
+    def _keep_recorded(self, new: list[ManagedContainer]) -> list[ManagedContainer]:
+        """Record safe limits if they have changed. New containers whose limits cannot be recorded are left
+        alone until the next look."""
+        safe = self.safe
+        if safe == self._recorded:
+            return new
+        try:
+            self._record(safe)
+        except TrimtabError as error:
+            self._warn_once(str(error), str(error))
+            for member in new:
+                self._report(member.container.cgroup, _JOURNAL, error)
+                self.forget(member)
+            return []
+        self._recorded = safe
+        for member in new:
+            self._problems.pop((member.container.cgroup, _JOURNAL), None)
+        return new
+
+    def _report_partial(self, path: str) -> None:
+        """Report a group that exists for some controllers only; one that exists for none has ended."""
+        folders = {name: root / path.lstrip("/") for name, root in self._hierarchy.folders.items()}
+        missing = [name for name, folder in folders.items() if not folder.is_dir()]
+        if 0 < len(missing) < len(folders):
+            reason = f"the group {path} does not exist for the controllers {', '.join(missing)}"
+            self._report(path, _GROUP, GroupGoneError(f"{reason}; create it there and add its processes"))
+
+    def _report(self, path: str, action: str, error: TrimtabError) -> None:
+        """Keep the reason why a group cannot be managed, and log it once; one that holds for all, once."""
+        self._problems[path, action] = str(error)
+        if isinstance(error, GroupRefusedError):
+            self._warn_once(str(error), str(error))
+        else:
+            self._warn_once(str(error), (path, action, type(error)))
+
+    def _warn_once(self, message: str, key: object) -> None:
+        if key not in self._logged:
+            self._logged.add(key)
+            log.warning("%s", message)

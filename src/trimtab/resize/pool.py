@@ -1,4 +1,4 @@
-"""A pool: containers that share one cap of CPU and of memory, wherever they run."""
+"""A pool: containers that share one CPU cap and one memory cap, on any number of nodes."""
 
 import fnmatch
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ _POLICY = "trimtab"
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """A container: its group's path, and labels and namespace by its runtime."""
+    """A container: its group's path, and labels and namespace from its runtime."""
 
     cgroup: str  # from the hierarchy's root, "/kubepods/burstable/pod1/abc"
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -28,14 +28,13 @@ class Container:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """Containers by their group's path (a shell pattern), labels and namespace: all that is given holds."""
+    """Selects containers by group path (a shell pattern), labels and namespace; all must match."""
 
     cgroup: str = "*"
     labels: Mapping[str, str] = field(default_factory=dict)
     namespace: str = ""
 
     def matches(self, container: Container) -> bool:
-        """Whether it is one of them."""
         return (
             fnmatch.fnmatchcase(container.cgroup, self.cgroup)
             and all(container.labels.get(name) == value for name, value in self.labels.items())
@@ -45,9 +44,9 @@ class Selector:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """The caps, whom they hold for, and what is kept back.
+    """The caps, the selectors of its containers, and floors.
 
-    `withheld` is the part of the memory cap that nobody gets at first: it is there for those who run out.
+    `withheld` is the part of the memory cap that is not given out at first, but to containers that run out.
     """
 
     name: str
@@ -60,20 +59,19 @@ class Pool:
     policy: str = _POLICY
 
     def owns(self, container: Container) -> bool:
-        """Whether any selector matches."""
         return any(selector.matches(container) for selector in self.select)
 
     def first_cpu(self, containers: int) -> float:
-        """CPUs of each of so many containers before anything is known of them (equation 2.1)."""
+        """First CPU limit of each of so many containers (equation 2.1)."""
         return self.cpu / containers
 
     def first_memory(self, containers: int) -> float:
-        """Bytes of each (equation 2.2)."""
+        """First memory limit of each, in bytes (equation 2.2)."""
         return self.memory * (1 - self.withheld) / containers
 
 
 def _labels(value: Any) -> Any:
-    """`app=shop` as `{app: shop}`."""
+    """Read `app=shop` as `{app: shop}`."""
     return dict([value.partition("=")[::2]]) if isinstance(value, str) else value
 
 
@@ -91,7 +89,7 @@ class _SelectorEntry(StrictModel):
     @model_validator(mode="after")
     def _selects(self) -> Self:
         if not self.model_fields_set:
-            raise ValueError("a selector is one or more of cgroup, label, namespace")
+            raise ValueError("a selector needs at least one of cgroup, label, namespace")
         return self
 
 
@@ -114,7 +112,7 @@ class _PoolEntry(StrictModel):
 
     def pool(self) -> Pool:
         fields = {name: getattr(self, name) for name in type(self).model_fields if name != "select"}
-        select = tuple(Selector(each.cgroup, each.label, each.namespace) for each in self.select)
+        select = tuple(Selector(entry.cgroup, entry.label, entry.namespace) for entry in self.select)
         return Pool(select=select, **fields)
 
 
@@ -124,9 +122,9 @@ class _PoolsFile(StrictModel):
     @model_validator(mode="after")
     def _names_differ(self) -> Self:
         names = [pool.name for pool in self.pools]
-        twice = next((name for name in names if names.count(name) > 1), None)
-        if twice is not None:
-            raise ValueError(f'two pools are called "{twice}"; give each a name of its own')
+        repeated = next((name for name in names if names.count(name) > 1), None)
+        if repeated is not None:
+            raise ValueError(f'two pools are called "{repeated}"; give each its own name')
         return self
 
 
@@ -136,7 +134,7 @@ def read_pools(path: Path) -> tuple[Pool, ...]:
 
 
 def owner(container: Container, pools: Sequence[Pool]) -> Pool | None:
-    """The pool a container belongs to; None where no pool wants it, an error where two do."""
+    """The pool that selects a container; None where none does, BadInputError where two do."""
     owners = [pool for pool in pools if pool.owns(container)]
     if len(owners) > 1:
         both = " and ".join(f'"{pool.name}"' for pool in owners[:2])

@@ -117,16 +117,16 @@ def test_what_was_said_before_or_elsewhere_is_refused() -> None:
     agent, controller = _ends()
     first = agent.pack(MemoryRequest(1, 2.0))
     controller.unpack(first)
-    with pytest.raises(WireError, match="heard before"):
+    with pytest.raises(WireError, match="message 2 "):
         controller.unpack(first)
     stranger, _ = _ends()
     stranger.session = 8
-    with pytest.raises(WireError, match="another stream"):
+    with pytest.raises(WireError, match="stream"):
         controller.unpack(stranger.pack(MemoryRequest(1, 2.0)))
-    with pytest.raises(WireError, match="middle of a conversation"):
+    with pytest.raises(WireError, match="greeting"):
         controller.unpack(MessageStream().pack(Hello()))
     agent.heard = 99
-    with pytest.raises(WireError, match="answers number 99"):
+    with pytest.raises(WireError, match="99"):
         controller.unpack(agent.pack(MemoryRequest(1, 2.0)))
 
 
@@ -135,7 +135,7 @@ def test_numbers_that_cannot_be_are_refused(value: float) -> None:
     agent, controller = _ends()
     rows = np.zeros(2, ROW)
     rows["slot"], rows["cpus"] = (0, 1), (0.5, value)
-    with pytest.raises(WireError, match="cannot be"):
+    with pytest.raises(WireError, match="number"):
         controller.unpack(agent.pack(Report(0.1, rows)))
 
 
@@ -144,14 +144,14 @@ def test_a_container_is_named_once_in_order_and_within_reason(slots: tuple[int, 
     agent, controller = _ends()
     rows = np.zeros(2, ROW)
     rows["slot"] = slots
-    with pytest.raises(WireError, match="twice, out of order or beyond"):
+    with pytest.raises(WireError, match="slots"):
         controller.unpack(agent.pack(Report(0.1, rows)))
 
 
 @pytest.mark.parametrize("path", ["shop", "/sh\nop", "/" + "a" * 5000, ""])
 def test_a_path_that_cannot_be_shown_is_refused(path: str) -> None:
     agent, controller = _ends()
-    with pytest.raises(WireError, match="not the path"):
+    with pytest.raises(WireError, match="path"):
         controller.unpack(agent.pack(Report(0.1, np.zeros(1, ROW), (Join(0, 0, path),))))
 
 

@@ -1,9 +1,9 @@
-"""Certificates and tokens: an authority of the controller's own signs certificates for it and for each node.
+"""Certificates and tokens: the controller's own authority signs certificates for it and for each node.
 
 A token lets one node join: one word with the address, the authority's fingerprint and a secret. Only a hash
-of the secret is kept, in a file, so that a token can be made while the controller runs; it expires by the
-wall clock, because the file outlives the process that wrote it. Certificates are valid from a day before they
-are made, so that a node whose clock is behind can join.
+of the secret is stored, in a file, so that a token can be made while the controller runs; it expires by the
+monotonic clock, and after a boot, which sets that to zero, by the wall clock. Certificates are valid from 30
+days before they are made, so that a clock that is behind, or is set back, does no harm.
 """
 
 import contextlib
@@ -11,23 +11,22 @@ import datetime
 import hashlib
 import hmac
 import json
-import os
 import re
 import secrets
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from trimtab.core import BadInputError, StorageError, split_address
-from trimtab.kernel import file_lock, write_whole
+from trimtab.core import BadInputError, Clock, RealClock, StorageError, split_address
+from trimtab.kernel import boot_id, file_lock, write_whole
 
-CONTROLLER = "trimtab-controller"  # the name in the controller's certificate, wherever it runs
-_BEFORE = datetime.timedelta(days=1)
+CONTROLLER = "trimtab-controller"  # the name in the controller's certificate, on any host
+_BEFORE = datetime.timedelta(days=30)
 _AFTER = datetime.timedelta(days=3650)
 LIFETIME = 3600.0  # s
 _LOCK_WAIT = 10.0  # s
@@ -35,7 +34,7 @@ _WORD = re.compile(r"tt1\.(?P<address>.{1,300})\.(?P<fingerprint>[0-9a-f]{64})\.
 
 
 class Authority:
-    """The controller's keys and certificates, kept in a folder; made when there are none.
+    """The controller's keys and certificates in a folder; made when there are none.
 
     A node's name belongs to the certificate that was signed for it last: joining again replaces the former.
     """
@@ -47,7 +46,10 @@ class Authority:
             self.is_new = not (folder / "authority.pem").exists()
             if self.is_new:
                 self._make()
-            self._key = _private((folder / "authority.key").read_bytes())
+            key = serialization.load_pem_private_key((folder / "authority.key").read_bytes(), password=None)
+            if not isinstance(key, ec.EllipticCurvePrivateKey):
+                raise ValueError("authority.key is not an elliptic-curve key")
+            self._key = key
             self.certificate = (folder / "authority.pem").read_bytes()
             self.server_key = (folder / "server.key").read_bytes()
             self.server_certificate = (folder / "server.pem").read_bytes()
@@ -56,24 +58,23 @@ class Authority:
         except (OSError, ValueError) as error:
             raise StorageError(
                 f"the controller's certificates in {folder} cannot be used: {error}; "
-                "remove that folder, and let the nodes join anew"
+                "remove that folder, and let the nodes join again"
             ) from None
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 by which a node recognises the authority's certificate."""
         return fingerprint(self.certificate)
 
     def sign(self, request: bytes) -> tuple[str, bytes]:
         """A node's name and its certificate, for a request signed with the node's own key."""
         try:
-            wanted = x509.load_pem_x509_csr(request)
-            names = wanted.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+            signing_request = x509.load_pem_x509_csr(request)
+            names = signing_request.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
             name = str(names[0].value) if len(names) == 1 else ""
-            key = wanted.public_key()
-            if not wanted.is_signature_valid or not isinstance(key, ec.EllipticCurvePublicKey):
+            key = signing_request.public_key()
+            if not signing_request.is_signature_valid or not isinstance(key, ec.EllipticCurvePublicKey):
                 raise ValueError
-        except Exception:  # whatever a parser of foreign bytes may raise
+        except Exception:  # any error of the parser
             raise BadInputError(
                 "the request for a certificate is damaged, or not signed by its own key"
             ) from None
@@ -84,11 +85,11 @@ class Authority:
         return name, certificate
 
     def knows(self, name: str, certificate: bytes) -> bool:
-        """Whether that is the certificate signed last for this node."""
+        """Whether that is the latest certificate of this node."""
         return hmac.compare_digest(self._nodes().get(name, ""), fingerprint(certificate))
 
     def _nodes(self) -> dict[str, str]:
-        """Fingerprints by name; read anew, because nodes may have been added beside a running controller."""
+        """Fingerprints by name; read every time, because other processes may add nodes."""
         file = self._folder / "nodes.json"
         data = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
         if not isinstance(data, dict):
@@ -125,22 +126,22 @@ def request_certificate(name: str) -> tuple[bytes, bytes]:
 
 
 def check_name(name: str) -> None:
-    """Refuse what cannot be a node's name."""
+    """Raise BadInputError for an invalid name of a node."""
     if not re.fullmatch(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?", name) or name == CONTROLLER:
         raise BadInputError(
             f'"{name:.70}" cannot be a node\'s name; '
-            "it has up to 63 lower-case letters, digits, dots and hyphens; give one with --name"
+            "give one of up to 63 lower-case letters, digits, dots and hyphens with --name"
         )
 
 
 def fingerprint(certificate: bytes) -> str:
-    """The SHA-256 of a certificate, whatever way its text is broken into lines."""
-    inside = x509.load_pem_x509_certificate(certificate).public_bytes(serialization.Encoding.DER)
-    return hashlib.sha256(inside).hexdigest()
+    """The SHA-256 of a certificate's DER form, in hexadecimal."""
+    der = x509.load_pem_x509_certificate(certificate).public_bytes(serialization.Encoding.DER)
+    return hashlib.sha256(der).hexdigest()
 
 
 def make_private_folder(path: Path) -> None:
-    """Make a folder that only its owner can enter, unless there is one."""
+    """Make a folder that only its owner can enter, unless it exists."""
     try:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
@@ -148,20 +149,9 @@ def make_private_folder(path: Path) -> None:
 
 
 def write_secret(path: Path, content: bytes) -> None:
-    """Write a file that only its owner can read, all of it or nothing."""
-    temporary = ""
-    try:
-        make_private_folder(path.parent)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mode 0600
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise StorageError(f"{path} cannot be written: {error.strerror}") from None
+    """Write a file atomically that only its owner can read."""
+    make_private_folder(path.parent)
+    write_whole(path, content, mode=0o600)
 
 
 def _builder(
@@ -184,13 +174,6 @@ def _named(name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
-def _private(text: bytes) -> ec.EllipticCurvePrivateKey:
-    key = serialization.load_pem_private_key(text, password=None)
-    if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise ValueError("the authority's key is of another kind")
-    return key
-
-
 def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     form = serialization.PrivateFormat.PKCS8
     return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
@@ -208,50 +191,59 @@ class JoinToken:
         return f"tt1.{self.address}.{self.fingerprint}.{self.secret}"
 
     def __repr__(self) -> str:
-        return f"Token({self.address})"  # a secret has no place in a log
+        return f"Token({self.address})"  # without the secret, for logs
 
     @classmethod
     def parse(cls, word: str) -> "JoinToken":
-        """The token that this word is."""
-        found = _WORD.fullmatch(word.strip())
-        if found is None:
-            raise BadInputError(
-                "that is not a token; copy the whole word, from tt1. on, that trimtab token prints"
-            )
-        split_address(found["address"])
-        return cls(found["address"], found["fingerprint"], found["secret"])
+        """The token in a word that `str` made."""
+        match = _WORD.fullmatch(word.strip())
+        if match is None:
+            raise BadInputError("that is not a token; copy all of the word tt1.… that trimtab token prints")
+        split_address(match["address"])
+        return cls(match["address"], match["fingerprint"], match["secret"])
+
+
+class _StoredToken(NamedTuple):
+    """A row of the file of tokens; times are in seconds. Earlier versions wrote the first two values."""
+
+    digest: str
+    end: float  # wall clock
+    boot: str = ""
+    monotonic_end: float = 0.0  # since that boot
 
 
 class JoinTokens:
-    """Secrets that have been given out and not used yet."""
+    """Secrets of tokens that are not used yet."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, clock: Clock | None = None) -> None:
         self._file = file
+        self._clock = clock or RealClock()
 
-    def new(self, now: float, lifetime: float = LIFETIME) -> str:
-        """A new secret, good for one node until it expires."""
+    def new(self, lifetime: float = LIFETIME) -> str:
+        """A new secret, valid for one node until it expires."""
         secret = secrets.token_hex(16)
+        ends = self._clock.now() + lifetime, boot_id(), self._clock.monotonic() + lifetime
         with self._locked():
-            self._write([*self._open(now), (_hash(secret), now + lifetime)])
+            self._write([*self._open(), _StoredToken(_hash(secret), *ends)])
         return secret
 
-    def use(self, secret: str, now: float) -> None:
-        """Make sure that it is good, and that it is not afterwards."""
-        wanted = _hash(secret)
+    def use(self, secret: str) -> None:
+        """Use up a secret; BadInputError if it is wrong, used or expired."""
+        digest = _hash(secret)
         with self._locked():
-            kept = self._open(now)
-            matches = [hmac.compare_digest(wanted, known) for known, _ in kept]
+            valid = self._open()
+            matches = [hmac.compare_digest(digest, token.digest) for token in valid]
             if not any(matches):
                 raise BadInputError(
                     "this token is wrong, has been used, or has expired; make a new one with trimtab token"
                 )
-            self._write([each for each, match in zip(kept, matches, strict=True) if not match])
+            self._write([token for token, match in zip(valid, matches, strict=True) if not match])
 
-    def _open(self, now: float) -> list[tuple[str, float]]:
-        """Hashes and expiry times of tokens that have not expired."""
+    def _open(self) -> list[_StoredToken]:
+        """Tokens that have not expired."""
         try:
             data = json.loads(self._file.read_text(encoding="utf-8"))
-            return [(str(known), float(until)) for known, until in data if float(until) > now]
+            return [token for token in (_StoredToken(*row) for row in data) if self._is_valid(token)]
         except FileNotFoundError:
             return []
         except (OSError, ValueError, TypeError) as error:
@@ -259,13 +251,17 @@ class JoinTokens:
                 f"{self._file} cannot be read: {error}; remove it and make new tokens"
             ) from None
 
-    def _write(self, kept: list[tuple[str, float]]) -> None:
-        write_secret(self._file, json.dumps(kept).encode())
+    def _is_valid(self, token: _StoredToken) -> bool:
+        if token.boot and token.boot == boot_id():
+            return self._clock.monotonic() < float(token.monotonic_end)
+        return self._clock.now() < float(token.end)
+
+    def _write(self, valid: list[_StoredToken]) -> None:
+        write_secret(self._file, json.dumps(valid).encode())
 
     def _locked(self) -> contextlib.AbstractContextManager[None]:
-        """Nobody else reads and writes them meanwhile."""
         make_private_folder(self._file.parent)
-        busy = f"{self._file} is being changed by another command that does not end; try again"
+        busy = f"{self._file} is locked by another command; try again"
         return file_lock(self._file.with_suffix(".lock"), busy, _LOCK_WAIT)
 
 

@@ -17,24 +17,24 @@ from trimtab.resize.link.joining import Membership
 from trimtab.resize.link.wire import METHOD, MOST_BYTES, Hello, Message, MessageStream, Welcome, WireError
 
 _GREETING = 5.0  # s in which the controller has to answer
-_REASON = 0.2  # s in which the reason for its end follows the end of a stream
+_REASON = 0.2  # s within which the reason follows the end of a stream
 _OPTIONS = (
     ("grpc.ssl_target_name_override", CONTROLLER),
     ("grpc.max_receive_message_length", MOST_BYTES),
-    ("grpc.use_local_subchannel_pool", 1),  # every stream has a connection of its own
+    ("grpc.use_local_subchannel_pool", 1),  # every stream has its own connection
 )
 
 
 class StreamError(TrimtabError):
-    """The controller cannot be reached, or has closed the stream; the sentence says why."""
+    """The controller cannot be reached, or has closed the stream; the message says why."""
 
 
 class ControllerStream:
-    """A stream to the controller; every message is sent whole and in order."""
+    """A stream to the controller; messages are sent in order."""
 
     def __init__(self, membership: Membership) -> None:
         self.messages = MessageStream()
-        self.answered = -math.inf  # monotonic, s: when the last message was sent that it has received
+        self.answered = -math.inf  # monotonic, s: when the last acknowledged message was sent
         self._address = membership.address
         credentials = grpc.ssl_channel_credentials(
             membership.authority, membership.key, membership.certificate
@@ -59,17 +59,17 @@ class ControllerStream:
         except TimeoutError:
             raise StreamError(f"the controller at {self._address} does not answer") from None
         if not isinstance(welcome, Welcome):
-            raise WireError("the controller does not greet")
+            raise WireError("the controller does not answer with a welcome")
         return welcome
 
     def send(self, message: Message) -> Coroutine[Any, Any, None]:
-        """Send it, when awaited; it has its number from the moment this is called."""
+        """Send a message when awaited; it gets its number when this is called."""
         packed = self.messages.pack(message)
         self._sent.append((self.messages.sent, time.monotonic()))
         return self._write(packed)
 
     async def receive(self) -> Message:
-        """The next message, whenever it comes."""
+        """Wait for the next message."""
         try:
             data = await self._call.read()
         except grpc.RpcError:
@@ -82,7 +82,6 @@ class ControllerStream:
         return message
 
     async def close(self) -> None:
-        """Hang up."""
         self._call.cancel()
         await self._channel.close()
 
@@ -94,7 +93,7 @@ class ControllerStream:
                 raise await self._error() from None
 
     async def _error(self) -> StreamError:
-        """Why the stream has ended."""
+        """The reason why the stream has ended."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_REASON):
                 if await self._call.code() is grpc.StatusCode.INVALID_ARGUMENT:

@@ -1,8 +1,8 @@
-"""How a node joins: it shows a token and gets a certificate.
+"""Joining: a node shows a token and gets a certificate.
 
-The node first fetches the authority's certificate from whoever answers, and believes it only where its
-fingerprint is the token's. Its secret goes over a connection that this certificate vouches for, and its own
-key never leaves it.
+The node first fetches the authority's certificate without verification, and trusts it only if its fingerprint
+is the token's. It then sends its secret over a connection verified by this certificate. Its own key never
+leaves it.
 """
 
 import contextlib
@@ -19,9 +19,7 @@ from typing import Any
 
 from trimtab.core import (
     BadInputError,
-    Clock,
     NotFoundError,
-    RealClock,
     StorageError,
     TrimtabError,
     split_address,
@@ -39,7 +37,7 @@ from trimtab.resize.link.certificates import (
 )
 
 _MOST = 16_384  # bytes of a request or an answer
-_WAIT = 5.0  # s for the other side to speak
+_WAIT = 5.0  # s for the other side to answer
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +53,7 @@ class Membership:
     key: bytes
 
     def write(self, folder: Path) -> None:
-        """Keep it; only its owner can read the key."""
+        """Write it to a folder; only its owner can read the key."""
         write_secret(folder / "node.key", self.key)
         write_whole(folder / "node.pem", self.certificate)
         write_whole(folder / "authority.pem", self.authority)
@@ -63,7 +61,7 @@ class Membership:
 
     @classmethod
     def read(cls, folder: Path) -> "Membership":
-        """The membership kept in a folder; raises `NotFoundError` where this node has not joined."""
+        """The membership in a folder; raises `NotFoundError` where this node has not joined."""
         try:
             data = json.loads((folder / "node.json").read_text(encoding="utf-8"))
             pems = [(folder / name).read_bytes() for name in ("authority.pem", "node.pem", "node.key")]
@@ -79,37 +77,38 @@ class Membership:
 
 
 def issue(authority: Authority, node: str, address: str) -> Membership:
-    """A node's membership without a token, for whoever has the authority at hand."""
+    """A node's membership without a token, for a process that has the authority."""
     key, request = request_certificate(node)
     name, certificate = authority.sign(request)
     return Membership(name, address, authority.certificate, certificate, key)
 
 
 def join(token: JoinToken, node: str) -> Membership:
-    """Ask for a certificate; `node` is what the controller will call this node."""
+    """Request a certificate; `node` is this node's name at the controller."""
     host, _ = split_address(token.address)
     key, request = request_certificate(node)
-    anyone = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    anyone.check_hostname, anyone.verify_mode = False, ssl.CERT_NONE
-    authority = _fetch(token.address, anyone, "GET", "/ca")
+    unverified = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    unverified.check_hostname, unverified.verify_mode = False, ssl.CERT_NONE
+    authority = _fetch(token.address, unverified, "GET", "/ca")
     try:
         matches = fingerprint(authority) == token.fingerprint
     except ValueError:
         matches = False
     if not matches:
         raise BadInputError(
-            f"whoever answers at {token.address} is not the controller that made this token; nothing was sent"
+            f"the server at {token.address} is not the controller that made this token; no secret was sent"
         )
-    known = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    known.load_verify_locations(cadata=authority.decode())
+    verified = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    verified.load_verify_locations(cadata=authority.decode())
     body = json.dumps({"secret": token.secret, "request": request.decode()}).encode()
     try:
-        data = json.loads(_fetch(token.address, known, "POST", "/join", body))
+        data = json.loads(_fetch(token.address, verified, "POST", "/join", body))
         port, certificate = int(data["port"]), str(data["certificate"]).encode()
     except (ValueError, KeyError, TypeError):
-        raise BadInputError(f"the controller at {token.address} answers in a way that is not ours") from None
-    shown = f"[{host}]" if ":" in host else host
-    return Membership(node, f"{shown}:{port}", authority, certificate, key)
+        raise BadInputError(
+            f"the answer of {token.address} is not a controller's; make a new token"
+        ) from None
+    return Membership(node, f"{bracketed(host)}:{port}", authority, certificate, key)
 
 
 def _fetch(address: str, context: ssl.SSLContext, method: str, path: str, body: bytes | None = None) -> bytes:
@@ -120,8 +119,8 @@ def _fetch(address: str, context: ssl.SSLContext, method: str, path: str, body: 
         answer = connection.getresponse()
         text = answer.read(_MOST)
     except (OSError, http.client.HTTPException) as error:
-        why = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        raise NotFoundError(f"no controller answers at {address}: {why}") from None
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise NotFoundError(f"no controller answers at {address}: {reason}") from None
     finally:
         connection.close()
     if answer.status != 200:
@@ -130,7 +129,7 @@ def _fetch(address: str, context: ssl.SSLContext, method: str, path: str, body: 
 
 
 class _Connection(http.client.HTTPSConnection):
-    """To an address, where the certificate has the controller's name and not the host's."""
+    """Verifies the controller's name in the certificate, not the host's."""
 
     def __init__(self, address: str, context: ssl.SSLContext) -> None:
         host, port = split_address(address)
@@ -143,53 +142,42 @@ class _Connection(http.client.HTTPSConnection):
 
 
 @contextlib.contextmanager
-def join_server(
-    address: str,
-    authority: Authority,
-    tokens: JoinTokens,
-    port: int,
-    clock: Clock | None = None,
-) -> Iterator[int]:
-    """Let nodes join at "host:port" while the context lasts; its port.
+def join_server(address: str, authority: Authority, tokens: JoinTokens, port: int) -> Iterator[int]:
+    """Let nodes join at "host:port" while the context lasts; yields its port.
 
-    `port` is where the controller's streams are.
+    `port` is that of the controller's streams.
     """
-    host, wanted = split_address(address)
-    now = (clock or RealClock()).now
-    one_at_a_time = threading.Lock()
+    host, join_port = split_address(address)
+    lock = threading.Lock()
 
     def signed(data: Any) -> bytes:
         if not isinstance(data, dict) or not all(isinstance(data.get(k), str) for k in ("secret", "request")):
-            raise BadInputError("a node that joins sends its token's secret and a request")
-        with one_at_a_time:
-            tokens.use(data["secret"], now())
+            raise BadInputError("a request to /join needs the strings secret and request")
+        with lock:
+            tokens.use(data["secret"])
             name, certificate = authority.sign(data["request"].encode())
         log.info("the node %s has joined", name)
         return json.dumps({"port": port, "certificate": certificate.decode()}).encode()
 
-    class Handler(BaseHTTPRequestHandler):
-        """The authority's certificate, and joining."""
-
+    class JoinHandler(BaseHTTPRequestHandler):
         timeout = _WAIT
 
         def do_GET(self) -> None:
-            """Anyone may see the authority's certificate."""
             if self.path == "/ca":
                 self._answer(200, authority.certificate)
             else:
-                self._answer(404, b"there is only /ca and /join here")
+                self._answer(404, b"use /ca or /join")
 
         def do_POST(self) -> None:
-            """A node joins."""
             try:
                 length = int(self.headers.get("Content-Length") or 0)
                 if self.path != "/join" or not 0 < length <= _MOST:
-                    raise BadInputError(f"a request to /join has up to {_MOST} bytes")
+                    raise BadInputError(f"a request to /join has 1 to {_MOST} bytes")
                 self._answer(200, signed(json.loads(self.rfile.read(length))))
             except TrimtabError as error:
                 self._answer(403, str(error).encode())
             except (ValueError, RecursionError):
-                self._answer(400, b"a request to /join is JSON")
+                self._answer(400, b"a request to /join must be JSON")
 
         def _answer(self, status: int, body: bytes) -> None:
             self.send_response(status)
@@ -197,17 +185,20 @@ def join_server(
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, format: str, *args: object) -> None:
-            """Say nothing."""
+        def log_message(self, format: str, *args: object) -> None: ...
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*authority.server_files)
-    with running(_Server(host, wanted, Handler, context), "join") as found:
-        yield found
+    with running(_JoinServer(host, join_port, JoinHandler, context), "join") as bound:
+        yield bound
 
 
-class _Server(BackgroundHttpServer):
-    """Every connection shakes hands in a thread of its own, so that nobody holds up the others."""
+def bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+class _JoinServer(BackgroundHttpServer):
+    """Makes every TLS handshake in the connection's thread, so that a slow client does not block others."""
 
     def __init__(
         self, host: str, port: int, handler: type[BaseHTTPRequestHandler], context: ssl.SSLContext
@@ -219,4 +210,4 @@ class _Server(BackgroundHttpServer):
         self.socket = context.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Whoever hangs up, is slow or speaks no TLS is not worth a line."""
+        """Do not log clients that hang up, are slow or use no TLS."""

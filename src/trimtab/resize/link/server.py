@@ -1,7 +1,7 @@
 """The controller: a gRPC stream for every node, joining, and one decision for all nodes every 100 ms.
 
-The period is kept by the monotonic clock. A node's identity is its certificate's. A node whose message is
-invalid gets the reason, once, and its stream is closed; the others do not notice.
+Periods follow the monotonic clock. A node's identity is that of its certificate. The stream of a node that
+sends an invalid message is closed with the reason; other nodes are not affected.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from trimtab.resize.agent import Notice
 from trimtab.resize.allocation import MemorySettings
 from trimtab.resize.link.certificates import LIFETIME, Authority, JoinToken, JoinTokens
 from trimtab.resize.link.fleet import PATIENCE, NodeFleet, NodeSession, fleet_status
-from trimtab.resize.link.joining import join_server
+from trimtab.resize.link.joining import bracketed, join_server
 from trimtab.resize.link.wire import (
     MOST_BYTES,
     PROCEDURE,
@@ -34,36 +34,35 @@ from trimtab.resize.link.wire import (
     Hello,
     MemoryConfirmation,
     MemoryRequest,
-    Message,
     MessageStream,
     Report,
     WireError,
 )
 from trimtab.resize.member import PERIOD
 from trimtab.resize.pool import Pool
-from trimtab.resize.status import PoolStatus, controller_place, write_status
+from trimtab.resize.status import PoolStatus, controller_file, write_status
 
-_MOST_MESSAGES = 10_000  # sentences in the log, whatever is sent
+_MOST_MESSAGES = 10_000  # warnings in the log
 _GREETING = 5.0  # s in which a new stream has to say hello
 _OPTIONS = (
     ("grpc.max_receive_message_length", MOST_BYTES),
-    ("grpc.so_reuseport", 0),  # a port that is taken is an error, and not shared
+    ("grpc.so_reuseport", 0),  # a taken port is an error, not shared
 )
 
 LISTEN = "127.0.0.1:7433"
-_SHOWN = 200  # containers that `trimtab top` gets to see
-_ANYWHERE = ("0.0.0.0", "::")  # nosec B104 # it is compared with, not bound
+_SHOWN = 200  # containers in `trimtab top`
+_ANYWHERE = ("0.0.0.0", "::")  # nosec B104 # compared with, not bound
 
 log = logging.getLogger(__name__)
 
 
 class ControllerServer:
-    """Runs a fleet: streams in, a decision every period, streams out."""
+    """Runs a fleet: receives reports, decides every period, sends orders."""
 
     def __init__(self, fleet: NodeFleet, authority: Authority, clock: Clock | None = None) -> None:
         self.fleet = fleet
-        self.late = 0  # periods that began when the one after should have
-        self.lock = threading.Lock()  # around the fleet, for those who look on from another thread
+        self.late = 0  # periods that began after the next one was due
+        self.lock = threading.Lock()  # around the fleet, for readers in other threads
         self._authority = authority
         self._clock = clock or RealClock()
         self._streams: dict[str, asyncio.Task[None]] = {}
@@ -71,7 +70,7 @@ class ControllerServer:
         self._server: Any = None
 
     async def start(self, address: str) -> int:
-        """Listen at "host:port"; the port, where 0 stands for any."""
+        """Listen at "host:port"; returns the port, where 0 is any."""
         split_address(address)
         handler = grpc.stream_stream_rpc_method_handler(self._attend)
         self._server = grpc.aio.server(options=_OPTIONS)
@@ -86,7 +85,7 @@ class ControllerServer:
             port = 0
         if not port:
             raise StorageError(
-                f"the controller cannot listen at {address}; something else may, or it is not here"
+                f"the controller cannot listen at {address}: it is taken, or not an address of this machine"
             )
         await self._server.start()
         return int(port)
@@ -96,7 +95,8 @@ class ControllerServer:
         due = last = self._clock.monotonic()
         while not ended.is_set():
             due += PERIOD
-            await _passed(ended, due - self._clock.monotonic())
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(ended.wait(), max(0.0, due - self._clock.monotonic()))
             now = self._clock.monotonic()
             if now - due >= PERIOD:
                 self.late += int((now - due) / PERIOD)
@@ -110,41 +110,41 @@ class ControllerServer:
         await self._server.stop(grace=None)
 
     async def _attend(self, requests: Any, context: Any) -> None:
-        """One node's stream, from hello to the end."""
+        """Serve one node's stream."""
         name, certificate = _identity(context)
         try:
             if not self._authority.knows(name, certificate):
-                raise WireError("this certificate has been replaced by another of the same name; join again")
+                raise WireError("this certificate was replaced by a newer one of the same name; join again")
             messages = MessageStream(secrets.randbits(63) | 1)
             first = await asyncio.wait_for(context.read(), _GREETING)
             if first is grpc.aio.EOF or not isinstance(messages.unpack(first), Hello):
-                raise WireError("a stream begins with hello")
+                raise WireError("a stream must begin with hello")
             await self._exchange(name, messages, context)
         except WireError as error:
             self._warn_once(name, str(error))
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except TimeoutError:
-            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "a stream begins with hello")
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "a stream must begin with hello")
 
     async def _exchange(self, name: str, messages: MessageStream, context: Any) -> None:
-        """Register, then take what comes and send what is in the outbox; a new stream ends the former."""
-        there = asyncio.Event()
+        """Register, then receive and send messages; a node's new stream ends its former one."""
+        has_mail = asyncio.Event()
         with self.lock:
-            session = self.fleet.register(name, messages, self._clock.monotonic(), there.set)
+            session = self.fleet.register(name, messages, self._clock.monotonic(), has_mail.set)
         former = self._streams.get(name)
         if former is not None:
             former.cancel()
         reader = asyncio.ensure_future(self._read(session, context))
-        writer = asyncio.ensure_future(_write(session, there, context))
+        writer = asyncio.ensure_future(_write(session, has_mail, context))
         self._streams[name] = reader
         try:
             await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
             if reader.done() and not reader.cancelled():
                 reader.result()
             elif reader.cancelled():
-                raise WireError("this node has another stream now")
+                raise WireError("this node has opened another stream")
         finally:
-            session.wake = _nobody
+            session.wake = lambda: None
             reader.cancel()
             writer.cancel()
             if self._streams.get(name) is reader:
@@ -154,57 +154,39 @@ class ControllerServer:
         while (data := await context.read()) is not grpc.aio.EOF:
             message = session.messages.unpack(data)
             with self.lock:
-                self._take(session, message)
+                now = self._clock.monotonic()
+                if isinstance(message, Report):
+                    self.fleet.report(session, message, now)
+                elif isinstance(message, MemoryRequest):
+                    self.fleet.request_memory(session, message, now)
+                elif isinstance(message, MemoryConfirmation):
+                    self.fleet.confirm(session, message, now)
+                else:
+                    raise WireError(f"an agent sends no {type(message).__name__}")
 
-    def _take(self, session: NodeSession, message: Message) -> None:
-        now = self._clock.monotonic()
-        if isinstance(message, Report):
-            self.fleet.report(session, message, now)
-        elif isinstance(message, MemoryRequest):
-            self.fleet.request_memory(session, message, now)
-        elif isinstance(message, MemoryConfirmation):
-            self.fleet.confirm(session, message, now)
-        else:
-            raise WireError("agents do not say that")
-
-    def _warn_once(self, who: str, sentence: str) -> None:
-        if (who, sentence) not in self._logged and len(self._logged) < _MOST_MESSAGES:
-            self._logged.add((who, sentence))
-            log.warning("%s: %s; its stream is closed", who, sentence)
+    def _warn_once(self, node: str, reason: str) -> None:
+        if (node, reason) not in self._logged and len(self._logged) < _MOST_MESSAGES:
+            self._logged.add((node, reason))
+            log.warning("%s: %s; its stream is closed", node, reason)
 
 
 def _identity(context: Any) -> tuple[str, bytes]:
-    """A node's name, and its certificate; TLS has made sure that our authority signed it."""
+    """A node's name and certificate; TLS has verified that the authority signed it."""
     data = context.auth_context()
     return data["x509_common_name"][0].decode(), data["x509_pem_cert"][0]
 
 
-async def _write(session: NodeSession, there: asyncio.Event, context: Any) -> None:
+async def _write(session: NodeSession, has_mail: asyncio.Event, context: Any) -> None:
     while True:
-        await there.wait()
-        there.clear()
+        await has_mail.wait()
+        has_mail.clear()
         while session.outbox:
             await context.write(session.outbox.pop(0))
 
 
-async def _passed(ended: asyncio.Event, seconds: float) -> None:
-    """Let time pass, unless it all ends before."""
-    if seconds > 0:
-        try:
-            await asyncio.wait_for(ended.wait(), seconds)
-        except TimeoutError:
-            return
-    else:
-        await asyncio.sleep(0)
-
-
-def _nobody() -> None:
-    """Whose stream has ended is not woken."""
-
-
 @dataclass(slots=True, eq=False)
 class RunningController:
-    """A controller that runs: where it is, how it does, and how to end it. Usable from other threads."""
+    """A running controller: its addresses, its status and how to stop it. Usable from other threads."""
 
     port: int
     join_address: str
@@ -214,7 +196,7 @@ class RunningController:
 
     @property
     def late(self) -> int:
-        """Periods that began when the one after should have."""
+        """Periods that began after the next one was due."""
         return self.server.late
 
     def status(self, most: int | None = None) -> PoolStatus:
@@ -223,7 +205,6 @@ class RunningController:
             return fleet_status(self.server.fleet, time.time(), self.server.late, most)
 
     def stop(self) -> None:
-        """End it."""
         self._stop()
 
 
@@ -238,7 +219,7 @@ def serve(
     memory: MemorySettings | None = None,
     notice: Notice = lambda grant: None,
 ) -> RunningController:
-    """Run a controller until `Serving.stop`, or for so many seconds; `ready` is called once it listens.
+    """Run a controller until `stop`, or for so many seconds; `ready` is called once it listens.
 
     `folder` holds its keys and tokens; nodes join at `join`, by default the port after that of `listen`.
     """
@@ -251,15 +232,15 @@ def serve(
 
 def new_token(folder: Path | None = None, lifetime: float = LIFETIME) -> JoinToken:
     """A token for one more node of the controller that runs with this folder."""
-    place = folder or controller_folder()
+    folder = folder or controller_folder()
     try:
-        data = json.loads((place / "running.json").read_text(encoding="utf-8"))
+        data = json.loads((folder / "running.json").read_text(encoding="utf-8"))
         address, fingerprint = str(data["join"]), str(data["fingerprint"])
     except FileNotFoundError:
         raise NotFoundError("no controller runs here; start one with trimtab up --pools FILE") from None
     except (OSError, ValueError, KeyError, TypeError):
-        raise StorageError(f"{place / 'running.json'} is damaged; start trimtab up anew") from None
-    return JoinToken(address, fingerprint, JoinTokens(place / "tokens.json").new(time.time(), lifetime))
+        raise StorageError(f"{folder / 'running.json'} is damaged; start trimtab up again") from None
+    return JoinToken(address, fingerprint, JoinTokens(folder / "tokens.json").new(lifetime))
 
 
 def controller_folder() -> Path:
@@ -277,19 +258,21 @@ async def _serve(
 ) -> RunningController:
     host, _ = split_address(listen)
     async with contextlib.AsyncExitStack() as stack:
-        stack.enter_context(_alone(folder))
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # Two controllers with the same keys would each give away the whole pool.
+        refusal = f"a controller already runs with the keys in {folder}"
+        stack.enter_context(file_lock(folder / "running.lock", refusal))
         authority = Authority(folder)
-        server = ControllerServer(
-            make(not authority.is_new), authority
-        )  # with new keys nobody can have been here
+        # With new keys no agent can have joined before, and nothing has to settle.
+        server = ControllerServer(make(not authority.is_new), authority)
         port = await server.start(listen)
         stack.push_async_callback(server.stop)
         tokens = JoinTokens(folder / "tokens.json")
-        wanted = join or f"{_bracketed(host)}:{port + 1}"
-        join_port = stack.enter_context(join_server(wanted, authority, tokens, port))
-        join_host = split_address(wanted)[0]
+        join = join or f"{bracketed(host)}:{port + 1}"
+        join_port = stack.enter_context(join_server(join, authority, tokens, port))
+        join_host = split_address(join)[0]
         reached = socket.gethostname() if join_host in _ANYWHERE else join_host
-        address = f"{_bracketed(reached)}:{join_port}"
+        address = f"{bracketed(reached)}:{join_port}"
         write_whole(
             folder / "running.json", json.dumps({"join": address, "fingerprint": authority.fingerprint})
         )
@@ -311,19 +294,9 @@ async def _serve(
 
 
 async def _show(serving: RunningController) -> None:
-    """Write down once a second what is going on; a full disk harms nobody."""
+    """Write the status once a second; errors such as a full disk are ignored."""
     while True:
         await asyncio.sleep(1.0)
         status = serving.status(_SHOWN)
         with contextlib.suppress(TrimtabError, OSError):
-            await asyncio.to_thread(write_status, status, controller_place())
-
-
-def _alone(folder: Path) -> contextlib.AbstractContextManager[None]:
-    """Two controllers with the same keys would each give away the whole pool."""
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return file_lock(folder / "running.lock", f"a controller runs already with the keys in {folder}")
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
+            await asyncio.to_thread(write_status, status, controller_file())

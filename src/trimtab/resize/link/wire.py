@@ -1,8 +1,8 @@
 """Messages between a controller and its agents: packed bytes, refused unless every part is valid.
 
-A message is a header and up to four sections of rows, little endian. The header says which stream it belongs
-to (`session`), its number in its direction (`sequence`), and the last number heard from the other side
-(`heard`): so either end knows what the other knew, and no old or foreign message counts again.
+A message is a header and up to four sections of rows, little endian. The header has the stream (`session`),
+its number in its direction (`sequence`), and the last number received from the other side (`heard`): so
+either end knows which messages the other had, and no old or foreign message is accepted.
 """
 
 import json
@@ -20,7 +20,7 @@ from trimtab.resize.pool import Pool
 
 VERSION = 1
 SERVICE, PROCEDURE = "trimtab.Resize", "Attend"
-METHOD = f"/{SERVICE}/{PROCEDURE}"  # as a gRPC client calls it
+METHOD = f"/{SERVICE}/{PROCEDURE}"  # for a gRPC client
 _MAGIC = b"TTRM"
 # Magic, version, kind, session, sequence, heard, seconds, and how many rows each section has.
 _HEADER = struct.Struct("<4sBBxxQQQd4I")
@@ -28,7 +28,7 @@ _HEADER = struct.Struct("<4sBBxxQQQd4I")
 ROW = np.dtype(
     [
         ("slot", "<u4"),
-        ("throttled", "<u4"),  # periods since the last report in which its limit held it back
+        ("throttled", "<u4"),  # throttled periods since the last report
         ("used", "<f8"),  # CPUs since the last report
         ("cpus", "<f8"),  # limit in force; 0 where none has been set
         ("memory", "<f8"),  # bytes, limit in force; 0 where none has been set
@@ -53,7 +53,7 @@ Rows = NDArray[Any]
 
 
 class WireError(TrimtabError):
-    """A message that is not one of ours, was heard before, or says something that cannot be."""
+    """A message that is malformed, repeated or has impossible values."""
 
 
 def limits(slots: Any = (), values: Any = ()) -> Rows:
@@ -65,25 +65,25 @@ def limits(slots: Any = (), values: Any = ()) -> Rows:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Agent: here I am; who I am is in my certificate."""
+    """Agent: opens a stream; its name is in its certificate."""
 
 
 @dataclass(frozen=True)
 class Welcome:
-    """Controller: these are the pools, and how long I may be silent."""
+    """Controller: the pools, and the seconds for which it may be silent."""
 
     pools: tuple[Pool, ...]
     patience: float  # s
 
     @cached_property
     def text(self) -> bytes:
-        """The pools as they are sent; the same for every node."""
+        """The pools as JSON."""
         return json.dumps(to_plain(self.pools)).encode()
 
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """A container that the last report did not have; what is in force is in its row."""
+    """A container that the last report did not have; its limits in force are in its row."""
 
     slot: int
     pool: int
@@ -92,7 +92,7 @@ class Join:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Report:
-    """Agent, every period: all containers here, and who came and went. Leaves come before joins."""
+    """Agent, every period: all its containers, and changes since the last one. Leaves come before joins."""
 
     seconds: float  # since the last one
     rows: Rows
@@ -102,29 +102,29 @@ class Report:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Orders:
-    """Controller, for every report, and when memory is needed elsewhere: first take, then give.
+    """Controller, for every report, and when memory is needed elsewhere: first takes, then gives.
 
-    A take never raises a limit: one that was ordered before an earlier take was known of may be the higher.
+    A take never raises a limit, even if it was ordered before an earlier, lower take was confirmed.
     """
 
     cpu_takes: Rows = field(default_factory=limits)
     cpu_gives: Rows = field(default_factory=limits)
     memory_takes: Rows = field(default_factory=limits)
     memory_gives: Rows = field(default_factory=limits)
-    urgent: bool = False  # somebody elsewhere stands still: say at once what became of it
+    urgent: bool = False  # a container elsewhere is paused: confirm at once
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryRequest:
-    """Agent: this container stands still for want of memory."""
+    """Agent: this container is paused for lack of memory."""
 
     slot: int
-    memory: float  # bytes, its limit, which it uses up
+    memory: float  # bytes, its limit
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryGrant:
-    """Controller: it gets this limit; none means that there is nothing to give."""
+    """Controller: the container's new limit; None if there is nothing to give."""
 
     slot: int
     memory: float | None  # bytes
@@ -132,7 +132,7 @@ class MemoryGrant:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MemoryConfirmation:
-    """Agent: after urgent orders, the limits of memory that are in force."""
+    """Agent: after urgent orders, the memory limits in force."""
 
     memory: Rows
 
@@ -150,13 +150,13 @@ _KINDS: tuple[type[Message], ...] = (
 
 
 class MessageStream:
-    """One end of a stream of messages: numbers what is sent, and refuses what is out of turn."""
+    """One end of a stream: numbers messages it sends, and refuses messages that are out of order."""
 
     def __init__(self, session: int = 0) -> None:
-        self.session = session  # 0 until the controller has named it
+        self.session = session  # 0 until the controller has chosen it
         self.sent = 0  # the last number sent
-        self.heard = 0  # the last number heard
-        self.acknowledged = 0  # the last number that the other side had heard
+        self.heard = 0  # the last number received
+        self.acknowledged = 0  # the last number that the other side had received
 
     def pack(self, message: Message) -> bytes:
         """The next message to send."""
@@ -167,15 +167,15 @@ class MessageStream:
         return b"".join((header, *body))
 
     def unpack(self, data: bytes) -> Message:
-        """The message that these bytes are; raises `WireError` and changes nothing where they are none."""
+        """Parse a message; raises `WireError` and changes nothing where it is invalid."""
         if not _HEADER.size <= len(data) <= MOST_BYTES:
-            raise WireError(f"a message of {len(data)} bytes cannot be one")
+            raise WireError(f"a message has {_HEADER.size} to {MOST_BYTES} bytes, not {len(data)}")
         magic, version, kind, session, sequence, heard, seconds, *counts = _HEADER.unpack_from(data)
         if magic != _MAGIC:
-            raise WireError("a message does not begin as ours do")
+            raise WireError(f"a message begins with {magic!r}, not {_MAGIC!r}")
         if version != VERSION:
             raise WireError(
-                f"a message is of version {version}; this side speaks {VERSION}: install the same"
+                f"a message has version {version}, this side has {VERSION}: install the same version"
             )
         if kind >= len(_KINDS):
             raise WireError(f"there is no message of kind {kind}")
@@ -188,13 +188,13 @@ class MessageStream:
     def _check_turn(self, kind: type[Message], session: int, sequence: int, heard: int) -> None:
         if kind is Hello or kind is Welcome:
             if self.heard or (session == 0) != (kind is Hello):
-                raise WireError("a greeting came in the middle of a conversation")
+                raise WireError("a greeting came after the first message of a stream")
         elif not self.session or session != self.session:
             raise WireError("a message belongs to another stream")
         if sequence <= self.heard:
-            raise WireError(f"message {sequence} has been heard before, or was overtaken")
+            raise WireError(f"message {sequence} is repeated or out of order; the last one was {self.heard}")
         if not self.acknowledged <= heard <= self.sent:
-            raise WireError(f"a message answers number {heard}, which was not the last that was sent")
+            raise WireError(f"a message acknowledges {heard}, not {self.acknowledged} to {self.sent}")
 
 
 def _packed(message: Message) -> tuple[float, tuple[int, int, int, int], tuple[bytes, ...]]:
@@ -225,7 +225,7 @@ def _packed(message: Message) -> tuple[float, tuple[int, int, int, int], tuple[b
 
 def _unpacked(kind: type[Message], seconds: float, counts: list[int], data: bytes) -> Message:
     if not 0 <= seconds <= _MOST_SECONDS:
-        raise WireError(f"a period of {seconds} s cannot be")
+        raise WireError(f"a period of {seconds} s is impossible")
     if kind is Report:
         rows, leaves, table, text = _sections(data, counts, (ROW, _LEAVE, _JOIN, _TEXT))
         _check_rows(rows)
@@ -233,7 +233,7 @@ def _unpacked(kind: type[Message], seconds: float, counts: list[int], data: byte
         return Report(seconds, rows, _joins(table, text), leaves)
     if kind is Welcome:
         *others, text = _sections(data, counts, (LIMIT, LIMIT, LIMIT, _TEXT))
-        _none(others)
+        _check_empty(others)
         return Welcome(_pools(text), seconds)
     sections = _sections(data, counts, (LIMIT,) * 4)
     for section in sections:
@@ -242,11 +242,11 @@ def _unpacked(kind: type[Message], seconds: float, counts: list[int], data: byte
         takes, gives, memory_takes, memory_gives = sections
         return Orders(takes, gives, memory_takes, memory_gives, urgent=seconds > 0)
     first, *others = sections
-    _none(others)
+    _check_empty(others)
     if kind is MemoryConfirmation:
         return MemoryConfirmation(first)
     if len(first) != (0 if kind is Hello else 1):
-        raise WireError(f"a message of this kind does not have {len(first)} rows")
+        raise WireError(f"a {kind.__name__} has {len(first)} rows")
     if kind is Hello:
         return Hello()
     slot, value = first[0].item()
@@ -254,7 +254,7 @@ def _unpacked(kind: type[Message], seconds: float, counts: list[int], data: byte
 
 
 def _sections(data: bytes, counts: list[int], kinds: tuple[np.dtype[Any], ...]) -> list[Rows]:
-    """The rows of each section; together they must be all that follows the header."""
+    """The rows of each section; together they must fill the message after its header."""
     need = sum(count * kind.itemsize for count, kind in zip(counts, kinds, strict=True))
     if _HEADER.size + need != len(data):
         raise WireError(f"a message announces {need} bytes and has {len(data) - _HEADER.size}")
@@ -270,10 +270,9 @@ def _check_rows(rows: Rows) -> None:
         return
     _check_slots(rows["slot"])
     numbers = rows.view("<f8").reshape(len(rows), ROW.itemsize // 8)[:, 1:]
-    if not (
-        numbers.min() >= 0 and (numbers.max(axis=0) <= _MOST_OF_ROW).all()
-    ):  # nor where one is not a number
-        raise WireError("a report has a number that cannot be")
+    # Not true of NaN either.
+    if not (numbers.min() >= 0 and (numbers.max(axis=0) <= _MOST_OF_ROW).all()):
+        raise WireError("a report has a number that is negative, too large or NaN")
 
 
 def _check_limits(rows: Rows) -> None:
@@ -281,13 +280,13 @@ def _check_limits(rows: Rows) -> None:
         return
     _check_slots(rows["slot"])
     if not ((rows["value"] >= 0) & (rows["value"] <= _MOST_MEMORY)).all():
-        raise WireError("a limit cannot be that")
+        raise WireError("a limit is negative, too large or NaN")
 
 
 def _check_slots(slots: Rows) -> None:
-    """Each once, in order, and not more than a node can have."""
+    """Slots must be unique, in order, and within a node's range."""
     if len(slots) and (slots[-1] >= _MOST_SLOT or (slots[1:] <= slots[:-1]).any()):
-        raise WireError("a message names containers twice, out of order or beyond what a node can have")
+        raise WireError("a message has slots twice, out of order or out of range")
 
 
 def _joins(table: Rows, text: Rows) -> tuple[Join, ...]:
@@ -295,7 +294,7 @@ def _joins(table: Rows, text: Rows) -> tuple[Join, ...]:
         return ()
     _check_slots(table["slot"])
     if int(table["length"].sum(dtype=np.uint64)) != len(text):
-        raise WireError("the paths of new containers are longer or shorter than announced")
+        raise WireError("the paths of new containers do not have the announced length")
     raw, joins, at = text.tobytes(), [], 0
     for slot, pool, length in table.tolist():
         try:
@@ -310,7 +309,7 @@ def _joins(table: Rows, text: Rows) -> tuple[Join, ...]:
 
 
 def is_path(path: str) -> bool:
-    """Whether it can be a control group's path, and be shown as it is."""
+    """Whether it can be a control group's path, and is printable."""
     return path.startswith("/") and path.isprintable() and len(path.encode()) <= _MOST_PATH
 
 
@@ -320,11 +319,11 @@ def _pools(text: Rows) -> tuple[Pool, ...]:
     except (ValueError, RecursionError, TrimtabError):
         raise WireError("the controller's pools cannot be read") from None
     amounts = [(pool.cpu, pool.memory, pool.cpu_floor, pool.memory_floor) for pool in pools]
-    if not pools or not all(0 < amount < math.inf for each in amounts for amount in each):
-        raise WireError("the controller has no pools, or caps that are none")
+    if not pools or not all(0 < amount < math.inf for pool_amounts in amounts for amount in pool_amounts):
+        raise WireError("the controller has no pools, or a cap that is not above zero")
     return pools
 
 
-def _none(sections: list[Rows]) -> None:
+def _check_empty(sections: list[Rows]) -> None:
     if any(len(section) for section in sections):
-        raise WireError("a message has sections that its kind has not")
+        raise WireError("a message has sections that its kind does not have")

@@ -2,27 +2,11 @@
 
 from collections.abc import Callable
 
-from trimtab.resize.policies.autopilot import Autopilot, AutopilotSettings
-from trimtab.resize.policies.escra import Escra, EscraSettings
-from trimtab.resize.policies.policy import CpuPeriod, CpuPolicy, Static, Wishes
-from trimtab.resize.policies.tracking import Tracking, TrackingSettings
-from trimtab.resize.policies.vpa import Vpa, VpaSettings
-
-__all__ = [
-    "POLICIES",
-    "Autopilot",
-    "AutopilotSettings",
-    "CpuPeriod",
-    "CpuPolicy",
-    "Escra",
-    "EscraSettings",
-    "Static",
-    "Tracking",
-    "TrackingSettings",
-    "Vpa",
-    "VpaSettings",
-    "Wishes",
-]
+from trimtab.resize.policies.autopilot import Autopilot
+from trimtab.resize.policies.escra import Escra
+from trimtab.resize.policies.policy import CpuPolicy, Static
+from trimtab.resize.policies.tracking import Tracking
+from trimtab.resize.policies.vpa import Vpa
 
 POLICIES: dict[str, Callable[[], CpuPolicy]] = {
     "trimtab": Tracking,

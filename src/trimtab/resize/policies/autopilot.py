@@ -1,34 +1,33 @@
-"""Google's Autopilot, its recommender by learning, as published (Rzadca and others, EuroSys 2020, 3.2).
+"""Google's Autopilot with its learning recommender (Rzadca and others, EuroSys 2020, 3.2).
 
-Many small models, each a decay rate and a margin, keep what limits would have cost: how often use was above
-them, how often below, and how often they changed. Each model proposes the limit that was cheapest in its
-eyes; the model that has been cheapest so far is followed, and changing one's mind costs too. The paper does
-not give its weights; these were set so that overruns weigh ten times as much as unused CPU. Nor does it know
-hard limits, which hide what a container would have used: one that was held back counts as above its limit.
+Many small models, each a decay rate and a margin, record the cost of limits: how often use was above them,
+how often below, and how often they changed. Each model proposes its cheapest limit; the cheapest model so far
+is followed, and following another one costs too. The paper does not give its weights; these were set so that
+overruns weigh ten times as much as unused CPU. Nor does it cover hard limits, which hide what a container
+would have used: one that was throttled counts as above its limit.
 """
 
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
-from trimtab.resize.policies.policy import Array, CpuPeriod, Indices
+from trimtab.resize.policies.policy import Array, CpuPeriod, Indices, SlotColumns
 
-_BEYOND = 0.5  # of its limit, that a container held back is taken to have wanted more
+_BEYOND = 0.5  # of its limit, by which a throttled container counts as above it
 
 
 @dataclass(frozen=True, slots=True)
 class AutopilotSettings:
-    """How often it looks, the models there are, and what things cost."""
+    """Period, models and costs."""
 
     every: float = 1.0  # s; five minutes in its paper, one second in Escra's best case for it
-    decays: tuple[float, ...] = (0.02, 0.1, 0.5)  # per look: how fast the past fades
+    decays: tuple[float, ...] = (0.02, 0.1, 0.5)  # per look
     margins: tuple[float, ...] = (0.0, 0.1, 0.25)  # of the proposed limit
     overrun: float = 1.0  # w_o: cost of a sample above the limit
     underrun: float = 0.1  # w_u: of one below
     change: float = 0.02  # w_ΔL: of another limit
     model_change: float = 0.02  # w_Δm: of another model
-    least: float = 0.01  # CPUs, the smallest limit there is
+    least: float = 0.01  # CPUs, the smallest limit
     most: float = 64.0
     limits: int = 48  # between the smallest and the largest, evenly on a logarithmic scale
 
@@ -42,7 +41,7 @@ class Autopilot:
     traps: bool = False
     saves: bool = False
     _grid: Array = field(init=False, repr=False)
-    _state: dict[str, NDArray[np.float64]] = field(init=False, repr=False)
+    _state: SlotColumns = field(init=False, repr=False)
     _window: list[tuple[Indices, Array]] = field(init=False, repr=False, default_factory=list)
     _since: float = field(init=False, repr=False, default=0.0)
 
@@ -50,21 +49,21 @@ class Autopilot:
         s = self.settings
         self._grid = np.geomspace(s.least, s.most, s.limits)
         models = len(s.decays) * len(s.margins)
-        self._state = {
-            "over": np.zeros((0, len(s.decays), s.limits)),
-            "under": np.zeros((0, len(s.decays), s.limits)),
-            "proposed": np.zeros((0, len(s.decays))),
-            "model_limit": np.zeros((0, models)),
-            "model_cost": np.zeros((0, models)),
-            "followed": np.zeros((0, 1)),
-            "limit": np.zeros((0, 1)),
-        }
+        self._state = SlotColumns(
+            over=(len(s.decays), s.limits),
+            under=(len(s.decays), s.limits),
+            proposed=(len(s.decays),),
+            model_limit=(models,),
+            model_cost=(models,),
+            followed=(1,),
+            limit=(1,),
+        )
 
-    def wanted(self, period: CpuPeriod) -> Array:
-        """The limit as it is, but once in `every` seconds what the best model says."""
-        self._reach(period.slot)
-        held_back = np.maximum(period.used, period.limit) * (1 + _BEYOND)
-        self._window.append((period.slot, np.where(period.throttled, held_back, period.used)))
+    def target(self, period: CpuPeriod) -> Array:
+        """The current limit; once in `every` seconds the best model's limit."""
+        self._state.reach(period.slot)
+        beyond = np.maximum(period.used, period.limit) * (1 + _BEYOND)
+        self._window.append((period.slot, np.where(period.throttled, beyond, period.used)))
         self._since += period.seconds
         if self._since < self.settings.every - 1e-9:
             return np.array(period.limit)
@@ -75,26 +74,24 @@ class Autopilot:
         return self._follow(period.slot, proposed, above, below)
 
     def forget(self, slots: Indices) -> None:
-        self._reach(slots)
-        for column in self._state.values():
-            column[slots] = 0.0
+        self._state.forget(slots)
 
     def _shares(self, slots: Indices) -> tuple[Array, Array]:
-        """Of the samples since the last look, what part lay above each limit of the grid, and below."""
+        """Shares of the samples since the last look above each limit of the grid, and below."""
         width = int(slots.max()) + 1
         above, count = np.zeros((width, len(self._grid))), np.zeros(width)
-        for there, used in self._window:
-            mine = there < width
-            above[there[mine]] += used[mine][:, None] > self._grid
-            count[there[mine]] += 1
+        for sampled, used in self._window:
+            mine = sampled < width
+            above[sampled[mine]] += used[mine][:, None] > self._grid
+            count[sampled[mine]] += 1
         part = above[slots] / np.maximum(count[slots], 1)[:, None]
         return part, 1 - part
 
     def _fade(self, slots: Indices, above: Array, below: Array) -> tuple[Array, Array]:
-        """o(L) and u(L) of every decay rate: (1 - d) of the past and d of what was seen now."""
+        """o(L) and u(L) of every decay rate: (1 - d) of the past and d of the present share."""
         decay = np.array(self.settings.decays)[None, :, None]
-        for name, seen in (("over", above), ("under", below)):
-            self._state[name][slots] = (1 - decay) * self._state[name][slots] + decay * seen[:, None]
+        for name, share in (("over", above), ("under", below)):
+            self._state[name][slots] = (1 - decay) * self._state[name][slots] + decay * share[:, None]
         return self._state["over"][slots], self._state["under"][slots]
 
     def _propose(self, slots: Indices, over: Array, under: Array) -> Array:
@@ -108,7 +105,7 @@ class Autopilot:
         return np.asarray(chosen)
 
     def _follow(self, slots: Indices, proposed: Array, above: Array, below: Array) -> Array:
-        """The model that has been cheapest, if it is worth a change."""
+        """The limit of the cheapest model, including the costs of changes."""
         s, state = self.settings, self._state
         limit = (proposed[:, :, None] * (1 + np.array(s.margins))).reshape(len(slots), -1)
         decay = np.repeat(np.array(s.decays), len(s.margins))
@@ -125,10 +122,3 @@ class Autopilot:
         answer = limit[np.arange(len(slots)), best]
         state["followed"][slots], state["limit"][slots] = best[:, None], answer[:, None]
         return np.asarray(answer)
-
-    def _reach(self, slots: Indices) -> None:
-        have, need = len(self._state["limit"]), int(slots.max(initial=-1)) + 1
-        if need > have:
-            for name, column in self._state.items():
-                more = np.zeros((max(need, 2 * have) - have, *column.shape[1:]))
-                self._state[name] = np.concatenate([column, more])

@@ -1,4 +1,4 @@
-"""Escra's rule as its paper states it (thesis, section 2.4.4.1), with its symbols in the comments."""
+"""Escra's rule from its paper (thesis, section 2.4.4.1), with its symbols in the comments."""
 
 from dataclasses import dataclass, field
 
@@ -12,14 +12,14 @@ class EscraSettings:
     """The paper's experiments use κ = 0.8, γ = 0.2 and Υ = 20; here γ is a part of the pool's cap."""
 
     window: int = 5  # n: periods that throttles and slack are averaged over
-    grow: float = 1.0  # Υ: how much of what is free a container takes that was throttled all the time
+    grow: float = 1.0  # Υ: part of the free CPU that an always throttled container takes
     slack: float = 0.02  # γ: unused CPU, as a part of the pool's cap, above which a limit shrinks
-    shrink: float = 0.8  # κ: how much of the mean unused CPU is taken away
+    shrink: float = 0.8  # κ: part of the mean unused CPU that is taken
 
 
 @dataclass(slots=True)
 class Escra:
-    """Grow by what is free when throttled, shrink by what was unused when there is much of it."""
+    """Grows by what is free when throttled, shrinks by unused CPU when there is much of it."""
 
     settings: EscraSettings = field(default_factory=EscraSettings)
     name: str = "escra"
@@ -32,7 +32,7 @@ class Escra:
         self._throttles = SlotWindow(self.settings.window)
         self._unused = SlotWindow(self.settings.window)
 
-    def wanted(self, period: CpuPeriod) -> Array:
+    def target(self, period: CpuPeriod) -> Array:
         s = self.settings
         unused = np.maximum(period.limit - period.used, 0.0)
         throttles = self._throttles.push(period.slot, period.throttled.astype(float))

@@ -13,9 +13,9 @@ Indices = NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CpuPeriod:
-    """One period of every container, a row each; CPUs are CPU seconds per second.
+    """One period of all containers, a row each; CPUs are CPU seconds per second.
 
-    `slot` is a container's number as long as it lives; a policy keeps what it remembers by it.
+    `slot` is a container's number while it exists; a policy keeps its state by it.
     """
 
     seconds: float  # how long the period was
@@ -23,21 +23,21 @@ class CpuPeriod:
     pool: Indices
     limit: Array  # CPUs, during the period
     used: Array  # CPUs
-    throttled: Flags  # whether the limit held it back
+    throttled: Flags
     floor: Array  # CPUs
     cap: Array  # CPUs, by pool
 
     @property
     def free(self) -> Array:
-        """CPUs each pool has left to give."""
+        """Free CPUs of each pool."""
         return np.asarray(self.cap - np.bincount(self.pool, self.limit, len(self.cap)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Wishes:
-    """CPUs each container should have next, and how much of that it needs.
+    """Target CPUs of each container, and how much of that it needs.
 
-    Where a pool cannot give all, needs come first, then those who were held back, then the rest.
+    Where a pool cannot give all, needs come first, then throttled containers, then the rest.
     """
 
     cpus: Array
@@ -45,16 +45,16 @@ class Wishes:
 
     @classmethod
     def of(cls, answer: "Array | Wishes") -> "Wishes":
-        """A policy's answer; a plain array is needed in full."""
+        """A policy's answer; a plain array means that all of it is needed."""
         return answer if isinstance(answer, Wishes) else cls(answer, answer)
 
 
 class CpuPolicy(Protocol):
-    """One file, one class, one line in `POLICIES`.
+    """A sizing policy: one file, one class, one line in `POLICIES`.
 
-    With `traps`, memory is ours as well: who runs out stands still until it gets more. A policy without it
-    begins with the limits that containers are found with, and leaves those of memory, and killing, alone.
-    With `saves`, what a container leaves unused it may use in a later period, within its limit.
+    With `traps`, memory is managed too: a container that runs out pauses until it gets more. A policy without
+    it begins with the containers' own limits, and does not change memory limits and killing.
+    With `saves`, a container may use unused quota in a later period, within its limit.
     """
 
     @property
@@ -66,21 +66,24 @@ class CpuPolicy(Protocol):
     @property
     def saves(self) -> bool: ...
 
-    def wanted(self, period: CpuPeriod) -> Array | Wishes:
-        """CPUs each container should have next; what a pool cannot give is shared fairly afterwards."""
+    def target(self, period: CpuPeriod) -> Array | Wishes:
+        """Target CPUs of each container; where a pool cannot give all, they are reduced fairly."""
         ...
 
     def forget(self, slots: Indices) -> None:
-        """These containers are gone; their slots may be somebody else's next."""
+        """Reset the state of containers that have ended; their slots are used again."""
         ...
 
 
 class SlotColumns:
-    """Columns of numbers by slot, as long as needed; a slot that was never set has the column's default."""
+    """Columns by slot that grow as needed; a float is a column's default, a tuple the shape of zero rows."""
 
-    def __init__(self, **defaults: float) -> None:
-        self._defaults = defaults
-        self._columns = {name: np.empty(0) for name in defaults}
+    def __init__(self, **columns: float | tuple[int, ...]) -> None:
+        self._empty = {
+            name: np.zeros((1, *kind)) if isinstance(kind, tuple) else np.array([float(kind)])
+            for name, kind in columns.items()
+        }
+        self._columns = {name: row[:0] for name, row in self._empty.items()}
 
     def __getitem__(self, name: str) -> Array:
         return self._columns[name]
@@ -90,19 +93,19 @@ class SlotColumns:
         have = len(next(iter(self._columns.values())))
         need = int(slots.max(initial=-1)) + 1
         if need > have:
-            for name, default in self._defaults.items():
-                more = np.full(max(need, 2 * have) - have, default)
+            for name, row in self._empty.items():
+                more = np.repeat(row, max(need, 2 * have) - have, axis=0)
                 self._columns[name] = np.concatenate([self._columns[name], more])
 
     def forget(self, slots: Indices) -> None:
-        """Back to the defaults."""
+        """Set these slots back to the defaults."""
         self.reach(slots)
-        for name, default in self._defaults.items():
-            self._columns[name][slots] = default
+        for name, row in self._empty.items():
+            self._columns[name][slots] = row
 
 
 class SlotWindow:
-    """The last `length` values of a number by slot, and their mean; a new slot starts with nothing."""
+    """The mean of the last `length` values by slot; a new slot starts without values."""
 
     def __init__(self, length: int) -> None:
         self._length = length
@@ -111,7 +114,7 @@ class SlotWindow:
         self._turn = 0
 
     def push(self, slots: Indices, values: Array) -> Array:
-        """Add a value for each slot; the mean of the last `length`, or of as many as there are."""
+        """Add a value for each slot; the mean of its last `length` values, or of all if fewer."""
         place = self._ring[self._turn % self._length]
         self._turn += 1
         place.reach(slots)
@@ -123,21 +126,19 @@ class SlotWindow:
         return np.asarray(total[slots] / count[slots])
 
     def forget(self, slots: Indices) -> None:
-        """As if these had never been seen."""
         for memory in (*self._ring, self._totals):
             memory.forget(slots)
 
 
 @dataclass(frozen=True, slots=True)
 class Static:
-    """Whatever the limit is, it stays."""
+    """Keeps every limit as it is."""
 
     name: str = "static"
     traps: bool = False
     saves: bool = False
 
-    def wanted(self, period: CpuPeriod) -> Array:
+    def target(self, period: CpuPeriod) -> Array:
         return np.array(period.limit)
 
-    def forget(self, slots: Indices) -> None:
-        """Nothing is remembered."""
+    def forget(self, slots: Indices) -> None: ...
