@@ -5,6 +5,7 @@ import sys
 import time
 
 import pytest
+import scripts
 
 from trimtab.observe.run import CommandRun
 
@@ -20,7 +21,7 @@ while True: time.sleep(0.1)
 @pytest.fixture(params=["group", "tree"])
 def containment(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "tree":
-        monkeypatch.setattr("trimtab.observe.run._group_or_none", lambda: None)
+        monkeypatch.setattr("trimtab.observe.run.Group", scripts.NoGroups)
     return str(request.param)
 
 

@@ -1,4 +1,4 @@
-"""A command under watch: started in a group of its own where possible, ended with all it started."""
+"""A profiled command: started in a control group where possible, ended with all its processes."""
 
 import contextlib
 import os
@@ -28,7 +28,7 @@ from trimtab.observe.listening import FOLDER_VARIABLE
 
 _CAUGHT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GRACE = 5.0
-"""Seconds between asking a command to end and asking less politely."""
+"""Seconds between SIGINT, SIGTERM and SIGKILL to a command."""
 
 
 class Interrupts:
@@ -41,8 +41,8 @@ class Interrupts:
     def __enter__(self) -> "Interrupts":
         if threading.current_thread() is threading.main_thread():
             # A signal that is ignored (nohup, a shell's background) stays ignored.
-            heard = [number for number in _CAUGHT if signal.getsignal(number) is not signal.SIG_IGN]
-            self._before = {number: signal.signal(number, self._note) for number in heard}
+            caught = [number for number in _CAUGHT if signal.getsignal(number) is not signal.SIG_IGN]
+            self._before = {number: signal.signal(number, self._note) for number in caught}
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -62,16 +62,20 @@ class CommandError(TrimtabError):
 
 
 class CommandRun:
-    """One running command with everything it started. Use as a context: leaving it leaves nothing behind."""
+    """A running command with all its processes. Use as a context: leaving it ends them."""
 
-    def __init__(self, command: Sequence[str], variables: Mapping[str, str]) -> None:
+    def __init__(
+        self, command: Sequence[str], variables: Mapping[str, str], threads: int | None = None
+    ) -> None:
         self.started = time.monotonic()
         self.ended_by: int | None = None
-        self.group = _group_or_none()
+        self.group: Group | None = None
+        with contextlib.suppress(NoGroupError):
+            self.group = Group.create()
         self._folder = variables.get(FOLDER_VARIABLE, "")
         self._known: dict[tuple[int, int], Process] = {}
         try:
-            self._child = _start(command, variables, self.group)
+            self._child = _start(command, {**variables, **_thread_variables(threads)}, self.group, threads)
         except BaseException:
             self._remove_group()
             raise
@@ -93,7 +97,7 @@ class CommandRun:
 
     @property
     def method(self) -> str:
-        """How its processes are recognised: cgroup-v1, cgroup-v2 or process-tree."""
+        """Containment of its processes: cgroup-v1, cgroup-v2 or process-tree."""
         return self.group.method if self.group is not None else "process-tree"
 
     def status(self) -> int | None:
@@ -104,46 +108,34 @@ class CommandRun:
     def members(self) -> list[Process]:
         """The living processes of the run."""
         if self.group is not None:
-            found = [p for pid in self.group.pids() if (p := read_process(pid)) and not p.zombie]
+            members = [p for pid in self.group.pids() if (p := read_process(pid)) and not p.zombie]
         else:
-            found = tree(self.pid, self._known.values())
-        self._known.update({(p.pid, p.started): p for p in found})
-        return found
+            members = tree(self.pid, self._known.values())
+        self._known.update({(p.pid, p.started): p for p in members})
+        return members
 
     def stop(self, grace: float = GRACE) -> None:
         """End it: interrupt, after `grace` seconds terminate, after as many again kill."""
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._end_with(number)
-            if self._all_gone_within(grace):
-                return
-        self._end_with(signal.SIGKILL)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+            if self.status() is None:
+                self.ended_by = number
+            _signal(self.members(), number)
+            deadline = time.monotonic() + grace
+            while number != signal.SIGKILL and time.monotonic() < deadline:
+                if self.status() is not None and not self.members():
+                    return
+                time.sleep(0.02)
         self._kill()
         self._child.wait()
-
-    def _end_with(self, number: int) -> None:
-        if self.status() is None:
-            self.ended_by = number
-        self._signal(number)
-
-    def _signal(self, number: int) -> None:
-        for member in self.members():
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(member.pid, number)
-
-    def _all_gone_within(self, seconds: float) -> bool:
-        deadline = time.monotonic() + seconds
-        while self.status() is None or self.members():
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(0.02)
-        return True
 
     def _kill(self) -> None:
         if self.group is not None:
             self.group.kill()
-        else:
-            self._signal(signal.SIGKILL)
-            _kill_marked(self._folder)
+            return
+        _signal(self.members(), signal.SIGKILL)
+        # Processes that left the tree between two looks at it still carry the run's mark.
+        marked = (p for p in processes() if environment(p.pid).get(FOLDER_VARIABLE) == self._folder)
+        _signal([process for process in marked if self._folder and not process.zombie], signal.SIGKILL)
 
     def _remove_group(self) -> None:
         if self.group is not None:
@@ -152,43 +144,40 @@ class CommandRun:
 
 
 def sweep_runs() -> None:
-    """End what a Trimtab that was killed has left running, in groups or marked by its environment."""
+    """End processes that a killed Trimtab has left running, in groups or marked by their environment."""
     sweep_groups()
-    for found in processes():
-        folder = environment(found.pid).get(FOLDER_VARIABLE)
+    for process in processes():
+        folder = environment(process.pid).get(FOLDER_VARIABLE)
         owner = Owner.of(os.path.basename(folder)) if folder else None
         if owner is not None and owner.is_gone():
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(found.pid, signal.SIGKILL)
+            _signal([process], signal.SIGKILL)
 
 
-def _kill_marked(folder: str) -> None:
-    """Kill what still carries the run's mark: processes that left the tree between two looks at it."""
-    for found in processes():
-        if folder and not found.zombie and environment(found.pid).get(FOLDER_VARIABLE) == folder:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(found.pid, signal.SIGKILL)
+def _signal(members: Sequence[Process], number: int) -> None:
+    for member in members:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(member.pid, number)
 
 
-def _group_or_none() -> Group | None:
-    try:
-        return Group.create()
-    except NoGroupError:
-        return None
+def _thread_variables(threads: int | None) -> dict[str, str]:
+    return {} if threads is None else dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
 
 
 def _start(
-    command: Sequence[str], variables: Mapping[str, str], group: Group | None
+    command: Sequence[str], variables: Mapping[str, str], group: Group | None, threads: int | None
 ) -> "subprocess.Popen[bytes]":
     parent = os.getpid()
+    cpus = sorted(os.sched_getaffinity(0))[:threads] if threads is not None else None
 
     def prepare() -> None:
         """In the child, before the command: only calls that are safe between fork and exec."""
         die_with_parent(signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(1)
-        # Started in the background of a shell we may ignore SIGINT; the command should hear it.
+        # In the background of a shell this process may ignore SIGINT; the command should not.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+        if cpus is not None:
+            os.sched_setaffinity(0, cpus)
         if group is not None:
             with contextlib.suppress(OSError):
                 group.add(os.getpid())
@@ -205,10 +194,8 @@ def _start(
     except FileNotFoundError:
         raise CommandError(f'there is no command "{command[0]}"; check its name and your PATH', 127) from None
     except PermissionError:
-        raise CommandError(
-            f'"{command[0]}" is not executable; make it so or run it by its interpreter', 126
-        ) from None
+        problem = "is not executable; make it so or run it by its interpreter"
+        raise CommandError(f'"{command[0]}" {problem}', 126) from None
     except OSError as error:
-        raise CommandError(
-            f'"{command[0]}" cannot be run: {(error.strerror or str(error)).lower()}', 126
-        ) from None
+        reason = (error.strerror or str(error)).lower()
+        raise CommandError(f'"{command[0]}" cannot be run: {reason}', 126) from None

@@ -1,8 +1,9 @@
-"""Listens to a training script from inside: its model, its steps, its data. Never disturbs it."""
+"""Measures a training script from inside: its model, its steps, its data; never disturbs it."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -14,39 +15,35 @@ from typing import Any
 from .record import ListenerRecorder
 
 FOLDER_VARIABLE = "TRIMTAB_LISTENER"
+FAKE_VARIABLE = "TRIMTAB_FAKE"  # set for a run with fake tensors
 STOPPING = "stopping"  # a file of this name appears in the folder when Trimtab begins to end the command
 
 
 def start() -> None:
-    """Wait for the modules worth listening to; until then this costs nothing."""
+    """Install hooks that run when the script imports argparse or PyTorch."""
     folder = os.environ.get(FOLDER_VARIABLE)
     if not folder or not os.path.isdir(folder):
         return
     recorder = ListenerRecorder(folder)
     end_quietly(os.path.join(folder, STOPPING))
+    fake = None
+    if os.environ.get(FAKE_VARIABLE):
+        from .fake import FakeRun
 
-    def argparse_loaded() -> None:
-        from .inputs import listen_to_arguments
+        fake = FakeRun(recorder)
 
-        listen_to_arguments(recorder)
+    def listen(module: str, function: str, *arguments: Any) -> Callable[[], None]:
+        return lambda: getattr(importlib.import_module(module, __name__), function)(*arguments)
 
-    def loader_loaded() -> None:
-        from .inputs import listen_to_loaders
-
-        listen_to_loaders()
-
-    def optimizer_loaded() -> None:
-        from .steps import listen
-
-        listen(recorder)
-
-    call_after_import(
-        {
-            "argparse": argparse_loaded,
-            "torch.utils.data.dataloader": loader_loaded,
-            "torch.optim.optimizer": optimizer_loaded,
-        }
-    )
+    callbacks = {
+        "argparse": listen(".inputs", "listen_to_arguments", recorder),
+        "torch": listen(".eager", "run_eagerly", recorder, fake),
+        "torch.utils.data.dataloader": listen(".inputs", "listen_to_loaders", recorder, fake),
+        "torch.optim.optimizer": listen(".steps", "listen", recorder, fake),
+    }
+    if fake is not None:
+        callbacks.update(fake.callbacks())
+    call_after_import(callbacks)
 
 
 def end_quietly(stopping: str) -> None:
@@ -80,7 +77,7 @@ def _call(callback: Callable[[], None]) -> None:
 
 
 class _ImportWatcher(MetaPathFinder):
-    """Finds nothing itself: lets the other finders find a watched module and wraps what loads it."""
+    """Lets the other finders find a watched module, and wraps its loader."""
 
     def __init__(self, waiting: dict[str, Callable[[], None]]) -> None:
         self._waiting = waiting
@@ -93,19 +90,11 @@ class _ImportWatcher(MetaPathFinder):
             return None
         if not self._waiting and self in sys.meta_path:
             sys.meta_path.remove(self)
-        spec = _find_by_others(name, path, self)
+        others = (finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec"))
+        spec = next((spec for finder in others if (spec := finder.find_spec(name, path)) is not None), None)
         if spec is not None and spec.loader is not None and hasattr(spec.loader, "exec_module"):
             spec.loader = _CallingLoader(spec.loader, callback)
         return spec
-
-
-def _find_by_others(name: str, path: Sequence[str] | None, skip: MetaPathFinder) -> ModuleSpec | None:
-    for finder in sys.meta_path:
-        if finder is not skip and hasattr(finder, "find_spec"):
-            spec = finder.find_spec(name, path)
-            if spec is not None:
-                return spec
-    return None
 
 
 class _CallingLoader(Loader):
@@ -120,7 +109,7 @@ class _CallingLoader(Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        # Whoever looks later (inspect, pickle, linecache) should see the loader that was found.
+        # inspect, pickle and linecache should see the original loader.
         if module.__spec__ is not None:
             module.__spec__.loader = self._inner
         module.__loader__ = self._inner

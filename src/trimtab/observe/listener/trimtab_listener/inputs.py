@@ -10,40 +10,27 @@ from typing import Any
 
 from .record import ListenerRecorder
 
-_EPOCHS = ("epochs", "num_epochs", "n_epochs", "max_epochs", "num_train_epochs", "nb_epochs", "epoch")
-_STEPS = (
-    "max_steps",
-    "total_steps",
-    "num_steps",
-    "n_steps",
-    "train_steps",
-    "max_iters",
-    "num_iters",
-    "iters",
-)
+_EPOCHS = "epochs num_epochs n_epochs max_epochs num_train_epochs nb_epochs epoch"
+_STEPS = "max_steps total_steps num_steps n_steps train_steps max_iters num_iters iters"
 
 
 def listen_to_arguments(recorder: ListenerRecorder) -> None:
-    """Look at what every `ArgumentParser` parses; `parse_args` goes through `parse_known_args` too."""
+    """Record the job's length from every `ArgumentParser`; `parse_args` calls `parse_known_args` too."""
     original = argparse.ArgumentParser.parse_known_args
 
     def parse_known_args(self: argparse.ArgumentParser, *args: Any, **kwargs: Any) -> Any:
         result = original(self, *args, **kwargs)
         with contextlib.suppress(Exception):
-            _record(recorder, result[0])
+            epochs, steps = _first(result[0], _EPOCHS), _first(result[0], _STEPS)
+            if epochs is not None or steps is not None:
+                recorder.write("arguments", epochs=epochs, total_steps=steps)
         return result
 
     argparse.ArgumentParser.parse_known_args = parse_known_args  # type: ignore[method-assign]
 
 
-def _record(recorder: ListenerRecorder, namespace: Any) -> None:
-    epochs, steps = _first(namespace, _EPOCHS), _first(namespace, _STEPS)
-    if epochs is not None or steps is not None:
-        recorder.write("arguments", epochs=epochs, total_steps=steps)
-
-
-def _first(namespace: Any, names: tuple[str, ...]) -> float | None:
-    for name in names:
+def _first(namespace: Any, names: str) -> float | None:
+    for name in names.split():
         value = getattr(namespace, name, None)
         if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
             return value
@@ -77,7 +64,7 @@ class LoaderFeed:
         self.source = source
 
     def describe(self, recorder: ListenerRecorder) -> None:
-        """Record the loader whose batch came last, unless it looks like the one recorded before."""
+        """Record the loader whose batch came last, unless it equals the one recorded before."""
         if self.source is not None and self.source != self._described:
             self._described = self.source
             recorder.write("loader", **self.source)
@@ -86,12 +73,58 @@ class LoaderFeed:
 FEED = LoaderFeed()
 
 
-def listen_to_loaders() -> None:
-    """Time every `next()` of a loader's iterator. Only a step shows that the loader is for training."""
+class FetchClock:
+    """Times how a loader makes batches, in the script or in its worker processes."""
+
+    def __init__(self, recorder: ListenerRecorder) -> None:
+        self._recorder = recorder
+        self._batches = 0
+        self._seconds = self._written = 0.0
+
+    def made(self, seconds: float) -> None:
+        """Count a batch; write now and then, because a worker may be killed at any time."""
+        self._batches += 1
+        self._seconds += seconds
+        now = time.perf_counter()
+        if self._batches <= 2 or now - self._written > 0.5:
+            self._written = now
+            self._recorder.write("fetched", batches=self._batches, seconds=self._seconds)
+
+
+def _time_fetching(recorder: ListenerRecorder) -> None:
+    fetch_module = sys.modules.get("torch.utils.data._utils.fetch")
+    for name in ("_MapDatasetFetcher", "_IterableDatasetFetcher"):
+        fetcher = getattr(fetch_module, name, None)
+        if fetcher is None:
+            continue
+
+        def fetch(self: Any, index: Any, original: Any = fetcher.fetch) -> Any:
+            start = time.perf_counter()
+            batch = original(self, index)
+            with contextlib.suppress(Exception):
+                clock = self.__dict__.get("_trimtab_clock")
+                if clock is None:
+                    clock = self._trimtab_clock = FetchClock(recorder)
+                clock.made(time.perf_counter() - start)
+            return batch
+
+        fetcher.fetch = fetch
+
+
+def listen_to_loaders(recorder: ListenerRecorder, fake: Any = None) -> None:
+    """Time every `next()` of a loader's iterator, and the making of batches.
+
+    In a fake run data are real, so that scripts may look at them, and made by the script itself.
+    """
     module = sys.modules["torch.utils.data.dataloader"]
     original_iter = module.DataLoader.__iter__
     original_next = module._BaseDataLoaderIter.__next__
     clock = time.perf_counter
+    if fake is None:
+        _time_fetching(recorder)
+    else:
+        fake.load_really(module)
+        original_iter, original_next = module.DataLoader.__iter__, module._BaseDataLoaderIter.__next__
 
     def __iter__(self: Any) -> Any:  # noqa: N807
         iterator = original_iter(self)

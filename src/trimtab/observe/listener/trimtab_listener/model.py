@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -30,28 +32,28 @@ def weight_of(tensor: torch.Tensor) -> int:
 
 
 def storage_of(tensor: torch.Tensor) -> int:
-    """The address that a tensor and its views share; 0 for tensors without storage."""
+    """An identity that a tensor and its views share, also without memory; 0 for tensors without storage."""
     try:
-        return tensor.untyped_storage().data_ptr()
+        return int(tensor.untyped_storage()._cdata)
     except Exception:
         return 0
 
 
 def find_roots(parameters: Iterable[torch.Tensor]) -> list[torch.nn.Module]:
     """The outermost modules that own some of the parameters, as the script would call them."""
-    wanted = {id(parameter) for parameter in parameters}
+    ids = {id(parameter) for parameter in parameters}
     owners = []
     for thing in gc.get_objects():
-        # type(), not isinstance: a proxy's __class__ may run anybody's code.
-        if issubclass(type(thing), torch.nn.Module) and _owns(thing, wanted):
+        # type(), not isinstance: a proxy's __class__ may run arbitrary code.
+        if issubclass(type(thing), torch.nn.Module) and _owns(thing, ids):
             owners.append(thing)
     inner = {id(child) for owner in owners for child in owner.modules() if child is not owner}
     return [owner for owner in owners if id(owner) not in inner]
 
 
-def _owns(module: Any, wanted: set[int]) -> bool:
+def _owns(module: Any, parameters: set[int]) -> bool:
     try:
-        return any(id(parameter) in wanted for parameter in module.parameters())
+        return any(id(parameter) in parameters for parameter in module.parameters())
     except Exception:
         return False  # half-built or dismantled
 
@@ -73,6 +75,7 @@ def describe_modules(roots: list[torch.nn.Module]) -> dict[str, Any]:
     return {
         "names": [type(module).__name__ for module in modules],
         "parameters": sum(p.numel() for p in parameters),
+        "trained_parameters": sum(p.numel() for p in parameters if p.requires_grad),
         "parameter_bytes": sum(weight_of(p) for p in parameters),
         "buffer_bytes": sum(weight_of(b) for b in buffers),
         "modules": len({id(m) for module in modules for m in module.modules()}),
@@ -90,7 +93,7 @@ def _leaves(module: torch.nn.Module, several: bool) -> list[list[Any]]:
 
 
 def describe_optimizers(optimizers: list[Any]) -> dict[str, Any]:
-    """Class names, and the bytes of what they remember between steps."""
+    """Class names, bytes of their state, and the first learning rate."""
     state = {id(t): t for o in optimizers for s in o.state.values() for t in tensors_in(s)}.values()
     return {
         "optimizer": " + ".join(dict.fromkeys(type(o).__name__ for o in optimizers)),
@@ -110,47 +113,72 @@ class ModuleCall:
         self.output_bytes = 0
 
     def returned(self, outputs: list[torch.Tensor]) -> None:
-        """Note what came out. The largest output goes first: a loss that rides along is not the answer."""
+        """Note the outputs, the largest first: a loss beside it is not the answer."""
         ordered = sorted(outputs, key=weight_of, reverse=True)
         self.outputs = [tuple(t.shape) for t in ordered]
         self.output_bytes = sum(weight_of(t) for t in ordered)
 
 
 class CallWatch:
-    """Watches the calls of the root modules until `stop`; calls without gradients are evaluation."""
+    """Watches calls of `nn.Module` from outside any module, until `stop`, for the model that trains.
 
-    def __init__(self, roots: list[torch.nn.Module], on_first: Callable[[], None]) -> None:
+    A call counts if it computes gradients, if the module is in training mode, and if it owns one of the
+    parameters that `parameters` returns; `on_call` runs before it.
+    """
+
+    def __init__(
+        self, parameters: Callable[[], Iterable[torch.Tensor]], on_call: Callable[[Any], None]
+    ) -> None:
         self.calls: list[ModuleCall] = []
-        self._on_first: Callable[[], None] | None = on_first
-        self._open: dict[int, ModuleCall] = {}
-        self._roots = roots
-        self._handles = []
-        for root in roots:
-            self._handles.append(root.register_forward_pre_hook(self._before, with_kwargs=True))
-            self._handles.append(root.register_forward_hook(self._after))
+        self._parameters = parameters
+        self._on_call = on_call
+        self._trains: dict[int, bool] = {}
+        self._inside = False
+        self._thread = threading.get_ident()
+        self._original: Any = torch.nn.Module.__call__
+        original, watch = self._original, self
+
+        def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
+            if watch._inside or not torch.is_grad_enabled() or threading.get_ident() != watch._thread:
+                return original(self, *args, **kwargs)
+            return watch._outermost(self, args, kwargs)
+
+        self._installed = __call__
+        torch.nn.Module.__call__ = __call__  # type: ignore[method-assign]
 
     def stop(self) -> None:
-        """Take the hooks off again."""
-        for handle in self._handles:
-            handle.remove()
+        """Restore `nn.Module`."""
+        if torch.nn.Module.__call__ is self._installed:
+            torch.nn.Module.__call__ = self._original  # type: ignore[method-assign]
+        self._inside = True  # in case someone else has wrapped it in the meantime
 
-    def _before(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
-        if not torch.is_grad_enabled():
-            return
-        self._open[id(module)] = ModuleCall(id(module), list(tensors_in((args, kwargs))))
-        if self._on_first is not None:
-            self._on_first()
-            self._on_first = None
-
-    def _after(self, module: torch.nn.Module, args: Any, output: Any) -> None:
-        call = self._open.pop(id(module), None)
+    def _outermost(self, module: Any, args: Any, kwargs: Any) -> Any:
+        call = None
+        with contextlib.suppress(Exception):
+            if module.training and self._is_trained(module):
+                self._on_call(module)
+                call = ModuleCall(id(module), list(tensors_in((args, kwargs))))
+        self._inside = True
+        try:
+            output = self._original(module, *args, **kwargs)
+        finally:
+            self._inside = False
         if call is not None:
-            call.returned(list(tensors_in(output)))
-            self.calls.append(call)
+            with contextlib.suppress(Exception):
+                call.returned(list(tensors_in(output)))
+                self.calls.append(call)
+        return output
+
+    def _is_trained(self, module: Any) -> bool:
+        known = self._trains.get(id(module))
+        if known is None:
+            known = _owns(module, {id(parameter) for parameter in self._parameters()})
+            self._trains[id(module)] = known
+        return known
 
 
 def batch_dimension(call: ModuleCall, roots: list[torch.nn.Module], loader_batch: int | None) -> int:
-    """Which dimension of the first input counts samples."""
+    """The dimension of the first input that counts samples."""
     shape = call.inputs[0]
     if loader_batch in shape:
         return shape.index(loader_batch)
@@ -165,19 +193,23 @@ def describe_calls(
     """Samples in the step, and shapes and bytes of one sample.
 
     One model called several times accumulates gradients, so its calls add up; with several models (a
-    generator and its critic) the same samples pass through more than one call, so the loader's word counts.
+    generator and its critic) samples pass through more than one call, so the loader's batch size counts. It
+    also counts if the first dimension is no batch of the loader's: a batch of graphs has their nodes there.
     """
-    with_inputs = [call for call in calls if call.inputs]
+    whole = {id(root) for root in roots}
+    with_inputs = [call for call in calls if call.inputs and call.root in whole]
+    with_inputs = with_inputs or [call for call in calls if call.inputs]  # parts of the model, called alone
     if not with_inputs:
         return {"batch_size": (loader_batch or 0) * max(1, loader_batches)}
     first = with_inputs[0]
     dimension = batch_dimension(first, roots, loader_batch)
-    sizes: dict[int, int] = {}
+    sizes: dict[int, int] = {}  # samples by module
     for call in with_inputs:
         shape = call.inputs[0]
         sizes[call.root] = sizes.get(call.root, 0) + shape[min(dimension, len(shape) - 1)]
     batch = min(sizes.values())
-    if len(sizes) > 1 and loader_batch:
+    length = first.inputs[0][min(dimension, len(first.inputs[0]) - 1)]
+    if loader_batch and (len(sizes) > 1 or length > loader_batch):
         batch = loader_batch * max(1, loader_batches)
     own = [call for call in with_inputs if call.root == first.root]
     return {

@@ -1,4 +1,4 @@
-"""The listener's only output: one file of JSON lines per process, each line written whole."""
+"""The listener's output: one file of JSON lines per process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ListenerRecorder:
         os.register_at_fork(after_in_child=self._start_over)
 
     def write(self, record: str, **fields: Any) -> None:
-        """Append one record. One `write` call, so another reader never sees half a line of it for long."""
+        """Append one record with one `write` call."""
         if self._handle < 0:
             path = os.path.join(self._folder, f"{self._pid}.jsonl")
             self._handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -29,7 +29,7 @@ class ListenerRecorder:
         os.write(self._handle, (json.dumps({"record": record, **fields}) + "\n").encode())
 
     def note(self, text: str) -> None:
-        """Say what could not be seen, and why; a recorder that cannot write stays quiet."""
+        """Record what could not be measured, and why; errors are ignored."""
         with contextlib.suppress(Exception):
             self.write("note", text=text)
 

@@ -1,117 +1,35 @@
-"""The operators of one step by phase and kind: calls, bytes, FLOP, and memory kept for the backward pass."""
+"""The operators of one step: equal calls, sums by phase and kind, and memory kept for the backward pass."""
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import torch
-from torch.utils import flop_counter
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
 from .inputs import FEED
-from .model import storage_of, tensors_in, weight_of
+from .model import storage_of, weight_of
+from .operators import CallFacts, coarse_kind, dtype_of, is_workspace, kind_of, name_of
 
-_EXACT = {
-    "conv": (
-        "convolution",
-        "_convolution",
-        "convolution_backward",
-        "mkldnn_convolution",
-        "cudnn_convolution",
-    ),
-    "matmul": (
-        "mm",
-        "addmm",
-        "bmm",
-        "baddbmm",
-        "addbmm",
-        "addmv",
-        "mv",
-        "dot",
-        "vdot",
-        "_scaled_mm",
-        "_int_mm",
-    ),
-    "copy": ("clone", "copy_", "_to_copy", "cat", "stack", "contiguous", "transpose", "permute"),
-    "view": (
-        "_unsafe_view",
-        "_reshape_alias",
-        "_conj",
-        "alias",
-        "as_strided_",
-        "detach",
-        "detach_",
-        "select_backward",
-        "slice_backward",
-        "t",
-        "unfold",
-    ),
-    "elementwise": ("lift_fresh", "native_dropout", "native_dropout_backward"),
-}
-_KIND = {name: kind for kind, names in _EXACT.items() for name in names}
-_CONTAINS = (
-    ("batch_norm", "norm"),
-    ("layer_norm", "norm"),
-    ("group_norm", "norm"),
-    ("rms_norm", "norm"),
-    ("embedding", "embedding"),
-    ("index", "embedding"),
-    ("gather", "embedding"),
-    ("scatter", "embedding"),
-    ("attention", "attention"),
-    ("softmax", "softmax"),
-    ("rnn", "rnn"),
-    ("lstm", "rnn"),
-    ("gru", "rnn"),
+_COLUMNS = (
+    "phase",
+    "operator",
+    "kind",
+    "dtype",
+    "flop",
+    "read_bytes",
+    "written_bytes",
+    "fixed_bytes",
+    "sizes",
+    "scales",
 )
-_SILENT = ("profiler", "c10d", "_c10d_functional", "prim", "prims")
-_forward: Any = flop_counter.sdpa_flop_count
-_backward: Any = flop_counter.sdpa_backward_flop_count
-
-
-def kind_of(operator: Any) -> str | None:
-    """One of the kinds, or None for what computes nothing: markers, and messages between workers."""
-    if operator.namespace in _SILENT:
-        return None
-    name = operator.overloadpacket.__name__
-    if name in _KIND:
-        return _KIND[name]
-    if getattr(operator, "is_view", False):
-        return "view"
-    # Pools come before the indices that some of them return: "max_pool2d_with_indices" is no lookup.
-    if "pool" in name:
-        return "pool"
-    return next((kind for part, kind in _CONTAINS if part in name), "elementwise")
-
-
-def _attention(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> int:
-    return int(_forward(query.shape, key.shape, value.shape))
-
-
-def _attention_backward(gradient: Any, query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> int:
-    return int(_backward(gradient.shape, query.shape, key.shape, value.shape))
-
-
-# The CPU's fused attention is left out of PyTorch's own registry, but the work moves to any device.
-_LACKING = {
-    "_scaled_dot_product_flash_attention_for_cpu": _attention,
-    "_scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
-}
-_FORMULAS = dict(flop_counter.flop_registry)
-for _name, _formula in _LACKING.items():
-    if hasattr(torch.ops.aten, _name):
-        _FORMULAS.setdefault(getattr(torch.ops.aten, _name), _formula)
-
-
-def flop_of(operator: Any, args: Any, kwargs: Any, result: Any) -> int:
-    """FLOP of one call; 0 for what is neither a matrix product nor a convolution."""
-    formula = _FORMULAS.get(operator.overloadpacket)
-    return 0 if formula is None else int(formula(*args, **kwargs, out_val=result))
 
 
 class Weights:
-    """Knows the model's and the optimizer's tensors by their memory, and gradients by their shapes."""
+    """Recognises the model's and the optimizer's tensors by their memory, and gradients by their shapes."""
 
     def __init__(self, fixed: list[torch.Tensor], parameters: list[torch.Tensor]) -> None:
         self._storages = {storage_of(tensor) for tensor in fixed} - {0}
@@ -126,13 +44,20 @@ class Weights:
     def adopt(self, operands: list[torch.Tensor], results: list[torch.Tensor]) -> None:
         """Count a weight in another number format, as autocast makes it, among the model's own.
 
-        It is held on to, so that nothing else can come to lie at its address.
+        A reference is kept, so that no other tensor gets its address.
         """
         if operands and all(self.owns(tensor) for tensor in operands):
             self._adopted.extend(results)
             self._storages.update(storage_of(tensor) for tensor in results)
 
-    def seen_forward(self, results: Iterable[torch.Tensor]) -> None:
+    def note_parameters(self, operands: list[torch.Tensor]) -> None:
+        """Count parameters met on the way among the model's own: sharded ones are gathered for their use."""
+        for tensor in operands:
+            if isinstance(tensor, torch.nn.Parameter):
+                self._storages.add(storage_of(tensor))
+        self._storages.discard(0)
+
+    def note_activations(self, results: Iterable[torch.Tensor]) -> None:
         """Remember activations' shapes: the gradient of one may be shaped like a weight by chance."""
         for tensor in results:
             if tensor.dim() > 1 and not self.owns(tensor):
@@ -154,7 +79,7 @@ class Weights:
         A product with a weight in it passes the gradient on to the layer before; one without makes the
         weight's own.
         """
-        return kind == "embedding" or (kind == "matmul" and not any(self.owns(t) for t in operands))
+        return kind in ("embedding", "rnn") or (kind == "matmul" and not any(self.owns(t) for t in operands))
 
     def is_shaped_like_one(self, tensor: torch.Tensor) -> bool:
         """Whether some parameter has this shape, either way round."""
@@ -166,6 +91,31 @@ def _core(shape: Iterable[int]) -> tuple[int, ...]:
     return tuple(size for size in shape if size != 1)
 
 
+class LiveBytes:
+    """Bytes of tensors made in the step that are alive, and the most that were at once."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.peak = 0
+        self._alive: dict[int, Any] = {}
+
+    def made(self, operands: list[torch.Tensor], results: list[torch.Tensor]) -> None:
+        """Count memory that a call allocated; results may also be operands, or views of them."""
+        before = {storage_of(tensor) for tensor in operands}
+        for tensor in results:
+            address = storage_of(tensor)
+            if address and address not in before and address not in self._alive:
+                storage = tensor.untyped_storage()
+                size = storage.nbytes()
+                self._alive[address] = weakref.ref(storage, partial(self._free, address, size))
+                self.now += size
+        self.peak = max(self.peak, self.now)
+
+    def _free(self, address: int, size: int, reference: Any) -> None:
+        if self._alive.pop(address, None) is not None:
+            self.now -= size
+
+
 class OperatorTrace(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Watches every operator between `start` and `stop`, in the forward pass, the backward pass and after."""
 
@@ -174,23 +124,26 @@ class OperatorTrace(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.problem: str | None = None
         self.forget()
         self._weights = Weights(fixed, parameters)
-        self._backward_passes = 0
-        self._graph_task = -1
-        self._hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, _unpack)
+        self._hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, lambda tensor: tensor)
         self._hooked = False
         self._entered = False
 
     def forget(self) -> None:
-        """Start counting anew: what ran before the model was first called only prepared its data."""
+        """Start counting anew: operators before the model's first call only prepared its data."""
         # (phase, kind): [calls, fixed bytes, bytes read, bytes written]
         self.sums: dict[tuple[str, str], list[int]] = {}
-        self.flop = {"forward": 0, "backward": 0, "optimizer": 0}
-        self.flop_by_type: dict[tuple[str, str], int] = {}  # (kind, number format): FLOP
+        self.calls: dict[tuple[Any, ...], int] = {}  # by the values of _COLUMNS
+        self.live = LiveBytes()
+        self.flop = {"forward": 0.0, "backward": 0.0, "optimizer": 0.0}
+        self.flop_by_type: dict[tuple[str, str], float] = {}  # (kind, number format): FLOP
         self._saved: dict[tuple[int, int], int] = {}  # (backward passes before, storage): bytes
+        self._reserved = 0
         self.devices: set[str] = set()
+        self._backward_passes = 0
+        self._graph_task = -1
 
     def start(self) -> None:
-        """Begin at the end of one optimizer step."""
+        """Begin between two calls of the script, with no other mode or hook active."""
         self.__enter__()  # type: ignore[no-untyped-call]
         self._entered = True
         self._hooks.__enter__()
@@ -198,7 +151,7 @@ class OperatorTrace(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._yield_hooks()
 
     def stop(self) -> bool:
-        """End at the end of a later step; False while someone else's mode lies on top of this one."""
+        """End at the end of a later step; False while another dispatch mode lies on top of this one."""
         self._unhook()
         if self._entered and _get_current_dispatch_mode() is not self:
             return False
@@ -221,46 +174,94 @@ class OperatorTrace(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kind = kind_of(func)
         if kind is None or FEED.fetching:
             return
-        phase = self._phase()
-        sums = self.sums.setdefault((phase, kind), [0, 0, 0, 0])
-        sums[0] += 1
-        operands, results = list(tensors_in((args, kwargs))), list(tensors_in(result))
+        phase, weights = self._phase(), self._weights
+        facts = CallFacts(func, kind, args, kwargs, result)
+        operands, results = facts.operands, facts.results
+        weights.note_parameters(operands)
         if func.overloadpacket.__name__ == "_to_copy":
-            self._weights.adopt(operands, results)
+            weights.adopt(operands, results)
         if phase == "forward":
-            self._weights.seen_forward(results)
-        if kind == "view":
-            return
-        self._weigh(sums, phase, kind, operands, results)
-        flop = flop_of(func, args, kwargs, result)
-        if flop:
-            self.flop[phase] += flop
+            weights.note_activations(results)
+        if phase != "optimizer":
+            self.live.made(operands, [tensor for tensor in results if not is_workspace(tensor)])
+        gradients = self._gradients(kind, phase, operands, results)
+        self._add_sums(kind, phase, operands, results, gradients)
+        self._add_call(func, kind, phase, facts, gradients)
+        if kind == "rnn" and phase == "forward" and facts.sizes.get("gates") and torch.is_grad_enabled():
+            # Gates and cell states, which one operator keeps in a workspace of its library's own format.
+            sizes = facts.sizes
+            states = sizes["batch"] * sizes["length"] * sizes["hidden"]
+            self._reserved += 4 * states * (sizes["gates"] + 1)
+        if facts.flop:
+            self.flop[phase] += facts.flop
             self.devices.add(operands[0].device.type)
-            key = (kind, str(operands[0].dtype).replace("torch.", ""))
-            self.flop_by_type[key] = self.flop_by_type.get(key, 0) + flop
+            key = (kind, dtype_of(operands))
+            self.flop_by_type[key] = self.flop_by_type.get(key, 0.0) + facts.flop
 
-    def _weigh(
+    def _gradients(
+        self, kind: str, phase: str, operands: list[torch.Tensor], results: list[torch.Tensor]
+    ) -> set[int]:
+        """Identities of the results that are a weight's gradient."""
+        if phase != "backward" or not self._weights.makes_gradient(coarse_kind(kind), operands):
+            return set()
+        return {id(tensor) for tensor in results if self._weights.is_shaped_like_one(tensor)}
+
+    def _add_sums(
         self,
-        sums: list[int],
-        phase: str,
         kind: str,
+        phase: str,
         operands: list[torch.Tensor],
         results: list[torch.Tensor],
+        gradients: set[int],
     ) -> None:
-        weights = self._weights
-        makes_gradient = phase == "backward" and weights.makes_gradient(kind, operands)
-        for tensor in operands:
-            if not _is_workspace(tensor):
-                sums[1 if weights.is_fixed(tensor, phase) else 2] += weight_of(tensor)
-        for tensor in results:
-            if not _is_workspace(tensor):
-                gradient = makes_gradient and weights.is_shaped_like_one(tensor)
-                sums[1 if gradient or weights.is_fixed(tensor, phase) else 3] += weight_of(tensor)
+        sums = self.sums.setdefault((phase, coarse_kind(kind)), [0, 0, 0, 0])
+        sums[0] += 1
+        if kind == "view":
+            return
+        for column, tensors in ((2, operands), (3, results)):
+            for tensor in tensors:
+                if not is_workspace(tensor):
+                    fixed = id(tensor) in gradients or self._weights.is_fixed(tensor, phase)
+                    sums[1 if fixed else column] += weight_of(tensor)
+
+    def _add_call(self, func: Any, kind: str, phase: str, facts: CallFacts, gradients: set[int]) -> None:
+        def is_fixed(tensor: torch.Tensor | None) -> bool:
+            if tensor is None:
+                return False
+            return id(tensor) in gradients or self._weights.is_fixed(tensor, phase)
+
+        read = sum(size for size, _ in facts.read)
+        written = sum(size for size, _ in facts.written)
+        fixed = sum(size for size, tensor in (*facts.read, *facts.written) if is_fixed(tensor))
+        scales = "" if phase == "optimizer" or kind == "view" else "elements"
+        if phase != "optimizer" and "batch" in facts.sizes:
+            scales = "batch"
+        grouped = name_of(func) == "_grouped_mm"  # its groups are experts, whose number is fixed
+        if facts.factors is not None and (facts.sizes["batch"] == 1 or grouped) and phase != "optimizer":
+            owned = [self._weights.owns(tensor) for tensor in facts.factors]
+            grows = "k" if facts.results and is_fixed(facts.results[0]) else "m"
+            scales = "m" if owned[1] else "n" if owned[0] else grows
+        dtype = dtype_of(facts.operands) if kind != "view" else ""
+        amounts = (float(facts.flop), float(read), float(written), float(fixed))
+        key = (phase, name_of(func), kind, dtype, *amounts, tuple(facts.sizes.items()), scales)
+        self.calls[key] = self.calls.get(key, 0) + 1
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Equal calls as the profile has them."""
+        return [
+            {**dict(zip(_COLUMNS, key)), "sizes": dict(key[8]), "calls": float(calls)}  # noqa: B905
+            for key, calls in self.calls.items()
+        ]
+
+    @property
+    def peak_live_bytes(self) -> int:
+        """Most bytes of tensors that were alive at once, with workspaces that recurrent layers keep."""
+        return self.live.peak + self._reserved
 
     @property
     def saved_bytes(self) -> int:
         """Memory kept for the backward pass, without parameters."""
-        return sum(self._saved.values())
+        return sum(self._saved.values()) + self._reserved
 
     def _phase(self) -> str:
         task = torch._C._current_graph_task_id()
@@ -273,7 +274,7 @@ class OperatorTrace(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _pack(self, tensor: torch.Tensor) -> torch.Tensor:
         try:
-            if not _is_workspace(tensor) and not self._weights.owns(tensor):
+            if not is_workspace(tensor) and not self._weights.owns(tensor):
                 # One storage may be kept many times (a result by its layer and by the next) but takes its
                 # memory once; a view of it may be larger than the view kept before. After a backward pass,
                 # as when gradients accumulate, the same address holds something else.
@@ -299,12 +300,3 @@ class OperatorTrace(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return self._disable(*args, **kwargs)
 
         torch._C._autograd._saved_tensors_hooks_disable = disable
-
-
-def _is_workspace(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is scratch space of a library, whose size is that library's affair."""
-    return tensor.dtype == torch.uint8 and tensor.dim() == 1
-
-
-def _unpack(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor

@@ -1,4 +1,6 @@
-"""Training scripts for the tests, each as short as its shape allows."""
+"""Training scripts for the tests, each as short as its shape allows; and a machine without control groups."""
+
+from trimtab.kernel import NoGroupError
 
 PLAIN = """
 import argparse, torch
@@ -74,3 +76,11 @@ while True:
     optimizer.step()
     optimizer.zero_grad()
 """
+
+
+class NoGroups:
+    """Stands for `Group` on a machine without control groups."""
+
+    @staticmethod
+    def create() -> None:
+        raise NoGroupError("there are none in this test")
