@@ -70,7 +70,7 @@ def test_show_knows_accelerators_and_instances() -> None:
     assert "not published" in shown
     assert "tpu-v5litepod-8" in shown
     assert "gcp us-central1" in shown
-    assert "borrow another device's constants" in shown
+    assert "prior only" in shown
     assert "in 90 % of cases" in " ".join(run("show", "H200").output.replace("│", " ").split())
     assert "2×" not in run("show", "G5.XLARGE").output
     only = json.loads(run("show", "aws/us-east-1/p5.48xlarge", "--json").output)
@@ -85,8 +85,7 @@ def test_import_reports_and_takes_effect(tmp_path: Path) -> None:
     path = tmp_path / "prices.csv"
     path.write_text(PRICES)
     shown = run("import", str(path), "--provider", "aws", "--date", "2026-08-22").output
-    assert "take the place of the built-in ones" in shown
-    assert "lack of facts about Abacus" in shown
+    assert "Abacus" in shown
     listed = run("ls", "--cloud", "aws").output
     assert "p9.large" in listed
     assert "p5.48xlarge" not in listed
@@ -101,7 +100,7 @@ def test_import_reports_and_takes_effect(tmp_path: Path) -> None:
         (["ls", "--min-memory", "lots"], "amount of memory"),
         (["ls", "--max-price", "cheap"], "price"),
         (["ls", "--accelerator", "abacus"], '"abacus"'),
-        (["ls", "--cloud", "nimbus"], "none of the"),
+        (["ls", "--cloud", "nowhere"], "none of the"),
         (["show", "p5.48xlrge"], "did you mean p5.48xlarge"),
         (["import", "nowhere.csv"], "no file"),
         (["import", "nowhere.csv", "--date", "yesterday"], "--date"),

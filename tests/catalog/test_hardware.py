@@ -21,13 +21,14 @@ def test_there_are_at_least_thirty() -> None:
 
 @ALL
 def test_facts_are_in_the_range_of_real_devices(device: Accelerator) -> None:
-    assert 2010 <= device.year <= 2026
-    assert 8e9 <= device.memory <= 300e9
-    assert 50e9 <= device.memory_bandwidth <= 10e12
-    assert 8e9 <= device.interconnect.bandwidth <= 1e12
-    assert device.power is None or 50 <= device.power <= 1500
+    """A unit that is off by a factor of a thousand is out of range; the next generation is not."""
+    assert 2010 <= device.year <= 2040
+    assert 4e9 <= device.memory <= 4e12
+    assert 50e9 <= device.memory_bandwidth <= 100e12
+    assert 8e9 <= device.interconnect.bandwidth <= 10e12
+    assert device.power is None or 50 <= device.power <= 5000
     assert set(device.peak) <= set(FORMATS)
-    assert all(1e12 <= rate <= 2e16 for rate in device.peak.values())
+    assert all(1e12 <= rate <= 2e17 for rate in device.peak.values())
 
 
 @ALL
@@ -111,7 +112,7 @@ def test_most_published_accelerator_names_resolve() -> None:
 
 
 def test_an_unknown_name_gets_near_matches() -> None:
-    with pytest.raises(NotFoundError, match='"H10"; did you mean H100 or'):
+    with pytest.raises(NotFoundError, match=r'"H10".*H100'):
         accelerator("H10")
     with pytest.raises(NotFoundError, match="catalog ls --accelerators"):
         accelerator("abacus")

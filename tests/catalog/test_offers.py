@@ -18,12 +18,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_about_two_hundred_offers_of_three_clouds_in_two_regions_each() -> None:
+def test_at_least_two_hundred_offers_and_the_large_clouds_in_two_regions_each() -> None:
     offers = load_offers().offers()
-    assert 180 <= len(offers) <= 260
-    regions = {cloud: {o.region for o in offers if o.cloud == cloud} for cloud in ("aws", "azure", "gcp")}
-    assert {o.cloud for o in offers} == set(regions)
-    assert all(len(found) >= 2 for found in regions.values())
+    assert len(offers) >= 200
+    for cloud in ("aws", "azure", "gcp"):
+        assert len({offer.region for offer in offers if offer.cloud == cloud}) >= 2
 
 
 def test_every_offer_is_sane() -> None:
@@ -35,7 +34,7 @@ def test_every_offer_is_sane() -> None:
         assert 0.01 <= offer.price * 3600 <= 200, offer
         assert offer.spot_price is None or 0 < offer.spot_price <= offer.price, offer
         assert 0 < offer.network <= 6400e9 / 8, offer
-        assert offer.price_date.isoformat() == "2026-08-22"
+        assert offer.price_date.isoformat() >= "2026-08-22"
         assert (offer.accelerator is None) == (offer.accelerators == 0), offer
         assert offer.accelerator is None or accelerator(offer.accelerator).name == offer.accelerator
 
@@ -67,9 +66,9 @@ def test_accelerators_come_first_but_plain_machines_are_there_too() -> None:
 def test_well_known_machines(
     instance: str, name: str, count: int, gbit: float, low: float, high: float
 ) -> None:
-    found = load_offers().where(instance=instance).offers()
-    assert found
-    for offer in found:
+    result = load_offers().where(instance=instance).offers()
+    assert result
+    for offer in result:
         assert (offer.accelerator, offer.accelerators) == (name, count)
         assert offer.network == gbit * 1e9 / 8
         assert low <= offer.price * 3600 <= high

@@ -40,11 +40,11 @@ def test_loading_and_asking_sixty_thousand_offers_takes_under_50_ms() -> None:
         started = time.perf_counter()
         table = load_offers()
         loaded = time.perf_counter()
-        found = table.where(cloud=["aws", "gcp"], region="us-*", accelerator="h100-sxm", max_price=0.02)
+        result = table.where(cloud=["aws", "gcp"], region="us-*", accelerator="h100-sxm", max_price=0.02)
         query_seconds.append(time.perf_counter() - loaded)
         load_seconds.append(loaded - started)
-    assert len(table) == ROWS
-    assert 0 < len(found) < ROWS
+    assert len(table.where(cloud=["aws", "azure", "gcp"])) == ROWS
+    assert 0 < len(result) < ROWS
     print(
         f"\n{ROWS} offers: loaded in {sorted(load_seconds)[3] * 1e3:.1f} ms, "
         f"queried in {sorted(query_seconds)[3] * 1e3:.1f} ms (medians of 7)"

@@ -54,11 +54,11 @@ def test_offers_come_back_as_they_went_in(rows: list[Offer]) -> None:
 
 @given(tables, conditions, st.booleans())
 def test_a_filter_never_invents_or_reorders_rows(
-    rows: list[Offer], asked: dict[str, Any], spot: bool
+    rows: list[Offer], requested: dict[str, Any], spot: bool
 ) -> None:
-    found = OfferTable.from_offers(rows).where(**asked, spot=spot).offers()
+    result = OfferTable.from_offers(rows).where(**requested, spot=spot).offers()
     remaining = iter(rows)
-    assert all(offer in remaining for offer in found)
+    assert all(offer in remaining for offer in result)
 
 
 @given(tables, conditions, conditions)
@@ -73,9 +73,9 @@ def test_filters_commute_and_repeat_without_effect(
 
 @given(tables, conditions)
 def test_what_a_filter_keeps_meets_the_condition_and_what_it_drops_does_not(
-    rows: list[Offer], asked: dict[str, Any]
+    rows: list[Offer], requested: dict[str, Any]
 ) -> None:
-    highest, least = asked.get("max_price", 1.0), asked.get("min_memory", 0.0)
+    highest, least = requested.get("max_price", 1.0), requested.get("min_memory", 0.0)
     table = OfferTable.from_offers(rows)
     kept = table.where(max_price=highest, min_memory=least).offers()
     assert kept == [o for o in rows if o.price <= highest and o.memory >= least]
@@ -128,6 +128,6 @@ def test_a_saved_table_loads_unchanged(tmp_path_factory: pytest.TempPathFactory,
 
 def test_a_table_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path, one_offer: Offer) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(StorageError, match=r"cannot be written: .*TRIMTAB_HOME"):
+    with pytest.raises(StorageError, match="TRIMTAB_HOME"):
         save_table(OfferTable.from_offers([one_offer]), tmp_path / "file" / "aws.npz")
     assert [p.name for p in tmp_path.iterdir()] == ["file"]

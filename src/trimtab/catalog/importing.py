@@ -1,4 +1,4 @@
-"""Published price lists become offers: find the lists, read them, keep the offers by provider."""
+"""Imports published price lists as offers, stored by provider."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,40 +15,30 @@ from trimtab.catalog.table import OfferTable, save_table
 from trimtab.core import GIB, HOUR, BadInputError, NotFoundError, Offer
 
 PROVIDERS = (
-    "aws",
-    "azure",
-    "cudo",
-    "do",
-    "fluidstack",
-    "gcp",
-    "hyperbolic",
-    "hyperstack",
-    "ibm",
-    "lambda",
-    "mithril",
-    "nebius",
-    "oci",
-    "ovhcloud",
-    "paperspace",
-    "primeintellect",
-    "runpod",
-    "scaleway",
-    "scp",
-    "seeweb",
-    "shadeform",
-    "vast",
-    "verda",
-    "vsphere",
-    "yotta",
+    *(
+        "aws",
+        "azure",
+        "cudo",
+        "do",
+        "fluidstack",
+        "gcp",
+        "hyperbolic",
+        "hyperstack",
+        "ibm",
+        "lambda",
+        "mithril",
+    ),
+    *("nebius", "oci", "ovhcloud", "paperspace", "primeintellect", "runpod", "scaleway", "scp", "seeweb"),
+    *("shadeform", "vast", "verda", "vsphere", "yotta"),
 )
-"""Providers whose price lists are published in the form this module reads."""
+"""Providers with price lists in the format that this module reads."""
 
 LIST_NAME = "vms.csv"
 
 
 @dataclass(frozen=True, slots=True)
 class ImportReport:
-    """Result of importing one provider's price list. Counts are of rows, except `offers`."""
+    """Result of importing one provider's price list; all counts except `offers` are of rows."""
 
     provider: str
     offers: int
@@ -63,10 +53,10 @@ class ImportReport:
 def import_offers(
     paths: Sequence[Path], provider: str | None = None, price_date: date | None = None
 ) -> tuple[ImportReport, ...]:
-    """Read the lists under `paths` and keep their offers instead of each provider's built-in or earlier ones.
+    """Read the lists under `paths` and store their offers in place of a provider's built-in or earlier ones.
 
     A path is a price list, a provider's folder with a vms.csv, or a folder of such folders. Prices are dated
-    `price_date`, or the day the file was last changed. Nothing is kept unless everything could be read.
+    `price_date`, or the day of the file's last change. Nothing is stored unless all lists can be read.
     """
     named = provider_name(provider) if provider is not None else None
     tables: dict[str, OfferTable] = {}
@@ -85,7 +75,7 @@ def import_offers(
 
 
 def provider_name(name: str) -> str:
-    """`name` as the catalog spells it; NotFoundError for a provider whose lists have no known form."""
+    """The provider in the catalog's spelling; NotFoundError for an unknown one."""
     if name.lower() in PROVIDERS:
         return name.lower()
     near = get_close_matches(name.lower(), PROVIDERS, n=3)
@@ -94,7 +84,7 @@ def provider_name(name: str) -> str:
 
 
 def _sources(path: Path, provider: str | None) -> list[tuple[Path, str | None]]:
-    """The price lists under `path`, each with the provider its folder is named for, where there is one."""
+    """The price lists under `path`, each with the provider that its folder is named for, or None."""
     if not path.is_dir():
         folder = path.absolute().parent.name.lower()
         return [(path, provider or (folder if folder in PROVIDERS else None))]
@@ -102,13 +92,13 @@ def _sources(path: Path, provider: str | None) -> list[tuple[Path, str | None]]:
         return [(path / LIST_NAME, provider or provider_name(path.absolute().name))]
     lists = sorted(path.glob(f"*/{LIST_NAME}"))
     owned = [(file, file.parent.name.lower()) for file in lists if file.parent.name.lower() in PROVIDERS]
-    wanted: list[tuple[Path, str | None]] = [(f, o) for f, o in owned if provider in (None, o)]
-    if not wanted:
+    chosen: list[tuple[Path, str | None]] = [(f, o) for f, o in owned if provider in (None, o)]
+    if not chosen:
         raise BadInputError(
             f"{path} has no price list of {provider or 'a known provider'}: "
             f"there should be a {LIST_NAME} in it, or in folders in it named like aws or gcp"
         )
-    return wanted
+    return chosen
 
 
 def _read(
@@ -156,8 +146,7 @@ def _collapsed(rows: Iterable[PriceRow]) -> list[PriceRow]:
 
 
 def _offers(rows: Iterable[PriceRow], day: date) -> tuple[list[Offer], Counter[str]]:
-    offers: list[Offer] = []
-    left_out: Counter[str] = Counter()
+    offers, left_out = list[Offer](), Counter[str]()
     for row in rows:
         name, count = corrected(row.cloud, row.instance, row.accelerator or None, row.accelerators)
         if count != int(count):

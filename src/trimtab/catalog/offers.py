@@ -1,8 +1,8 @@
-"""The offers there are, built in or imported, and what price lists do not say about instances."""
+"""Built-in and imported offers, and facts about instances that price lists lack."""
 
 import csv
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import date
 from fnmatch import fnmatchcase
 from functools import cache
@@ -19,9 +19,9 @@ GBIT = 1e9 / 8
 
 @cache
 def network_bandwidth(cloud: str, instance: str, vcpus: float) -> float:
-    """Bytes per second an instance can send to its peers for good.
+    """Sustained bytes per second from an instance to its peers.
 
-    From the vendor's documentation where the instance is listed; otherwise a cautious guess by vCPU count.
+    From the vendor's documentation if the instance is listed, else a cautious guess by vCPU count.
     """
     for pattern, gbit in _facts()["network"].get(cloud, {}).items():
         if fnmatchcase(instance, pattern):
@@ -34,9 +34,19 @@ def network_bandwidth(cloud: str, instance: str, vcpus: float) -> float:
 def corrected(
     cloud: str, instance: str, accelerator: str | None, accelerators: float
 ) -> tuple[str | None, float]:
-    """The accelerator and its count, put right where published lists are known to be wrong."""
+    """The accelerator and its count, corrected where published lists are known to be wrong."""
     correction: Mapping[str, Any] = _facts()["correction"].get(cloud, {}).get(instance, {})
     return correction.get("accelerator", accelerator), correction.get("accelerators", accelerators)
+
+
+ARCHITECTURES = ("x86_64", "arm64")
+
+
+@cache
+def architecture(cloud: str, instance: str) -> str:
+    """The architecture of an instance's CPUs, one of `ARCHITECTURES`."""
+    patterns = _facts()["arm64"].get(cloud, ())
+    return ARCHITECTURES[any(fnmatchcase(instance.lower(), pattern.lower()) for pattern in patterns)]
 
 
 @cache
@@ -45,30 +55,25 @@ def _facts() -> dict[str, Any]:
 
 
 def load_offers() -> OfferTable:
-    """Every offer: a provider's imported ones where there are any, its built-in ones otherwise."""
+    """Every offer: a provider's imported ones if there are any, else its built-in ones."""
     imported = {path.stem: load_table(path) for path in sorted(imported_path("").parent.glob("[!.]*.npz"))}
-    own = builtin_offers()
+    builtin = builtin_offers()
     if not imported:
-        return own
-    replaced = own.cloud.matches(imported)
-    return own.select(~replaced).concat(*imported.values())
+        return builtin
+    return builtin.select(~builtin.cloud.matches(imported)).concat(*imported.values())
 
 
 def imported_path(provider: str) -> Path:
-    """Where the imported offers of `provider` are kept."""
+    """The file of a provider's imported offers."""
     return home() / "catalog" / f"{provider}.npz"
 
 
 @cache
 def builtin_offers() -> OfferTable:
     """The offers that come with the package."""
-    return OfferTable.from_offers(_rows())
-
-
-def _rows() -> Iterator[Offer]:
     with files("trimtab.catalog").joinpath("offers.csv").open(encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            yield Offer(
+        return OfferTable.from_offers(
+            Offer(
                 cloud=row["cloud"],
                 region=row["region"],
                 instance=row["instance"],
@@ -81,3 +86,5 @@ def _rows() -> Iterator[Offer]:
                 network=float(row["network_gbit"]) * GBIT,
                 price_date=date.fromisoformat(row["price_date"]),
             )
+            for row in csv.DictReader(file)
+        )

@@ -1,4 +1,4 @@
-"""Google Cloud sells accelerators apart from machines: which machine each is attached to, priced together."""
+"""Joins Google Cloud's accelerators, which are priced apart, with their machines."""
 
 import re
 from collections import Counter
@@ -26,10 +26,10 @@ _FIXED_HOSTS: dict[tuple[str, int], tuple[str, ...]] = {
 """Machine types that come with a fixed number of accelerators."""
 
 _ATTACHED = ("K80", "P4", "P100", "T4", "V100")
-"""Accelerators one attaches to an N1 machine of any size; we offer eight vCPUs for each."""
+"""Accelerators that attach to an N1 machine of any size; the offers have eight vCPUs for each."""
 
 _ACCELERATOR_MACHINES = ("a2-", "a3-", "a4-", "a4x-", "g2-", "g4-")
-"""Machine types that cannot be rented without their accelerators, although the list prices them so."""
+"""Machine types that cannot be rented without their accelerators, although they have a price of their own."""
 
 _TPU_HOSTS = {
     "v2-8": (4, 96, 334),
@@ -47,7 +47,7 @@ _TPU_HOSTS = {
 
 
 def priced_with_hosts(rows: Iterable[PriceRow]) -> tuple[list[PriceRow], Counter[str]]:
-    """Rows that can be rented as they stand, and how many were left out for which reason."""
+    """Rows that can be rented, and numbers of left-out rows by reason."""
     listed = list(rows)
     hosts = {(row.region, row.instance): row for row in listed if row.instance}
     offers: list[PriceRow] = []
@@ -61,25 +61,21 @@ def priced_with_hosts(rows: Iterable[PriceRow]) -> tuple[list[PriceRow], Counter
             offers += [slice_row] if slice_row else []
             left_out["TPU slices of several hosts"] += slice_row is None
         else:
-            paired = [_together(hosts[key], row) for key in _host_keys(row) if key in hosts]
+            count = int(row.accelerators)
+            machines = _FIXED_HOSTS.get((row.accelerator, count), ())
+            if row.accelerator in _ATTACHED:
+                machines = (f"n1-standard-{8 * count}",)
+            keys = [(row.region, machine) for machine in machines]
+            paired = [_together(hosts[key], row) for key in keys if key in hosts]
             offers += paired
             left_out["accelerators without a known machine"] += not paired
     return offers, +left_out
 
 
-def _host_keys(row: PriceRow) -> list[tuple[str, str]]:
-    count = int(row.accelerators)
-    if row.accelerator in _ATTACHED:
-        return [(row.region, f"n1-standard-{8 * count}")]
-    return [(row.region, machine) for machine in _FIXED_HOSTS.get((row.accelerator, count), ())]
-
-
 def _together(host: PriceRow, accelerator: PriceRow) -> PriceRow:
-    spot = (
-        host.spot_price + accelerator.spot_price
-        if host.spot_price is not None and accelerator.spot_price is not None
-        else None
-    )
+    spot = None
+    if host.spot_price is not None and accelerator.spot_price is not None:
+        spot = host.spot_price + accelerator.spot_price
     attached = f"+{accelerator.accelerator}x{int(accelerator.accelerators)}"
     return replace(
         host,
@@ -92,7 +88,7 @@ def _together(host: PriceRow, accelerator: PriceRow) -> PriceRow:
 
 
 def _tpu_slice(row: PriceRow) -> PriceRow | None:
-    """A slice as an instance named for itself, with chips as its accelerators; None beyond one host."""
+    """A TPU slice as an instance with chips as its accelerators; None if it spans several hosts."""
     match = re.fullmatch(r"tpu-((v\w+)-\d+)", row.accelerator)
     if match is None or match[1] not in _TPU_HOSTS:
         return None

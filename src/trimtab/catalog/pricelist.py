@@ -1,4 +1,4 @@
-"""Reading published price lists: CSV files with a provider's instances, one row per zone or region."""
+"""Reads published price lists: CSV files of a provider's instances, one row per zone or region."""
 
 import csv
 import gzip
@@ -13,15 +13,15 @@ from pathlib import Path
 from trimtab.core import BadInputError
 
 REQUIRED = ("InstanceType", "AcceleratorName", "AcceleratorCount", "vCPUs", "MemoryGiB", "Price", "Region")
-"""The columns a price list must have. It may have SpotPrice too, and Cloud if it lists several providers."""
+"""Required columns. SpotPrice is optional, and Cloud is needed if a list has several providers."""
 
 NO_REGION = "default"
-"""The region of a provider that names none."""
+"""Region of a provider without regions."""
 
 
 @dataclass(frozen=True, slots=True)
 class PriceRow:
-    """One priced line. Memory in GiB, prices in $/h; `instance` is "" for an accelerator sold by itself."""
+    """One row. Memory in GiB, prices in $/h; `instance` is "" for an accelerator sold by itself."""
 
     cloud: str
     region: str
@@ -36,7 +36,7 @@ class PriceRow:
 
 @dataclass(frozen=True, slots=True)
 class PriceList:
-    """Contents of a price list: usable rows, and numbers of unusable ones, by provider."""
+    """Usable rows of a price list, and numbers of unusable ones, by provider."""
 
     rows: dict[str, list[PriceRow]]
     invalid: Counter[str]
@@ -46,54 +46,59 @@ class PriceList:
 def read_price_list(path: Path, owner: str | None = None, only: str | None = None) -> PriceList:
     """The rows of `path` (.csv or .csv.gz).
 
-    `owner` is the provider of a list that does not name providers itself; of one that does, `only` that
-    provider's rows are taken.
+    `owner` is the provider of a list without the column Cloud; of a list with it, only rows of the provider
+    `only` are read.
     """
     lines = _lines(path)
-    column = {name: position for position, name in enumerate(_header(path, lines))}
+    header = [name.strip() for name in next(lines, [])]
+    missing = [name for name in REQUIRED if name not in header]
+    if missing:
+        raise BadInputError(
+            f"{path} is not a price list: its first line lacks {', '.join(missing)}; "
+            f"it should name the columns {','.join(REQUIRED)}"
+        )
+    column = {name: position for position, name in enumerate(header)}
     if "Cloud" not in column and owner is None:
         raise BadInputError(f"{path} does not say which provider it is about; add --provider, such as aws")
     result = PriceList({}, Counter(), Counter())
     for line in lines:
         cell = {name: line[at].strip() if at < len(line) else "" for name, at in column.items()}
         cloud = cell["Cloud"].lower() if "Cloud" in column else owner or ""
-        if any(line) and only in (None, cloud):
-            _add(result, cloud, cell)
+        if not any(line) or only not in (None, cloud):
+            continue
+        if not cell["Price"]:
+            result.unpriced[cloud] += 1
+            continue
+        try:
+            row = _row(cloud, cell)
+        except ValueError:
+            result.invalid[cloud] += 1
+            continue
+        result.rows.setdefault(cloud, []).append(row)
     if not result.rows:
         about = f" for {only}" if only is not None else ""
         raise BadInputError(f"{path} has no usable price{about}; it should hold one priced instance a row")
     return result
 
 
-def _add(result: PriceList, cloud: str, cell: dict[str, str]) -> None:
-    if not cell["Price"]:
-        result.unpriced[cloud] += 1
-        return
-    try:
-        row = _row(cloud, cell)
-    except ValueError:
-        result.invalid[cloud] += 1
-        return
-    result.rows.setdefault(cloud, []).append(row)
-
-
 def _row(cloud: str, cell: dict[str, str]) -> PriceRow:
     """A row from its cells; ValueError where a number is missing, negative or no number."""
     instance, accelerator = cell["InstanceType"], cell["AcceleratorName"]
     if not cloud or not (instance or accelerator):
-        raise ValueError("a row about nothing")
-    price = _amount(cell["Price"])
-    spot = _amount(cell["SpotPrice"]) if cell.get("SpotPrice") else None
+        raise ValueError("the row has neither an instance nor an accelerator")
+    count = _amount(cell["AcceleratorCount"]) if accelerator else 0.0
+    if accelerator and count == 0:
+        raise ValueError("the row has no accelerators")
     return PriceRow(
         cloud=cloud,
         region=cell["Region"] or NO_REGION,
         instance=instance,
         accelerator=accelerator,
-        accelerators=_count(cell["AcceleratorCount"]) if accelerator else 0.0,
+        accelerators=count,
         vcpus=_amount(cell["vCPUs"]) if instance or cell["vCPUs"] else None,
         memory=_amount(cell["MemoryGiB"]) if instance or cell["MemoryGiB"] else None,
-        price=price,
-        spot_price=spot,
+        price=_amount(cell["Price"]),
+        spot_price=_amount(cell["SpotPrice"]) if cell.get("SpotPrice") else None,
     )
 
 
@@ -104,17 +109,11 @@ def _amount(text: str) -> float:
     return value
 
 
-def _count(text: str) -> float:
-    value = _amount(text)
-    if value == 0:
-        raise ValueError("an accelerator that is not there")
-    return value
-
-
-def _text(path: Path) -> str:
+def _lines(path: Path) -> Iterator[list[str]]:
     try:
         raw = path.read_bytes()
-        return (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode("utf-8-sig")
+        text = (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode("utf-8-sig")
+        yield from csv.reader(io.StringIO(text, newline=""))
     except FileNotFoundError:
         raise BadInputError(f"there is no file {path}; give a vms.csv or a folder that holds one") from None
     except (EOFError, zlib.error, gzip.BadGzipFile):
@@ -123,21 +122,5 @@ def _text(path: Path) -> str:
         raise BadInputError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from None
     except UnicodeDecodeError:
         raise BadInputError(f"{path} is not text; a price list is a CSV file in UTF-8") from None
-
-
-def _lines(path: Path) -> Iterator[list[str]]:
-    try:
-        yield from csv.reader(io.StringIO(_text(path), newline=""))
     except csv.Error as error:
         raise BadInputError(f"{path} is not a CSV file: {error}") from None
-
-
-def _header(path: Path, lines: Iterator[list[str]]) -> list[str]:
-    header = [name.strip() for name in next(lines, [])]
-    missing = [name for name in REQUIRED if name not in header]
-    if missing:
-        raise BadInputError(
-            f"{path} is not a price list: its first line lacks {', '.join(missing)}; "
-            f"it should name the columns {','.join(REQUIRED)}"
-        )
-    return header

@@ -1,10 +1,9 @@
-"""Offers as immutable NumPy columns, and the file that keeps them."""
+"""Offers as immutable NumPy columns, and their file."""
 
 import json
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
-from datetime import date
+from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ def is_pattern(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Strings:
-    """A dictionary-encoded column: row i holds `vocabulary[codes[i]]`. An empty string stands for none."""
+    """A dictionary-encoded column: row i is `vocabulary[codes[i]]`; an empty string means none."""
 
     codes: NDArray[np.int32]
     vocabulary: tuple[str, ...]
@@ -44,16 +43,18 @@ class Strings:
         return [self.vocabulary[code] for code in self.codes.tolist()]
 
     def matches(self, names: Iterable[str]) -> NDArray[np.bool_]:
-        """Which rows hold one of `names`, in any case; wildcards allowed."""
-        wanted = [name.lower() for name in names]
-        plain = {name for name in wanted if not is_pattern(name)}
-        patterns = [name for name in wanted if name not in plain]
-        hits = (
+        """A mask of the rows with one of `names`, in any case; wildcards allowed."""
+        lower = [name.lower() for name in names]
+        plain = {name for name in lower if not is_pattern(name)}
+        patterns = [name for name in lower if name not in plain]
+        matching = [
             v in plain or any(fnmatchcase(v, p) for p in patterns) for v in map(str.lower, self.vocabulary)
-        )
-        allowed = np.fromiter(hits, dtype=np.bool_, count=len(self.vocabulary))
-        return allowed[self.codes] if len(self.vocabulary) else np.zeros(len(self.codes), dtype=np.bool_)
+        ]
+        return np.array([*matching, False])[self.codes]
 
+
+STRINGS = ("cloud", "region", "instance", "accelerator")
+NUMBERS = ("vcpus", "memory", "price", "spot_price", "network")
 
 Names = str | Sequence[str]
 """One name or several; `*`, `?` and `[…]` are wildcards."""
@@ -61,9 +62,9 @@ Names = str | Sequence[str]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OfferTable:
-    """Offers as columns of one length, in the units of `Offer`: bytes, bytes/s, $/s.
+    """Offers as columns, in the units of `Offer`: bytes, bytes/s, $/s; `price_date` in days.
 
-    `spot_price` is NaN where there is none, `accelerator` "" where there is none; `price_date` has days.
+    Without a spot price `spot_price` is NaN, without an accelerator `accelerator` is "".
     """
 
     cloud: Strings
@@ -82,22 +83,12 @@ class OfferTable:
     def from_offers(cls, offers: Iterable[Offer]) -> "OfferTable":
         """A table with one row per offer, in the same order."""
         rows = list(offers)
-        numbers = np.array(
-            [(o.vcpus, o.memory, o.price, _nan(o.spot_price), o.network) for o in rows], dtype=np.float64
-        ).reshape(len(rows), 5)
-        return cls(
-            cloud=Strings.of(o.cloud for o in rows),
-            region=Strings.of(o.region for o in rows),
-            instance=Strings.of(o.instance for o in rows),
-            accelerator=Strings.of(o.accelerator or "" for o in rows),
-            vcpus=numbers[:, 0].copy(),
-            memory=numbers[:, 1].copy(),
-            accelerators=np.array([o.accelerators for o in rows], dtype=np.int32),
-            price=numbers[:, 2].copy(),
-            spot_price=numbers[:, 3].copy(),
-            network=numbers[:, 4].copy(),
-            price_date=np.array([o.price_date for o in rows], dtype="datetime64[D]"),
-        )
+        columns: dict[str, Any] = {n: Strings.of(getattr(o, n) or "" for o in rows) for n in STRINGS}
+        # None becomes NaN.
+        columns |= {n: np.array([getattr(o, n) for o in rows], dtype=np.float64) for n in NUMBERS}
+        accelerators = np.array([o.accelerators for o in rows], dtype=np.int32)
+        dates = np.array([o.price_date for o in rows], dtype="datetime64[D]")
+        return cls(**columns, accelerators=accelerators, price_date=dates)
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -118,32 +109,26 @@ class OfferTable:
 
     def offers(self) -> list[Offer]:
         """Every row as an `Offer`."""
-        dates: list[date] = self.price_date.tolist()
-        columns = zip(
-            self.cloud.values(),
-            self.region.values(),
-            self.instance.values(),
-            self.vcpus.tolist(),
-            self.memory.tolist(),
-            self.accelerator.values(),
-            self.accelerators.tolist(),
-            self.price.tolist(),
-            self.spot_price.tolist(),
-            self.network.tolist(),
-            dates,
-            strict=True,
-        )
-        return [
-            Offer(c, r, i, v, m, a or None, n, p, None if s != s else s, w, d)
-            for c, r, i, v, m, a, n, p, s, w, d in columns
-        ]
+        columns: dict[str, list[Any]] = {}
+        for field in fields(self):
+            column = getattr(self, field.name)
+            columns[field.name] = column.values() if isinstance(column, Strings) else column.tolist()
+        columns["accelerator"] = [name or None for name in columns["accelerator"]]
+        columns["spot_price"] = [None if price != price else price for price in columns["spot_price"]]
+        rows = zip(*(columns[field.name] for field in fields(Offer)), strict=True)
+        return [Offer(*row) for row in rows]
 
     def select(self, rows: NDArray[Any] | Sequence[int]) -> "OfferTable":
-        """The rows of a Boolean mask, or those numbered, in that order. Vocabularies are kept whole."""
+        """The rows of a Boolean mask, or the numbered rows in that order; vocabularies are not reduced."""
         chosen = np.asarray(rows)
         if chosen.dtype != np.bool_:
             chosen = chosen.astype(np.intp)
-        return OfferTable(**{f.name: _take(getattr(self, f.name), chosen) for f in fields(self)})
+        columns: dict[str, Any] = {}
+        for field in fields(self):
+            column = getattr(self, field.name)
+            strings = isinstance(column, Strings)
+            columns[field.name] = replace(column, codes=column.codes[chosen]) if strings else column[chosen]
+        return OfferTable(**columns)
 
     def where(
         self,
@@ -163,11 +148,13 @@ class OfferTable:
         With `spot`, only offers that have a spot price, and `max_price` is about that one.
         """
         keep = np.ones(len(self), dtype=np.bool_)
-        for column, names in ((self.cloud, cloud), (self.region, region), (self.instance, instance)):
-            if names is not None:
-                keep &= column.matches(_listed(names))
         if accelerator is not None:
-            keep &= self.accelerator.matches(self._accelerator_name(n) for n in _listed(accelerator))
+            names = [accelerator] if isinstance(accelerator, str) else accelerator
+            accelerator = [self._accelerator_name(name) for name in names]
+        matched = {"cloud": cloud, "region": region, "instance": instance, "accelerator": accelerator}
+        for column, chosen in matched.items():
+            if chosen is not None:
+                keep &= getattr(self, column).matches([chosen] if isinstance(chosen, str) else chosen)
         if min_vcpus is not None:
             keep &= self.vcpus >= min_vcpus
         if min_memory is not None:
@@ -198,18 +185,6 @@ class OfferTable:
         )
 
 
-def _nan(value: float | None) -> float:
-    return float("nan") if value is None else value
-
-
-def _listed(names: Names) -> Sequence[str]:
-    return [names] if isinstance(names, str) else names
-
-
-def _take(column: Strings | NDArray[Any], rows: NDArray[Any]) -> Any:
-    return Strings(column.codes[rows], column.vocabulary) if isinstance(column, Strings) else column[rows]
-
-
 def _join(columns: Sequence[Any]) -> Any:
     if not isinstance(columns[0], Strings):
         return np.concatenate(columns)
@@ -222,12 +197,8 @@ def _join(columns: Sequence[Any]) -> Any:
     return Strings(np.concatenate(codes).astype(np.int32), tuple(index))
 
 
-STRINGS = ("cloud", "region", "instance", "accelerator")
-NUMBERS = ("vcpus", "memory", "price", "spot_price", "network")
-
-
 def save_table(table: OfferTable, path: Path) -> None:
-    """Write `table` to `path` as .npz: wholly, or not at all."""
+    """Write `table` to `path` as .npz, atomically."""
     columns = [getattr(table, name) for name in STRINGS]
     days = table.price_date.astype("datetime64[D]").astype(np.int32)
     words = json.dumps([column.vocabulary for column in columns]).encode()
