@@ -4,7 +4,6 @@ from hypothesis import given, strategies as st
 from trimtab.predict.backtest import (
     HeldOut,
     leave_one_group_out,
-    leave_two_groups_out,
     predict_unseen,
     predict_unseen_pairs,
     random_folds,
@@ -21,7 +20,7 @@ def test_every_group_is_held_out_once_and_whole() -> None:
 
 
 def test_every_pair_is_held_out_once() -> None:
-    folds = list(leave_two_groups_out(LABELS))
+    folds = list(leave_one_group_out(LABELS, together=2))
     assert [fold.groups for fold in folds] == [("b", "a"), ("b", "c"), ("a", "c")]
     assert folds[2].rows.tolist() == [False, True, False, True]
 
@@ -43,13 +42,13 @@ def _mean_of_the_others(fold: HeldOut) -> tuple[np.ndarray]:
 
 
 def test_rows_are_predicted_by_fits_that_saw_nothing_of_their_group() -> None:
-    told = list[str]()
-    (found,) = predict_unseen(LABELS, _mean_of_the_others, told.append)
-    assert found.tolist() == [55.0, 104 / 3, 55.0, 14 / 3]
-    assert told == ["b", "a", "c"]
+    description = list[str]()
+    (result,) = predict_unseen(LABELS, _mean_of_the_others, description.append)
+    assert result.tolist() == [55.0, 104 / 3, 55.0, 14 / 3]
+    assert description == ["b", "a", "c"]
 
 
 def test_pairs_are_predicted_by_fits_that_saw_neither_group() -> None:
-    found = predict_unseen_pairs(LABELS, _mean_of_the_others)
-    np.testing.assert_array_equal(found["a"][0], [100.0, np.nan, 100.0, 2.0])
-    np.testing.assert_array_equal(found["b"][0], [np.nan, 100.0, np.nan, 10.0])
+    result = predict_unseen_pairs(LABELS, _mean_of_the_others)
+    np.testing.assert_array_equal(result["a"][0], [100.0, np.nan, 100.0, 2.0])
+    np.testing.assert_array_equal(result["b"][0], [np.nan, 100.0, np.nan, 10.0])

@@ -9,10 +9,10 @@ SIZES = TrendKernel.sizes(0.5, 0.3, 0.8, 1.5, 2)
 
 def _problem(seed: int, points: int, targets: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     random = np.random.default_rng(seed)
-    known, asked = random.normal(size=(points, 2)), random.normal(size=(targets, 2))
+    known, targets = random.normal(size=(points, 2)), random.normal(size=(targets, 2))
     among = TrendKernel(known, known).covariance(SIZES)
-    across = TrendKernel(asked, known).covariance(SIZES)
-    return among, across, TrendKernel(asked, asked).covariance(SIZES), random.normal(size=points)
+    across = TrendKernel(targets, known).covariance(SIZES)
+    return among, across, TrendKernel(targets, targets).covariance(SIZES), random.normal(size=points)
 
 
 @settings(max_examples=25, deadline=None)
@@ -21,17 +21,17 @@ def test_conditioning_is_the_textbook_formula(seed: int, points: int, targets: i
     among, across, prior, values = _problem(seed, points, targets)
     noise = np.linspace(0.1, 0.4, points)
     inverse = np.linalg.inv(among + np.diag(noise))
-    found = condition(among, values, noise)
-    np.testing.assert_allclose(found.mean(across), across @ inverse @ values, atol=1e-9)
+    result = condition(among, values, noise)
+    np.testing.assert_allclose(result.mean(across), across @ inverse @ values, atol=1e-9)
     np.testing.assert_allclose(
-        found.covariance(prior, across), prior - across @ inverse @ across.T, atol=1e-9
+        result.covariance(prior, across), prior - across @ inverse @ across.T, atol=1e-9
     )
     np.testing.assert_allclose(
-        found.variance(np.diag(prior), across), np.diag(prior - across @ inverse @ across.T), atol=1e-9
+        result.variance(np.diag(prior), across), np.diag(prior - across @ inverse @ across.T), atol=1e-9
     )
     sign, log_determinant = np.linalg.slogdet(2 * np.pi * (among + np.diag(noise)))
     assert sign == 1
-    assert found.log_likelihood == pytest.approx(-0.5 * (log_determinant + values @ inverse @ values))
+    assert result.log_likelihood == pytest.approx(-0.5 * (log_determinant + values @ inverse @ values))
 
 
 def test_leave_one_out_in_closed_form_equals_refits() -> None:
@@ -63,8 +63,8 @@ def test_one_covariance_serves_many_vectors_of_values() -> None:
     among, across, _, _ = _problem(6, 4, 3)
     values = np.arange(12.0).reshape(3, 4)
     many = condition(among, values, 0.3)
-    for row, each in enumerate(values):
-        alone = condition(among, each, 0.3)
+    for row, item in enumerate(values):
+        alone = condition(among, item, 0.3)
         np.testing.assert_allclose(many.mean(across)[row], alone.mean(across))
         assert many.log_likelihood[row] == pytest.approx(alone.log_likelihood)
 
@@ -89,8 +89,8 @@ def test_gradients_of_likelihood_and_kernel_are_those_of_finite_differences() ->
     kernel = TrendKernel(places, places)
 
     def loss(sizes: np.ndarray) -> tuple[float, np.ndarray]:
-        found = condition(kernel.covariance(sizes), values, 0.1)
-        return -float(found.log_likelihood), kernel.gradient(sizes, found.loss_gradient)
+        result = condition(kernel.covariance(sizes), values, 0.1)
+        return -float(result.log_likelihood), kernel.gradient(sizes, result.loss_gradient)
 
     _, gradient = loss(SIZES)
     for place in range(len(SIZES)):

@@ -1,9 +1,8 @@
-from .backtest import (
-    HeldOut as HeldOut,
-    leave_one_group_out as leave_one_group_out,
-    predict_unseen as predict_unseen,
+from .cost.constants import (
+    ENOUGH_STEPS as ENOUGH_STEPS,
+    Calibration as Calibration,
+    calibration as calibration,
 )
-from .cost.constants import Calibration as Calibration, calibration as calibration
 from .cost.correction import (
     EarlierRun as EarlierRun,
     GuardedEstimates as GuardedEstimates,
@@ -11,15 +10,16 @@ from .cost.correction import (
     shipped_corrections as shipped_corrections,
 )
 from .cost.demand import Operations as Operations, demand_of as demand_of, is_half as is_half
+from .cost.energy import Power as Power, energy_constants as energy_constants, power as power
 from .cost.estimator import (
     USABLE_DEVICE_MEMORY as USABLE_DEVICE_MEMORY,
     USABLE_HOST_MEMORY as USABLE_HOST_MEMORY,
     AnalyticEstimator as AnalyticEstimator,
     Placements as Placements,
-    ScaleOutAssumptions as ScaleOutAssumptions,
     StepEstimates as StepEstimates,
-    exposed_seconds as exposed_seconds,
+    kinds as kinds,
     restart_factor as restart_factor,
+    time_range as time_range,
 )
 from .cost.fit import (
     Unseen as Unseen,
@@ -42,7 +42,7 @@ from .cost.learning import (
     corrections_data as corrections_data,
     guarded_memory as guarded_memory,
     learn_corrections as learn_corrections,
-    trial_without_the_model as trial_without_the_model,
+    spreads_without_the_model as spreads_without_the_model,
     try_outcomes as try_outcomes,
 )
 from .cost.measurements import (
@@ -52,11 +52,42 @@ from .cost.measurements import (
     read_measurements as read_measurements,
     read_stages as read_stages,
 )
+from .cost.scale_out import (
+    SHARDINGS as SHARDINGS,
+    Layouts as Layouts,
+    ScaleOutAssumptions as ScaleOutAssumptions,
+    all_reduce_seconds as all_reduce_seconds,
+    blocks_of as blocks_of,
+    exposed_seconds as exposed_seconds,
+    kept_shares as kept_shares,
+    straggler_factor as straggler_factor,
+)
 from .cost.step_time import (
     Hardware as Hardware,
     OperationTimes as OperationTimes,
     cpu_step_time as cpu_step_time,
     operation_times as operation_times,
+)
+from .cost.traced import (
+    TRACED_COLUMNS as TRACED_COLUMNS,
+    Circumstances as Circumstances,
+    TracedDemand as TracedDemand,
+    device_columns as device_columns,
+    traced_demand as traced_demand,
+    traced_total as traced_total,
+)
+from .cost.traced_fit import (
+    OWN_SOURCE as OWN_SOURCE,
+    FittedLaws as FittedLaws,
+    TracedModel as TracedModel,
+    TracedRanges as TracedRanges,
+    TracedRows as TracedRows,
+    fit_laws as fit_laws,
+    learn_ranges as learn_ranges,
+    learn_traced as learn_traced,
+    network_kind as network_kind,
+    shipped_traced as shipped_traced,
+    traced_data as traced_data,
 )
 from .fewshot.case import (
     METRICS as METRICS,
@@ -109,12 +140,11 @@ from .fewshot.versions import (
     current_foundation as current_foundation,
     version_name as version_name,
 )
-from .gaussian_process import Conditioned as Conditioned, condition as condition
-from .guard import MODEL as MODEL, RULE as RULE, Ground as Ground, Verdict as Verdict, judge as judge
-from .interval import conformal_interval as conformal_interval, conformal_margin as conformal_margin
+from .gaussian_process import condition as condition
+from .guard import MODEL as MODEL, RULE as RULE
+from .interval import conformal_interval as conformal_interval
 from .jobs.durations import (
     Durations as Durations,
-    GuardedLeft as GuardedLeft,
     JobFeatures as JobFeatures,
     WorkLeft as WorkLeft,
 )

@@ -1,6 +1,6 @@
-"""Backtests on labelled groups: what a model predicts of groups (models, applications, jobs) it has not seen.
+"""Backtests on labelled groups: predictions for groups (models, applications, jobs) by fits without them.
 
-A group is held out whole: rows of one group err together, so a row scored by a fit that saw its siblings
+A group is held out completely: rows of one group err together, so a row scored by a fit that saw its siblings
 would look better than a new group's.
 """
 
@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
-Flags = NDArray[np.bool_]
+from trimtab.predict.tables import Array, Flags
+
 Labels = Sequence[str] | NDArray[Any]
 
 
@@ -29,17 +29,8 @@ class HeldOut:
         return ~self.rows
 
 
-def leave_one_group_out(labels: Labels) -> Iterator[HeldOut]:
-    """Every group in turn, in order of appearance."""
-    return _folds(labels, 1)
-
-
-def leave_two_groups_out(labels: Labels) -> Iterator[HeldOut]:
-    """Every pair of groups in turn; each fit can score both."""
-    return _folds(labels, 2)
-
-
-def _folds(labels: Labels, together: int) -> Iterator[HeldOut]:
+def leave_one_group_out(labels: Labels, together: int = 1) -> Iterator[HeldOut]:
+    """Every group in turn, in order of appearance; or every set of so many groups `together`."""
     names = np.asarray(labels)
     for groups in combinations(dict.fromkeys(names.tolist()), together):
         yield HeldOut(groups, np.isin(names, groups))
@@ -48,7 +39,7 @@ def _folds(labels: Labels, together: int) -> Iterator[HeldOut]:
 def random_folds(
     groups: Sequence[str], count: int, random: int | np.random.Generator
 ) -> list[tuple[str, ...]]:
-    """The groups' names, each once, at random in at most `count` folds as equal as can be; none is empty."""
+    """The groups' names, each once, at random in at most `count` folds of about equal size; none is empty."""
     order = np.random.default_rng(random).permutation(sorted(set(groups)))
     return [tuple(fold.tolist()) for fold in np.array_split(order, min(count, len(order)))]
 
@@ -62,14 +53,14 @@ def predict_unseen(
 
     `predict` fits on the fold's training rows and returns arrays with one value per held-out row.
     """
-    found: list[Array] = []
+    predicted: list[Array] = []
     for fold in leave_one_group_out(labels):
         parts = predict(fold)
-        found = found or [np.full(len(fold.rows), np.nan) for _ in parts]
-        for whole, part in zip(found, parts, strict=True):
-            whole[fold.rows] = part
+        predicted = predicted or [np.full(len(fold.rows), np.nan) for _ in parts]
+        for all_rows, part in zip(predicted, parts, strict=True):
+            all_rows[fold.rows] = part
         progress(fold.groups[0])
-    return tuple(found)
+    return tuple(predicted)
 
 
 def predict_unseen_pairs(
@@ -79,17 +70,17 @@ def predict_unseen_pairs(
 ) -> dict[str, tuple[Array, ...]]:
     """By group: leave-two-groups-out predictions of all other groups' rows, by fits that saw neither group.
 
-    This is what can be known of errors without ever seeing that group; its own rows are NaN. `predict` fits
-    on the fold's training rows and returns arrays with one value per held-out row.
+    These give the errors that can be known without ever seeing that group; its own rows are NaN. `predict` is
+    that of `predict_unseen`; each fit scores both held-out groups.
     """
     names = np.asarray(labels)
-    found: dict[str, tuple[Array, ...]] = {}
-    for fold in leave_two_groups_out(labels):
+    predicted: dict[str, tuple[Array, ...]] = {}
+    for fold in leave_one_group_out(labels, together=2):
         parts = predict(fold)
         for unseen, scored in (fold.groups, fold.groups[::-1]):
-            if unseen not in found:
-                found[unseen] = tuple(np.full(len(names), np.nan) for _ in parts)
-            for whole, part in zip(found[unseen], parts, strict=True):
-                whole[names == scored] = part[names[fold.rows] == scored]
+            if unseen not in predicted:
+                predicted[unseen] = tuple(np.full(len(names), np.nan) for _ in parts)
+            for all_rows, part in zip(predicted[unseen], parts, strict=True):
+                all_rows[names == scored] = part[names[fold.rows] == scored]
         progress(" and ".join(fold.groups))
-    return found
+    return predicted

@@ -1,4 +1,4 @@
-"""Gaussian processes: conditioning on noisy values, and fitting kernel sizes by marginal likelihood.
+"""Gaussian processes: conditioning on noisy values, exactly or through inducing points, and fitting kernels.
 
 With y observed at n points of prior mean m and covariance K, and L the Cholesky factor of K + diag(noise):
 
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-Array = NDArray[np.float64]
+from trimtab.predict.tables import Array
 
 # Added to the diagonal, relative to its mean, when rounding has made a covariance indefinite.
 _JITTERS = (0.0, 1e-12, 1e-10, 1e-8, 1e-6)
@@ -77,22 +77,49 @@ class Conditioned:
 
 def condition(covariance: Array, residuals: ArrayLike, noise: ArrayLike = 0.0) -> Conditioned:
     """Condition on values minus their prior mean, (..., n); `noise` are variances, one or one per value."""
-    values = np.asarray(residuals, dtype=float)
-    inverse_factor: Array = np.linalg.inv(_cholesky(covariance, np.asarray(noise, dtype=float))).astype(float)
-    return Conditioned(inverse_factor, np.einsum("...ij,...j->...i", inverse_factor, values))
-
-
-def _cholesky(covariance: Array, noise: Array) -> Array:
-    size = covariance.shape[-1]
-    diagonal = np.eye(size)
-    noisy = covariance + noise[..., None] * diagonal if noise.ndim else covariance + noise * diagonal
-    scale = float(np.trace(noisy, axis1=-2, axis2=-1).mean()) / max(size, 1)
+    variances, diagonal = np.asarray(noise, dtype=float), np.eye(covariance.shape[-1])
+    noisy = covariance + (variances[..., None] if variances.ndim else variances) * diagonal
+    scale = float(np.trace(noisy, axis1=-2, axis2=-1).mean()) / max(len(diagonal), 1)
     for jitter in _JITTERS:
         try:
-            return np.linalg.cholesky(noisy + jitter * scale * diagonal if jitter else noisy)
+            factor = np.linalg.cholesky(noisy + jitter * scale * diagonal if jitter else noisy)
         except np.linalg.LinAlgError:
             continue
+        inverse: Array = np.linalg.inv(factor).astype(float)
+        values = np.asarray(residuals, dtype=float)
+        return Conditioned(inverse, np.einsum("...ij,...j->...i", inverse, values))
     raise np.linalg.LinAlgError("a covariance is indefinite by more than rounding explains")
+
+
+def inducing_rows(covariance: Array, count: int) -> NDArray[np.intp]:
+    """Pivots of a Cholesky decomposition: each is the row that those before it explain least."""
+    from scipy.linalg.lapack import dpstrf  # late: only learning needs SciPy
+
+    _, order, rank, _ = dpstrf(covariance, tol=1e-9)
+    return np.asarray(order[: min(rank, count)] - 1, dtype=np.intp)
+
+
+def inducing_weights(
+    among: Array, across: Array, values: Array, groups: NDArray[np.str_], shared: float, own: float
+) -> Array:
+    """Weights w of inducing points: the posterior mean at x is k(x, points) w (subset of regressors).
+
+    `among` is the covariance of the points, `across` that of the points with the observed ones. Values of one
+    group share noise of variance `shared` beside their `own`; its inverse is applied by group (Woodbury).
+    """
+    _, group, counts = np.unique(groups, return_inverse=True, return_counts=True)
+    columns = np.column_stack([across.T, values])
+    sums = np.zeros((len(counts), columns.shape[1]))
+    np.add.at(sums, group, columns)
+    part = shared / (own + counts * shared)
+    solved = (columns - (part[:, None] * sums)[group]) / own
+    return np.asarray(np.linalg.solve(among + across @ solved[:, :-1], across @ solved[:, -1]))
+
+
+def squared_distance(rows: Array, columns: Array) -> Array:
+    """Squared Euclidean distance of every row of the one to every row of the other."""
+    squares = (rows**2).sum(axis=1)[:, None] + (columns**2).sum(axis=1) - 2 * rows @ columns.T
+    return np.asarray(np.maximum(squares, 0.0))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -141,16 +168,12 @@ class TrendKernel:
 
     def _smooth(self, sizes: Array) -> Array:
         near = np.exp(-sizes[self._count + 2 :])
-        left, right = self.rows * near, self.columns * near
-        squares = (left**2).sum(axis=1)[:, None] + (right**2).sum(axis=1) - 2 * left @ right.T
-        return np.asarray(np.exp(2 * sizes[self._count + 1] - 0.5 * np.maximum(squares, 0.0)))
+        squares = squared_distance(self.rows * near, self.columns * near)
+        return np.asarray(np.exp(2 * sizes[self._count + 1] - 0.5 * squares))
 
 
 def fit_sizes(
-    loss: Callable[[Array], tuple[float, Array]],
-    start: Array,
-    iterations: int,
-    bounds: tuple[float, float],
+    loss: Callable[[Array], tuple[float, Array]], start: Array, iterations: int, bounds: tuple[float, float]
 ) -> Array:
     """Logarithms of sizes within bounds that minimise a negative log likelihood (value and gradient).
 
@@ -163,5 +186,5 @@ def fit_sizes(
         away = sizes - start
         return float(value + 0.5 * (away**2).sum()), gradient + away
 
-    found = minimize(penalised, start, jac=True, method="L-BFGS-B", options={"maxiter": iterations}).x
-    return np.asarray(np.clip(found, *bounds))
+    solution = minimize(penalised, start, jac=True, method="L-BFGS-B", options={"maxiter": iterations})
+    return np.asarray(np.clip(solution.x, *bounds))

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from trimtab.predict.tables import Array
+
 Labels = Sequence[str] | NDArray[Any]
 
 _ROUNDING = 1e-12  # sums of weights are rounded
@@ -25,14 +26,13 @@ def conformal_margin(
     count: int | None = None,
     widest: float = -np.inf,
 ) -> float:
-    """The score that a new group's scores stay below with probability `coverage`.
+    """The score that bounds a new group's scores with probability `coverage`.
 
     Without `groups` every score is a group of its own. `count` replaces the number of groups in the
     correction. With too few groups for the coverage it is the largest score, and at least `widest`.
     """
-    weights = _weights(groups, len(scores))
-    units = count or _number(groups, len(scores))
-    level = coverage * (1.0 + 1.0 / units)
+    weights, number = _weights(groups, len(scores))
+    level = coverage * (1.0 + 1.0 / (count or number))
     if level > 1.0:
         return max(widest, float(scores.max()))
     return _quantile(scores, weights, level)
@@ -43,13 +43,13 @@ def conformal_interval(values: Array, coverage: float, groups: Labels | None = N
 
     With too few groups for the coverage it is the range of all values.
     """
-    weights = _weights(groups, len(values))
-    tail = max(0.0, (1.0 - coverage * (1.0 + 1.0 / _number(groups, len(values)))) / 2.0)
+    weights, number = _weights(groups, len(values))
+    tail = max(0.0, (1.0 - coverage * (1.0 + 1.0 / number)) / 2.0)
     return _quantile(values, weights, tail), _quantile(values, weights, 1.0 - tail)
 
 
 def conformal_rank(count: NDArray[np.int64], level: float) -> NDArray[np.int64]:
-    """Rank, from 1, of the one among `count` sorted scores below which a share `level` of new scores stays.
+    """Rank, from 1, of the score among `count` sorted ones that bounds a share `level` of new scores.
 
     Rounded outwards: down for a level below one half, else up. A rank of 0 or above `count` means that there
     are too few scores.
@@ -58,20 +58,15 @@ def conformal_rank(count: NDArray[np.int64], level: float) -> NDArray[np.int64]:
     return np.asarray(np.floor(rank) if level < 0.5 else np.ceil(rank), dtype=np.int64)
 
 
-def _number(groups: Labels | None, values: int) -> int:
-    return values if groups is None else len(np.unique(np.asarray(groups)))
-
-
-def _weights(groups: Labels | None, values: int) -> Array:
-    """Weights that sum to one, the same total for every group."""
-    if groups is None:
-        return np.full(values, 1.0 / values)
-    _, which, counts = np.unique(np.asarray(groups), return_inverse=True, return_counts=True)
-    return np.asarray((1.0 / (counts * len(counts)))[which])
+def _weights(groups: Labels | None, values: int) -> tuple[Array, int]:
+    """Weights that sum to one, with the same total for every group, and the number of groups."""
+    names = np.arange(values) if groups is None else np.asarray(groups)
+    _, group, counts = np.unique(names, return_inverse=True, return_counts=True)
+    return np.asarray((1.0 / (counts * len(counts)))[group]), len(counts)
 
 
 def _quantile(values: Array, weights: Array, level: float) -> float:
-    """The smallest value that, with all below it, has a share `level` of the weight."""
+    """The smallest value such that it and all below it have a share `level` of the weight."""
     order = np.argsort(values)
     reached = np.cumsum(weights[order])
     place = int(np.searchsorted(reached, level - _ROUNDING))

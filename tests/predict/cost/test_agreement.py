@@ -68,7 +68,7 @@ def _traced(graph: Graph) -> Model:
     one, two = at(1.0), at(2.0)
 
     def amount(name: str, calls: str | None, phase: str, kind: str) -> Operators:
-        first, second = (float(np.sum(getattr(each, name))) if name else 0.0 for each in (one, two))
+        first, second = (float(np.sum(getattr(item, name))) if name else 0.0 for item in (one, two))
         per_sample = second - first
         count = float(np.sum(getattr(one, calls))) if calls else 0.0
         return Operators(phase, kind, count, first - per_sample, per_sample, per_sample / 3)

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -44,43 +45,43 @@ def earlier(ratio: float, **changes: Any) -> EarlierRun:
 
 def test_without_outcomes_times_are_the_rules(make_profile: MakeProfile, place: Place) -> None:
     where = place({"device": "A100"}, {"device": "H200", "batch": 64}, {"device": None})
-    found = GuardedEstimator(make_profile()).estimate(where)
+    result = GuardedEstimator(make_profile()).estimate(where)
     rule = AnalyticEstimator(make_profile()).estimate(where)
-    assert found.chosen.total.tolist() == rule.total.tolist() == found.model.total.tolist()
-    assert found.chosen.low.tolist() == rule.low.tolist()
-    assert not found.has_time.any()
-    assert found.time.words(0) == "the rule answers: no earlier outcome of this workload is known"
+    assert result.chosen.total.tolist() == rule.total.tolist() == result.model.total.tolist()
+    assert result.chosen.low.tolist() == rule.low.tolist()
+    assert not result.has_time.any()
+    assert result.time.chosen_by(0) == "rule"
 
 
 def test_a_hosts_memory_stays_with_the_rule(make_profile: MakeProfile, place: Place) -> None:
-    found = GuardedEstimator(make_profile()).estimate(place({"device": None}, {"device": "A100"}))
-    assert found.has_memory.tolist() == [False, True]
-    assert found.chosen.memory[0] == found.rule.memory[0]
-    assert "local run" in found.memory.words(0)
+    result = GuardedEstimator(make_profile()).estimate(place({"device": None}, {"device": "A100"}))
+    assert result.has_memory.tolist() == [False, True]
+    assert result.chosen.memory[0] == result.rule.memory[0]
+    assert "local run" in result.memory.words(0)
 
 
 def test_a_model_unlike_all_measured_keeps_the_rules_memory(
     make_profile: MakeProfile, make_model: Callable[..., Model], place: Place
 ) -> None:
     strange = make_model(parameters=10**12, saved_sample_bytes=1e13)
-    found = GuardedEstimator(make_profile(strange)).estimate(place({"device": "H200", "batch": 4096}))
-    assert not found.memory.by_model[0]
-    assert found.chosen.memory[0] == found.rule.memory[0]
-    assert "unlike those of the 28 measured models" in found.memory.words(0)
+    result = GuardedEstimator(make_profile(strange)).estimate(place({"device": "H200", "batch": 4096}))
+    assert not result.memory.by_model[0]
+    assert result.chosen.memory[0] == result.rule.memory[0]
+    assert "28 measured models" in result.memory.words(0)
 
 
 def test_parts_still_add_up_and_network_and_input_are_corrected_too(
     make_profile: MakeProfile, place: Place
 ) -> None:
     where = place({"device": "A100", "nodes": 4, "network": 1e7}, {"device": "A100"})
-    found = GuardedEstimator(make_profile(input_wait=0.1), None, [earlier(1.5)]).estimate(where)
-    step = found.chosen
+    result = GuardedEstimator(make_profile(input_wait=0.1), None, [earlier(1.5)]).estimate(where)
+    step = result.chosen
     parts = step.launch + step.compute + step.traffic + step.update + step.network + step.input
     assert parts == pytest.approx(step.total)
-    assert found.time.by_model.all()
-    assert (step.total > found.rule.total).all()
+    assert result.time.by_model.all()
+    assert (step.total > result.rule.total).all()
     # One device is what was run; four share less with it.
-    assert step.total[1] / found.rule.total[1] > step.total[0] / found.rule.total[0]
+    assert step.total[1] / result.rule.total[1] > step.total[0] / result.rule.total[0]
 
 
 def test_every_spelling_of_an_accelerator_is_the_same_and_an_unknown_one_teaches_nothing(
@@ -95,9 +96,9 @@ def test_every_spelling_of_an_accelerator_is_the_same_and_an_unknown_one_teaches
 
 def test_outcomes_on_cpus_correct_cpus_only(make_profile: MakeProfile, place: Place) -> None:
     where = place({"device": None}, {"device": "A100"})
-    found = GuardedEstimator(make_profile(), None, [earlier(1.3, accelerator=None)]).estimate(where)
-    assert found.time.by_model.tolist() == [True, False]
-    assert "were on CPUs" in found.time.words(1)
+    result = GuardedEstimator(make_profile(), None, [earlier(1.3, accelerator=None)]).estimate(where)
+    assert result.time.by_model.tolist() == [True, False]
+    assert "were on CPUs" in result.time.words(1)
 
 
 def test_thousands_of_placements_are_answered_as_one_is(make_profile: MakeProfile, place: Place) -> None:
@@ -137,16 +138,16 @@ settings = st.builds(
 
 @given(st.lists(st.tuples(ratios, settings), min_size=1, max_size=MOST_RUNS), settings)
 def test_whatever_the_runs_the_answer_is_finite_and_within_the_believable(
-    told: list[tuple[float, Setting]], target: Setting
+    description: list[tuple[float, Setting]], target: Setting
 ) -> None:
-    found = hindsight(SPREAD, [run(ratio, where) for ratio, where in told], [target])
-    furthest = max(abs(math.log(ratio)) for ratio, _ in told)
+    result = hindsight(SPREAD, [run(ratio, where) for ratio, where in description], [target])
+    furthest = max(abs(math.log(ratio)) for ratio, _ in description)
     wider = max(
-        1.0, target.width / min(where.width for _, where in told)
+        1.0, target.width / min(where.width for _, where in description)
     )  # less certain, so it moves further
-    assert abs(found.mean[0]) <= wider * (furthest + math.log(2.0))
-    assert 0.0 <= found.deviation[0] < 10.0
-    assert ((found.belief >= 0) & (found.belief <= 1 + 1e-9)).all()
+    assert abs(result.mean[0]) <= wider * (furthest + math.log(2.0))
+    assert 0.0 <= result.deviation[0] < 10.0
+    assert ((result.belief >= 0) & (result.belief <= 1 + 1e-9)).all()
 
 
 @given(st.floats(0.7, 2.0), settings, settings)
@@ -166,16 +167,16 @@ def test_the_less_alike_the_less_is_learned_and_the_wider_the_range() -> None:
         Setting("H200", 1.0, 512.0, True),
         Setting("A100", 1.0, 512.0, True, 1.7),
     ]
-    found = hindsight(SPREAD, [run(1.4)], targets)
-    assert (np.diff(found.mean) <= 1e-12).all()
-    assert (np.diff(found.deviation) > 0).all()
-    assert found.mean[0] == pytest.approx(math.log(1.4), rel=0.25)
+    result = hindsight(SPREAD, [run(1.4)], targets)
+    assert (np.diff(result.mean) <= 1e-12).all()
+    assert (np.diff(result.deviation) > 0).all()
+    assert result.mean[0] == pytest.approx(math.log(1.4), rel=0.25)
 
 
 def test_a_device_whose_constants_were_borrowed_teaches_itself_more_than_others() -> None:
     borrowed = Setting("A100", 1.0, 32.0, False, 1.7)
-    found = hindsight(SPREAD, [run(1.5, borrowed)], [borrowed, Setting("T4", 1.0, 32.0, False, 1.7)])
-    assert found.mean[0] > 1.5 * found.mean[1] > 0
+    result = hindsight(SPREAD, [run(1.5, borrowed)], [borrowed, Setting("T4", 1.0, 32.0, False, 1.7)])
+    assert result.mean[0] > 1.5 * result.mean[1] > 0
 
 
 @pytest.mark.parametrize("ratio", [0.7, 1.0, 1.4, 3.0])
@@ -195,6 +196,31 @@ def test_what_they_never_do_is_not_believed_however_often(ratio: float, times: i
     assert hindsight(SPREAD, [run(ratio)] * times, [HERE]).belief[0] == 0.0
 
 
+@pytest.mark.parametrize("ratio", [8.0, 0.45, 50.0])
+def test_a_trusted_run_counts_however_far_it_is(ratio: float) -> None:
+    result = hindsight(SPREAD, [replace(run(ratio), trusted=True)], [HERE])
+    assert result.belief[0] == pytest.approx(1.0)
+    assert abs(result.mean[0] - np.log(ratio)) < 0.3 * abs(np.log(ratio))
+
+
+def test_a_slow_outcome_widens_the_range_and_a_trusted_one_moves_the_estimate(
+    make_profile: MakeProfile, place: Place
+) -> None:
+    where = place({"device": "A100"})
+    none, slow, trusted, stopped = (
+        GuardedEstimator(make_profile(), None, runs).estimate(where)
+        for runs in ([], [earlier(8.0)], [replace(earlier(8.0), trusted=True)], [earlier(0.3)])
+    )
+    assert slow.chosen.total == pytest.approx(none.chosen.total)
+    assert slow.chosen.high[0] == pytest.approx(8.0)
+    assert slow.chosen.low == pytest.approx(none.chosen.low)
+    assert "stopped" not in slow.time.words(0)
+    assert "stopped" in stopped.time.words(0)
+    assert trusted.time.by_model[0]
+    assert trusted.chosen.total[0] > 4 * none.chosen.total[0]
+    assert stopped.chosen.high == pytest.approx(none.chosen.high)
+
+
 def test_a_noisy_run_counts_for_less() -> None:
     plain, noisy = (hindsight(SPREAD, [run(1.4, noise=n)], [HERE]) for n in (0.0, 0.5))
     assert 0 < noisy.mean[0] < plain.mean[0]
@@ -212,11 +238,11 @@ def test_the_spread_is_found_again_in_ratios_that_have_it() -> None:
                 batches.append(batch)
                 half.append(is_half)
                 ratios.append(whole + by_format[int(is_half)] + random.normal(0, 0.15))
-    found = fit_spread(np.array(ratios), models, np.array(batches), np.array(half))
-    assert found.total == pytest.approx(0.04 + 0.01 + 0.0225, rel=0.15)
-    assert found.configuration == pytest.approx(0.0225, rel=0.15)
-    assert found.number_format == pytest.approx(0.01, rel=0.3)
-    assert found.doubling == pytest.approx(0.0, abs=0.001)
+    result = fit_spread(np.array(ratios), models, np.array(batches), np.array(half))
+    assert result.total == pytest.approx(0.04 + 0.01 + 0.0225, rel=0.15)
+    assert result.configuration == pytest.approx(0.0225, rel=0.15)
+    assert result.number_format == pytest.approx(0.01, rel=0.3)
+    assert result.doubling == pytest.approx(0.0, abs=0.001)
 
 
 H200 = accelerator("H200")

@@ -96,8 +96,8 @@ def ask(shipped: Foundation, tmp_path: Path) -> Callable[..., PredictionRequest]
 
     def make(*observations: Any, at: tuple[str, ...] = ("all",), **fields: Any) -> PredictionRequest:
         path = tmp_path / "application.json"
-        told = {"observations": list(observations or [ONE_RUN]), **fields}
-        path.write_text(json.dumps(told), encoding="utf-8")
+        description = {"observations": list(observations or [ONE_RUN]), **fields}
+        path.write_text(json.dumps(description), encoding="utf-8")
         return read_request(path, at, shipped)
 
     return make

@@ -69,16 +69,16 @@ def test_they_add_up_however_the_answer_comes_about(slopes: list[float], target:
 
 
 def test_targets_near_the_same_run_share_what_was_computed() -> None:
-    asked = []
+    request = []
 
     def counting(case: Case, known: Rows) -> Array:
-        asked.append(known)
+        request.append(known)
         return by_metrics(case, known)
 
     why = Attribution(counting, case := made_up(cpu_user=0.5), np.array([1]), case.configurations)
     for target in (0, 2, 3):
         assert sum(part.value for part in why.parts(target)) == pytest.approx(2.5)
-    assert len(asked) == 2
+    assert len(request) == 2
 
 
 def test_many_runs_count_as_one_thing_so_that_nobody_waits_for_all_their_orders() -> None:

@@ -62,18 +62,18 @@ def test_the_arrays_of_a_case_cannot_be_changed(make_case: MakeCase) -> None:
 
 
 def test_what_was_not_run_is_blank(make_case: MakeCase) -> None:
-    seen = make_case((8.0, 4.0, 2.0)).seen_at(np.array([1]))
-    assert np.isnan(seen.seconds).tolist() == [True, False, True]
-    assert seen.ok.tolist() == [False, True, False]
-    assert np.isnan(seen.metric("cpu_user")).tolist() == [True, False, True]
-    assert not np.isnan(seen.setting("memory_bytes")).any()
+    shown = make_case((8.0, 4.0, 2.0)).known_at(np.array([1]))
+    assert np.isnan(shown.seconds).tolist() == [True, False, True]
+    assert shown.ok.tolist() == [False, True, False]
+    assert np.isnan(shown.metric("cpu_user")).tolist() == [True, False, True]
+    assert not np.isnan(shown.setting("memory_bytes")).any()
 
 
 def test_a_corpus_names_its_applications_and_environments_once(make_case: MakeCase) -> None:
     corpus = Corpus("some", (make_case(name="a"), make_case(name="b"), make_case(application="other")))
     assert corpus.applications == ("resize", "other")
     assert corpus.environments == ("lambda",)
-    with pytest.raises(BadInputError, match="no case in openwhisk, only in lambda"):
+    with pytest.raises(BadInputError, match=r"openwhisk.*lambda"):
         corpus.within("openwhisk")
 
 
@@ -82,12 +82,12 @@ def test_what_never_completed_drops_out_of_the_completed(make_case: MakeCase) ->
     some = make_case((1.0, 2.0), ok=np.array([False, True]), application="other")
     completed = Corpus("some", (failed, some)).completed()
     assert [c.configurations for c in completed.cases] == [("256MB",)]
-    with pytest.raises(BadInputError, match="no completed run"):
+    with pytest.raises(BadInputError, match="completed"):
         Corpus("none", (failed,)).completed()
 
 
 def test_an_empty_corpus_is_refused() -> None:
-    with pytest.raises(BadInputError, match="nothing has no case"):
+    with pytest.raises(BadInputError, match="nothing"):
         Corpus("nothing", ())
 
 
@@ -108,5 +108,5 @@ def test_what_is_not_given_is_unknown() -> None:
 
 
 def test_an_unknown_column_is_refused() -> None:
-    with pytest.raises(BadInputError, match="no column 'colour'; the columns are memory_bytes"):
+    with pytest.raises(BadInputError, match=r"'colour'.*memory_bytes"):
         settings_table(1, colour=1.0)

@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 
 from trimtab.core import BadInputError
 from trimtab.predict.fewshot.case import METRICS, Case, metrics_table, settings_table
-from trimtab.predict.fewshot.curves import CurveModel, Curves, FittedCurves, fit_curves, squashed
+from trimtab.predict.fewshot.curves import CurveModel, Curves, FittedCurves, fit_curves, squashed, unsquashed
 from trimtab.predict.fewshot.rules import MeanOfKnown
 
 PRIOR = 10.0  # applications
@@ -47,9 +47,9 @@ def test_the_covariance_is_one(model: CurveModel) -> None:
 def test_two_numbers_of_an_application_tell_the_others(model: CurveModel) -> None:
     """A level and a slope are all there is, so two times leave next to nothing open about the rest."""
     known = [0, 5]
-    seen = model.covariance[:, known]
-    gain = np.linalg.solve(seen[known] + model.noise * np.eye(2), seen.T).T
-    left = np.diag(model.covariance - gain @ seen.T)
+    shown = model.covariance[:, known]
+    gain = np.linalg.solve(shown[known] + model.noise * np.eye(2), shown.T).T
+    left = np.diag(model.covariance - gain @ shown.T)
     assert (left < 0.01 * np.diag(model.covariance)).all()
 
 
@@ -80,17 +80,17 @@ def test_an_application_unlike_its_law_has_more_noise_of_its_own(times: np.ndarr
 
 def test_one_application_and_one_configuration_are_enough() -> None:
     for shape in ((1, 6), (5, 1), (1, 1)):
-        found = fit_curves(np.full(shape, 1.5), np.arange(float(shape[1]))[:, None], PRIOR)
-        np.testing.assert_allclose(found.mean, 1.5, atol=1e-6)
-        assert np.isfinite(found.covariance).all()
-        assert (np.diag(found.covariance) > 0).all()
+        result = fit_curves(np.full(shape, 1.5), np.arange(float(shape[1]))[:, None], PRIOR)
+        np.testing.assert_allclose(result.mean, 1.5, atol=1e-6)
+        assert np.isfinite(result.covariance).all()
+        assert (np.diag(result.covariance) > 0).all()
 
 
 def test_a_configuration_nobody_measured_follows_its_settings(times: np.ndarray) -> None:
     gappy = times.copy()
     gappy[:, 3] = np.nan
-    found = fit_curves(gappy, CPUS, PRIOR)
-    assert np.abs(found.curves[:, 3] - times[:, 3]).mean() < 0.5 * times[:, 3].std()
+    result = fit_curves(gappy, CPUS, PRIOR)
+    assert np.abs(result.curves[:, 3] - times[:, 3]).mean() < 0.5 * times[:, 3].std()
 
 
 def test_all_times_a_factor_longer_move_the_mean_alone(times: np.ndarray, model: CurveModel) -> None:
@@ -154,9 +154,9 @@ def test_applications_alike_tell_far_more_than_the_mean_of_the_known(
     fitted: FittedCurves, unseen: list[Case], known: list[int], part: float
 ) -> None:
     rows = np.array(known)
-    ours = np.mean([_error(fitted.predict(c.seen_at(rows), rows), c, known) for c in unseen])
-    plain = np.mean([_error(MeanOfKnown().predict(c.seen_at(rows), rows), c, known) for c in unseen])
-    assert ours < part * plain
+    own = np.mean([_error(fitted.predict(c.known_at(rows), rows), c, known) for c in unseen])
+    plain = np.mean([_error(MeanOfKnown().predict(c.known_at(rows), rows), c, known) for c in unseen])
+    assert own < part * plain
 
 
 def test_the_spread_is_narrower_the_more_is_known(fitted: FittedCurves, unseen: list[Case]) -> None:
@@ -219,8 +219,8 @@ def test_missing_metrics_are_fine_on_either_side(fitted: FittedCurves, unseen: l
     blind = Curves().fit([replace(c, metrics=metrics_table(12)) for c in _population(10, seed=0)])
     for case in unseen[:3]:
         blank = replace(case, metrics=metrics_table(12))
-        for found in (fitted.predict(blank, known), blind.predict(case, known), blind.predict(blank, known)):
-            assert _error(found, case, [0, 11]) < 0.3
+        for result in (fitted.predict(blank, known), blind.predict(case, known), blind.predict(blank, known)):
+            assert _error(result, case, [0, 11]) < 0.3
 
 
 def test_configurations_never_seen_are_answered_like_the_nearest(
@@ -233,22 +233,22 @@ def test_configurations_never_seen_are_answered_like_the_nearest(
 
 
 def test_a_single_configuration_met_by_nobody_is_answered(fitted: FittedCurves, make_case: MakeCase) -> None:
-    found = fitted.predict(make_case((5.0,)), np.array([0]))
-    assert found[0] == pytest.approx(5.0, rel=0.2)
+    result = fitted.predict(make_case((5.0,)), np.array([0]))
+    assert result[0] == pytest.approx(5.0, rel=0.2)
 
 
 def test_one_training_case_lends_its_shape() -> None:
     only, new = _population(2, seed=3)
     scaled = replace(only, application=new.application, seconds=1.5 * only.seconds)
-    found = Curves().fit([only]).predict(scaled.seen_at(np.array([5])), np.array([5]))
-    assert _error(found, scaled, [5]) < 0.3
+    result = Curves().fit([only]).predict(scaled.known_at(np.array([5])), np.array([5]))
+    assert _error(result, scaled, [5]) < 0.3
 
 
 def test_cases_measured_under_different_configurations_learn_together(unseen: list[Case]) -> None:
     random = np.random.default_rng(0)
     gappy = [case.only(np.sort(random.choice(12, 7, replace=False))) for case in _population(24, seed=0)]
     fitted, known = Curves().fit(gappy), [0, 3, 8]
-    errors = [_error(fitted.predict(c.seen_at(np.array(known)), np.array(known)), c, known) for c in unseen]
+    errors = [_error(fitted.predict(c.known_at(np.array(known)), np.array(known)), c, known) for c in unseen]
     assert np.mean(errors) < 0.12
 
 
@@ -261,11 +261,11 @@ def test_hidden_runs_are_never_read(fitted: FittedCurves, unseen: list[Case], da
     seconds, metrics, ok = case.seconds.copy(), case.metrics.copy(), case.ok.copy()
     times = st.lists(st.floats(1e-3, 1e4), min_size=len(hidden), max_size=len(hidden))
     seconds[hidden], metrics[hidden], ok[hidden] = data.draw(times), data.draw(st.floats(0.0, 1e6)), False
-    found = fitted.predict(case, known)
+    result = fitted.predict(case, known)
     np.testing.assert_array_equal(
-        found, fitted.predict(replace(case, seconds=seconds, metrics=metrics, ok=ok), known)
+        result, fitted.predict(replace(case, seconds=seconds, metrics=metrics, ok=ok), known)
     )
-    np.testing.assert_array_equal(found, fitted.predict(case.seen_at(known), known))
+    np.testing.assert_array_equal(result, fitted.predict(case.known_at(known), known))
 
 
 @settings(max_examples=20)
@@ -275,14 +275,20 @@ def test_the_order_of_the_configurations_makes_no_difference(
 ) -> None:
     case, known = unseen[0], np.array([2, 9])
     moved = np.array([order.index(row) for row in known])
-    found = fitted.predict(case.only(order), moved)
-    np.testing.assert_allclose(found, fitted.predict(case, known)[order], rtol=1e-9)
+    result = fitted.predict(case.only(order), moved)
+    np.testing.assert_allclose(result, fitted.predict(case, known)[order], rtol=1e-9)
 
 
 def test_rates_are_compared_by_ratio_and_fractions_by_difference() -> None:
-    found = dict(zip(METRICS, squashed(np.full((1, len(METRICS)), 0.5))[0], strict=True))
-    assert found["disk_busy"] == found["throttled"] == found["memory_fraction"] == 0.5
-    assert found["bytes_read"] == found["memory_used"] == pytest.approx(np.log(1.5))
+    result = dict(zip(METRICS, squashed(np.full((1, len(METRICS)), 0.5))[0], strict=True))
+    assert result["disk_busy"] == result["throttled"] == result["memory_fraction"] == 0.5
+    assert result["bytes_read"] == result["memory_used"] == pytest.approx(np.log(1.5))
+
+
+@pytest.mark.filterwarnings("error")
+def test_squashed_metrics_are_restored_without_overflow_of_large_ratios() -> None:
+    metrics = np.full((2, len(METRICS)), 4.6e6)
+    np.testing.assert_allclose(unsquashed(squashed(metrics)), metrics)
 
 
 @pytest.mark.filterwarnings("ignore:Mean of empty slice")
@@ -293,7 +299,7 @@ def test_a_training_case_without_any_time_teaches_nothing(unseen: list[Case]) ->
 
 
 def test_it_needs_a_known_run_and_a_case_to_learn_from(fitted: FittedCurves, unseen: list[Case]) -> None:
-    with pytest.raises(BadInputError, match="no configuration is known"):
+    with pytest.raises(BadInputError, match="no configuration"):
         fitted.predict(unseen[0], np.array([], dtype=np.intp))
-    with pytest.raises(BadInputError, match="curves needs at least one case"):
+    with pytest.raises(BadInputError, match="curves"):
         Curves().fit([])

@@ -22,10 +22,10 @@ FEW_STEPS = EncoderSettings(episodes=60, steps=40, batch=16, seed=1)
 
 def test_the_same_seed_gives_the_same_weights(encoder: Encoder, corpus: Corpus, elsewhere: Corpus) -> None:
     again = train([corpus, elsewhere], FEW_STEPS)
-    for name, each in encoder.weights.items():
-        np.testing.assert_array_equal(again.weights[name], each)
+    for name, item in encoder.weights.items():
+        np.testing.assert_array_equal(again.weights[name], item)
     other = train([corpus, elsewhere], replace(FEW_STEPS, seed=2))
-    assert any((other.weights[name] != each).any() for name, each in encoder.weights.items())
+    assert any((other.weights[name] != item).any() for name, item in encoder.weights.items())
 
 
 def test_it_learns_what_the_anchor_does_not_know(corpus: Corpus) -> None:
@@ -44,26 +44,26 @@ def test_it_learns_what_the_anchor_does_not_know(corpus: Corpus) -> None:
 
 
 def test_progress_ends_at_one(corpus: Corpus) -> None:
-    told: list[float] = []
-    train([corpus], EncoderSettings(episodes=20, steps=100, batch=4), told.append)
-    assert told == [0.5, 1.0]
+    description: list[float] = []
+    train([corpus], EncoderSettings(episodes=20, steps=100, batch=4), description.append)
+    assert description == [0.5, 1.0]
 
 
 def test_episodes_never_show_a_target(corpus: Corpus) -> None:
     drawn = draw(corpus, 80, 4, seed=0)
     assert len(drawn) == 80
-    runs = drawn.seen.is_run.sum(axis=1)
+    runs = drawn.known.is_run.sum(axis=1)
     assert set(runs.tolist()) == {1, 2, 3}
-    settings = drawn.seen.targets.shape[2]
-    shown, wanted = drawn.seen.runs[:, :, None, :settings], drawn.seen.targets[:, None]
+    settings = drawn.known.targets.shape[2]
+    shown, wanted = drawn.known.runs[:, :, None, :settings], drawn.known.targets[:, None]
     same = (np.isclose(shown, wanted) | (np.isnan(shown) & np.isnan(wanted))).all(axis=3)
-    assert not (same & (drawn.seen.is_run[..., None] > 0)).any()
+    assert not (same & (drawn.known.is_run[..., None] > 0)).any()
 
 
 def test_some_episodes_know_no_metrics(corpus: Corpus) -> None:
     drawn = draw(corpus, 80, 4, seed=0)
-    settings = drawn.seen.targets.shape[2]
-    bare = np.isnan(drawn.seen.runs[:, 0, settings:]).all(axis=1)
+    settings = drawn.known.targets.shape[2]
+    bare = np.isnan(drawn.known.runs[:, 0, settings:]).all(axis=1)
     assert 0.05 < bare.mean() < 0.5
 
 

@@ -12,11 +12,11 @@ from trimtab.predict.fewshot.fine_tuning import STEPS, adapt
 def test_two_runs_are_enough_and_the_answer_is_a_time(encoder: Encoder, corpus: Corpus) -> None:
     for case in corpus.cases[:6]:
         known = np.array([0, 3])
-        adapted = adapt(encoder, case.seen_at(known), known)
+        adapted = adapt(encoder, case.known_at(known), known)
         assert adapted.steps in STEPS
-        found = adapted.predict(case.seen_at(known), known)
-        assert np.isfinite(found).all()
-        assert (found > 0).all()
+        result = adapted.predict(case.known_at(known), known)
+        assert np.isfinite(result).all()
+        assert (result > 0).all()
 
 
 def test_where_nothing_is_missed_nothing_changes(encoder: Encoder, corpus: Corpus) -> None:

@@ -20,7 +20,7 @@ def shared(encoder: Encoder, corpus: Corpus, elsewhere: Corpus) -> SharedEncoder
     both = [corpus, elsewhere]
     left_out = [frozenset(corpus.applications[:4]), frozenset(corpus.applications[4:8])]
     parts = [
-        unseen_distances(encoder, both, dict.fromkeys(("functions", "slow"), each), 0) for each in left_out
+        unseen_distances(encoder, both, dict.fromkeys(("functions", "slow"), item), 0) for item in left_out
     ]
     return SharedEncoder(
         encoder, replace(Neighbourhood.of(encoder, both, 0), unseen=distance_quantiles(parts))
@@ -30,9 +30,9 @@ def shared(encoder: Encoder, corpus: Corpus, elsewhere: Corpus) -> SharedEncoder
 def test_what_was_learned_from_is_nearest_to_itself(shared: SharedEncoder, corpus: Corpus) -> None:
     near = shared.neighbourhood
     for at in (0, 7, 30):
-        found = near.distances(near.embeddings[at] * near.scale, int(near.runs[at]))
-        assert found.argmin() == near.owner[at]
-        assert found.min() < 0.02
+        result = near.distances(near.embeddings[at] * near.scale, int(near.runs[at]))
+        assert result.argmin() == near.owner[at]
+        assert result.min() < 0.02
 
 
 def test_the_score_rises_with_how_odd_it_is(shared: SharedEncoder, corpus: Corpus) -> None:
@@ -47,9 +47,9 @@ def test_the_score_rises_with_how_odd_it_is(shared: SharedEncoder, corpus: Corpu
 
 
 def test_neighbours_are_of_its_own_data_set_and_have_names(shared: SharedEncoder, elsewhere: Corpus) -> None:
-    found = shared.similarity(elsewhere.cases[5], np.array([0, 2]))
-    assert len(found.alike) == 3
-    assert all(name.endswith("(slow)") for name in found.alike)
+    result = shared.similarity(elsewhere.cases[5], np.array([0, 2]))
+    assert len(result.alike) == 3
+    assert all(name.endswith("(slow)") for name in result.alike)
 
 
 def test_scores_of_unseen_applications_are_spread_evenly(

@@ -8,7 +8,7 @@ import pytest
 
 from trimtab.core import BadInputError, Decision, Outcome
 from trimtab.predict import Foundation, catch_up, compared, measured_in, note_outcome, quantity_at, remember
-from trimtab.predict.fewshot.outcomes import Example, asked_in, examples
+from trimtab.predict.fewshot.outcomes import Example, examples, requests_in
 from trimtab.predict.fewshot.prediction import guarded, prediction_decision, prediction_lines
 from trimtab.predict.fewshot.request import PredictionRequest
 from trimtab.store import Store, open_store
@@ -23,10 +23,10 @@ def store() -> Iterator[Store]:
 
 
 def decided(store: Store, request: PredictionRequest) -> Decision:
-    found = guarded(request.fitted, request.case, request.known)
-    made = prediction_decision(request, found, prediction_lines(request, found, 0.9), ())
+    result = guarded(request.fitted, request.case, request.known)
+    made = prediction_decision(request, result, prediction_lines(request, result, 0.9), ())
     store.ledger.record(made)
-    remember(store, request, found, made)
+    remember(store, request, result, made)
     return made
 
 
@@ -38,14 +38,14 @@ def happened(store: Store, decision: Decision, at: str, seconds: float, recorded
 
 def learned(store: Store, foundation: Foundation) -> list[Example]:
     events = catch_up(store)
-    found = examples(asked_in(events), measured_in(events), foundation)
-    return [example for some in found.values() for example in some]
+    result = examples(requests_in(events), measured_in(events), foundation)
+    return [example for some in result.values() for example in some]
 
 
 def test_a_request_comes_back_as_it_was_asked(ask: Ask, store: Store) -> None:
     request = ask(application="thumbnails", data="photos", at=("768MB", "1GB"))
     made = decided(store, request)
-    (asked,) = asked_in(catch_up(store))
+    (asked,) = requests_in(catch_up(store))
     assert (asked.decision, asked.application, asked.data) == (made.id, "thumbnails", "photos")
     assert (asked.corpus, asked.environment) == ("functions", "lambda")
     assert list(asked.places) == ["512MB", "768MB", "1024MB"]
@@ -85,7 +85,7 @@ def test_questions_about_one_application_are_one_example(ask: Ask, store: Store,
         store, decided(store, ask(at=("1GB",), application="one", environment="openwhisk")), "1024MB", 0.3
     )
     decided(store, ask(application="never heard of again"))
-    sizes = {(each.case.name, each.case.environment): len(each.case) for each in learned(store, shipped)}
+    sizes = {(item.case.name, item.case.environment): len(item.case) for item in learned(store, shipped)}
     assert sizes == {("one", "lambda"): 3, ("other", "lambda"): 2, ("one", "openwhisk"): 2}
 
 
@@ -114,12 +114,12 @@ def test_the_time_at_another_place_is_compared_with_what_was_predicted_there(ask
     assert comparison.quantity == "time at 2048MB"
     assert comparison.error == pytest.approx(0)
     assert quantity_at(made, str(made.action["memory"])) == "time"
-    with pytest.raises(BadInputError, match='place called "nowhere"; it is about 6'):
+    with pytest.raises(BadInputError, match='"nowhere"'):
         quantity_at(made, "nowhere")
 
 
 def test_other_decisions_are_not_learned_from(ask: Ask, store: Store) -> None:
     made = replace(decided(store, ask()), kind="recommend")
     assert note_outcome(store, made, Outcome(made.id, 1.0, {"time": 1.0})) is None
-    with pytest.raises(BadInputError, match="is no prediction"):
+    with pytest.raises(BadInputError, match=made.id):
         quantity_at(made, "1024MB")

@@ -57,25 +57,25 @@ CLEARLY_BETTER = {"trimtab": {1: 0.1, 2: 0.1, 3: 0.1}, "CPU share": {1: 0.5, 2: 
 
 
 def _guarded(request: PredictionRequest, fitted: FittedBlend | None = None) -> Guarded:
-    found = guarded(fitted or request.fitted, request.case, request.known)
+    result = guarded(fitted or request.fitted, request.case, request.known)
     rows = len(request.case)
-    for array in (found.model, found.rule, found.low, found.high):
+    for array in (result.model, result.rule, result.low, result.high):
         assert array.shape == (rows,)
         assert np.isfinite(array).all()
         assert (array > 0).all()
-    assert (found.low <= found.seconds).all()
-    assert (found.seconds <= found.high).all()
-    assert found.chosen_by in ("model", "rule")
-    assert found.reason
-    assert found.rule_name in request.fitted.rules
-    return found
+    assert (result.low <= result.seconds).all()
+    assert (result.seconds <= result.high).all()
+    assert result.chosen_by in ("model", "rule")
+    assert result.reason
+    assert result.rule_name in request.fitted.rules
+    return result
 
 
 def test_an_ordinary_function_is_answered_by_the_model_that_won_the_backtest(ask: Ask) -> None:
-    found = _guarded(ask())
-    assert found.chosen_by == "model"
-    assert "in the backtest the model's mean error was" in found.reason
-    np.testing.assert_array_equal(found.seconds, found.model)
+    result = _guarded(ask())
+    assert result.chosen_by == "model"
+    assert "backtest" in result.reason
+    np.testing.assert_array_equal(result.seconds, result.model)
 
 
 @pytest.mark.parametrize(
@@ -88,11 +88,11 @@ def test_an_ordinary_function_is_answered_by_the_model_that_won_the_backtest(ask
     ids=["takes forever", "takes nothing", "switches and reads without end"],
 )
 def test_what_is_far_from_everything_is_left_to_the_rule(ask: Ask, odd: dict[str, object]) -> None:
-    found = _guarded(ask(odd))
-    assert found.chosen_by == "rule"
-    assert found.unlike > 4
-    assert "nothing like this was learned from" in found.reason
-    np.testing.assert_array_equal(found.seconds, found.rule)
+    result = _guarded(ask(odd))
+    assert result.chosen_by == "rule"
+    assert result.unlike > 4
+    assert "nothing like this" in result.reason
+    np.testing.assert_array_equal(result.seconds, result.rule)
 
 
 def _far_from_all(request: PredictionRequest) -> FittedBlend:
@@ -105,54 +105,54 @@ def _far_from_all(request: PredictionRequest) -> FittedBlend:
 
 def test_an_embedding_far_from_all_known_ones_is_left_to_the_rule(ask: Ask) -> None:
     request = ask()
-    found = _guarded(request, _far_from_all(request))
-    assert found.score == 1.0
-    assert found.chosen_by == "rule"
-    assert found.answering is request.fitted.rules[found.rule_name]
-    assert "100.0% of the applications nobody had seen were nearer to known ones" in found.reason
-    assert f"most alike is {found.alike[0]}" in found.reason
+    result = _guarded(request, _far_from_all(request))
+    assert result.score == 1.0
+    assert result.chosen_by == "rule"
+    assert result.answering is request.fitted.rules[result.rule_name]
+    assert "100.0%" in result.reason
+    assert result.alike[0] in result.reason
 
 
 def test_how_far_it_is_and_what_is_alike_comes_with_every_answer(ask: Ask) -> None:
-    found = _guarded(ask())
-    assert found.score is not None
-    assert 0.0 <= found.score <= 0.99
-    assert len(found.alike) == 3
-    assert all(name.endswith(("(lambda)", "(openwhisk)")) for name in found.alike)
+    result = _guarded(ask())
+    assert result.score is not None
+    assert 0.0 <= result.score <= 0.99
+    assert len(result.alike) == 3
+    assert all(name.endswith(("(lambda)", "(openwhisk)")) for name in result.alike)
 
 
 def test_what_is_far_but_was_run_twice_is_answered_after_fine_tuning_if_that_does_better(ask: Ask) -> None:
     """A function that gets slower with memory: no share of a CPU explains that."""
     sizes = (128, 512, 2048)
     request = ask(*({"memory": f"{size}MB", "time": f"{size}ms"} for size in sizes))
-    found = _guarded(request, _far_from_all(request))
-    assert found.chosen_by == "model"
-    assert isinstance(found.answering, Adapted)
-    assert "but fine-tuned on its own runs the encoder misses each from the others by" in found.reason
-    np.testing.assert_array_equal(found.seconds, found.answering.predict(request.case, request.known))
+    result = _guarded(request, _far_from_all(request))
+    assert result.chosen_by == "model"
+    assert isinstance(result.answering, Adapted)
+    assert "fine-tuned" in result.reason
+    np.testing.assert_array_equal(result.seconds, result.answering.predict(request.case, request.known))
 
 
 def test_what_the_rule_explains_well_is_not_fine_tuned(ask: Ask) -> None:
     """Nothing but computing on a share of one CPU: the rule has each run from the others to the digit."""
     request = ask(*({"memory": f"{size}MB", "time": f"{64_000_000 // size}us"} for size in (128, 256, 512)))
-    found = _guarded(request, _far_from_all(request))
-    assert found.chosen_by == "rule"
+    result = _guarded(request, _far_from_all(request))
+    assert result.chosen_by == "rule"
 
 
 def test_without_an_encoder_there_is_no_score(foundation: Foundation, cases: tuple[Case, ...]) -> None:
     known = np.array([1])
-    found = guarded(foundation.predictors["functions"], cases[12].seen_at(known), known)
-    assert found.score is None
-    assert found.alike == ()
+    result = guarded(foundation.predictors["functions"], cases[12].known_at(known), known)
+    assert result.score is None
+    assert result.alike == ()
 
 
 def test_a_rule_that_won_the_backtest_answers(ask: Ask) -> None:
     request = ask()
     errors = {**CLEARLY_BETTER, "median ratio": {1: 0.05, 2: 0.05, 3: 0.05}}
-    found = _guarded(request, replace(request.fitted, errors=errors))
-    assert found.chosen_by == "rule"
-    assert found.rule_name == "median ratio"
-    assert "the model's mean error was 10%, that of the best rule (median ratio) 5%" in found.reason
+    result = _guarded(request, replace(request.fitted, errors=errors))
+    assert result.chosen_by == "rule"
+    assert result.rule_name == "median ratio"
+    assert all(part in result.reason for part in ("10%", "(median ratio) 5%"))
 
 
 def test_a_draw_goes_to_the_rule(ask: Ask) -> None:
@@ -174,9 +174,9 @@ def test_the_backtest_with_as_many_runs_decides(ask: Ask) -> None:
 def test_a_range_that_says_nothing_is_left_to_the_rule(ask: Ask) -> None:
     request = ask()
     doubtful = replace(request.fitted, errors=CLEARLY_BETTER, margins={1: 2.0, 2: 2.0, 3: 2.0})
-    found = _guarded(request, doubtful)
-    assert found.chosen_by == "rule"
-    assert "says nothing" in found.reason
+    result = _guarded(request, doubtful)
+    assert result.chosen_by == "rule"
+    assert "factor of 107 (limit 25)" in result.reason
 
 
 def test_fewer_runs_than_were_tested_count_as_the_most_that_were(ask: Ask) -> None:
@@ -187,16 +187,16 @@ def test_fewer_runs_than_were_tested_count_as_the_most_that_were(ask: Ask) -> No
 
 def test_a_model_never_tested_leaves_it_to_the_rule(ask: Ask) -> None:
     request = ask()
-    found = _guarded(request, replace(request.fitted, errors={}))
-    assert found.chosen_by == "rule"
-    assert "was never tested" in found.reason
+    result = _guarded(request, replace(request.fitted, errors={}))
+    assert result.chosen_by == "rule"
+    assert "never tested" in result.reason
 
 
 def test_one_application_to_learn_from_is_no_test(cases: tuple[Case, ...]) -> None:
     alone = Blend(members=(Curves(),)).fit([cases[0]])
-    found = guarded(alone, cases[1].seen_at(np.array([0])), np.array([0]))
-    assert found.chosen_by == "rule"
-    assert "was never tested" in found.reason
+    result = guarded(alone, cases[1].known_at(np.array([0])), np.array([0]))
+    assert result.chosen_by == "rule"
+    assert "never tested" in result.reason
 
 
 def test_a_rule_that_is_not_there_is_not_asked(ask: Ask) -> None:
@@ -209,7 +209,7 @@ def test_measured_functions_are_mostly_answered_by_the_model(ask: Ask) -> None:
     fitted = ask().fitted
     some = read_functions(BUNDLED_FUNCTIONS).completed().cases[::25]
     known = np.array([2])
-    chosen = [guarded(fitted, case.seen_at(known), known).chosen_by for case in some]
+    chosen = [guarded(fitted, case.known_at(known), known).chosen_by for case in some]
     assert chosen.count("model") >= 0.9 * len(chosen)
 
 
@@ -228,8 +228,8 @@ def test_whatever_was_run_there_is_an_answer_within_its_range(
     if switches is not None:
         run["context_switches"] = switches
     others = others - {size} or {size % 999_999 + 1}
-    found = _guarded(ask(run, at=tuple(f"{other}MB" for other in others), environment=environment))
-    json.dumps([found.seconds.tolist(), found.unlike], allow_nan=False)
+    result = _guarded(ask(run, at=tuple(f"{other}MB" for other in others), environment=environment))
+    json.dumps([result.seconds.tolist(), result.unlike], allow_nan=False)
 
 
 GIB_SECOND = 0.0000166667  # dollars
@@ -239,22 +239,22 @@ REQUEST = 0.2e-6  # dollars
 def _answered(
     request: PredictionRequest, **changes: object
 ) -> tuple[Guarded, list[PredictedConfiguration], Decision]:
-    found = replace(guarded(request.fitted, request.case, request.known), **changes)  # type: ignore[arg-type]
-    made = prediction_lines(request, found, request.fitted.coverage)
-    return found, made, prediction_decision(request, found, made)
+    result = replace(guarded(request.fitted, request.case, request.known), **changes)  # type: ignore[arg-type]
+    made = prediction_lines(request, result, request.fitted.coverage)
+    return result, made, prediction_decision(request, result, made)
 
 
 def test_every_configuration_has_a_line_and_what_was_run_keeps_its_time(ask: Ask) -> None:
     request = ask({"memory": "512MB", "time": "240ms"}, {"memory": "1GB", "time": "130ms"})
-    found, made, _ = _answered(request)
+    result, made, _ = _answered(request)
     assert [line.configuration for line in made] == list(request.places)
     assert [line.known for line in made] == [True, True, False, False, False, False]
     for line, seconds in zip(made[:2], (0.24, 0.13), strict=True):
         assert line.time.low == line.time.value == line.time.high == pytest.approx(seconds)
     for row, line in enumerate(made[2:], 2):
         assert line.time.low <= line.time.value <= line.time.high
-        assert line.time.value == found.seconds[row]
-        assert (line.rule_seconds, line.model_seconds) == (found.rule[row], found.model[row])
+        assert line.time.value == result.seconds[row]
+        assert (line.rule_seconds, line.model_seconds) == (result.rule[row], result.model[row])
         assert line.time.coverage == request.fitted.coverage
 
 
@@ -308,9 +308,9 @@ def test_a_cluster_costs_all_of_its_machines_for_as_long_as_it_takes(ask: Ask) -
 
 def test_a_place_without_a_price_makes_time_decide_for_all(ask: Ask) -> None:
     request = ask({"memory": "512MB", "time": "240ms"})
-    found, made, _ = _answered(request)
+    result, made, _ = _answered(request)
     mixed = [replace(line, cost=None) if number == 3 else line for number, line in enumerate(made)]
-    decided = prediction_decision(request, found, mixed)
+    decided = prediction_decision(request, result, mixed)
     assert decided.action == {"memory": min(made, key=lambda line: line.time.value).configuration}
     assert decided.reason.startswith("fastest")
 
@@ -318,7 +318,7 @@ def test_a_place_without_a_price_makes_time_decide_for_all(ask: Ask) -> None:
 @pytest.mark.parametrize("chosen", ["model", "rule"])
 def test_rule_and_model_each_say_what_they_would_do(ask: Ask, chosen: str) -> None:
     request = ask({"memory": "512MB", "time": "1s"}, at=("1GB", "2GB"))
-    found, _, decided = _answered(
+    result, _, decided = _answered(
         request,
         chosen_by=chosen,
         rule_name="CPU share",
@@ -335,10 +335,10 @@ def test_rule_and_model_each_say_what_they_would_do(ask: Ask, chosen: str) -> No
     assert decided.chosen_by == answer.who
     assert decided.action == {"memory": answer.action["memory"]}
     assert decided.estimates == answer.estimates
-    assert found.reason in decided.reason
-    for each in (decided.rule, decided.model):
-        assert each.estimates["time"].value == each.action["seconds"]
-        assert each.estimates["cost"].unit == "$"
+    assert result.reason in decided.reason
+    for item in (decided.rule, decided.model):
+        assert item.estimates["time"].value == item.action["seconds"]
+        assert item.estimates["cost"].unit == "$"
 
 
 def test_the_others_are_alternatives_and_all_of_it_survives_json(ask: Ask) -> None:
@@ -368,7 +368,7 @@ def test_a_mapping_and_a_file_are_answered_alike(shipped: Foundation, tmp_path: 
         "observations:\n  - {memory: 512MB, time: 240ms, cpu_user: 60ms, memory_used: 80MB}\n",
         encoding="utf-8",
     )
-    answers = [predict(told, ["1024MB", "2GB"], shipped) for told in (TOLD, path, str(path))]
+    answers = [predict(description, ["1024MB", "2GB"], shipped) for description in (TOLD, path, str(path))]
     assert {answer.application for answer in answers} == {"thumbnailer"}
     assert answers[0].lines == answers[1].lines == answers[2].lines
     assert [line.configuration for line in answers[0].lines] == ["512MB", "1024MB", "2048MB"]
@@ -385,13 +385,13 @@ def test_weights_come_along(shipped: Foundation) -> None:
 def test_one_place_is_found_as_people_write_it(shipped: Foundation) -> None:
     answer = predict(TOLD, "1GB", shipped)
     assert answer.at("1024MB") is answer.at("1 GiB") is answer.lines[1]
-    with pytest.raises(NotFoundError, match=r'"3GB" was not asked for'):
+    with pytest.raises(NotFoundError, match='"3GB"'):
         answer.at("3GB")
-    with pytest.raises(BadInputError, match="is not an amount of memory"):
+    with pytest.raises(BadInputError, match="memory"):
         answer.at("large")
     clusters = predict(ON_CLUSTERS, "all", shipped)
     assert clusters.at("C4.Large  nodes=10").known
-    with pytest.raises(NotFoundError, match=r"did you mean c4\.large nodes=10"):
+    with pytest.raises(NotFoundError, match=r"c4\.large nodes=10"):
         clusters.at("c4.large node=10")
 
 
@@ -415,9 +415,9 @@ def test_sizes_are_read_from_small_to_large_and_clusters_from_the_best_on(shippe
     assert clusters.ordered[0] is clusters.best
 
 
-@pytest.mark.parametrize("told", [TOLD, ON_CLUSTERS], ids=["function", "clusters"])
-def test_the_parts_of_every_answer_add_up_to_it(shipped: Foundation, told: dict[str, Any]) -> None:
-    answer = predict(told, "all", shipped)
+@pytest.mark.parametrize("description", [TOLD, ON_CLUSTERS], ids=["function", "clusters"])
+def test_the_parts_of_every_answer_add_up_to_it(shipped: Foundation, description: dict[str, Any]) -> None:
+    answer = predict(description, "all", shipped)
     for line in answer.lines:
         parts = answer.contributions(line.configuration)
         assert bool(parts) != line.known
@@ -457,12 +457,12 @@ def _with(answer: Prediction, **changes: object) -> str:
 
 def test_how_unlike_it_is_is_said_by_numbers_and_by_embedding(answer: Prediction) -> None:
     by_numbers = _with(answer, unlike=1.26, score=None)
-    assert by_numbers == "It is 1.3 standard deviations from the most alike application learned from."
+    assert "1.3 standard deviations" in by_numbers
     both = _with(answer, unlike=1.26, score=0.4, alike=("sorting", "hashing"))
     assert both.startswith(by_numbers)
-    assert "40% of applications never seen were nearer" in both
-    assert both.endswith("most alike: sorting, hashing.")
-    assert _with(answer, unlike=math.inf, score=None).startswith("Nothing that was learned from")
+    assert "40%" in both
+    assert "sorting, hashing" in both
+    assert "standard deviations" not in _with(answer, unlike=math.inf, score=None)
 
 
 def test_parts_have_signs() -> None:
@@ -478,19 +478,19 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def _block(file: str, opening: str) -> str:
-    found = re.search(re.escape(opening) + r"(.*?)(?:\n\n|```)", (ROOT / file).read_text("utf-8"), re.DOTALL)
-    assert found
-    return found[1]
+    result = re.search(re.escape(opening) + r"(.*?)(?:\n\n|```)", (ROOT / file).read_text("utf-8"), re.DOTALL)
+    assert result
+    return result[1]
 
 
 def test_the_call_from_python(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    told = _block("docs/fewshot.md", "$ cat thumbnailer.yaml\n")
-    Path("thumbnailer.yaml").write_text(told, encoding="utf-8")
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    (snippet,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    description = _block("docs/guide/predict.md", "$ cat thumbnailer.yaml\n")
+    Path("thumbnailer.yaml").write_text(description, encoding="utf-8")
+    guide = (ROOT / "docs/guide/predict.md").read_text(encoding="utf-8")
+    (snippet,) = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
     exec(snippet, names := dict[str, object]())
     seconds, both, who, *parts = capsys.readouterr().out.splitlines()
     time, low, high = map(float, seconds.split())

@@ -24,16 +24,16 @@ ON_CLUSTERS = {
 def _drawn(page: Any, name: str) -> list[dict[str, Any]]:
     """The traces that are seen in the chart of that name."""
     assert page.get_by_role("figure", name=name, exact=True).count() == 1
-    found: list[dict[str, Any]] = page.evaluate(
+    result: list[dict[str, Any]] = page.evaluate(
         "name => document.querySelector(`[aria-label='${name}'] .js-plotly-plot`)._fullData.filter(trace => "
         "trace.visible === true).map(({name, x, y}) => ({name, x: Array.from(x), y: Array.from(y)}))",
         name,
     )
-    return found
+    return result
 
 
-def _answer(shipped: Foundation, told: dict[str, Any], at: str = "all") -> Prediction:
-    return predict(told, at, shipped)
+def _answer(shipped: Foundation, description: dict[str, Any], at: str = "all") -> Prediction:
+    return predict(description, at, shipped)
 
 
 def test_every_size_is_drawn_with_both_answers_and_the_known_run(
@@ -61,7 +61,7 @@ def test_the_parts_of_the_chosen_configuration_are_drawn_and_add_up(
     page = browser.show(prediction_report(answer), scheme="dark")
     for where in (answer.best.configuration, "2048MB"):
         page.get_by_label("Configuration").select_option(where)
-        (shown,) = _drawn(page, "What the answer is made of")
+        (shown,) = _drawn(page, "Parts of the answer")
         assert shown["x"][0] == "measured at 512MB"
         assert shown["x"][-1] == f"{where} in all"
         assert sum(shown["y"][:-1]) == pytest.approx(shown["y"][-1])

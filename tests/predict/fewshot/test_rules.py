@@ -1,4 +1,6 @@
+import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,14 +16,16 @@ from trimtab.predict.fewshot.case import Case, metrics_table, settings_table
 from trimtab.predict.fewshot.datasets import read_multicloud
 from trimtab.predict.fewshot.predictor import Predictor
 from trimtab.predict.fewshot.rules import (
+    MEDIAN_RATIO,
+    NEAREST_WORKLOADS,
+    SCALED_PROFILE,
     Interpolation,
+    MatrixRule,
     MeanOfKnown,
-    MedianRatio,
     NearestKnown,
-    NearestWorkloads,
-    ScaledProfile,
     Stretch,
     cpu_share,
+    nearest_workloads,
 )
 
 MakeCase = Callable[..., Case]
@@ -53,23 +57,23 @@ def test_nobody_sees_what_has_not_been_run(
     assert first.shape == (4,)
     assert (first > 0).all()
     np.testing.assert_array_equal(first, fitted.predict(make_case(changed, metrics=metrics, ok=ok), known))
-    np.testing.assert_array_equal(first, fitted.predict(case.seen_at(known), known))
+    np.testing.assert_array_equal(first, fitted.predict(case.known_at(known), known))
 
 
 @pytest.mark.parametrize("predictor", PREDICTORS, ids=lambda p: p.name)
 def test_a_prediction_needs_a_known_time(make_case: MakeCase, predictor: Predictor) -> None:
     fitted = predictor.fit(_training(make_case))
-    with pytest.raises(BadInputError, match="no configuration is known"):
+    with pytest.raises(BadInputError, match="no configuration"):
         fitted.predict(make_case(), np.array([], dtype=np.intp))
-    with pytest.raises(BadInputError, match="256MB: known, but without a time"):
+    with pytest.raises(BadInputError, match="256MB"):
         fitted.predict(make_case((1.0, float("nan"), 1.0)), np.array([0, 1]))
 
 
 @pytest.mark.parametrize(
-    "predictor", [MedianRatio(), ScaledProfile(), NearestWorkloads(), Trees()], ids=lambda p: p.name
+    "predictor", [MEDIAN_RATIO, SCALED_PROFILE, NEAREST_WORKLOADS, Trees()], ids=lambda p: p.name
 )
 def test_who_learns_needs_something_to_learn_from(predictor: Predictor) -> None:
-    with pytest.raises(BadInputError, match="needs at least one case"):
+    with pytest.raises(BadInputError, match=re.escape(predictor.name)):
         predictor.fit([])
 
 
@@ -93,24 +97,26 @@ def test_the_mean_of_the_known_is_geometric(make_case: MakeCase) -> None:
 
 def test_the_median_ratio_carries_a_time_over(make_case: MakeCase) -> None:
     training = [make_case((4.0, 2.0)), make_case((9.0, 3.0)), make_case((10.0, 1.0))]
-    assert _predict(MedianRatio(), training, make_case((6.0, 5.0)), 0) == [6.0, 2.0]
+    assert _predict(MEDIAN_RATIO, training, make_case((6.0, 5.0)), 0) == [6.0, 2.0]
 
 
 def test_the_profile_of_the_others_is_scaled_to_the_known(make_case: MakeCase) -> None:
     training = [make_case((8.0, 2.0)), make_case((80.0, 20.0))]
-    assert _predict(ScaledProfile(), training, make_case((12.0, 1.0)), 0) == [12.0, 3.0]
+    assert _predict(SCALED_PROFILE, training, make_case((12.0, 1.0)), 0) == [12.0, 3.0]
 
 
 def test_the_nearest_workloads_are_those_with_similar_times(make_case: MakeCase) -> None:
     training = [make_case((10.0, 10.0)), make_case((11.0, 11.0)), make_case((1000.0, 10.0))]
-    assert _predict(NearestWorkloads(2), training, make_case((12.0, 99.0)), 0) == [12.0, 12.0]
+    assert _predict(
+        MatrixRule("2", partial(nearest_workloads, neighbours=2)), training, make_case((12.0, 99.0)), 0
+    ) == [12.0, 12.0]
 
 
 def test_what_nobody_measured_beside_the_known_takes_as_long_as_the_known(make_case: MakeCase) -> None:
     training = [make_case((4.0, 2.0)), make_case((4.0, 2.0, 1.0)).only([2])]
-    for predictor in (MedianRatio(), NearestWorkloads()):
+    for predictor in (MEDIAN_RATIO, NEAREST_WORKLOADS):
         assert _predict(predictor, training, make_case((6.0, 5.0, 4.0)), 0)[:2] == [6.0, 3.0]
-    assert _predict(MedianRatio(), training, make_case((6.0, 5.0, 4.0)), 0)[2] == 6.0
+    assert _predict(MEDIAN_RATIO, training, make_case((6.0, 5.0, 4.0)), 0)[2] == 6.0
 
 
 def _percent(predictor: Predictor, folds: list[protocol.Fold]) -> list[float]:
@@ -121,15 +127,15 @@ def test_the_rules_score_on_functions_what_is_published_for_them(shared_data: Pa
     folds = protocol.synthetic_to_real(read_serverless(shared_data))
     assert _percent(NearestKnown(), folds) == [93.2, 55.7, 48.0]
     assert _percent(Interpolation(), folds)[1:] == [43.1, 33.6]
-    assert _percent(MedianRatio(), folds) == [93.6, 51.9, 43.4]
+    assert _percent(MEDIAN_RATIO, folds) == [93.6, 51.9, 43.4]
 
 
 def test_the_rules_score_on_clouds_what_is_published_but_for_the_draw(shared_data: Path) -> None:
     folds = protocol.leave_application_out(read_multicloud(shared_data, completed_only=True))
     published = {
         MeanOfKnown(): (42.4, 37.5, 35.2),
-        ScaledProfile(): (31.1, 28.6, 26.7),
-        NearestWorkloads(): (29.2, 26.7, 24.5),
+        SCALED_PROFILE: (31.1, 28.6, 26.7),
+        NEAREST_WORKLOADS: (29.2, 26.7, 24.5),
     }
     for predictor, figures in published.items():
         assert _percent(predictor, folds) == pytest.approx(figures, abs=2.5)
@@ -155,8 +161,8 @@ def test_one_run_tells_all_where_idle_time_stays_and_work_stretches(
     make_case: MakeCase, idle: float, work: float, known: int
 ) -> None:
     case = _lawful(make_case, idle, work)
-    found = Stretch().fit([]).predict(case.seen_at(np.array([known])), np.array([known]))
-    np.testing.assert_allclose(found, case.seconds, rtol=1e-6)
+    result = Stretch().fit([]).predict(case.known_at(np.array([known])), np.array([known]))
+    np.testing.assert_allclose(result, case.seconds, rtol=1e-6)
 
 
 @given(
@@ -168,14 +174,14 @@ def test_from_two_runs_on_no_metric_is_needed(
     make_case: MakeCase, idle: float, work: float, known: list[int]
 ) -> None:
     case = _lawful(make_case, idle, work, metrics=metrics_table(5))
-    found = Stretch().predict(case.seen_at(np.array(known)), np.array(known))
-    np.testing.assert_allclose(found, case.seconds, rtol=1e-6)
+    result = Stretch().predict(case.known_at(np.array(known)), np.array(known))
+    np.testing.assert_allclose(result, case.seconds, rtol=1e-6)
 
 
 def test_without_a_cpu_metric_all_of_one_run_is_taken_for_work(make_case: MakeCase) -> None:
     case = _lawful(make_case, 3.0, 1.0, metrics=metrics_table(5))
-    found = Stretch().predict(case, np.array([2]))
-    np.testing.assert_allclose(found, case.seconds[2] * 0.29 / np.minimum(SHARES, 1.0))
+    result = Stretch().predict(case, np.array([2]))
+    np.testing.assert_allclose(result, case.seconds[2] * 0.29 / np.minimum(SHARES, 1.0))
 
 
 def test_either_of_the_two_cpu_metrics_will_do(make_case: MakeCase) -> None:
@@ -196,9 +202,9 @@ def test_runs_that_fit_no_law_still_get_positive_times_that_never_rise_with_the_
     make_case: MakeCase,
 ) -> None:
     case = make_case((1.0, 2.0, 3.0, 4.0, 5.0), settings=_settings(SHARES))
-    found = Stretch().predict(case, np.array([0, 2, 4]))
-    assert (found > 0).all()
-    assert (np.diff(found) <= 1e-9).all()
+    result = Stretch().predict(case, np.array([0, 2, 4]))
+    assert (result > 0).all()
+    assert (np.diff(result) <= 1e-9).all()
 
 
 @pytest.mark.parametrize("cpus", [0.5, np.array([1.0, 1.0, 2.0, 4.0, 8.0]), np.nan], ids=str)
@@ -225,10 +231,10 @@ def test_hidden_runs_are_never_read(make_case: MakeCase, data: st.DataObject) ->
     hidden = np.setdiff1d(np.arange(5), known)
     changed, metrics = times.copy(), case.metrics.copy()
     changed[hidden], metrics[hidden] = 77.0, 0.9
-    found = Stretch().predict(case, known)
+    result = Stretch().predict(case, known)
     other = make_case(changed, settings=case.settings, metrics=metrics)
-    np.testing.assert_array_equal(found, Stretch().predict(other, known))
-    np.testing.assert_array_equal(found, Stretch().predict(case.seen_at(known), known))
+    np.testing.assert_array_equal(result, Stretch().predict(other, known))
+    np.testing.assert_array_equal(result, Stretch().predict(case.known_at(known), known))
 
 
 def test_the_order_of_the_known_makes_no_difference(make_case: MakeCase) -> None:
@@ -239,21 +245,21 @@ def test_the_order_of_the_known_makes_no_difference(make_case: MakeCase) -> None
 
 
 def test_a_prediction_needs_a_known_run(make_case: MakeCase) -> None:
-    with pytest.raises(BadInputError, match="no configuration is known"):
+    with pytest.raises(BadInputError, match="no configuration"):
         Stretch().predict(make_case(), np.array([], dtype=np.intp))
 
 
 def _swapping(make_case: MakeCase, cpus: object, **metrics: float) -> Case:
     """Ten seconds in the second size, one of them on the CPU, and nothing but swapping otherwise."""
-    seen = {"cpu_user": 0.1, "context_switches": 5000.0, "memory_fraction": 0.9, **metrics}
-    return make_case([10.0] * 5, settings=_settings(cpus), metrics=metrics_table(5, **seen))
+    shown = {"cpu_user": 0.1, "context_switches": 5000.0, "memory_fraction": 0.9, **metrics}
+    return make_case([10.0] * 5, settings=_settings(cpus), metrics=metrics_table(5, **shown))
 
 
 @pytest.mark.parametrize("cpus", [1.0, np.array([1.0, 1.0, 1.0, 2.0, 0.5])], ids=["same", "different"])
 def test_where_a_run_swapped_more_memory_leaves_only_its_work(make_case: MakeCase, cpus: object) -> None:
-    found = Stretch().predict(_swapping(make_case, cpus), np.array([1]))
+    result = Stretch().predict(_swapping(make_case, cpus), np.array([1]))
     work = 1.0 / np.minimum(np.broadcast_to(cpus, 5), 1.0)
-    np.testing.assert_allclose(found, [10.0, 10.0, *work[2:]])
+    np.testing.assert_allclose(result, [10.0, 10.0, *work[2:]])
 
 
 @pytest.mark.parametrize(
@@ -264,8 +270,8 @@ def test_where_a_run_swapped_more_memory_leaves_only_its_work(make_case: MakeCas
 def test_waiting_for_others_stays_however_much_memory_there_is(
     make_case: MakeCase, unlike: dict[str, float]
 ) -> None:
-    found = Stretch().predict(_swapping(make_case, 1.0, **unlike), np.array([1]))
-    np.testing.assert_allclose(found, 10.0)
+    result = Stretch().predict(_swapping(make_case, 1.0, **unlike), np.array([1]))
+    np.testing.assert_allclose(result, 10.0)
 
 
 def test_of_several_known_runs_the_largest_says_whether_more_memory_helps(

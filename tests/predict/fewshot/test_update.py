@@ -39,8 +39,8 @@ def measured(store: Store, foundation: Foundation, name: str, **factors: float) 
     remember(store, answer.request, answer.guarded, decision)
     for number, (place, factor) in enumerate(factors.items()):
         where = place.replace("_", ".") + " nodes=10"
-        found = {quantity_at(decision, where): answer.at(where).time.value * factor}
-        store.ledger.record_outcome(Outcome(decision.id, 20.0 + number, found))
+        result = {quantity_at(decision, where): answer.at(where).time.value * factor}
+        store.ledger.record_outcome(Outcome(decision.id, 20.0 + number, result))
 
 
 def updated(store: Store, foundation: Foundation, base: Foundation, versions: Versions) -> Any:
@@ -67,13 +67,15 @@ def test_what_was_learned_is_current_and_moves_the_next_answer(
     made = updated(store, base, base, versions)
     assert made.version == versions.current.name == "v1"
     assert versions.since == 100.0
-    about, mine = made.comparisons
-    assert (about.about, mine.about) == ("replayed applications", "your outcomes")
-    assert mine.old == mine.new > 0.3  # nobody had seen it who was asked about it
+    about, own = made.comparisons
+    assert (about.about, own.about) == ("replayed applications", "your outcomes")
+    assert own.old == own.new > 0.3  # nobody had seen it who was asked about it
     assert about.new <= about.old + about.allowed
     learned = versions.load("v1")
-    told = {"environment": "ec2", "observations": [KNOWN]}
-    before, after = (predict(told, "r4.large nodes=10", each).lines[1].time for each in (base, learned))
+    description = {"environment": "ec2", "observations": [KNOWN]}
+    before, after = (
+        predict(description, "r4.large nodes=10", item).lines[1].time for item in (base, learned)
+    )
     assert after.value > before.value
     assert plan_update(store, learned).corpora == ()
     assert [event.kind for event in store.events.since(0)][-1] == "model"
@@ -88,21 +90,21 @@ def test_functions_are_learned_by_forest_and_curves_alike(
 ) -> None:
     monkeypatch.setattr("trimtab.predict.fewshot.update.replayed", lambda *_: cases[:9])
     for name, seconds in (("one", 1.0), ("two", 3.0)):
-        told = {"application": name, "observations": [{"memory": "512MB", "time": seconds}]}
-        answer = predict(told, "1GB,2GB", foundation)
+        description = {"application": name, "observations": [{"memory": "512MB", "time": seconds}]}
+        answer = predict(description, "1GB,2GB", foundation)
         decision = answer.decision()
         store.ledger.record(decision)
         remember(store, answer.request, answer.guarded, decision)
         for place in ("1024MB", "2048MB"):
-            found = {quantity_at(decision, place): seconds}
-            store.ledger.record_outcome(Outcome(decision.id, 1.0, found))
+            result = {quantity_at(decision, place): seconds}
+            store.ledger.record_outcome(Outcome(decision.id, 1.0, result))
     plan = plan_update(store, foundation)
     assert plan.corpora == ("functions",)
     comparisons = compare_weights(plan, "functions", cases[:9], lambda step: None)
-    assert [each.applications for each in comparisons] == [len({case.application for case in cases[:9]}), 2]
+    assert [item.applications for item in comparisons] == [len({case.application for case in cases[:9]}), 2]
     assert comparisons[1].new < comparisons[1].old  # each of the two tells something about the other
     monkeypatch.setitem(sys.modules, "sklearn", None)
-    with pytest.raises(MissingDependencyError, match="needs scikit-learn"):
+    with pytest.raises(MissingDependencyError, match="scikit-learn"):
         update_weights(store, plan, Versions(tmp_path / "models"))
 
 
@@ -118,7 +120,7 @@ def test_the_next_version_learns_old_outcomes_too_and_knows_where_it_comes_from(
     assert (len(plan.outcomes), len(plan.new)) == (2, 1)
     assert updated(store, first, base, versions).version == "v2"
     second = versions.load("v2")
-    rows = [len(each.predictors["scout"].curves.matrix.log_seconds) for each in (base, first, second)]
+    rows = [len(item.predictors["scout"].curves.matrix.log_seconds) for item in (base, first, second)]
     assert rows == [18, 19, 20]
     assert versions.before("v2") == "v1"
 

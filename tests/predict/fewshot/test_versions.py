@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -113,13 +114,17 @@ def test_what_cannot_be_read_does_not_become_current(versions: Versions, small: 
     _cut(versions.folder / f"{versions.add(small)}.safetensors")
     with pytest.raises(BadInputError, match="damaged"):
         versions.make_current("v2", 9.0)
-    with pytest.raises(NotFoundError, match='no model version "v7", only shipped, v1, v2'):
+    with pytest.raises(NotFoundError, match='"v7"'):
         versions.make_current("v7", 9.0)
     assert json.loads((versions.folder / "current.json").read_text())["version"] == "v1"
 
 
 def test_two_cannot_change_versions_at_once(versions: Versions) -> None:
-    with versions.alone(), pytest.raises(StorageError, match="another process is changing"), versions.alone():
+    with (
+        versions.alone(),
+        pytest.raises(StorageError, match=re.escape(str(versions.folder))),
+        versions.alone(),
+    ):
         pass
     with versions.alone():
         pass

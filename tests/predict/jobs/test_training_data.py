@@ -29,44 +29,43 @@ def test_a_job_and_all_others_are_the_whole(data: DataSet) -> None:
     points = data.points
     assert len(points.of("dense")) + len(points.without("dense")) == len(points)
     assert set(points.of("dense").job) == {"dense"}
-    with pytest.raises(NotFoundError, match=r'no job "dens" \(did you mean dense\?\); there are words'):
+    with pytest.raises(NotFoundError, match=r'"dens".*dense'):
         points.of("dens")
 
 
 def test_a_missing_column_is_named(write: Callable[..., Path], rows: Rows, jobs: dict[str, Any]) -> None:
     folder = write(rows, jobs, without="cost")
-    with pytest.raises(BadInputError, match="has no column cost; it needs job"):
+    with pytest.raises(BadInputError, match="cost"):
         read_data(folder)
 
 
 def test_two_price_dates_need_a_choice(write: Callable[..., Path], rows: Rows, jobs: dict[str, Any]) -> None:
     rows[3]["price_date"] = "2025-01-01"
     folder = write(rows, jobs)
-    with pytest.raises(BadInputError, match="prices of 2025-01-01 and 2026-11-15, which cannot be compared"):
+    with pytest.raises(BadInputError, match=r"2025-01-01.*2026-11-15"):
         read_data(folder)
     assert len(read_data(folder, price_date="2026-11-15").points) == len(rows) - 1
-    with pytest.raises(BadInputError, match="has no prices of 2020-02-02"):
+    with pytest.raises(BadInputError, match="2020-02-02"):
         read_data(folder, price_date="2020-02-02")
 
 
 @pytest.mark.parametrize(
-    ("column", "value", "words"),
+    ("column", "value"),
     [
-        ("price_per_hour", 0, "column price_per_hour: '0' is not a number above zero"),
-        ("step_seconds", "nan", "column step_seconds: 'nan' is no number"),
-        ("seconds", "", "column seconds: '' is not a number above zero"),
-        ("cpus", "many", "column cpus: 'many' is no number"),
-        ("status", "tired", "status 'tired' is none of ok, out-of-memory"),
-        ("job", "", "column job is empty"),
+        ("price_per_hour", 0),
+        ("step_seconds", "nan"),
+        ("seconds", ""),
+        ("cpus", "many"),
+        ("status", "tired"),
+        ("job", ""),
     ],
 )
 def test_what_cannot_be_right_is_refused_with_its_line(
-    write: Callable[..., Path], rows: Rows, jobs: dict[str, Any], column: str, value: object, words: str
+    write: Callable[..., Path], rows: Rows, jobs: dict[str, Any], column: str, value: object
 ) -> None:
     rows[0][column] = value
-    with pytest.raises(BadInputError, match="line 2") as refused:
+    with pytest.raises(BadInputError, match=f"line 2, column {column}: .*{value}"):
         read_data(write(rows, jobs))
-    assert words in str(refused.value)
 
 
 def test_a_failed_row_has_the_price_and_length_of_its_kind(
@@ -79,20 +78,20 @@ def test_a_failed_row_has_the_price_and_length_of_its_kind(
     assert points.where.price_per_hour[rows.index(failed)] == price
     assert points.samples[rows.index(failed)] == 1e6
     failed["shape"] = "enormous"
-    with pytest.raises(BadInputError, match="no row of the shape enormous says its price_per_hour"):
+    with pytest.raises(BadInputError, match=r"price_per_hour.*enormous"):
         read_data(write(rows, jobs))
 
 
 def test_a_point_counts_once(write: Callable[..., Path], rows: Rows, jobs: dict[str, Any]) -> None:
-    with pytest.raises(BadInputError, match="measures what line 2 did"):
+    with pytest.raises(BadInputError, match=r"lines 2 and \d+"):
         read_data(write([*rows, rows[0]], jobs))
 
 
 def test_files_that_are_not_there_or_empty(tmp_path: Path, folder: Path, write: Callable[..., Path]) -> None:
-    with pytest.raises(BadInputError, match="there is no file"):
+    with pytest.raises(BadInputError, match=r"nowhere.csv"):
         read_points(tmp_path / "nowhere.csv")
     (tmp_path / "points.csv").write_text("job,shape\n")
-    with pytest.raises(BadInputError, match="has no column status"):
+    with pytest.raises(BadInputError, match="status"):
         read_points(tmp_path / "points.csv")
 
 
@@ -100,7 +99,7 @@ def test_a_job_without_a_local_run_is_refused(
     write: Callable[..., Path], rows: Rows, jobs: dict[str, Any]
 ) -> None:
     del jobs["words"]
-    with pytest.raises(NotFoundError, match='no local run: there is no job "words"'):
+    with pytest.raises(NotFoundError, match='"words"'):
         read_data(write(rows, jobs))
 
 
@@ -110,53 +109,51 @@ def test_facts_may_be_unknown_and_runs_are_kept(data: DataSet) -> None:
     assert job.facts.layer_kinds == {"Linear": 2.0, "Conv2d": 2.0}
     assert [(run.batch, run.workers) for run in job.runs] == [(16, 1), (16, 2), (64, 1), (64, 2)]
     assert (job.typical.batch, job.typical.workers) == (64, 2)
-    with pytest.raises(NotFoundError, match="no local run of"):
+    with pytest.raises(NotFoundError, match="picture books"):
         data.job("picture books")
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "named"),
     [
-        ({"runs": []}, "there are no runs"),
-        ({"facts": [1]}, "facts are values by name"),
-        ({"facts": {"layers": "four"}}, "layers is four; it must be a number"),
+        ({"runs": []}, "here: runs"),
+        ({"facts": [1]}, "here: facts"),
+        ({"facts": {"layers": "four"}}, r"here: facts\.layers is .?four"),
     ],
 )
-def test_jobs_that_cannot_be_right(jobs: dict[str, Any], change: dict[str, Any], words: str) -> None:
-    with pytest.raises(BadInputError, match=words):
+def test_jobs_that_cannot_be_right(jobs: dict[str, Any], change: dict[str, Any], named: str) -> None:
+    with pytest.raises(BadInputError, match=named):
         local_job("here", "words", {**jobs["words"], **change})
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "named"),
     [
-        ({"step_seconds": None}, "run 1: step_seconds is None; it must be a number"),
+        ({"step_seconds": None}, r"here: runs\[0\]\.step_seconds"),
         ({"cpu_seconds_step": float("nan")}, "cpu_seconds_step is nan"),
-        ({"batch": 0}, "batch is 0; it must be above zero"),
-        ({"series": {"cpu": [1.0]}}, "series are lists of cpu, memory, received, sent"),
+        ({"batch": 0}, "batch is 0"),
+        ({"series": {"cpu": [1.0]}}, "series.memory"),
     ],
 )
-def test_runs_that_cannot_be_right(jobs: dict[str, Any], change: dict[str, Any], words: str) -> None:
+def test_runs_that_cannot_be_right(jobs: dict[str, Any], change: dict[str, Any], named: str) -> None:
     jobs["words"]["runs"][0] |= change
-    with pytest.raises(BadInputError, match=words):
+    with pytest.raises(BadInputError, match=named):
         local_job("here", "words", jobs["words"])
 
 
 def test_files_that_are_no_local_runs(tmp_path: Path, write: Callable[..., Path]) -> None:
     path = tmp_path / "local.json"
-    with pytest.raises(BadInputError, match="there is no file"):
+    with pytest.raises(BadInputError, match=r"local.json"):
         read_local(path)
-    path.write_text("{")
-    with pytest.raises(BadInputError, match="cannot be read"):
-        read_local(path)
-    path.write_text('{"jobs": {}}')
-    with pytest.raises(BadInputError, match="has no jobs"):
-        read_local(path)
+    for text in ("{", "[]", "{}", '{"jobs": {}}'):
+        path.write_text(text)
+        with pytest.raises(BadInputError, match=r"local.json"):
+            read_local(path)
 
 
 def test_a_series_with_a_gap_is_refused(
     write: Callable[..., Path], rows: list[dict[str, Any]], jobs: dict[str, Any]
 ) -> None:
     jobs["words"]["runs"][0]["series"]["memory"][3] = None
-    with pytest.raises(BadInputError, match="the series memory has something in it that is no number"):
+    with pytest.raises(BadInputError, match=r"jobs\.words\.runs\[0\]\.series\.memory\[3\]"):
         read_data(write(rows, jobs))

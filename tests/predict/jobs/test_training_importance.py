@@ -7,7 +7,7 @@ from trimtab.predict.jobs.training_data import DataSet
 from trimtab.predict.jobs.training_importance import (
     GROUPS,
     MOMENTS,
-    Encoder,
+    FeatureEncoder,
     forest_importance,
     model_importance,
     resampled,
@@ -17,7 +17,7 @@ from trimtab.predict.jobs.training_model import SHARED
 
 def test_training_rows_have_no_mean_and_one_deviation(data: DataSet) -> None:
     training = data.points.without("pictures")
-    features = Encoder.of(training, data.local).encode(training, data.local)
+    features = FeatureEncoder.of(training, data.local).encode(training, data.local)
     assert features.flat.shape == (len(training), len(features.flat_names))
     assert len(features.groups) == len(features.flat_names)
     assert features.static.mean(axis=0) == pytest.approx(0.0, abs=1e-9)
@@ -28,7 +28,7 @@ def test_training_rows_have_no_mean_and_one_deviation(data: DataSet) -> None:
 
 def test_what_training_did_not_have_is_none_of_what_it_had(data: DataSet) -> None:
     training = data.points.only([shape != "large" for shape in data.points.where.shape])
-    encoder = Encoder.of(training.without("dense").without("pictures"), data.local)
+    encoder = FeatureEncoder.of(training.without("dense").without("pictures"), data.local)
     assert encoder.optimizers == ("SGD",)
     assert "shape large" not in encoder.encode(data.points, data.local).names
     assert np.isfinite(encoder.encode(data.points, data.local).flat).all()
@@ -36,7 +36,7 @@ def test_what_training_did_not_have_is_none_of_what_it_had(data: DataSet) -> Non
 
 def test_the_asked_rows_have_no_part_in_the_encoding(data: DataSet) -> None:
     training = data.points.without("speech")
-    encoder = Encoder.of(training, data.local)
+    encoder = FeatureEncoder.of(training, data.local)
     alone = encoder.encode(data.points.of("speech"), data.local).flat
     among = encoder.encode(data.points, data.local).flat
     assert alone == pytest.approx(among[np.array(data.points.job) == "speech"])
@@ -52,12 +52,12 @@ pytest.importorskip("sklearn", reason="the forest needs scikit-learn")
 
 
 def test_parts_of_the_forest_sum_to_one_by_feature_and_by_group(data: DataSet) -> None:
-    found = forest_importance(data.points, data.local, "cost")
-    assert sum(found.features.values()) == pytest.approx(1.0)
-    assert sum(found.groups.values()) == pytest.approx(1.0)
-    assert tuple(found.groups) == GROUPS
-    assert list(found.features.values()) == sorted(found.features.values(), reverse=True)
-    assert found.groups["infrastructure"] > found.groups["local memory"]
+    result = forest_importance(data.points, data.local, "cost")
+    assert sum(result.features.values()) == pytest.approx(1.0)
+    assert sum(result.groups.values()) == pytest.approx(1.0)
+    assert tuple(result.groups) == GROUPS
+    assert list(result.features.values()) == sorted(result.features.values(), reverse=True)
+    assert result.groups["infrastructure"] > result.groups["local memory"]
 
 
 def test_the_model_names_every_coordinate(data: DataSet) -> None:

@@ -7,21 +7,29 @@ A step comes from the trace of a run (`demand_of`), single operations from a cap
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trimtab.core import Model, Operators
+from trimtab.predict.tables import Array
 
-Array = NDArray[np.float64]
 Quantity = float | NDArray[np.float64]
 
 # A weight's gradient and its input's gradient each cost what the forward product costs.
 TRAINING_FLOP_PER_FORWARD_FLOP = 3.0
 
 _PRODUCTS = ("conv", "matmul", "attention", "rnn")
-_OTHERS = ("norm", "pool", "softmax", "embedding")
+# Kinds of operators whose calls are counted together.
+_CALLED = {
+    "conv": ("conv",),
+    "matmul": ("matmul",),
+    "attention": ("attention",),
+    "recurrent": ("rnn",),
+    "other": ("norm", "pool", "softmax", "embedding"),
+    "small": ("view", "copy"),
+}
 
 # What PyTorch's trace of a step counts for one operation of a captured forward pass, as the median over the
 # 28 bundled models (`ops.csv`): calls in the backward pass, views and copies that come along in the forward
@@ -96,40 +104,55 @@ def demand_of(model: Model, batch: Quantity, training: bool = True, precision: s
     kept apart as `grouped_flop` and charged at a rate of its own.
     """
     operators = [o for o in model.operators if training or o.phase == "forward"]
-    conv_flop, matmul_flop, grouped_flop = _flop(model, batch, training)
-    calls = {
-        f"{phase}_{name}_calls": _calls(operators, phase, *kinds)
-        for phase in ("forward", "backward")
-        for name, kinds in (
-            ("conv", ("conv",)),
-            ("matmul", ("matmul",)),
-            ("attention", ("attention",)),
-            ("recurrent", ("rnn",)),
-            ("other", _OTHERS),
-            ("small", ("view", "copy")),
-        )
-    }
+
+    def chosen(phase: str, *kinds: str) -> list[Operators]:
+        return [o for o in operators if o.kind in kinds and o.phase == phase]
+
+    def moved(phase: str, *kinds: str) -> Quantity:
+        of_kind = chosen(phase, *kinds)
+        return sum(o.fixed_bytes for o in of_kind) + batch * sum(o.sample_bytes for o in of_kind)
+
+    amounts: dict[str, Quantity] = {}
+    for phase in ("forward", "backward"):
+        for name, kinds in _CALLED.items():
+            amounts[f"{phase}_{name}_calls"] = sum(o.calls for o in chosen(phase, *kinds))
+        amounts[f"{phase}_conv_bytes"] = moved(phase, "conv")
+        amounts[f"{phase}_matmul_bytes"] = moved(phase, "matmul", "attention")
+        # Operators that only stream: elementwise ones by the bytes they write. What an unfused one reads was
+        # mostly just written and still in cache, and its fixed part is the optimizer's (`updated_bytes`).
+        written = sum(o.written_sample_bytes for o in chosen(phase, "elementwise"))
+        amounts[f"{phase}_light_bytes"] = moved(phase, "norm", "pool", "softmax") + 2.0 * written * batch
+    convolutions = chosen("forward", "conv")
+    # FLOP are only known in total: those of convolutions by their share of the products' traffic per sample.
+    conv_bytes, product_bytes = (
+        sum(o.sample_bytes for o in model.operators if o.kind in kinds) for kinds in (("conv",), _PRODUCTS)
+    )
+    conv_share = conv_bytes / max(1.0, product_bytes)
+    forward = model.forward_flop_per_sample
+    dense = TRAINING_FLOP_PER_FORWARD_FLOP * forward
+    flop = (min(dense, model.step_flop_per_sample) if training else forward) * batch
     return Demand(
-        **calls,
-        conv_weight_bytes=_conv_weight_bytes(operators),
-        conv_flop=conv_flop,
-        matmul_flop=matmul_flop,
-        attention_flop=0.0 * matmul_flop,
-        grouped_flop=grouped_flop,
-        forward_conv_bytes=_bytes(operators, batch, "forward", "conv"),
-        backward_conv_bytes=_bytes(operators, batch, "backward", "conv"),
-        forward_matmul_bytes=_bytes(operators, batch, "forward", "matmul", "attention"),
-        backward_matmul_bytes=_bytes(operators, batch, "backward", "matmul", "attention"),
-        forward_light_bytes=_light_bytes(operators, batch, "forward"),
-        backward_light_bytes=_light_bytes(operators, batch, "backward"),
-        copied_bytes=_bytes(operators, batch, "forward", "copy", "embedding")
-        + _bytes(operators, batch, "backward", "copy", "embedding"),
-        recurrent_bytes=_bytes(operators, batch, "forward", "rnn")
-        + _bytes(operators, batch, "backward", "rnn"),
+        **amounts,
+        # Weights of a mean convolution are the bytes it moves at any batch size.
+        conv_weight_bytes=sum(o.fixed_bytes for o in convolutions)
+        / max(1.0, sum(o.calls for o in convolutions)),
+        conv_flop=flop * conv_share,
+        matmul_flop=flop * (1.0 - conv_share),
+        attention_flop=0.0 * flop,
+        grouped_flop=(max(0.0, model.step_flop_per_sample - dense) if training else 0.0) * batch,
+        copied_bytes=moved("forward", "copy", "embedding") + moved("backward", "copy", "embedding"),
+        recurrent_bytes=moved("forward", "rnn") + moved("backward", "rnn"),
         updated_bytes=model.parameter_bytes if training else 0.0,
         training=float(training),
         half=float(is_half(precision or model.precision)),
     )
+
+
+def divided(demand: Demand, devices: Quantity) -> Demand:
+    """The demand of one of `devices` that share every product: a part of the work, but all of the calls."""
+    work = [f.name for f in fields(Demand) if f.name.endswith(("_flop", "_bytes"))]
+    parts = {name: getattr(demand, name) / devices for name in work if name != "conv_weight_bytes"}
+    return replace(demand, **parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,30 +175,26 @@ def demand_of_operations(
 ) -> Demand:
     """The demand of every operation in one pass, as a trace of that pass would count it."""
     o, phase = operations, "backward" if backward else "forward"
-    nothing = np.zeros(len(o.kinds))
 
     def chosen(column: Array, *kinds: str) -> Array:
         return np.where(np.isin(o.kinds, kinds), column, 0.0)
 
-    calls = o.calls * _by_kind(o.kinds, _BACKWARD_CALLS, 1.0) if backward else o.calls
-    small = o.calls * _by_kind(o.kinds, {kind: each[backward] for kind, each in _SMALL_CALLS.items()}, 0.0)
+    def by_kind(values: Mapping[str, float], otherwise: float) -> Array:
+        return np.array([values.get(kind, otherwise) for kind in o.kinds.tolist()])
+
+    calls = o.calls * by_kind(_BACKWARD_CALLS, 1.0) if backward else o.calls
     flop = o.flop * (TRAINING_FLOP_PER_FORWARD_FLOP - 1.0) if backward else o.flop
-    products = np.isin(o.kinds, _PRODUCTS)
-    moved = o.traffic + np.where(products, o.weight_bytes, 0.0)
+    moved = o.traffic + np.where(np.isin(o.kinds, _PRODUCTS), o.weight_bytes, 0.0)
     if backward:
-        moved = moved * _by_kind(o.kinds, _BACKWARD_BYTES, 1.0)
+        moved = moved * by_kind(_BACKWARD_BYTES, 1.0)
     written = _ELEMENTWISE_BYTES * o.traffic * (_BACKWARD_ELEMENTWISE_BYTES if backward else 1.0)
-    light = chosen(moved, "norm", "pool", "softmax") + chosen(written, "elementwise")
-    amounts = {
-        f"{phase}_conv_calls": chosen(calls, "conv"),
-        f"{phase}_matmul_calls": chosen(calls, "matmul"),
-        f"{phase}_attention_calls": chosen(calls, "attention"),
-        f"{phase}_recurrent_calls": chosen(calls, "rnn"),
-        f"{phase}_other_calls": chosen(calls, *_OTHERS),
-        f"{phase}_small_calls": small,
+    amounts = {f.name: np.zeros(len(o.kinds)) for f in fields(Demand)} | {
+        **{f"{phase}_{name}_calls": chosen(calls, *kinds) for name, kinds in _CALLED.items()},
+        f"{phase}_small_calls": o.calls
+        * by_kind({k: both[backward] for k, both in _SMALL_CALLS.items()}, 0.0),
         f"{phase}_conv_bytes": chosen(moved, "conv"),
         f"{phase}_matmul_bytes": chosen(moved, "matmul", "attention"),
-        f"{phase}_light_bytes": light,
+        f"{phase}_light_bytes": chosen(moved, "norm", "pool", "softmax") + chosen(written, "elementwise"),
         "conv_weight_bytes": chosen(o.weight_bytes / np.maximum(o.calls, 1.0), "conv"),
         "conv_flop": chosen(flop, "conv"),
         "matmul_flop": chosen(flop, "matmul", "rnn"),
@@ -183,21 +202,18 @@ def demand_of_operations(
         "copied_bytes": chosen(o.traffic, "copy", "embedding"),
         "recurrent_bytes": chosen(moved, "rnn"),
     }
-    unused = {f.name: nothing for f in fields(Demand) if f.name not in amounts}
-    return Demand(
-        **{**unused, **amounts, "training": nothing + training, "half": nothing + is_half(precision)}
+    amounts["training"], amounts["half"] = (
+        amounts["training"] + flag for flag in (training, is_half(precision))
     )
+    return Demand(**amounts)
 
 
 def stack(demands: Iterable[Demand]) -> Demand:
     """Many demands as one of arrays."""
-    rows = list(demands)
-    return Demand(
-        **{
-            f.name: np.concatenate([np.atleast_1d(np.asarray(getattr(d, f.name), float)) for d in rows])
-            for f in fields(Demand)
-        }
-    )
+    rows = [
+        {f.name: np.atleast_1d(np.asarray(getattr(d, f.name), float)) for f in fields(d)} for d in demands
+    ]
+    return Demand(**{f.name: np.concatenate([row[f.name] for row in rows]) for f in fields(Demand)})
 
 
 def summed(demand: Demand, group: NDArray[np.intp] | None = None) -> Demand:
@@ -217,48 +233,3 @@ def summed(demand: Demand, group: NDArray[np.intp] | None = None) -> Demand:
     sums["conv_weight_bytes"] = total(demand.conv_weight_bytes * calls) / np.maximum(total(calls), 1e-30)
     sums |= {name: sums[name] / rows for name in ("training", "half")}
     return Demand(**sums)
-
-
-def _by_kind(kinds: NDArray[np.str_], values: Mapping[str, float], otherwise: float) -> Array:
-    return np.array([values.get(kind, otherwise) for kind in kinds.tolist()])
-
-
-def _calls(operators: list[Operators], phase: str, *kinds: str) -> float:
-    return sum(o.calls for o in operators if o.kind in kinds and o.phase == phase)
-
-
-def _conv_weight_bytes(operators: list[Operators]) -> float:
-    """Weights of a mean convolution: what it moves whatever the batch."""
-    forward = [o for o in operators if o.kind == "conv" and o.phase == "forward"]
-    return sum(o.fixed_bytes for o in forward) / max(1.0, sum(o.calls for o in forward))
-
-
-def _bytes(operators: list[Operators], batch: Quantity, phase: str, *kinds: str) -> Quantity:
-    chosen = [o for o in operators if o.kind in kinds and o.phase == phase]
-    return sum(o.fixed_bytes for o in chosen) + batch * sum(o.sample_bytes for o in chosen)
-
-
-def _light_bytes(operators: list[Operators], batch: Quantity, phase: str) -> Quantity:
-    """Operators that only stream: norms, pools, softmaxes, and elementwise ones by the bytes they write.
-
-    What an unfused elementwise operator reads was mostly just written and still in cache, and its fixed part
-    is the optimizer's, which `updated_bytes` stands for.
-    """
-    streamed = _bytes(operators, batch, phase, "norm", "pool", "softmax")
-    written = sum(o.written_sample_bytes for o in operators if o.kind == "elementwise" and o.phase == phase)
-    return streamed + 2.0 * written * batch
-
-
-def _flop(model: Model, batch: Quantity, training: bool) -> tuple[Quantity, Quantity, Quantity]:
-    """FLOP of convolutions, of other products, and the excess that marks grouped convolutions."""
-    forward = model.forward_flop_per_sample
-    total = min(TRAINING_FLOP_PER_FORWARD_FLOP * forward, model.step_flop_per_sample) if training else forward
-    excess = model.step_flop_per_sample - TRAINING_FLOP_PER_FORWARD_FLOP * forward if training else 0.0
-    share = _conv_share(model)
-    return total * batch * share, total * batch * (1.0 - share), max(0.0, excess) * batch
-
-
-def _conv_share(model: Model) -> float:
-    """Share of the products' traffic per sample that is convolutions': FLOP are only known in total."""
-    conv = sum(o.sample_bytes for o in model.operators if o.kind == "conv")
-    return conv / max(1.0, sum(o.sample_bytes for o in model.operators if o.kind in _PRODUCTS))

@@ -5,6 +5,7 @@ A CPU run does not correct GPU estimates: over 25 models the error on a CPU says
 H200 (`cpu_gpu_error_correlation` of `trimtab bench gpu-steps`), so there only the run's facts are used.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from statistics import median
 from typing import Any
@@ -14,63 +15,43 @@ from numpy.typing import NDArray
 
 from trimtab.catalog import Accelerator, find_accelerator
 from trimtab.core import BadInputError, Model, Profile
-from trimtab.predict.cost.constants import calibration, cpu_calibration, device_rates, gather, reference
-from trimtab.predict.cost.demand import Quantity, demand_of
-from trimtab.predict.cost.step_memory import memory_need, peak_memory
-from trimtab.predict.cost.step_time import StepTime, cpu_step_time, step_time
-
-Array = NDArray[np.float64]
+from trimtab.predict.cost.constants import (
+    calibration,
+    cpu_calibration,
+    device_rates,
+    few_steps_factor,
+    gather,
+    reference,
+)
+from trimtab.predict.cost.demand import (
+    TRAINING_FLOP_PER_FORWARD_FLOP,
+    Quantity,
+    demand_of,
+    divided,
+    is_half,
+)
+from trimtab.predict.cost.scale_out import (
+    Layouts,
+    ScaleOutAssumptions,
+    blocks_of,
+    network_seconds,
+    passes_factor,
+    straggler_factor,
+)
+from trimtab.predict.cost.step_memory import memory_need, peak_memory, spread_memory
+from trimtab.predict.cost.step_time import StepTime, amdahl, cpu_step_time, step_time
+from trimtab.predict.cost.traced import traced_demand
+from trimtab.predict.cost.traced_fit import shipped_traced, traced_rows
+from trimtab.predict.tables import Array, take_rows
 
 # Drivers, contexts and fragmentation take their part before a tensor is allocated.
 USABLE_DEVICE_MEMORY = 0.94
 USABLE_HOST_MEMORY = 0.90
+_SLOWEST_LINK = 1e9  # bytes/s, of a device that is not known
 
-# A batch takes a moment to hand over even when it was ready: below this share of a step, loader workers kept
-# up, and how busy they were is not known.
+# Even a batch that is ready takes a moment to hand over: below this share of a step, loader workers kept up,
+# and how busy they were is not known.
 _LATE = 0.05
-
-
-@dataclass(frozen=True, slots=True)
-class ScaleOutAssumptions:
-    """Rules of thumb that no local run can measure. Ratios unless said otherwise."""
-
-    link_efficiency: float = 0.75
-    """Share of a link's bandwidth that a ring all-reduce gets."""
-    link_latency: float = 15e-6
-    """Seconds per ring step and bucket between devices of one machine."""
-    network_latency: float = 40e-6
-    """Seconds per ring step and bucket between machines."""
-    bucket: float = 25 * 2**20
-    """Bytes that PyTorch's DistributedDataParallel reduces at once."""
-    overlap: float = 0.45
-    """Share of a step (most of the backward pass) during which gradients travel unnoticed."""
-    exposed: float = 0.1
-    """Share of the all-reduce that is never hidden: the last bucket."""
-
-
-def all_reduce_seconds(
-    gradient_bytes: Quantity,
-    per_node: Quantity,
-    nodes: Quantity,
-    link: Quantity,
-    network: Quantity,
-    assume: ScaleOutAssumptions,
-) -> Quantity:
-    """Seconds of a ring all-reduce, first inside each node, then between nodes.
-
-    A ring of n members sends 2(n-1)/n of the data over each link. `link` and `network` in bytes/s per
-    device and per node, one direction.
-    """
-    buckets = np.maximum(1.0, np.ceil(np.asarray(gradient_bytes) / assume.bucket))
-    inside = 2 * (per_node - 1) / per_node * gradient_bytes / (assume.link_efficiency * link)
-    between = 2 * (nodes - 1) / nodes * gradient_bytes / (assume.link_efficiency * network)
-    latency = 2 * (per_node - 1) * assume.link_latency + 2 * (nodes - 1) * assume.network_latency
-    return inside + between + latency * buckets
-
-
-def exposed_seconds(all_reduce: Quantity, step: Quantity, assume: ScaleOutAssumptions) -> Quantity:
-    """The part of an all-reduce that the backward pass does not hide."""
-    return np.maximum(all_reduce - assume.overlap * step, assume.exposed * all_reduce)
 
 
 def input_seconds(
@@ -97,41 +78,148 @@ def restart_factor(
 
 # How much of a GPU's correction, as an exponent, is taken over to another GPU.
 _ELSEWHERE = 0.5
-# A profile that says only how long steps waited on average may say more than its median step took.
+# The mean wait for data in a profile may exceed its median step; at least this share of a step is work.
 _LEAST_BUSY = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """`factor` on estimated times; `exact` where it was measured on the very device it is applied to."""
+    """`factor` on estimated times; `exact` where it was measured on the very device it is applied to.
+
+    `noise` is the factor by which an interval grows each way because few steps were measured.
+    """
 
     factor: float = 1.0
     exact: bool = False
+    noise: float = 1.0
 
 
 def correction_on_cpu(profile: Profile, model: Model) -> Correction:
-    """How a CPU estimate is corrected: fully, if the run was on a CPU."""
+    """Correction of an estimate for a CPU: full, if the run was on a CPU."""
     seconds = _measured_seconds(profile, "cpu")
     if seconds is None or profile.steps is None:
         return Correction()
     demand = demand_of(model, float(profile.steps.batch_size), True, "fp32")
-    cores = profile.host.cores / max(1, profile.steps.workers)
-    return Correction(seconds / float(cpu_step_time(demand, cores).total), True)
+    cores = local_cores(profile)
+    if seconds < least_on_cpu(model, profile.steps.batch_size, cores):
+        return Correction()  # no arithmetic was done: the tensors were fake
+    noise = few_steps_factor(len(profile.steps.seconds))
+    return Correction(seconds / float(cpu_step_time(demand, cores).total), True, noise)
+
+
+def time_by_threads(profile: Profile, cores: Array) -> Array | None:
+    """Time of a step on `cores` over that on the local ones, by Amdahl's law through the measured steps.
+
+    None unless the run was made at two or more thread counts.
+    """
+    runs = [run for run in (profile.steps.by_threads if profile.steps else ()) if run.seconds]
+    if len({run.threads for run in runs}) < 2:
+        return None
+    shares = 1.0 / np.array([run.threads for run in runs], dtype=float)
+    parallel, serial = np.polyfit(shares, [median(run.seconds) for run in runs], 1)
+    parallel, serial = max(float(parallel), 0.0), max(float(serial), 0.0)
+    total = max(parallel + serial, 1e-300)
+    return np.asarray(amdahl(parallel / total, cores) / amdahl(parallel / total, local_cores(profile)))
+
+
+def local_cores(profile: Profile) -> float:
+    """Cores of the local machine for each worker of the run."""
+    return profile.host.cores / max(1, profile.steps.workers if profile.steps else 1)
 
 
 def correction_on(target: Accelerator, profile: Profile, model: Model) -> Correction:
-    """How an accelerator's estimate is corrected: fully on the run's own, in part on others.
+    """Correction of an estimate for an accelerator: full on the run's own, partial on others.
 
-    The run is compared with the estimate at its own precision, whichever is asked for elsewhere.
+    The run is compared with the estimate at the run's precision.
     """
     seconds = _measured_seconds(profile, "cuda")
     local = find_accelerator(profile.host.gpus[0]) if profile.host.gpus else None
     if seconds is None or profile.steps is None or local is None:
         return Correction()
-    demand = demand_of(model, float(profile.steps.batch_size), True, model.precision)
-    estimated = step_time(demand, device_rates(local, model.precision), calibration(local).step).total
-    ratio = seconds / float(estimated)
-    return Correction(ratio, True) if local.name == target.name else Correction(ratio**_ELSEWHERE)
+    if seconds < least_on(local, model, profile.steps.batch_size, model.precision):
+        return Correction()  # no arithmetic was done: the tensors were fake
+    batch = np.array([float(profile.steps.batch_size)])
+    estimated = _one_device(model, [local], np.zeros(1, dtype=np.intp), batch, model.precision).step.total
+    ratio = seconds / float(np.asarray(estimated).item())
+    noise = few_steps_factor(len(profile.steps.seconds))
+    if local.name == target.name:
+        return Correction(ratio, True, noise)
+    return Correction(ratio**_ELSEWHERE, noise=noise**_ELSEWHERE)
+
+
+def least_on(target: Accelerator, model: Model, batch: Quantity, precision: str) -> Quantity:
+    """Seconds of a step at the device's peak rate and bandwidth: no real step is faster."""
+    formats = (precision, "fp16", "bf16") if is_half(precision) else ("tf32", "fp32")
+    peak = max(target.peak.get(name, 0.0) for name in formats) or max(target.peak.values())
+    return np.maximum(_least_flop(model) * batch / peak, _least_bytes(model) / target.memory_bandwidth)
+
+
+def least_on_cpu(model: Model, batch: Quantity, cores: Quantity) -> Quantity:
+    """Seconds of a step at the peak rate and bandwidth of so many virtual cores."""
+    known = cpu_calibration()
+    return np.maximum(
+        _least_flop(model) * batch / (known.core_peak * np.asarray(cores)),
+        _least_bytes(model) / (known.core_bandwidth * np.asarray(cores)),
+    )
+
+
+def _least_flop(model: Model) -> float:
+    """FLOP of a step per sample, without the arithmetic that PyTorch's counter adds for groups."""
+    dense = TRAINING_FLOP_PER_FORWARD_FLOP * model.forward_flop_per_sample
+    return min(dense, model.step_flop_per_sample) or dense
+
+
+def _least_bytes(model: Model) -> float:
+    """Bytes of a step that no cache saves where weights are many: they are read, and written once."""
+    return 2.0 * model.parameter_bytes + model.optimizer_state_bytes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeviceSteps:
+    """Steps on one device each, as columns: seconds, their ranges as factors, and whether it was measured."""
+
+    step: StepTime
+    low: Array
+    high: Array
+    measured: NDArray[np.bool_]
+
+
+def _one_device(
+    model: Model,
+    devices: Sequence[Accelerator],
+    index: NDArray[np.intp],
+    batch: Array,
+    precision: str,
+    tensor: Array | float = 1.0,
+) -> DeviceSteps:
+    """Training steps on one device, before network and input: `index` says on which of `devices`.
+
+    It is one of `tensor` devices that share every product.
+
+    A profile whose calls were traced is estimated by the laws of traced steps; one of an earlier version,
+    which has only totals by kind, by the formula of totals.
+    """
+    laws = shipped_traced()
+    if model.calls and laws is not None and laws.ranges is not None:
+        step = laws.step(traced_rows(traced_demand(model), batch, devices, index, precision, tensor=tensor))
+        ends = [laws.ranges.of(device.name, "train") for device in devices]
+        measured = [f"{device.name}|train" in laws.ranges.spreads for device in devices]
+    else:
+        fits = [calibration(device) for device in devices]
+        rates = gather([device_rates(device, precision) for device in devices], index)
+        constants = gather([fit.step for fit in fits], index)
+        step = step_time(divided(demand_of(model, batch, True, precision), tensor), rates, constants)
+        ends, measured = [fit.time_error for fit in fits], [fit.measured for fit in fits]
+    low, high = np.array(ends)[index].T
+    return DeviceSteps(step, low, high, np.array(measured)[index])
+
+
+def time_range(device: Accelerator) -> tuple[float, float]:
+    """(low, high) of truth over estimate of training steps on a device, in nine cases of ten."""
+    laws = shipped_traced()
+    if laws is not None and laws.ranges is not None:
+        return laws.ranges.of(device.name, "train")
+    return calibration(device).time_error
 
 
 def _measured_seconds(profile: Profile, kind: str) -> float | None:
@@ -148,7 +236,8 @@ def _measured_seconds(profile: Profile, kind: str) -> float | None:
 class Placements:
     """Where a step might run, as columns: `device` indexes `devices`, -1 for the CPU of the node itself.
 
-    `cores`, `memory` (bytes) and `network` (bytes/s) are the node's; `batch` is samples per device.
+    `cores`, `memory` (bytes) and `network` (bytes/s) are the node's; `batch` is samples per replica, which is
+    a device unless `layouts` spread the model over several. Without `layouts` all rows are data-parallel.
     """
 
     devices: tuple[str, ...]
@@ -159,16 +248,23 @@ class Placements:
     memory: Array
     network: Array
     batch: Array
+    layouts: Layouts | None = None
+
+    def at(self, rows: NDArray[Any]) -> "Placements":
+        """These rows, in this order; rows may repeat."""
+        names = ("device", "per_node", "nodes", "cores", "memory", "network", "batch")
+        columns = {name: getattr(self, name)[rows] for name in names}
+        return Placements(self.devices, **columns, layouts=self.layouts.at(rows) if self.layouts else None)
 
 
 @dataclass(frozen=True, slots=True)
 class StepEstimates:
-    """Columns again: seconds of a step in parts that add up to `total`, and memory per device in bytes.
+    """Columns: seconds of a step in parts that add up to `total`, and memory per device in bytes.
 
-    `low` and `high` are factors on the time that hold the truth in 90 % of cases; the need for memory is at
-    most `memory_high` in 95 %. `known` is False where
-    nothing is known of the device; the other columns mean nothing there. `measured` says that the constants
-    or the correction were measured on this very kind of device.
+    `low` and `high` are factors on the time that hold the truth in 90 % of cases; `least` are the seconds
+    that the device's peaks allow at best. The need for memory is at most `memory_high` in 95 % of cases.
+    `known` is False where the device is unknown; the other columns mean nothing there. `measured` is True
+    where constants or correction were measured on this very kind of device.
     """
 
     total: Array
@@ -183,16 +279,40 @@ class StepEstimates:
     memory_limit: Array
     low: Array
     high: Array
+    least: Array
     known: NDArray[np.bool_]
     measured: NDArray[np.bool_]
 
-    def taken(self, rows: NDArray[np.intp]) -> "StepEstimates":
-        """The named rows, in that order."""
-        return StepEstimates(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
+
+def at_least(step: StepEstimates) -> StepEstimates:
+    """The estimates with totals and intervals raised to what the device's peaks allow."""
+    short = np.maximum(step.least - step.total, 0.0)
+    total = step.total + short
+    low = np.minimum(np.maximum(step.low, step.least / np.maximum(total, 1e-300)), 1.0)
+    return replace(step, total=total, compute=step.compute + short, low=low)
+
+
+def widened(low: Quantity, high: Quantity, factor: Quantity) -> tuple[Array, Array]:
+    """An interval's factors, with a further independent uncertainty by `factor` each way."""
+    extra = np.log(factor) ** 2
+    return (
+        np.asarray(np.exp(-np.sqrt(np.log(low) ** 2 + extra))),
+        np.asarray(np.exp(np.sqrt(np.log(high) ** 2 + extra))),
+    )
+
+
+def choose(
+    mask: NDArray[np.bool_], yes: StepEstimates, no: StepEstimates, names: Sequence[str] = ()
+) -> StepEstimates:
+    """`no`, with the named columns of `yes`, or all, where the mask is true."""
+    if not mask.any():
+        return no
+    chosen = names or [f.name for f in fields(no)]
+    return replace(no, **{name: np.where(mask, getattr(yes, name), getattr(no, name)) for name in chosen})
 
 
 def kinds(*columns: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """One row of each combination of values in the columns, and which of these every row is."""
+    """The first row of each combination of values in the columns, and the combination's index by row."""
     code = np.zeros(len(columns[0]), dtype=np.int64)
     for column in columns:
         numbers = column.astype(np.int64)
@@ -204,7 +324,7 @@ def kinds(*columns: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
 
 
 class AnalyticEstimator:
-    """Estimates for one profile. `precision` overrides the number format seen in the run."""
+    """Estimates for one profile. `precision` overrides the number format of the run."""
 
     name = "analytic"
 
@@ -227,93 +347,154 @@ class AnalyticEstimator:
         self._assume = assume or ScaleOutAssumptions()
 
     def estimate(self, where: Placements) -> StepEstimates:
-        """Step time and memory at every placement."""
         on_cpu = where.device < 0
-        # Before network and input, a step depends on the device and the batch alone.
-        first, kind = kinds(where.device, where.batch)
-        one = self._on_accelerator(where.devices, where.device[first], where.batch[first]).taken(kind)
+        layouts = where.layouts or Layouts.plain(len(where.device))
+        samples = where.batch / layouts.microbatches
+        # Before network and input, a pass depends on the device and the samples alone.
+        first, kind = kinds(where.device, samples, layouts.tensor)
+        one = take_rows(
+            self._on_accelerator(where.devices, where.device[first], samples[first], layouts.tensor[first]),
+            kind,
+        )
         if on_cpu.any():
-            one = _choose(on_cpu, self._on_cpu(where), one)
-        network = self._network_seconds(where, one.total)
+            one = choose(on_cpu, self._on_cpu(where), one)
+        if not layouts.is_plain.all():
+            one = self._spread(one, where, layouts)
+        accelerators = [find_accelerator(name) for name in where.devices]
+        links = np.array([a.interconnect.bandwidth if a else _SLOWEST_LINK for a in (*accelerators, None)])
+        network = network_seconds(
+            self.model,
+            layouts,
+            where.batch,
+            where.per_node,
+            where.nodes,
+            links[where.device],
+            where.network,
+            one.total,
+            self.precision,
+            self._assume,
+        )
         waiting = self._input_seconds(where, one.total)
-        return replace(one, total=one.total + network + waiting, network=network, input=waiting)
+        # The slowest of several devices sets the pace of all: its delay is time that the others wait.
+        waits = (one.total + network) * (straggler_factor(where.per_node * where.nodes, self._assume) - 1.0)
+        network = network + np.asarray(waits)
+        several = where.per_node * where.nodes > 1
+        return at_least(
+            replace(
+                one,
+                total=one.total + network + waiting,
+                network=network,
+                input=waiting,
+                low=np.where(several, widened(one.low, 1.0, 1 / self._assume.scaling_low)[0], one.low),
+                high=np.where(several, widened(1.0, one.high, self._assume.scaling_high)[1], one.high),
+            )
+        )
+
+    def _spread(self, one: StepEstimates, where: Placements, layouts: Layouts) -> StepEstimates:
+        """Times and memory of one device, of those that hold a replica together, from whole passes on one."""
+        spread = ~layouts.is_plain & (where.device >= 0)
+        fused = np.where(spread & (blocks_of(self.model) is not None), self._assume.spread_time, 1.0)
+        launch, compute, traffic = (fused * factor for factor in passes_factor(layouts))
+        replicas = np.maximum(1.0, where.per_node * where.nodes / layouts.parts)
+        update = layouts.trained_share / layouts.pipeline / np.where(layouts.sharding > 0, replicas, 1.0)
+        launch, compute = one.launch * launch, one.compute * compute
+        traffic, update = one.traffic * traffic, one.update * update
+        fits = [calibration(a) for a in self._table(where.devices)]
+        memory = spread_memory(
+            self.model,
+            layouts,
+            where.batch,
+            replicas,
+            self.precision,
+            gather([f.memory for f in fits], where.device),
+        )
+        error = np.array([f.memory_error[1] for f in fits])[where.device]
+        return replace(
+            one,
+            launch=launch,
+            compute=compute,
+            traffic=traffic,
+            update=update,
+            total=launch + compute + traffic + update,
+            least=one.least * layouts.microbatches / layouts.pipeline,
+            memory=np.where(spread, memory, one.memory),
+            memory_high=np.where(spread, memory * error, one.memory_high),
+        )
+
+    @staticmethod
+    def _table(devices: tuple[str, ...]) -> list[Accelerator]:
+        """Facts of the devices and of a last row; what is unknown, and CPUs, borrow the reference's."""
+        facts = [find_accelerator(name) for name in devices]
+        return [a if a is not None and _has_rate(a) else reference() for a in (*facts, None)]
 
     def _on_accelerator(
-        self, devices: tuple[str, ...], index: NDArray[np.intp], batch: Array
+        self, devices: tuple[str, ...], index: NDArray[np.intp], batch: Array, tensor: Array
     ) -> StepEstimates:
-        """One device each, before network and input."""
+        """One device per row, of `tensor` that share products, before network and input."""
         facts = [find_accelerator(name) for name in devices]
-        # Unknown devices and CPUs borrow the reference's row so that all columns have one length.
-        table = [a if a is not None and _has_rate(a) else reference() for a in facts] + [reference()]
+        table = self._table(devices)
         fits = [calibration(a) for a in table]
         corrections = [correction_on(a, self._profile, self.model) for a in table]
 
         def column(values: list[Any]) -> NDArray[Any]:
             return np.array(values)[index]
 
-        step = step_time(
-            demand_of(self.model, batch, True, self.precision),
-            gather([device_rates(a, self.precision) for a in table], index),
-            gather([f.step for f in fits], index),
-        ).scaled(column([c.factor for c in corrections]))
+        alone = _one_device(self.model, table, index, batch, self.precision, tensor)
+        step = alone.step.scaled(column([c.factor for c in corrections]))
         need = memory_need(self.model, batch, True, self.precision)
         exact = column([c.exact for c in corrections])
         # A correction measured on the very device leaves about half of the error, in log terms.
         power = np.where(exact, 0.5, 1.0)
         memory = np.asarray(peak_memory(need, gather([f.memory for f in fits], index)))
+        noise = column([c.noise for c in corrections])
+        low, high = widened(alone.low**power, alone.high**power, noise)
+        per_sample = column([float(least_on(a, self.model, 1.0, self.precision)) for a in table])
+        weights = column([float(least_on(a, self.model, 0.0, self.precision)) for a in table])
         return StepEstimates(
             **_parts(step),
             memory=memory,
             memory_high=memory * column([f.memory_error[1] for f in fits]),
             memory_limit=column([a.memory * USABLE_DEVICE_MEMORY for a in table]),
-            low=column([f.time_error[0] for f in fits]) ** power,
-            high=column([f.time_error[1] for f in fits]) ** power,
-            known=column([a is not None and _has_rate(a) for a in facts] + [False]),
-            measured=column([f.measured for f in fits]) | exact,
+            low=low,
+            high=high,
+            least=np.maximum(per_sample * batch, weights) / tensor,
+            known=column([a is not None and _has_rate(a) for a in (*facts, None)]),
+            measured=alone.measured | exact,
         )
 
     def _on_cpu(self, where: Placements) -> StepEstimates:
         """The node's CPU, before network and input."""
-        fixed = correction_on_cpu(self._profile, self.model)
+        correction, known = correction_on_cpu(self._profile, self.model), cpu_calibration()
         demand = demand_of(self.model, where.batch, True, "fp32")
-        step = cpu_step_time(demand, where.cores).scaled(fixed.factor)
-        known = cpu_calibration()
-        low, high = known.corrected_error if fixed.exact else known.uncorrected_error
+        step = cpu_step_time(demand, where.cores).scaled(correction.factor)
+        measured = time_by_threads(self._profile, where.cores)
+        if correction.exact and measured is not None:
+            law = step.total / (cpu_step_time(demand, local_cores(self._profile)).total * correction.factor)
+            step = step.scaled((measured / law) ** known.thread_weight)
+        low, high = known.corrected_error if correction.exact else known.uncorrected_error
+        # Away from the local number of cores the law that divides the work adds its own error.
+        away = np.abs(np.log2(where.cores / local_cores(self._profile))) if correction.exact else 0.0
+        spread = np.exp(known.doubling_error * np.asarray(away) + 0.0 * where.cores) * correction.noise
+        lows, highs = widened(low, high, spread)
         rows = len(where.device)
-        memory = self._host_memory(where)
-        return StepEstimates(
-            **_parts(step),
-            memory=memory,
-            memory_high=memory * known.memory_error,
-            memory_limit=where.memory * USABLE_HOST_MEMORY,
-            low=np.full(rows, low),
-            high=np.full(rows, high),
-            known=np.ones(rows, dtype=np.bool_),
-            measured=np.full(rows, fixed.exact),
-        )
-
-    def _host_memory(self, where: Placements) -> Array:
-        """Bytes that the local run needed, with activations grown or shrunk to the batch."""
+        # Bytes that the local run needed, with activations grown or shrunk to the batch.
         steps = self._profile.steps
         local_batch, workers = (steps.batch_size, steps.workers) if steps else (1, 1)
         observed = max(self._profile.series.memory, default=0.0) / max(1, workers)
         extra = self.model.saved_sample_bytes * (where.batch - local_batch)
         least = 2 * self.model.parameter_bytes + self.model.optimizer_state_bytes
-        return np.maximum(observed + extra, least)
-
-    def _network_seconds(self, where: Placements, step: Array) -> Array:
-        facts = [find_accelerator(name) for name in where.devices]
-        slowest = 1e9
-        links = np.array([a.interconnect.bandwidth if a else slowest for a in facts] + [slowest])
-        reduce = all_reduce_seconds(
-            self.model.parameter_bytes,
-            where.per_node,
-            where.nodes,
-            links[where.device],
-            where.network,
-            self._assume,
+        memory = np.maximum(observed + extra, least)
+        return StepEstimates(
+            **_parts(step),
+            memory=memory,
+            memory_high=memory * known.memory_error,
+            memory_limit=where.memory * USABLE_HOST_MEMORY,
+            low=lows,
+            high=highs,
+            least=np.asarray(least_on_cpu(self.model, where.batch, where.cores)),
+            known=np.ones(rows, dtype=np.bool_),
+            measured=np.full(rows, correction.exact),
         )
-        return np.asarray(exposed_seconds(reduce, step, self._assume))
 
     def _input_seconds(self, where: Placements, step: Array) -> Array:
         steps = self._profile.steps
@@ -321,7 +502,7 @@ class AnalyticEstimator:
             return np.zeros_like(step)
         step_seconds = median(steps.seconds)
         serial = steps.loader_workers == 0 or steps.input_wait < _LATE * step_seconds
-        # Loader workers that were late were busy all along: a sample costs them the whole step.
+        # Loader workers that were late were busy all along: a sample costs them the complete step.
         local_cores = max(1.0, min(steps.loader_workers, self._profile.host.cores / max(1, steps.workers)))
         busy = steps.input_wait if serial else step_seconds * local_cores
         cores = np.minimum(where.cores / where.per_node, max(1, steps.loader_workers))
@@ -335,11 +516,4 @@ def _has_rate(target: Accelerator) -> bool:
 
 def _parts(step: StepTime) -> dict[str, Array]:
     parts = {f.name: np.asarray(getattr(step, f.name), dtype=float) for f in fields(step)}
-    nothing = np.zeros_like(parts["total"])
-    return {**parts, "network": nothing, "input": nothing}
-
-
-def _choose(mask: NDArray[np.bool_], yes: StepEstimates, no: StepEstimates) -> StepEstimates:
-    return StepEstimates(
-        **{f.name: np.where(mask, getattr(yes, f.name), getattr(no, f.name)) for f in fields(StepEstimates)}
-    )
+    return {**parts, "network": 0.0 * parts["total"], "input": 0.0 * parts["total"]}

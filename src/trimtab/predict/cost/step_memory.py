@@ -1,4 +1,4 @@
-"""How much device memory one step needs at its worst moment.
+"""Peak of the device memory that one step needs.
 
     training  = base + weights + optimizer state
                 + max(gradients, activations kept + results alive + gradients of the output)
@@ -7,13 +7,15 @@
 Gradients are freed before the forward pass, and activations go as gradients come, so only the larger counts.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from trimtab.core import Model
 from trimtab.predict.cost.constants import MemoryConstants
 from trimtab.predict.cost.demand import Quantity, is_half
+from trimtab.predict.cost.scale_out import FULL, Layouts, blocks_of
+from trimtab.predict.tables import Array
 
 # During training most of the forward pass's results are among the activations kept; the rest are alive too.
 _ALIVE_IN_TRAINING = 0.3
@@ -24,18 +26,15 @@ _OUTPUT_GRADIENTS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class MemoryNeed:
-    """The memory-relevant facts of one step, in bytes; `conv_share` is the share of convolutions' results.
-
-    `products` is how many matrix products and convolutions a forward pass has, `mean_result` what one writes.
-    """
+    """Facts of one step that its memory depends on, in bytes."""
 
     resident: Quantity
     parameters: Quantity
     saved: Quantity
     output: Quantity
-    conv_share: Quantity
-    products: Quantity
-    mean_result: Quantity
+    conv_share: Quantity  # of the products' results
+    products: Quantity  # matrix products and convolutions in a forward pass
+    mean_result: Quantity  # bytes that one of them writes
     training: Quantity
     half: Quantity
 
@@ -77,3 +76,54 @@ def peak_memory(need: MemoryNeed, constants: MemoryConstants) -> Quantity:
         constants.gradients * need.parameters,
     )
     return constants.base + need.resident + np.where(np.asarray(need.training) > 0, training, alive + cast)
+
+
+# Weights of so many blocks are gathered at once where replicas share them out: one in use, one prefetched.
+_GATHERED_BLOCKS = 2.0
+_EIGHT_BIT_STATE = 0.25  # of the optimizer's state in fp32
+
+
+def spread_memory(
+    model: Model,
+    layouts: Layouts,
+    batch: Array,
+    replicas: Array,
+    precision: str,
+    constants: MemoryConstants,
+) -> Array:
+    """Bytes of one device at the worst moment of a training step, with the model spread by `layouts`.
+
+    The formulas are those of a single device, with what it keeps: its part of the model, shared out over
+    replicas as far as the sharding says; activations of the micro-batches in flight, or with checkpointing
+    only the inputs of its blocks and all of the block that is computed again.
+    """
+    blocks, half = blocks_of(model), is_half(precision)
+    count = blocks.count if blocks else max(1.0, float(model.modules))
+    kept = [np.where(layouts.sharding >= level, 1.0 / replicas, 1.0) for level in (FULL, 2, 1)]
+    weights, gradients, state = (share / layouts.parts for share in kept)
+    state = state * np.where(layouts.eight_bit, _EIGHT_BIT_STATE, 1.0) * layouts.trained_share
+    samples = batch / layouts.microbatches
+    in_flight = np.minimum(layouts.pipeline, layouts.microbatches)
+    saved = model.saved_sample_bytes * samples
+    inputs = (blocks.boundary if blocks else model.saved_sample_bytes / count) * count * samples
+    held = np.where(
+        layouts.recompute,
+        in_flight * inputs / layouts.pipeline + saved / count / layouts.tensor,
+        in_flight * saved / layouts.parts,
+    )
+    per_block = model.parameter_bytes / count / layouts.tensor * (0.5 if half else 1.0)
+    gathered = np.where(layouts.sharding == FULL, np.minimum(_GATHERED_BLOCKS, count) * per_block, 0.0)
+    trained = model.parameter_bytes * gradients * layouts.trained_share
+    need = memory_need(model, samples, True, precision)
+    need = replace(
+        need,
+        resident=(model.parameter_bytes * weights + model.buffer_bytes / layouts.parts)
+        + model.optimizer_state_bytes * state
+        + gathered
+        # Gradients that add up over micro-batches stay through all passes.
+        + np.where(layouts.microbatches > 1, constants.gradients * trained, 0.0),
+        parameters=trained,
+        saved=held,
+        output=need.output / layouts.tensor,
+    )
+    return np.asarray(peak_memory(need, constants))

@@ -15,10 +15,9 @@ gives every operation its share of the step (for `partition`): both are the same
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from trimtab.catalog import find_accelerator
 from trimtab.predict.cost.constants import (
@@ -31,8 +30,7 @@ from trimtab.predict.cost.constants import (
     reference,
 )
 from trimtab.predict.cost.demand import Demand, Operations, Quantity, demand_of_operations, summed
-
-Array = NDArray[np.float64]
+from trimtab.predict.tables import Array
 
 # Weights of a convolution (bytes) at which its rate is the utilization itself, and the range between the
 # narrowest and the widest models measured: beyond it the rate is taken to stay as it is at the end.
@@ -53,14 +51,7 @@ class StepTime:
     update: Quantity
 
     def scaled(self, factor: Quantity) -> "StepTime":
-        """Every part times `factor`."""
-        return StepTime(
-            self.total * factor,
-            self.launch * factor,
-            self.compute * factor,
-            self.traffic * factor,
-            self.update * factor,
-        )
+        return StepTime(*(getattr(self, part.name) * factor for part in fields(self)))
 
 
 def step_time(demand: Demand, rates: PeakRates, constants: StepConstants) -> StepTime:
@@ -77,7 +68,7 @@ def step_time(demand: Demand, rates: PeakRates, constants: StepConstants) -> Ste
 
 
 def _composed(host: Quantity, device: Quantity, sharpness: Quantity) -> tuple[Quantity, Quantity, Quantity]:
-    """Seconds of host and device together, and what of a second on either side counts towards them."""
+    """Seconds of host and device together, and the share of a second on either side that counts."""
     q = sharpness
     total = (host**q + device**q) ** (1.0 / q)
     # Each side's share of the total is its q-th power; so written, a part is never negative.
@@ -109,7 +100,9 @@ def compute_seconds(demand: Demand, rates: PeakRates, constants: StepConstants) 
     conv_rate = (
         rates.conv_peak
         * either(d.half, c.half_conv_utilization, c.conv_utilization)
-        * conv_width_factor(d.conv_weight_bytes, c.conv_width_gain)
+        # Few channels leave the cores idle.
+        * np.asarray(c.conv_width_gain)
+        ** np.log2(np.clip(d.conv_weight_bytes, *_MEASURED_CONV_WEIGHTS) / _USUAL_CONV_WEIGHTS)
     )
     matmul_rate = rates.matmul_peak * either(d.half, c.half_matmul_utilization, c.matmul_utilization)
     attention_rate = rates.matmul_peak * either(d.half, c.half_attention_utilization, c.attention_utilization)
@@ -124,17 +117,8 @@ def compute_seconds(demand: Demand, rates: PeakRates, constants: StepConstants) 
 
 
 def _calls(demand: Demand, *kinds: str) -> Quantity:
-    """Calls of these kinds in both passes."""
-    total: Quantity = 0.0
-    for kind in kinds:
-        total = total + getattr(demand, f"forward_{kind}_calls") + getattr(demand, f"backward_{kind}_calls")
-    return total
-
-
-def conv_width_factor(weight_bytes: Quantity, gain: Quantity) -> Quantity:
-    """Rate of convolutions with so many bytes of weights each, relative to those of the usual width."""
-    weights = np.clip(weight_bytes, *_MEASURED_CONV_WEIGHTS)
-    return np.asarray(gain) ** np.log2(weights / _USUAL_CONV_WEIGHTS)
+    passes = (f"{phase}_{kind}_calls" for kind in kinds for phase in ("forward", "backward"))
+    return sum((getattr(demand, name) for name in passes), start=0.0)
 
 
 def traffic_seconds(demand: Demand, rates: PeakRates, constants: StepConstants) -> Quantity:
@@ -163,18 +147,26 @@ def either(flag: Quantity, yes: Quantity, no: Quantity) -> Quantity:
     return np.asarray(flag) * yes + (1.0 - np.asarray(flag)) * no
 
 
+def amdahl(parallel: float, cores: Quantity) -> Quantity:
+    """Time on `cores` cores over that on one, if the share `parallel` of the work can be divided."""
+    return np.asarray((1.0 - parallel) + parallel / np.maximum(np.asarray(cores, dtype=float), 1e-3))
+
+
 def cpu_step_time(demand: Demand, cores: Quantity, constants: CpuConstants | None = None) -> StepTime:
-    """Seconds of one step on `cores` virtual cores; dispatch and work take turns, so the parts add up."""
+    """Seconds of one step on `cores` virtual cores; dispatch and work take turns, so the parts add up.
+
+    Dispatch stays on one core; arithmetic and traffic are shared by Amdahl's law.
+    """
     d, c = demand, constants or cpu_calibration().constants
-    workers = np.asarray(cores, dtype=float) ** c.scaling
+    compute_share, traffic_share = amdahl(c.compute_parallel, cores), amdahl(c.traffic_parallel, cores)
     traffic = d.copied_bytes + d.recurrent_bytes
     for kind in ("conv", "matmul", "light"):
         traffic = traffic + getattr(d, f"forward_{kind}_bytes") + getattr(d, f"backward_{kind}_bytes")
     calls = _calls(d, *_LAUNCHED)
-    launch = calls * c.dispatch + 0.0 * workers
-    compute = (d.conv_flop / c.conv_rate + (d.matmul_flop + d.attention_flop) / c.matmul_rate) / workers
-    moved = traffic / c.bandwidth / workers
-    update = d.updated_bytes / c.update_bandwidth / workers
+    launch = calls * c.dispatch + 0.0 * compute_share
+    compute = (d.conv_flop / c.conv_rate + (d.matmul_flop + d.attention_flop) / c.matmul_rate) * compute_share
+    moved = traffic / c.bandwidth * traffic_share
+    update = d.updated_bytes / c.update_bandwidth * traffic_share
     return StepTime(launch + compute + moved + update, launch, compute, moved, update)
 
 
@@ -209,7 +201,7 @@ class OperationTimes:
     def total(self) -> float:
         """Seconds of a step of one micro-batch."""
         return float(
-            sum(each.sum() for each in (self.forward, self.backward, self.once, self.update)) + self.step
+            sum(part.sum() for part in (self.forward, self.backward, self.once, self.update)) + self.step
         )
 
 
@@ -222,72 +214,50 @@ def operation_times(
         for backward in ((False, True) if training else (False,))
     ]
     weights = operations.weight_bytes if training else 0.0 * operations.weight_bytes
+    nothing = np.zeros(len(weights))
     if hardware.cores:
-        return _on_cores(passes, weights, hardware.cores)
+        on_cores, cores = cpu_calibration(), hardware.cores
+        seconds = [np.asarray(cpu_step_time(demand, cores).total) for demand in passes] + [nothing]
+        shared = float(np.asarray(amdahl(on_cores.constants.traffic_parallel, cores)))
+        per_byte = shared / on_cores.constants.update_bandwidth
+        return OperationTimes(
+            seconds[0], seconds[1], nothing, weights * per_byte, 0.0, *on_cores.operation_error
+        )
     known = calibration(find_accelerator(hardware.kind) or reference())
-    rates = peak_rates(hardware.peak, hardware.memory_bandwidth, precision)
-    return _on_device(passes, weights, rates, known.step, training, known.operation_error)
-
-
-def _on_device(
-    passes: list[Demand],
-    weights: Array,
-    rates: PeakRates,
-    constants: StepConstants,
-    training: bool,
-    error: tuple[float, float],
-) -> OperationTimes:
-    c = constants
-    host = [np.asarray(launch_seconds(each, c)) for each in passes]
-    device = [_device_seconds(each, rates, c) for each in passes]
+    rates, c = peak_rates(hardware.peak, hardware.memory_bandwidth, precision), known.step
+    host = [np.asarray(launch_seconds(demand, c)) for demand in passes]
+    device = [_device_seconds(demand, rates, c) for demand in passes]
     update = weights / (c.update_bandwidth * rates.bandwidth)
-    beside = float(np.mean(_once_seconds(passes[0], c))) if len(weights) else 0.0
+    once = float(np.mean(_once_seconds(passes[0], c))) if len(weights) else 0.0
     _, host_share, device_share = _composed(
-        beside + sum(float(each.sum()) for each in host),
-        float(update.sum()) + sum(float(each.sum()) for each in device),
+        once + sum(float(part.sum()) for part in host),
+        float(update.sum()) + sum(float(part.sum()) for part in device),
         c.sharpness,
     )
     # Without training there is no optimizer: all launches are the pass's.
     of_passes = c.pass_launch if training else 1.0
     seconds = [of_passes * h * host_share + d * device_share for h, d in zip(host, device, strict=True)]
-    once = (1.0 - of_passes) * host_share * np.sum(host, axis=0)
-    nothing = np.zeros(len(weights))
     return OperationTimes(
         forward=np.asarray(seconds[0]),
         backward=np.asarray(seconds[1]) if training else nothing,
-        once=np.asarray(once),
+        once=np.asarray((1.0 - of_passes) * host_share * np.sum(host, axis=0)),
         update=np.asarray(update * device_share),
-        step=float(beside * host_share),
-        low=error[0],
-        high=error[1],
+        step=float(once * host_share),
+        low=known.operation_error[0],
+        high=known.operation_error[1],
     )
 
 
 def _device_seconds(demand: Demand, rates: PeakRates, constants: StepConstants) -> Array:
     """Device seconds of every operation, which add up to those of all of them as one step.
 
-    A step knows only the mean width of its convolutions, single operations know their own: so the time of
+    A step has only the mean width of its convolutions, single operations have their own: so the time of
     all convolutions is the step's, shared out by width.
     """
     alone = np.asarray(compute_seconds(demand, rates, constants))
-    whole = float(np.sum(compute_seconds(summed(demand), rates, constants)))
+    total = float(np.sum(compute_seconds(summed(demand), rates, constants)))
     rest = replace(demand, conv_flop=0.0 * np.asarray(demand.conv_flop))
     others = np.asarray(compute_seconds(rest, rates, constants))
     conv = alone - others
-    scale = (whole - float(others.sum())) / float(conv.sum()) if conv.any() else 1.0
+    scale = (total - float(others.sum())) / float(conv.sum()) if conv.any() else 1.0
     return np.asarray(others + conv * scale + traffic_seconds(demand, rates, constants))
-
-
-def _on_cores(passes: list[Demand], weights: Array, cores: float) -> OperationTimes:
-    known = cpu_calibration()
-    seconds = [np.asarray(cpu_step_time(each, cores).total) for each in passes]
-    nothing = np.zeros(len(weights))
-    per_byte = 1.0 / (known.constants.update_bandwidth * cores**known.constants.scaling)
-    return OperationTimes(
-        seconds[0],
-        seconds[1] if len(seconds) > 1 else nothing,
-        nothing,
-        weights * per_byte,
-        0.0,
-        *known.operation_error,
-    )

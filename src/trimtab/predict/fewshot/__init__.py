@@ -1,5 +1,1 @@
-"""Predict how long an application takes elsewhere when it has run one to three times (few-shot)."""
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+"""Few-shot predictions: an application that ran a few times, under other configurations."""

@@ -1,18 +1,17 @@
 """Trimtab's predictor: a blend of curves and forest, calibrated on held-out training applications.
 
-How much each member is trusted, how cautious the answer is and how wide its interval must be are decided on
-training applications alone: some are held out at a time, predicted by members that have not seen them, and
-compared with what was measured. The rules go through the same backtest, so the guard knows beforehand which
-of them is better.
+The share of each member, the caution of the answer and the width of its interval are decided on training
+applications alone: some are held out at a time, predicted by members fitted to the others, and compared with
+the measurements. The rules go through the same backtest, whose errors the guard reads.
 
-`RULES` and `MEMBERS` are the registry: a new predictor is one class with one line there, and the bench runs
-it.
+`RULES` and `MEMBERS` are the registry: a new predictor is one class with one line there. The bench runs it,
+and `trimtab models pretrain` fits it.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -20,16 +19,24 @@ from trimtab.core import BadInputError
 from trimtab.predict.backtest import random_folds
 from trimtab.predict.fewshot.case import Array, Case
 from trimtab.predict.fewshot.curves import Curves, FittedCurves
-from trimtab.predict.fewshot.forest import ForestPredictor
+from trimtab.predict.fewshot.forest import FittedForestPredictor, ForestPredictor
 from trimtab.predict.fewshot.neighbourhood import SharedEncoder, Similarity
-from trimtab.predict.fewshot.predictor import Arrays, Fitted, Predictor, Rows, Spread, Words, need_cases
+from trimtab.predict.fewshot.predictor import (
+    Arrays,
+    Fitted,
+    PredictiveSample,
+    Predictor,
+    Rows,
+    Words,
+    need_cases,
+)
 from trimtab.predict.fewshot.rules import (
+    MEDIAN_RATIO,
+    NEAREST_WORKLOADS,
+    SCALED_PROFILE,
     Interpolation,
     MeanOfKnown,
-    MedianRatio,
     NearestKnown,
-    NearestWorkloads,
-    ScaledProfile,
     Stretch,
 )
 from trimtab.predict.interval import conformal_margin
@@ -37,14 +44,14 @@ from trimtab.predict.interval import conformal_margin
 TRIMTAB = "trimtab"
 SHOTS = (1, 2, 3)  # known runs that predictors are tested with
 _CAUTIONS = (0.5, 0.75, 1.0)
-_ABROAD = 0.25  # log seconds on either side more in an environment that was not trained on
+_ABROAD = 0.25  # log seconds, added on either side in an environment that was not trained on
 _FEW = 12  # applications
 _STEP = 0.25  # between two blends that are compared
 _WIDEST = 3.0  # log seconds; with too few applications to calibrate on, a range is this wide
 
 
-class FittedMember(Protocol):
-    """A predictor that also says how sure it is, and can be kept in a file of weights."""
+class FittedMember(Fitted, Protocol):
+    """A predictor of distributions that can be stored in a file of weights."""
 
     kind: ClassVar[str]  # in a file of weights
 
@@ -52,20 +59,16 @@ class FittedMember(Protocol):
 
     def to_weights(self) -> tuple[Arrays, Words]: ...
 
-    def spread(self, case: Case, known: Rows) -> Spread: ...
-
-    def predict(self, case: Case, known: Rows) -> Array: ...
+    def spread(self, case: Case, known: Rows) -> PredictiveSample: ...
 
 
 class BlendMember(Protocol):
-    """One that can be blended."""
+    """A predictor that can be blended."""
 
     @property
     def name(self) -> str: ...
 
-    def suits(self, cases: Sequence[Case]) -> bool:
-        """Whether it is made for such cases."""
-        ...
+    def suits(self, cases: Sequence[Case]) -> bool: ...
 
     def fit(self, cases: Sequence[Case]) -> FittedMember: ...
 
@@ -75,24 +78,27 @@ RULES: Mapping[str, Predictor] = {
     "nearest": NearestKnown(),
     "interpolation": Interpolation(),
     "mean_of_known": MeanOfKnown(),
-    "median_ratio": MedianRatio(),
-    "scale_by_known": ScaledProfile(),
-    "nearest_workloads": NearestWorkloads(),
+    "median_ratio": MEDIAN_RATIO,
+    "scale_by_known": SCALED_PROFILE,
+    "nearest_workloads": NEAREST_WORKLOADS,
     "cpu_share": Stretch(),
 }
+RULES_TO_BEAT = tuple(RULES[name] for name in ("median_ratio", "cpu_share", "nearest_workloads"))
+"""Rules that the guard compares the model with, by the errors of the last `trimtab models pretrain`."""
 MEMBERS: Mapping[str, BlendMember] = {"curves": Curves(), "forest": ForestPredictor()}
-_RULES_TO_BEAT = ("median_ratio", "cpu_share", "nearest_workloads")
+FITTED_MEMBERS: Mapping[str, Any] = {each.kind: each for each in (FittedCurves, FittedForestPredictor)}
+"""Classes of fitted members by their kind in a file of weights."""
 
 
 @dataclass(frozen=True, slots=True)
 class Blend:
-    """Which members are blended, against which rules, and how thoroughly they are tested."""
+    """Members to blend, rules to beat, and the size of the backtest."""
 
     members: tuple[BlendMember, ...] = tuple(MEMBERS.values())
-    rules: tuple[Predictor, ...] = tuple(RULES[name] for name in _RULES_TO_BEAT)
+    rules: tuple[Predictor, ...] = RULES_TO_BEAT
     folds: int = 3  # groups of training applications, each left out once; few applications one by one
-    episodes: int = 400  # predictions to decide on
-    coverage: float = 0.9  # of the ranges
+    episodes: int = 400  # predictions in the backtest
+    coverage: float = 0.9  # of the intervals
     seed: int = 0
 
     @property
@@ -103,8 +109,8 @@ class Blend:
         need_cases(cases, self.name)
         members = tuple(member for member in self.members if member.suits(cases))
         if not members:
-            raise BadInputError("none of the blended predictors is made for such cases")
-        trial = _Trial.of(self, members, cases)
+            raise BadInputError("none of the blended predictors suits such cases")
+        trial = _BlendBacktest.of(self, members, cases)
         shares, caution = trial.best_blend(len(members))
         return FittedBlend(
             members=tuple(member.fit(cases) for member in members),
@@ -112,7 +118,7 @@ class Blend:
             caution=caution,
             margins=trial.margins(shares, self.coverage),
             coverage=self.coverage,
-            errors=trial.errors(self, shares, caution),
+            errors=trial.errors(self.name, shares, caution),
             environments=frozenset(case.environment for case in cases),
             rules={rule.name: rule.fit(cases) for rule in self.rules},
         )
@@ -120,7 +126,7 @@ class Blend:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FittedBlend:
-    """The blend, and what its backtest said."""
+    """The blend, and the results of its backtest."""
 
     members: tuple[FittedMember, ...]
     shares: tuple[float, ...]
@@ -130,15 +136,15 @@ class FittedBlend:
     errors: Mapping[str, Mapping[int, float]]  # mean absolute percentage error in the backtest
     environments: frozenset[str]  # those it was trained on
     rules: Mapping[str, Fitted]
-    shared: SharedEncoder | None = None  # the encoder of all data sets, to tell what an application is like
+    shared: SharedEncoder | None = None  # the encoder of all data sets, for similarity
 
     @property
     def curves(self) -> FittedCurves:
-        """The member that knows the training applications one by one."""
+        """The member that holds the training applications one by one."""
         return next(member for member in self.members if isinstance(member, FittedCurves))
 
     def similarity(self, case: Case, known: Rows) -> Similarity | None:
-        """Nearness of the most alike known applications; None where the encoder never saw such a data set."""
+        """Similarity to known applications; None where the encoder was not trained on such a data set."""
         if self.shared is None or case.corpus not in self.shared.neighbourhood.unseen:
             return None
         return self.shared.similarity(case, known)
@@ -146,16 +152,16 @@ class FittedBlend:
     def predict(self, case: Case, known: Rows) -> Array:
         return np.exp(self._point(case, self.spread(case, known)))
 
-    def spread(self, case: Case, known: Rows) -> Spread:
-        """All members together; in an environment nobody was tested in, none is trusted more than another."""
+    def spread(self, case: Case, known: Rows) -> PredictiveSample:
+        """All members together; in an environment without a backtest, with equal shares."""
         shares = self.shares if case.environment in self.environments else (1.0,) * len(self.members)
         used = [(m, share) for m, share in zip(self.members, shares, strict=True) if share > 0]
-        return Spread.blend([m.spread(case, known) for m, _ in used], [share for _, share in used])
+        return PredictiveSample.blend([m.spread(case, known) for m, _ in used], [share for _, share in used])
 
     def interval(self, case: Case, known: Rows) -> tuple[Array, Array, Array]:
-        """Low, answer and high in seconds; `coverage` of an unseen application's times lie within.
+        """Low, answer and high in seconds; `coverage` of a new application's times lie within.
 
-        That was tested in the environments trained on; in another the range is wider, by choice.
+        This was tested in the environments trained on; in others the interval is wider, by choice.
         """
         spread = self.spread(case, known)
         point = self._point(case, spread)
@@ -167,7 +173,7 @@ class FittedBlend:
         high = np.maximum(spread.quantile(1 - tail) + margin, point)
         return np.exp(low), np.exp(point), np.exp(high)
 
-    def _point(self, case: Case, spread: Spread) -> Array:
+    def _point(self, case: Case, spread: PredictiveSample) -> Array:
         return spread.point(self.caution if case.environment in self.environments else _CAUTIONS[-1])
 
 
@@ -181,115 +187,105 @@ class Episode:
     @property
     def targets(self) -> Rows:
         """The rows to predict: all others with a time to compare with."""
-        hidden = np.ones(len(self.case), dtype=bool)
-        hidden[self.known] = False
-        return np.flatnonzero(hidden & ~np.isnan(self.case.seconds))
+        return np.setdiff1d(np.flatnonzero(~np.isnan(self.case.seconds)), self.known)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Shown:
-    """One episode of the backtest: what every member and rule answered, and what was measured."""
+class _Tested:
+    """One episode of the backtest: the answers of every member and rule, and the measured times."""
 
     application: str
     case: str
     shots: int
-    spreads: tuple[Spread, ...]  # at the targets, one per member
+    samples: tuple[PredictiveSample, ...]  # at the targets, one per member
     answers: dict[str, Array]  # log seconds, by rule
     measured: Array  # log seconds
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Trial:
+class _BlendBacktest:
     """The members and rules on training applications they were not fitted to."""
 
-    shown: tuple[_Shown, ...]
+    episodes: tuple[_Tested, ...]
 
     @classmethod
-    def of(cls, ours: Blend, chosen: Sequence[BlendMember], cases: Sequence[Case]) -> "_Trial":
+    def of(cls, blend: Blend, chosen: Sequence[BlendMember], cases: Sequence[Case]) -> "_BlendBacktest":
         applications = sorted({case.application for case in cases})
-        random = np.random.default_rng(ours.seed)
-        count = len(applications) if len(applications) <= _FEW else ours.folds
+        random = np.random.default_rng(blend.seed)
+        count = len(applications) if len(applications) <= _FEW else blend.folds
         groups = random_folds(applications, count, random)
-        shown = list[_Shown]()
+        tested = list[_Tested]()
         for group in groups if len(applications) > 1 else []:
             rest = [case for case in cases if case.application not in group]
-            met = [case for case in cases if case.application in group]
+            held_out = [case for case in cases if case.application in group]
             if not all(member.suits(rest) for member in chosen):
                 continue
-            episodes = _sample(met, ours.episodes // len(groups), random)
+            episodes = _sample(held_out, blend.episodes // len(groups), random)
             members = [member.fit(rest) for member in chosen]
-            rules = {rule.name: rule.fit(rest) for rule in ours.rules}
+            rules = {rule.name: rule.fit(rest) for rule in blend.rules}
             for episode in episodes:
-                seen, known, targets = episode.case.seen_at(episode.known), episode.known, episode.targets
-                spreads = [member.spread(seen, known) for member in members]
-                shown.append(
-                    _Shown(
+                shown, known, targets = episode.case.known_at(episode.known), episode.known, episode.targets
+                samples = [member.spread(shown, known) for member in members]
+                tested.append(
+                    _Tested(
                         episode.case.application,
                         episode.case.label,
                         len(known),
-                        tuple(Spread(s.log_seconds[targets], s.weights[targets]) for s in spreads),
-                        {name: np.log(rule.predict(seen, known)[targets]) for name, rule in rules.items()},
+                        tuple(PredictiveSample(s.log_seconds[targets], s.weights[targets]) for s in samples),
+                        {name: np.log(rule.predict(shown, known)[targets]) for name, rule in rules.items()},
                         np.log(episode.case.seconds[targets]),
                     )
                 )
-        return cls(tuple(shown))
+        return cls(tuple(tested))
 
     def best_blend(self, members: int) -> tuple[tuple[float, ...], float]:
         """Shares and caution with the least mean percentage error."""
-        steps = np.arange(0.0, 1.0 + _STEP / 2, _STEP).tolist()
-        blends = [b for b in product(steps, repeat=members) if abs(sum(b) - 1.0) < 1e-9]
-        if not self.shown:
+        if not self.episodes:
             return (1.0 / members,) * members, _CAUTIONS[0]
+        steps = np.arange(0.0, 1.0 + _STEP / 2, _STEP).tolist()
         scores = dict[tuple[tuple[float, ...], float], float]()
-        for shares in blends:
-            blended = [Spread.blend(one.spreads, shares) for one in self.shown]
+        for shares in product(steps, repeat=members):
+            if abs(sum(shares) - 1.0) > 1e-9:
+                continue
+            blended = [PredictiveSample.blend(episode.samples, shares) for episode in self.episodes]
             for caution in _CAUTIONS:
-                scores[shares, caution] = float(
-                    np.mean(
-                        [
-                            _percentage_error(spread.point(caution), one.measured)
-                            for spread, one in zip(blended, self.shown, strict=True)
-                        ]
-                    )
-                )
+                errors = [
+                    _percentage_error(sample.point(caution), episode.measured)
+                    for sample, episode in zip(blended, self.episodes, strict=True)
+                ]
+                scores[shares, caution] = float(np.mean(errors))
         return min(scores, key=lambda choice: scores[choice])
 
     def margins(self, shares: tuple[float, ...], coverage: float) -> dict[int, float]:
-        """Conformal, by application: each counts the same however many of its points there are."""
+        """Conformal margins by known runs; every application has the same weight."""
         tail = (1 - coverage) / 2
-        margins = {}
+        margins = dict.fromkeys(SHOTS, _WIDEST)
         for shots in SHOTS:
-            mine = [one for one in self.shown if one.shots == shots]
+            episodes = [episode for episode in self.episodes if episode.shots == shots]
             misses = list[Array]()
-            for one in mine:
-                spread = Spread.blend(one.spreads, shares)
-                low, high = spread.quantile(tail), spread.quantile(1 - tail)
-                misses.append(np.maximum(low - one.measured, one.measured - high))
-            applications = [one.application for one in mine for _ in one.measured]
-            margins[shots] = (
-                conformal_margin(
-                    np.concatenate(misses),
-                    coverage,
-                    applications,
-                    count=len({one.case for one in mine}),
-                    widest=_WIDEST,
+            for episode in episodes:
+                sample = PredictiveSample.blend(episode.samples, shares)
+                low, high = sample.quantile(tail), sample.quantile(1 - tail)
+                misses.append(np.maximum(low - episode.measured, episode.measured - high))
+            if misses:
+                applications = [episode.application for episode in episodes for _ in episode.measured]
+                cases = len({episode.case for episode in episodes})
+                margins[shots] = conformal_margin(
+                    np.concatenate(misses), coverage, applications, count=cases, widest=_WIDEST
                 )
-                if misses
-                else _WIDEST
-            )
         return margins
 
-    def errors(self, ours: Blend, shares: tuple[float, ...], caution: float) -> dict[str, dict[int, float]]:
+    def errors(self, name: str, shares: tuple[float, ...], caution: float) -> dict[str, dict[int, float]]:
         """Mean absolute percentage error of the blend and of every rule, by known runs."""
-        found: dict[str, dict[int, list[float]]] = {}
-        for one in self.shown:
-            answers = {ours.name: Spread.blend(one.spreads, shares).point(caution), **one.answers}
-            for name, answer in answers.items():
-                by_shots = found.setdefault(name, {})
-                by_shots.setdefault(one.shots, []).append(_percentage_error(answer, one.measured))
+        errors: dict[str, dict[int, list[float]]] = {}
+        for episode in self.episodes:
+            own = PredictiveSample.blend(episode.samples, shares).point(caution)
+            for predictor, answer in {name: own, **episode.answers}.items():
+                by_shots = errors.setdefault(predictor, {})
+                by_shots.setdefault(episode.shots, []).append(_percentage_error(answer, episode.measured))
         return {
-            name: {shots: float(np.mean(errors)) for shots, errors in sorted(by_shots.items())}
-            for name, by_shots in found.items()
+            predictor: {shots: float(np.mean(by_shots[shots])) for shots in sorted(by_shots)}
+            for predictor, by_shots in errors.items()
         }
 
 

@@ -1,23 +1,24 @@
 """Cases: one application with one input in one environment, measured under several configurations.
 
 Every data set has the same table of settings and the same table of metrics, in SI units; the order here is
-the column order, and NaN means unknown or not applicable. A setting is known of every configuration before it
-runs; a metric is what a run showed, per second of run time or as a fraction, so that it describes the
-application and not how long it ran.
+the column order, and NaN means unknown or not applicable. A setting of a configuration is known before it
+runs; a metric is measured in a run, per second of run time or as a fraction, so that it describes the
+application and not its duration.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from trimtab.core import BadInputError
+from trimtab.predict.tables import take_rows
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
-# Settings on a scale: what counts is the ratio of two values.
+# Settings on a scale: their ratio counts.
 SCALES: Mapping[str, str] = {
     "memory_bytes": "memory of a node, or the limit of a function's container",
     "cpus": "CPUs of a node; a share of one for a small function",
@@ -46,12 +47,12 @@ SWITCHES: Mapping[str, str] = {
 
 SETTINGS: tuple[str, ...] = (*SCALES, *SWITCHES)
 
-# Those of the FLASH paper's table 2, and what sar and a control group add to them.
+# The metrics of the FLASH paper's table 2, and those that sar and a control group add to them.
 METRIC_MEANINGS: Mapping[str, str] = {
     "cpu_user": "CPU seconds in user mode per second, per node",
     "cpu_system": "CPU seconds in the kernel per second, per node",
     "cpu_waiting": "CPU seconds idle for want of a disk per second, per node",
-    "context_switches": "voluntary context switches per second; all where they are not told apart",
+    "context_switches": "voluntary context switches per second; all where the two kinds are not separated",
     "involuntary_switches": "context switches forced by the scheduler per second",
     "bytes_read": "bytes read from disk per second, per node",
     "bytes_written": "bytes written to disk per second, per node",
@@ -73,12 +74,12 @@ METRICS: tuple[str, ...] = tuple(METRIC_MEANINGS)
 
 
 def settings_table(rows: int, **columns: ArrayLike) -> Array:
-    """`rows` rows of SETTINGS; what is not given is NaN."""
+    """`rows` rows of SETTINGS; missing columns are NaN."""
     return _table(SETTINGS, rows, columns)
 
 
 def metrics_table(rows: int, **columns: ArrayLike) -> Array:
-    """`rows` rows of METRICS; what is not given is NaN."""
+    """`rows` rows of METRICS; missing columns are NaN."""
     return _table(METRICS, rows, columns)
 
 
@@ -95,10 +96,10 @@ def _table(names: tuple[str, ...], rows: int, columns: Mapping[str, ArrayLike]) 
 class Case:
     """Measurements of an application, one row per configuration; no configuration comes twice.
 
-    `application` is what is left out together in a backtest. A configuration's key is the same in two cases
-    exactly when the configuration is. `seconds` is positive wherever the run completed (`ok`); of a run that
-    did not, it is when it ended, or NaN. `data` names what it works on, where that is known before it runs:
-    cases of equal data have something in common. The arrays are read-only.
+    Cases of one `application` are held out together in a backtest. A configuration has the same key in all
+    cases. `seconds` is positive wherever the run completed (`ok`); of a failed run, it is when it ended, or
+    NaN. `data` names the input, where it is known before the run: cases of equal data have something in
+    common. The arrays are read-only.
     """
 
     corpus: str
@@ -132,13 +133,13 @@ class Case:
                 raise BadInputError(f"{self.label}: {field} has an infinite value; unknown is NaN")
             values.flags.writeable = False
             object.__setattr__(self, field, values)
-        self._refuse(lambda: self.seconds <= 0, "times are positive")
-        self._refuse(lambda: self.ok & np.isnan(self.seconds), "a completed run has a time")
-
-    def _refuse(self, wrong: Callable[[], Flags], law: str) -> None:
-        for row in np.flatnonzero(wrong())[:1]:
-            where = self.configurations[row]
-            raise BadInputError(f"{self.label}, {where}: {self.seconds[row]:g} seconds; {law}")
+        for wrong, expected in (
+            (self.seconds <= 0, "times are positive"),
+            (self.ok & np.isnan(self.seconds), "a completed run has a time"),
+        ):
+            for row in np.flatnonzero(wrong)[:1]:
+                where = f"{self.label}, {self.configurations[row]}"
+                raise BadInputError(f"{where}: {self.seconds[row]:g} seconds; {expected}")
 
     def __len__(self) -> int:
         return len(self.configurations)
@@ -148,34 +149,23 @@ class Case:
         return f"{self.corpus}, {self.environment}, {self.application}, {self.name}"
 
     def setting(self, name: str) -> Array:
-        """One setting of every configuration."""
         return np.asarray(self.settings[:, SETTINGS.index(name)])
 
     def metric(self, name: str) -> Array:
-        """One metric of every configuration."""
         return np.asarray(self.metrics[:, METRICS.index(name)])
 
     def only(self, rows: ArrayLike) -> "Case":
-        """The case with these rows: a mask, or indices in the order wanted."""
-        index = np.arange(len(self))[np.asarray(rows)]
-        return replace(
-            self,
-            configurations=tuple(self.configurations[i] for i in index),
-            settings=self.settings[index],
-            metrics=self.metrics[index],
-            seconds=self.seconds[index],
-            ok=self.ok[index],
-        )
+        """The case with the rows of a mask, or of indices in their order."""
+        return take_rows(self, rows)
 
-    def seen_at(self, known: NDArray[np.intp]) -> "Case":
-        """The case as it looks to someone who ran it only there: elsewhere times and metrics are unknown."""
-        seen = np.zeros(len(self), dtype=bool)
-        seen[known] = True
+    def known_at(self, known: NDArray[np.intp]) -> "Case":
+        """The case with times and metrics known only in these rows; elsewhere they are NaN."""
+        shown = np.isin(np.arange(len(self)), known)
         return replace(
             self,
-            metrics=np.where(seen[:, None], self.metrics, np.nan),
-            seconds=np.where(seen, self.seconds, np.nan),
-            ok=self.ok & seen,
+            metrics=np.where(shown[:, None], self.metrics, np.nan),
+            seconds=np.where(shown, self.seconds, np.nan),
+            ok=self.ok & shown,
         )
 
 
@@ -192,25 +182,23 @@ class Corpus:
 
     @property
     def applications(self) -> tuple[str, ...]:
-        """Every application once, in the order of the cases."""
         return tuple(dict.fromkeys(case.application for case in self.cases))
 
     @property
     def environments(self) -> tuple[str, ...]:
-        """Every environment once, in the order of the cases."""
         return tuple(dict.fromkeys(case.environment for case in self.cases))
 
     def within(self, *environments: str) -> "Corpus":
         """The cases of these environments."""
         chosen = tuple(case for case in self.cases if case.environment in environments)
         if not chosen:
-            wanted, there = " or ".join(environments), ", ".join(self.environments)
-            raise BadInputError(f"{self.name} has no case in {wanted}, only in {there}")
+            known = ", ".join(self.environments)
+            raise BadInputError(f"{self.name} has no case in {' or '.join(environments)}, only in {known}")
         return Corpus(self.name, chosen)
 
     def completed(self) -> "Corpus":
         """The runs that completed; a case without one drops out."""
-        kept = tuple(case.only(case.ok) for case in self.cases if case.ok.any())
-        if not kept:
+        cases = tuple(case.only(case.ok) for case in self.cases if case.ok.any())
+        if not cases:
             raise BadInputError(f"{self.name} has no completed run")
-        return Corpus(self.name, kept)
+        return Corpus(self.name, cases)

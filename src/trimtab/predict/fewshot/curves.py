@@ -12,6 +12,7 @@ share, as in a catalog of machine types.
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from statistics import NormalDist
 from typing import ClassVar
 
 import numpy as np
@@ -20,8 +21,8 @@ from numpy.typing import NDArray
 from trimtab.predict.fewshot.case import METRIC_MEANINGS, METRICS, Array, Case
 from trimtab.predict.fewshot.predictor import (
     Arrays,
+    PredictiveSample,
     Rows,
-    Spread,
     TimeMatrix,
     Words,
     coordinates,
@@ -30,15 +31,15 @@ from trimtab.predict.fewshot.predictor import (
 )
 from trimtab.predict.gaussian_process import TrendKernel, condition, fit_sizes
 
-# Where fitting starts, and what it is pulled back to by a log-normal prior of width one.
+# Where fitting starts, and the center of its log-normal prior of width one.
 _SLOPE, _LENGTH, _WIGGLE, _NOISE, _LEAST_LEVEL = 0.1, 3.0, 0.15, 0.12, 0.3
 _ITERATIONS = 15
 _BOUNDS = (-8.0, 4.0)  # of the logarithms of sizes
 _JITTER = 1e-8
 _SWEEPS = 10
 _EM_STEPS = 8
-_MEAN_STRENGTH = 2.0  # as many pseudo-applications speak for the first mean
-_NOISE_STRENGTH = 10.0  # and so many pseudo-observations for the common noise
+_MEAN_STRENGTH = 2.0  # pseudo-applications with the first mean
+_NOISE_STRENGTH = 10.0  # pseudo-observations with the common noise
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,25 +54,27 @@ class CurveModel:
 
 
 def fit_curves(log_seconds: Array, coordinates: Array, prior_strength: float) -> CurveModel:
-    """From the cases' log times, NaN where not measured, and the coordinates of the configurations."""
+    """Fit to the cases' log times, NaN where not measured, and the coordinates of the configurations."""
     measured = [np.flatnonzero(~np.isnan(row)) for row in log_seconds]
-    mean, level = _two_way_mean(log_seconds)
-    kernel, noise = _fit_kernel(log_seconds, measured, mean, level, coordinates)
-    mean, covariance = _learn_covariance(log_seconds, measured, mean, kernel, noise, prior_strength)
-    curves, curve_noise = _fill_gaps(log_seconds, measured, mean, covariance, noise)
-    return CurveModel(mean, covariance, noise, curves, curve_noise)
-
-
-def _two_way_mean(log_seconds: Array) -> tuple[Array, Array]:
-    """The mean curve after taking out each case's level, and those levels."""
+    # The mean curve after taking out each case's level, and those levels.
     count = (~np.isnan(log_seconds)).sum(axis=0)
-    level = np.nanmean(log_seconds, axis=1)
-    curve = np.zeros(log_seconds.shape[1])
+    level, curve = np.nanmean(log_seconds, axis=1), np.zeros(log_seconds.shape[1])
     for _ in range(_SWEEPS):
         curve = np.nansum(log_seconds - level[:, None], axis=0) / (count + 1)
         curve -= curve.mean()
         level = np.nanmean(log_seconds - curve, axis=1)
-    return curve + level.mean(), level
+    mean = curve + level.mean()
+    kernel, noise = _fit_kernel(log_seconds, measured, mean, level, coordinates)
+    mean, covariance = _learn_covariance(log_seconds, measured, mean, kernel, noise, prior_strength)
+    # Every case's curve with its gaps filled, and its own noise from its leave-one-out residuals.
+    curves, own_noise = np.empty_like(log_seconds), np.empty(len(log_seconds))
+    for case, (rows, times) in enumerate(zip(measured, log_seconds, strict=True)):
+        given = condition(covariance[np.ix_(rows, rows)], times[rows] - mean[rows], noise)
+        residuals, variances = given.leave_one_out
+        surprise = float((residuals**2 / variances).sum())
+        own_noise[case] = noise * (surprise + _NOISE_STRENGTH) / (len(rows) + _NOISE_STRENGTH)
+        curves[case] = np.where(np.isnan(times), mean + given.mean(covariance[:, rows]), times)
+    return CurveModel(mean, covariance, noise, curves, own_noise)
 
 
 def _fit_kernel(
@@ -88,9 +91,9 @@ def _fit_kernel(
         covariance, noise = kernel.covariance(sizes[:-1]), float(np.exp(2 * sizes[-1]))
         by_covariance, by_noise, value = np.zeros_like(covariance), 0.0, 0.0
         for rows, times in zip(measured, log_seconds, strict=True):
-            found = condition(covariance[np.ix_(rows, rows)], times[rows] - mean[rows], noise + _JITTER)
-            value -= float(found.log_likelihood)
-            slope = found.loss_gradient
+            given = condition(covariance[np.ix_(rows, rows)], times[rows] - mean[rows], noise + _JITTER)
+            value -= float(given.log_likelihood)
+            slope = given.loss_gradient
             by_covariance[np.ix_(rows, rows)] += slope
             by_noise += float(np.trace(slope))
         return value, np.append(kernel.gradient(sizes[:-1], by_covariance), 2 * noise * by_noise)
@@ -113,33 +116,19 @@ def _learn_covariance(
         expected = np.empty_like(log_seconds)
         scatter = prior_strength * kernel
         for case, (rows, times) in enumerate(zip(measured, log_seconds, strict=True)):
-            seen = covariance[:, rows]
-            found = condition(seen[rows], times[rows] - mean[rows], noise)
-            expected[case] = mean + found.mean(seen)
-            scatter = scatter + found.covariance(covariance, seen)
+            across = covariance[:, rows]
+            given = condition(across[rows], times[rows] - mean[rows], noise)
+            expected[case] = mean + given.mean(across)
+            scatter = scatter + given.covariance(covariance, across)
         mean = (expected.sum(axis=0) + _MEAN_STRENGTH * first_mean) / (len(expected) + _MEAN_STRENGTH)
         rest = expected - mean
         covariance = (scatter + rest.T @ rest) / (len(expected) + prior_strength)
     return mean, covariance
 
 
-def _fill_gaps(
-    log_seconds: Array, measured: Sequence[NDArray[np.intp]], mean: Array, covariance: Array, noise: float
-) -> tuple[Array, Array]:
-    """Every case's curve with its gaps filled, and its own noise from its leave-one-out residuals."""
-    curves, own_noise = np.empty_like(log_seconds), np.empty(len(log_seconds))
-    for case, (rows, times) in enumerate(zip(measured, log_seconds, strict=True)):
-        found = condition(covariance[np.ix_(rows, rows)], times[rows] - mean[rows], noise)
-        residuals, variances = found.leave_one_out
-        surprise = float((residuals**2 / variances).sum())
-        own_noise[case] = noise * (surprise + _NOISE_STRENGTH) / (len(rows) + _NOISE_STRENGTH)
-        curves[case] = np.where(np.isnan(times), mean + found.mean(covariance[:, rows]), times)
-    return curves, own_noise
-
-
 _DRAWS = 11  # samples that stand for one Gaussian
 _LEAST_VARIANCE = 1e-4
-_MOST_EXPERTS = 40  # of more than that, only the most likely are heard
+_MOST_EXPERTS = 40  # the most likely ones; others are dropped
 _UNRELATED = 2.0  # expected squared distance of two unrelated applications' standardised metrics
 _IS_FRACTION = np.array(
     ["fraction" in meaning or " over " in meaning for meaning in METRIC_MEANINGS.values()]
@@ -149,30 +138,34 @@ _MODEL = ("mean", "covariance", "curves", "curve_noise")
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """How much to trust what was seen before; chosen in nested backtests on public data."""
+    """Weights of the training applications; chosen in nested backtests on public data."""
 
     prior_strength: float = 10.0  # of the kernel on settings, in applications
-    nearness: float = 0.3  # an expert's covariance as a part of the population's
+    nearness: float = 0.3  # covariance of an expert as a part of the population's
     temperature: float = 0.7  # power of the likelihood of the known runs
     newcomer: float = 0.2  # prior weight of the expert that knows only the mean
     same_data: float = 2.0  # log weight of experts that work on the same data
     metrics: float = 1.5  # how much unlike metrics count against an expert
-    caution: float = 0.7  # power of 1/y in the point that is answered
+    caution: float = 0.7  # power of 1/y in the point estimate
 
     @property
     def name(self) -> str:
         return "curves"
 
     def suits(self, cases: Sequence[Case]) -> bool:
-        """Made for any cases: with nothing in common between them, it falls back on the mean curve."""
+        """True: without common configurations, it falls back on the mean curve."""
         return True
 
     def fit(self, cases: Sequence[Case]) -> "FittedCurves":
         cases = [case for case in cases if not np.isnan(case.seconds).all()]
         need_cases(cases, self.name)
         matrix = TimeMatrix.of(cases)
+        # Coordinates that are known of every configuration and differ between them.
         places = coordinates(matrix.settings)
-        model = fit_curves(matrix.log_seconds, _informative(places), self.prior_strength)
+        places = places[:, ~np.isnan(places).any(axis=0)]
+        places = places[:, np.ptp(places, axis=0) > 0]
+        places = places if places.size else np.zeros((len(matrix.settings), 1))
+        model = fit_curves(matrix.log_seconds, places, self.prior_strength)
         metrics = np.full((*matrix.log_seconds.shape, len(METRICS)), np.nan)
         for row, case in enumerate(cases):
             metrics[row, [matrix.column_of[key] for key in case.configurations]] = squashed(case.metrics)
@@ -194,22 +187,22 @@ class FittedCurves:
     def predict(self, case: Case, known: Rows) -> Array:
         return np.exp(self.spread(case, known).point(self.settings.caution))
 
-    def spread(self, case: Case, known: Rows) -> Spread:
+    def spread(self, case: Case, known: Rows) -> PredictiveSample:
         """A Gaussian mixture for every configuration of the case."""
         log_seconds = known_log_seconds(case, known)
         columns = self.matrix.columns(case)
-        means, variances, log_weights = self._mixture(
-            columns, columns[known], log_seconds, self._prior(case, known, columns)
-        )
+        prior = self._prior(case, known, columns)
+        means, variances, log_weights = self._mixture(columns, columns[known], log_seconds, prior)
         weights = np.exp(log_weights - log_weights.max())
         kept = np.argsort(-weights, kind="stable")[:_MOST_EXPERTS]
         means, deviations, weights = means[kept], np.sqrt(variances[kept]), weights[kept]
-        samples = means[:, None] + deviations[:, None] * _normal_quantiles()[None, :, None]
+        quantiles = np.array([NormalDist().inv_cdf((draw + 0.5) / _DRAWS) for draw in range(_DRAWS)])
+        samples = means[:, None] + deviations[:, None] * quantiles[None, :, None]
         shares = np.repeat(weights / _DRAWS, _DRAWS)
-        return Spread.of(samples.reshape(-1, len(columns)).T, np.tile(shares, (len(columns), 1)))
+        return PredictiveSample.of(samples.reshape(-1, len(columns)).T, np.tile(shares, (len(columns), 1)))
 
     def unlikeness(self, case: Case, known: Rows) -> float:
-        """How far the known runs are from those of the most alike training case, in standard deviations.
+        """Distance of the known runs from those of the most alike training case, in standard deviations.
 
         Over the known times and metrics, the root of the mean squared distance; times are compared with the
         spread of all training cases under the same configuration.
@@ -226,7 +219,6 @@ class FittedCurves:
         return float(np.sqrt(distance[count > 0].min())) if (count > 0).any() else float("inf")
 
     def refit(self, cases: Sequence[Case]) -> "FittedCurves":
-        """Fitted to other cases with the same settings."""
         return self.settings.fit(cases)
 
     def to_weights(self) -> tuple[Arrays, Words]:
@@ -258,7 +250,7 @@ class FittedCurves:
         )
 
     def training_cases(self, corpus: str, environment: str) -> tuple[Case, ...]:
-        """The cases that were learned from, each as an application of its own in one environment."""
+        """The training cases, each as an application of its own in one environment."""
         keys = np.array(list(self.matrix.column_of))
         cases = []
         for row, log_seconds in enumerate(self.matrix.log_seconds):
@@ -272,7 +264,7 @@ class FittedCurves:
                         environment=environment,
                         configurations=tuple(keys[run].tolist()),
                         settings=self.matrix.settings[run],
-                        metrics=_unsquashed(self.metrics[row, run]),
+                        metrics=unsquashed(self.metrics[row, run]),
                         seconds=np.exp(log_seconds[run]),
                         ok=np.ones(run.size, dtype=bool),
                         data=self.data[row],
@@ -281,13 +273,13 @@ class FittedCurves:
         return tuple(cases)
 
     def _prior(self, case: Case, known: Rows, columns: NDArray[np.intp]) -> Array:
-        """Log weights of the experts before the known times are looked at; their mean weight is one."""
+        """Log prior weights of the experts, by data and metrics; their mean weight is one."""
         prior = np.zeros(len(self.data))
         if case.data:
             prior += self.settings.same_data * (np.array(self.data) == case.data)
-        seen = squashed(case.metrics[known])
-        apart = ((self.metrics[:, columns[known]] - seen) / self.metric_scale) ** 2
-        informative = ~np.isnan(seen) & (self.metric_scale < np.inf)
+        metrics = squashed(case.metrics[known])
+        apart = ((self.metrics[:, columns[known]] - metrics) / self.metric_scale) ** 2
+        informative = ~np.isnan(metrics) & (self.metric_scale < np.inf)
         if informative.any():
             apart = np.where(np.isnan(apart), _UNRELATED, apart)
             distance = (apart * informative).sum(axis=(1, 2)) / informative.sum()
@@ -328,30 +320,18 @@ def squashed(metrics: Array) -> Array:
     return np.where(_IS_FRACTION, metrics, np.log1p(np.maximum(metrics, 0.0)))
 
 
-def _unsquashed(values: Array) -> Array:
-    """Inverse of `squashed`."""
-    return np.where(_IS_FRACTION, values, np.expm1(values))
-
-
-def _informative(places: Array) -> Array:
-    """Coordinates that are known of every configuration and differ between them."""
-    known = places[:, ~np.isnan(places).any(axis=0)]
-    differing = known[:, np.ptp(known, axis=0) > 0]
-    return differing if differing.size else np.zeros((len(places), 1))
+def unsquashed(values: Array) -> Array:
+    """The inverse of `squashed`; fractions are not exponentiated, since large ratios would overflow."""
+    metrics = values.copy()
+    metrics[..., ~_IS_FRACTION] = np.expm1(values[..., ~_IS_FRACTION])
+    return metrics
 
 
 def _scale(metrics: Array) -> Array:
-    """How much each metric differs between cases under the same configuration; infinite where unknown."""
+    """Deviation of each metric between cases under the same configuration; infinite where unknown."""
     known = ~np.isnan(metrics)
-    count = known.sum(axis=0)
-    mean = np.where(known, metrics, 0.0).sum(axis=0) / np.maximum(count, 1)
-    squares = np.where(known, (metrics - mean) ** 2, 0.0).sum(axis=(0, 1))
+    mean = np.where(known, metrics, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
     total = known.sum(axis=(0, 1))
+    squares = np.where(known, (metrics - mean) ** 2, 0.0).sum(axis=(0, 1))
     deviation = np.sqrt(squares / np.maximum(total, 1))
     return np.where((total > 1) & (deviation > 0), deviation, np.inf)
-
-
-def _normal_quantiles() -> Array:
-    from statistics import NormalDist
-
-    return np.array([NormalDist().inv_cdf((draw + 0.5) / _DRAWS) for draw in range(_DRAWS)])

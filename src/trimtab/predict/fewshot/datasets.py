@@ -4,10 +4,7 @@ All are CSV files, plain or gzipped; an error names file, line and column. Rows 
 application, name) become a case, and repeats of one configuration are averaged.
 """
 
-import csv
-import gzip
 import math
-import zlib
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -16,114 +13,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from trimtab.catalog import accelerator
-from trimtab.core import BadInputError, NotFoundError
-from trimtab.predict.cost.measurements import MeasuredStep, read_measurements
+from trimtab.catalog import Accelerator, accelerator
+from trimtab.core import GIB, MIB, BadInputError, NotFoundError
+from trimtab.predict.cost.measurements import read_measurements
 from trimtab.predict.fewshot.case import Array, Case, Corpus, Flags, metrics_table, settings_table
-
-
-@dataclass(frozen=True, slots=True)
-class CsvTable:
-    """The rows of a file, by column, still as text."""
-
-    path: Path
-    lines: tuple[int, ...]
-    columns: dict[str, tuple[str, ...]]
-
-    def __len__(self) -> int:
-        return len(self.lines)
-
-    def only(self, rows: Flags, kind: str) -> "CsvTable":
-        """Chosen rows, of which there must be one; `kind` says which. They keep their line numbers."""
-        kept = np.flatnonzero(rows).tolist()
-        if not kept:
-            raise BadInputError(f"{self.path} has no row {kind}")
-        columns = {name: tuple(values[i] for i in kept) for name, values in self.columns.items()}
-        return CsvTable(self.path, tuple(self.lines[i] for i in kept), columns)
-
-    def text(self, column: str) -> tuple[str, ...]:
-        """A column that may not be empty anywhere."""
-        values = self.columns[column]
-        for row, value in enumerate(values):
-            if not value:
-                raise self.error(row, column, "is empty; it needs a name")
-        return values
-
-    def numbers(self, column: str) -> Array:
-        """A column of numbers; empty is NaN."""
-        values = self.columns[column]
-        try:
-            numbers = np.array([float(v) if v else np.nan for v in values], dtype=float)
-        except ValueError:
-            row = next(i for i, v in enumerate(values) if v and not _is_number(v))
-            raise self.error(row, column, f"{values[row]!r} is not a number") from None
-        for row in np.flatnonzero(np.isinf(numbers))[:1]:
-            raise self.error(row, column, "is infinite; leave what is unknown empty")
-        return numbers
-
-    def positive(self, column: str, where: Flags | None = None) -> Array:
-        """A column of numbers above zero; where `where` does not hold it may also be empty."""
-        numbers = self.numbers(column)
-        needed = np.ones(len(self), dtype=bool) if where is None else where
-        for row in np.flatnonzero((numbers <= 0) | (needed & np.isnan(numbers)))[:1]:
-            value = self.columns[column][row]
-            raise self.error(row, column, f"{value!r} is not a number above zero")
-        return numbers
-
-    def flags(self, column: str) -> Flags:
-        """A column of True and False."""
-        values = self.columns[column]
-        for row, value in enumerate(values):
-            if value not in ("True", "False"):
-                raise self.error(row, column, f"{value!r} is neither True nor False")
-        return np.array([v == "True" for v in values], dtype=bool)
-
-    def error(self, row: int, column: str, wrong: str) -> BadInputError:
-        return BadInputError(f"{self.path}, line {self.lines[row]}, column {column}: {wrong}")
-
-
-def read_table(path: Path, needed: Sequence[str]) -> CsvTable:
-    """The columns in `needed`, which must all be there."""
-    opened = gzip.open if path.suffix == ".gz" else open
-    try:
-        with opened(path, "rt", newline="", encoding="utf-8") as file:
-            reader = csv.reader(file)
-            header = next(reader, [])
-            rows = [(reader.line_num, row) for row in reader]
-    except FileNotFoundError:
-        raise BadInputError(f"{path} does not exist") from None
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
-        raise BadInputError(f"{path} cannot be read: {error}") from None
-    missing = [name for name in needed if name not in header]
-    if missing:
-        raise BadInputError(f"{path} has no column {missing[0]!r}; it needs {', '.join(needed)}")
-    if not rows:
-        raise BadInputError(f"{path} has a header and no row")
-    for line, row in rows:
-        if len(row) != len(header):
-            raise BadInputError(
-                f"{path}, line {line} has {len(row)} fields where the header has {len(header)}"
-            )
-    places = {name: header.index(name) for name in needed}
-    columns = {name: tuple(row[place] for _, row in rows) for name, place in places.items()}
-    return CsvTable(path, tuple(line for line, _ in rows), columns)
-
-
-def find_file(folder: Path, subfolder: str, name: str) -> Path:
-    """The file in a folder or in its subfolder, gzipped or not."""
-    tried = (parent / variant for parent in (folder, folder / subfolder) for variant in (f"{name}.gz", name))
-    for path in tried:
-        if path.is_file():
-            return path
-    raise BadInputError(f"neither {folder} nor {folder / subfolder} has a file {name}.gz or {name}")
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+from trimtab.predict.fewshot.predictor import column_means
+from trimtab.predict.tables import find_file, read_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,29 +51,18 @@ class MeasuredRuns:
             environment=self.environment[first],
             configurations=tuple(self.configuration[run[0]] for run in chosen),
             settings=self.settings[[run[0] for run in chosen]],
-            metrics=np.array([_known_mean(self.metrics[run]) for run in chosen]),
-            seconds=np.array([_known_mean(self.seconds[run, None])[0] for run in chosen]),
+            metrics=np.array([column_means(self.metrics[run]) for run in chosen]),
+            seconds=np.array([column_means(self.seconds[run, None])[0] for run in chosen]),
             ok=np.array([self.ok[run].all() for run in chosen]),
             data=self.data[first] if self.data is not None else "",
         )
 
 
 def _groups(keys: Sequence[Hashable]) -> list[NDArray[np.intp]]:
-    """The positions of every distinct key."""
-    found: dict[Hashable, list[int]] = {}
+    groups: dict[Hashable, list[int]] = {}
     for position, key in enumerate(keys):
-        found.setdefault(key, []).append(position)
-    return [np.array(positions, dtype=np.intp) for positions in found.values()]
-
-
-def _known_mean(values: Array) -> Array:
-    """Column means over what is known."""
-    if len(values) == 1:
-        return np.asarray(values[0])
-    known = ~np.isnan(values)
-    count = known.sum(axis=0)
-    total = np.where(known, values, 0.0).sum(axis=0)
-    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+        groups.setdefault(key, []).append(position)
+    return [np.array(positions, dtype=np.intp) for positions in groups.values()]
 
 
 _PER_INVOCATION = {
@@ -200,8 +84,6 @@ _FUNCTION_COLUMNS = (
 BUNDLED_FUNCTIONS = Path(str(files("trimtab.predict") / "data" / "functions" / "functions.csv"))
 """Measurements of functions that were made with `trimtab collect functions`."""
 
-_MIB = 2.0**20
-
 
 def read_functions(path: Path) -> Corpus:
     """Functions measured under limits of memory and CPU, as `trimtab collect functions` writes them.
@@ -216,34 +98,26 @@ def read_functions(path: Path) -> Corpus:
     ok = np.array(table.text("status")) == "ok"
     sizes, cpus = table.positive("memory_mb"), table.positive("cpus")
     table.only(ok, "whose status is ok").positive("mean_s")
-    seconds = _above_zero(table.numbers("mean_s"))
+    seconds, peak = _above_zero(table.numbers("mean_s")), _above_zero(table.numbers("memory_peak_bytes"))
     return MeasuredRuns(
         application=table.text("application"),
         name=table.text("application"),
         environment=table.text("environment"),
         configuration=[f"{size:g}MB cpus={share:g}" for size, share in zip(sizes, cpus, strict=True)],
-        settings=settings_table(
-            len(table), memory_bytes=sizes * _MIB, cpus=cpus, nodes=1.0, accelerators=0.0
+        settings=settings_table(len(table), memory_bytes=sizes * MIB, cpus=cpus, nodes=1.0, accelerators=0.0),
+        metrics=metrics_table(
+            len(table),
+            **{name: table.numbers(column) / seconds for name, column in _PER_INVOCATION.items()},
+            memory_used=peak,
+            memory_fraction=peak / (sizes * MIB),
+            seconds_deviation=table.numbers("std_s") / seconds,
+            seconds_least=table.numbers("min_s") / seconds,
+            seconds_median=table.numbers("median_s") / seconds,
+            probe_seconds=_above_zero(table.numbers("probe_s")),
         ),
-        metrics=_function_metrics(table, seconds, sizes * _MIB),
         seconds=seconds,
         ok=ok,
     ).corpus("functions")
-
-
-def _function_metrics(table: CsvTable, seconds: Array, limit: Array) -> Array:
-    rates = {name: table.numbers(column) / seconds for name, column in _PER_INVOCATION.items()}
-    peak = _above_zero(table.numbers("memory_peak_bytes"))
-    return metrics_table(
-        len(table),
-        **rates,
-        memory_used=peak,
-        memory_fraction=peak / limit,
-        seconds_deviation=table.numbers("std_s") / seconds,
-        seconds_least=table.numbers("min_s") / seconds,
-        seconds_median=table.numbers("median_s") / seconds,
-        probe_seconds=_above_zero(table.numbers("probe_s")),
-    )
 
 
 def _above_zero(values: Array) -> Array:
@@ -263,69 +137,53 @@ def read_multicloud(folder: Path, completed_only: bool = False) -> Corpus:
 
     A workload is `<data set>-<task>`; the task is the application, so all its data sets are held out
     together. Repeated runs are averaged; the seconds of a failed run are when it failed. `completed_only`
-    leaves failed runs out before averaging, and with them what never completed.
+    leaves failed runs out before averaging, and with them configurations that never completed.
     """
     table = read_table(find_file(folder, "multicloud", "multi-cloud-configuration.csv"), _MULTICLOUD_COLUMNS)
     if completed_only:
         table = table.only(np.array(table.columns["status"]) == "ok", "whose status is ok")
     seconds, nodes = table.positive("target_runtime"), table.positive("nodes")
     hourly = table.positive("target_cost") / seconds / nodes * 3600.0
-    workloads = table.text("workload")
+    workloads, providers = table.text("workload"), table.text("provider")
+    for row, letter in enumerate(providers):
+        if letter not in ("A", "B", "C"):
+            raise table.error(row, "provider", f"{letter!r} is not A, B or C")
+    codes = {name: table.numbers(name) for name in _CODES}
+    configurations = []
+    for row, letter in enumerate(providers):
+        given = [f"{name[2:]}={code[row]:g}" for name, code in codes.items() if not math.isnan(code[row])]
+        configurations.append(" ".join((letter, *given, f"nodes={nodes[row]:g}")))
+
+    def code(*columns: str) -> Array:
+        """The code in whichever column has one: each provider has its own; 0 where none has."""
+        return np.asarray(np.nansum([codes[column] for column in columns], axis=0))
+
+    family, kind = code("A_family", "B_family", "C_family"), code("C_type")
+    provider = np.array(providers)
     return MeasuredRuns(
         application=[w.partition("-")[2] or w for w in workloads],
         name=workloads,
         environment=("cloud",) * len(table),
-        configuration=_multicloud_configurations(table),
-        settings=_multicloud_settings(table, nodes, hourly),
+        configuration=configurations,
+        settings=settings_table(
+            len(table),
+            cpus=_FEWEST_CPUS * (1.0 + code("A_vcpu", "B_vcpu", "C_vcpu")),
+            nodes=nodes,
+            price_per_hour=hourly,
+            accelerators=0.0,
+            provider_a=provider == "A",
+            provider_b=provider == "B",
+            provider_c=provider == "C",
+            family_1=family == 1,
+            family_2=family == 2,
+            type_1=kind == 1,
+            type_2=kind == 2,
+        ),
         metrics=metrics_table(len(table)),
         seconds=seconds,
         ok=np.array(table.columns["status"]) == "ok",
         data=[w.partition("-")[0] for w in workloads],
     ).corpus("multicloud")
-
-
-def _multicloud_configurations(table: CsvTable) -> list[str]:
-    codes = zip(*(table.numbers(column).tolist() for column in _CODES), strict=True)
-    rows = zip(table.text("provider"), codes, table.positive("nodes"), strict=True)
-    return [
-        " ".join(
-            (
-                provider,
-                *(f"{name[2:]}={c:g}" for name, c in zip(_CODES, given, strict=True) if not math.isnan(c)),
-                f"nodes={nodes:g}",
-            )
-        )
-        for provider, given, nodes in rows
-    ]
-
-
-def _multicloud_settings(table: CsvTable, nodes: Array, hourly: Array) -> Array:
-    for row, letter in enumerate(table.text("provider")):
-        if letter not in ("A", "B", "C"):
-            raise table.error(row, "provider", f"{letter!r} is not A, B or C")
-    family = _code(table, "A_family", "B_family", "C_family")
-    cpus = _code(table, "A_vcpu", "B_vcpu", "C_vcpu")
-    kind = _code(table, "C_type")
-    provider = np.array(table.columns["provider"])
-    return settings_table(
-        len(table),
-        cpus=_FEWEST_CPUS * (1.0 + cpus),
-        nodes=nodes,
-        price_per_hour=hourly,
-        accelerators=0.0,
-        provider_a=provider == "A",
-        provider_b=provider == "B",
-        provider_c=provider == "C",
-        family_1=family == 1,
-        family_2=family == 2,
-        type_1=kind == 1,
-        type_2=kind == 2,
-    )
-
-
-def _code(table: CsvTable, *columns: str) -> Array:
-    """The code in whichever column has one: each provider has its own; 0 where none has."""
-    return np.asarray(np.nansum([table.numbers(column) for column in columns], axis=0))
 
 
 _SCOUT_COLUMNS = (
@@ -336,72 +194,59 @@ _SCOUT_COLUMNS = (
     "memory_pct_memused_mean",
 )  # fmt: skip
 
-_GIB = 2.0**30
 _KIB = 1024.0
 _SECTOR = 512.0
 
 
 def read_scout(folder: Path) -> Corpus:
-    """Scout's measurements on EC2: 18 Hadoop and Spark workloads on 69 clusters, with what sar saw of a run.
+    """Scout's measurements on EC2: 18 Hadoop and Spark workloads on 69 clusters, with sar's metrics of a run.
 
     A workload is a program, a framework and a size of data; the program is the application. A failed run is
     kept, not ok, with the seconds after which it ended.
     """
     table = read_table(find_file(folder, "scout", "scout_multi_node.csv"), ("n_nodes", *_SCOUT_COLUMNS))
-    return _scout_corpus("scout", table, table.flags("completed"), table.positive("n_nodes"))
-
-
-def _scout_corpus(name: str, table: CsvTable, ok: Flags, nodes: Array) -> Corpus:
+    ok, nodes, cpus = table.flags("completed"), table.positive("n_nodes"), table.positive("vm_vcpus")
     programs, machines = table.text("workload"), table.text("vm")
     cases = zip(programs, table.text("framework"), table.text("datasize"), strict=True)
+    generations = []
+    for row, machine in enumerate(machines):
+        digits = "".join(c for c in machine.partition(".")[0] if c.isdigit())
+        if not digits:
+            raise table.error(row, "vm", f"{machine!r} is not an instance type such as m4.large")
+        generations.append(float(digits))
     return MeasuredRuns(
         application=programs,
         name=["-".join(case) for case in cases],
         environment=("ec2",) * len(table),
         configuration=[f"{vm} nodes={n:g}" for vm, n in zip(machines, nodes, strict=True)],
-        settings=_scout_settings(table, nodes),
-        metrics=_scout_metrics(table),
+        settings=settings_table(
+            len(table),
+            memory_bytes=table.positive("vm_mem_gib") * GIB,
+            cpus=cpus,
+            nodes=nodes,
+            price_per_hour=table.positive("vm_price_usd_h"),
+            accelerators=0.0,
+            generation=generations,
+        ),
+        metrics=metrics_table(
+            len(table),
+            cpu_user=table.numbers("cpu_pct_usr_mean") / 100.0 * cpus,
+            cpu_system=table.numbers("cpu_pct_sys_mean") / 100.0 * cpus,
+            cpu_waiting=table.numbers("cpu_pct_iowait_mean") / 100.0 * cpus,
+            context_switches=table.numbers("task_cswch_per_s_mean"),
+            bytes_read=table.numbers("disk_rd_sec_per_s_mean") * _SECTOR,
+            bytes_written=table.numbers("disk_wr_sec_per_s_mean") * _SECTOR,
+            bytes_received=table.numbers("network_rxkB_per_s_mean") * _KIB,
+            bytes_sent=table.numbers("network_txkB_per_s_mean") * _KIB,
+            major_faults=table.numbers("paging_majflt_per_s_mean"),
+            disk_busy=table.numbers("disk_pct_util_mean") / 100.0,
+            memory_used=table.numbers("memory_kbmemused_mean") * _KIB,
+            memory_fraction=table.numbers("memory_pct_memused_mean") / 100.0,
+        ),
         seconds=table.positive("elapsed_s", ok),
         ok=ok,
         data=table.text("datasize"),
-    ).corpus(name)
-
-
-def _scout_settings(table: CsvTable, nodes: Array) -> Array:
-    generations = []
-    for row, machine in enumerate(table.text("vm")):
-        digits = "".join(c for c in machine.partition(".")[0] if c.isdigit())
-        if not digits:
-            raise table.error(row, "vm", f"{machine!r} is not an instance type such as m4.large")
-        generations.append(float(digits))
-    return settings_table(
-        len(table),
-        memory_bytes=table.positive("vm_mem_gib") * _GIB,
-        cpus=table.positive("vm_vcpus"),
-        nodes=nodes,
-        price_per_hour=table.positive("vm_price_usd_h"),
-        accelerators=0.0,
-        generation=generations,
-    )
-
-
-def _scout_metrics(table: CsvTable) -> Array:
-    cpus = table.positive("vm_vcpus")
-    return metrics_table(
-        len(table),
-        cpu_user=table.numbers("cpu_pct_usr_mean") / 100.0 * cpus,
-        cpu_system=table.numbers("cpu_pct_sys_mean") / 100.0 * cpus,
-        cpu_waiting=table.numbers("cpu_pct_iowait_mean") / 100.0 * cpus,
-        context_switches=table.numbers("task_cswch_per_s_mean"),
-        bytes_read=table.numbers("disk_rd_sec_per_s_mean") * _SECTOR,
-        bytes_written=table.numbers("disk_wr_sec_per_s_mean") * _SECTOR,
-        bytes_received=table.numbers("network_rxkB_per_s_mean") * _KIB,
-        bytes_sent=table.numbers("network_txkB_per_s_mean") * _KIB,
-        major_faults=table.numbers("paging_majflt_per_s_mean"),
-        disk_busy=table.numbers("disk_pct_util_mean") / 100.0,
-        memory_used=table.numbers("memory_kbmemused_mean") * _KIB,
-        memory_fraction=table.numbers("memory_pct_memused_mean") / 100.0,
-    )
+    ).corpus("scout")
 
 
 _GAVEL_COLUMNS = (
@@ -418,12 +263,15 @@ def read_gavel(folder: Path, source: str = "simulation") -> Corpus:
     table = read_table(find_file(folder, "gpu-throughput", "gavel_throughputs.csv"), _GAVEL_COLUMNS)
     alone = np.array([not other for other in table.columns["other_model"]])
     table = table.only(alone & (np.array(table.columns["source"]) == source), f"of a job alone from {source}")
-    rate = table.numbers("steps_per_s")
-    table = table.only(rate != 0, "with a throughput")
-    models, sizes = table.text("model"), table.numbers("batch_size")
+    table = table.only(table.numbers("steps_per_s") != 0, "with a throughput")
+    models, sizes, count = table.text("model"), table.numbers("batch_size"), table.positive("num_gpus")
     devices, together = table.text("accelerator"), table.flags("consolidated")
-    count = table.positive("num_gpus")
-    flops, bandwidth = _gpu_facts(table).T
+    known: dict[str, Accelerator] = {}
+    for row, name in enumerate(devices):
+        try:
+            known[name] = known.get(name) or accelerator(name)
+        except NotFoundError as error:
+            raise table.error(row, "accelerator", str(error)) from None
     return MeasuredRuns(
         application=models,
         name=[m if np.isnan(b) else f"{m} batch={b:g}" for m, b in zip(models, sizes, strict=True)],
@@ -435,8 +283,8 @@ def read_gavel(folder: Path, source: str = "simulation") -> Corpus:
         settings=settings_table(
             len(table),
             accelerators=count,
-            accelerator_flops=flops,
-            accelerator_bandwidth=bandwidth,
+            accelerator_flops=[known[name].peak["fp32"] for name in devices],
+            accelerator_bandwidth=[known[name].memory_bandwidth for name in devices],
             batch_size=sizes,
             half_precision=0.0,
             training=1.0,
@@ -448,20 +296,6 @@ def read_gavel(folder: Path, source: str = "simulation") -> Corpus:
     ).corpus("gavel")
 
 
-def _gpu_facts(table: CsvTable) -> Array:
-    """Peak FLOP/s in fp32 and bytes/s of the GPU in every row."""
-    known: dict[str, tuple[float, float]] = {}
-    for row, name in enumerate(table.text("accelerator")):
-        if name in known:
-            continue
-        try:
-            device = accelerator(name)
-        except NotFoundError as error:
-            raise table.error(row, "accelerator", str(error)) from None
-        known[name] = (device.peak["fp32"], device.memory_bandwidth)
-    return np.array([known[name] for name in table.columns["accelerator"]])
-
-
 _GPU = "H200"
 _CPU_THREADS = 2.0
 
@@ -469,8 +303,8 @@ _CPU_THREADS = 2.0
 def read_steps(folder: Path, gpu: str = _GPU) -> Corpus:
     """Measured steps of deep-learning models on one GPU and on two CPU threads; a case is a model.
 
-    Its configurations are the device, training or inference, the precision and the batch size. `gpu` is what
-    the device `cuda` was. A step that ran out of memory has no time.
+    Its configurations are the device, training or inference, the precision and the batch size. `gpu` names
+    the device `cuda`. A step that ran out of memory has no time.
     """
     steps = read_measurements(folder)
     device = accelerator(gpu)
@@ -482,7 +316,11 @@ def read_steps(folder: Path, gpu: str = _GPU) -> Corpus:
         application=[step.name for step in steps],
         name=[step.name for step in steps],
         environment=(gpu,) * rows,
-        configuration=[_step_configuration(step, gpu) for step in steps],
+        configuration=[
+            f"{'cpu' if step.device == 'cpu' else gpu} {'train' if step.training else 'infer'} "
+            f"{step.precision} batch={step.batch}"
+            for step in steps
+        ],
         settings=settings_table(
             rows,
             cpus=np.where(on_gpu, math.nan, _CPU_THREADS),
@@ -498,8 +336,3 @@ def read_steps(folder: Path, gpu: str = _GPU) -> Corpus:
         seconds=np.array([step.seconds or math.nan for step in steps]),
         ok=np.array([not step.out_of_memory for step in steps]),
     ).corpus("steps")
-
-
-def _step_configuration(step: MeasuredStep, gpu: str) -> str:
-    device = "cpu" if step.device == "cpu" else gpu
-    return f"{device} {'train' if step.training else 'infer'} {step.precision} batch={step.batch}"

@@ -1,4 +1,4 @@
-"""The encoder: known runs become 32 numbers, which say how every target departs from a simple rule.
+"""The encoder: known runs become 32 numbers, from which every target's departure from a rule is predicted.
 
 Every known run is a token and every target a row of settings; unknown values are zero with a flag, times are
 logarithms. One forward pass serves training (PyTorch tensors) and use (NumPy arrays): it is written in what
@@ -12,16 +12,22 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from trimtab.core import BadInputError
 from trimtab.predict.backtest import random_folds
-from trimtab.predict.fewshot.case import METRICS, SCALES, SETTINGS, Array, Case, Corpus
-from trimtab.predict.fewshot.predictor import Arrays, Rows, Spread, Words
-from trimtab.predict.fewshot.rules import NearestKnown, Stretch
+from trimtab.predict.fewshot.case import METRICS, SETTINGS, Array, Case, Corpus
+from trimtab.predict.fewshot.predictor import (
+    Arrays,
+    PredictiveSample,
+    Rows,
+    Words,
+    column_means,
+    coordinates,
+    known_log_seconds,
+)
+from trimtab.predict.fewshot.rules import NearestKnown, Stretch, cpu_share
+from trimtab.predict.tables import join_rows
 
 MOST_RUNS = 3  # known runs of one application that are looked at
-_FAR = 10.0  # standard deviations; further out nothing is told apart
-_ONE_THREAD = 1.0  # CPU
-_NOTHING = 0.5  # stands for zero on a logarithmic scale
+_FAR = 10.0  # standard deviations; values further out are clipped
 
 Single = NDArray[np.float32]
 
@@ -35,11 +41,9 @@ class Scaling:
 
     @classmethod
     def of(cls, rows: Array) -> "Scaling":
-        """From rows of plain numbers, NaN where unknown; what is nowhere known or the same stays as it is."""
-        known = ~np.isnan(rows)
-        count = np.maximum(known.sum(axis=0), 1)
-        mean = np.where(known, rows, 0.0).sum(axis=0) / count
-        deviation = np.sqrt(np.where(known, (rows - mean) ** 2, 0.0).sum(axis=0) / count)
+        """Fit to rows of numbers, NaN where unknown; constant or unknown columns stay as they are."""
+        mean = np.nan_to_num(column_means(rows))
+        deviation = np.sqrt(np.nan_to_num(column_means((rows - mean) ** 2)))
         usable = deviation > 1e-6
         return cls(
             np.where(usable, mean, 0.0).astype(np.float32),
@@ -52,7 +56,7 @@ class Scaling:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Seen:
+class EpisodeTable:
     """Known runs and targets of many episodes, padded to the same number; NaN where unknown."""
 
     runs: Array  # (episodes, MOST_RUNS, settings + metrics)
@@ -62,13 +66,11 @@ class Seen:
     anchor: Array  # (episodes, targets), log seconds
 
     @classmethod
-    def of(cls, case: Case, known: Rows, rows: Rows | None = None) -> "Seen":
+    def of(cls, case: Case, known: Rows, rows: Rows | None = None) -> "EpisodeTable":
         """One episode; its targets are `rows` of the case, or all. Of many known runs some are left out."""
         chosen = spread_out(case, known)
-        log_seconds = np.log(case.seconds[chosen])
-        if np.isnan(log_seconds).any():
-            raise BadInputError(f"{case.label}: a known run has no time")
-        settings = _powers(case.settings)
+        log_seconds = known_log_seconds(case, chosen)
+        settings = coordinates(case.settings)
         shown = np.concatenate([settings, np.log1p(np.maximum(case.metrics, 0.0))], axis=1)[chosen]
         lacking = MOST_RUNS - len(chosen)
         targets = slice(None) if rows is None else rows
@@ -81,46 +83,34 @@ class Seen:
         )
 
     @classmethod
-    def join(cls, parts: Sequence["Seen"]) -> "Seen":
-        """Episodes with as many targets each, one after another."""
-        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in cls.__slots__))
+    def join(cls, parts: Sequence["EpisodeTable"]) -> "EpisodeTable":
+        return join_rows(*parts)
 
 
 def spread_out(case: Case, known: Rows) -> Rows:
-    """At most `MOST_RUNS` of the known rows: of more, those evenly over the sorted times."""
-    known = np.asarray(known)
-    if not known.size:
-        raise BadInputError(f"{case.label}: no configuration is known; a prediction needs one at least")
+    """At most `MOST_RUNS` of the known rows, spread evenly over the sorted times."""
+    known_log_seconds(case, known)
     if len(known) <= MOST_RUNS:
-        return known
-    order = known[np.argsort(case.seconds[known], kind="stable")]
+        return np.asarray(known)
+    order = np.asarray(known)[np.argsort(case.seconds[known], kind="stable")]
     return np.asarray(order[np.linspace(0, len(order) - 1, MOST_RUNS).round().astype(np.intp)])
 
 
 def anchor(case: Case, known: Rows) -> Array:
-    """The simple answer to start from, in log seconds: by CPU share where that differs, or as the nearest."""
-    share = np.minimum(case.setting("cpus"), _ONE_THREAD)
+    """Log seconds of the rule to depart from: CPU share where that differs, else the nearest run."""
+    share = cpu_share(case)
     rule = NearestKnown() if np.isnan(share).any() or np.ptp(share) == 0 else Stretch()
     return np.log(rule.predict(case, known))
 
 
-def _powers(settings: Array) -> Array:
-    """Settings on a scale as powers of two, none at all as half of one; switches as they are."""
-    scales, switches = settings[:, : len(SCALES)], settings[:, len(SCALES) :]
-    positive = np.where(scales > 0, scales, np.where(scales == 0, _NOTHING, np.nan))
-    return np.concatenate([np.log2(positive), switches], axis=1)
-
-
 RUN_WIDTH = len(SETTINGS) + len(METRICS)
-
-
 EMBEDDING = 32
 _WIDTH = 64
 _MIDDLE = 4
 LEVELS = (np.arange(2 * _MIDDLE + 1) + 0.5) / (2 * _MIDDLE + 1)  # the quantiles that are predicted
 _STEEPEST = 3.0  # log of the widest gap between two of them
 _SOFTEST = 15.0  # a score's logarithm stays within, so that nothing overflows
-CAUTION = 1.0  # power of 1/y in the point that is answered
+CAUTION = 1.0  # power of 1/y in the point estimate
 
 _TOKEN = 2 * RUN_WIDTH + 2
 _TARGET = 2 * len(SETTINGS) + 2
@@ -157,10 +147,6 @@ Weights = Mapping[str, Tensor]
 Drop = Callable[[Tensor], Tensor]
 
 
-def _nothing(values: Tensor) -> Tensor:
-    return values
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Inputs:
     """Inputs of the network, standardised."""
@@ -181,24 +167,19 @@ class Encoder:
     kind: ClassVar[str] = "encoder"  # in a file of weights
 
     def embedding(self, case: Case, known: Rows) -> Single:
-        """Embedding of the known runs of an application."""
-        (found,) = self.embeddings(Seen.of(case, known, np.array([0])))
-        return np.asarray(found)
+        return np.asarray(self.embeddings(EpisodeTable.of(case, known, np.array([0])))[0])
 
-    def embeddings(self, seen: Seen) -> Single:
-        """Embeddings of many episodes, one per row."""
-        found, _ = embed(self.weights, prepared(seen, self.scaling))
-        return np.asarray(found)
+    def embeddings(self, episodes: EpisodeTable) -> Single:
+        return np.asarray(embed(self.weights, prepared(episodes, self.scaling))[0])
 
     def predict(self, case: Case, known: Rows) -> Array:
-        """Seconds under every configuration."""
         return np.exp(self.spread(case, known).point(CAUTION))
 
-    def spread(self, case: Case, known: Rows) -> Spread:
+    def spread(self, case: Case, known: Rows) -> PredictiveSample:
         """Equally likely log seconds under every configuration."""
-        seen = Seen.of(case, known)
-        samples = seen.anchor[0][:, None] + self.departures(seen)[0]
-        return Spread.of(samples, np.ones_like(samples))
+        episode = EpisodeTable.of(case, known)
+        samples = episode.anchor[0][:, None] + self.departures(episode)[0]
+        return PredictiveSample.of(samples, np.ones_like(samples))
 
     def refit(self, cases: Sequence[Case]) -> "Encoder":
         """The encoder itself: it has learned from far more than the cases of one user."""
@@ -208,49 +189,41 @@ class Encoder:
         """Nothing: a file of weights holds the encoder once, for all data sets."""
         return {}, {}
 
-    def departures(self, seen: Seen) -> Array:
+    def departures(self, episodes: EpisodeTable) -> Array:
         """(episodes, targets, levels): log seconds by which a target departs from its anchor."""
-        return np.asarray(departures(self.weights, self.hidden(seen)), dtype=np.float64)
+        return np.asarray(departures(self.weights, self.hidden(episodes)), dtype=np.float64)
 
-    def hidden(self, seen: Seen) -> Single:
-        """The head's last layer, from which departures are read off."""
-        inputs = prepared(seen, self.scaling)
+    def hidden(self, episodes: EpisodeTable) -> Single:
+        """The head's last layer, of which departures are a linear function."""
+        inputs = prepared(episodes, self.scaling)
         return np.asarray(hidden(self.weights, inputs, *embed(self.weights, inputs)))
 
 
-def prepared(seen: Seen, scaling: Scaling) -> Inputs:
-    """Standardised, flagged and put together."""
-    settings = len(SETTINGS)
-    count = np.maximum(seen.is_run.sum(axis=1, keepdims=True), 1.0)
-    level = (seen.log_seconds * seen.is_run).sum(axis=1, keepdims=True) / count
-    runs = scaling(np.concatenate([seen.runs, seen.log_seconds[..., None]], axis=2))
-    relative = (seen.log_seconds - level)[..., None]
+def prepared(episodes: EpisodeTable, scaling: Scaling) -> Inputs:
+    """The network's inputs: standardised, with a flag for each unknown value."""
+    settings, is_run, log_seconds = len(SETTINGS), episodes.is_run, episodes.log_seconds
+    count = np.maximum(is_run.sum(axis=1, keepdims=True), 1.0)
+    level = (log_seconds * is_run).sum(axis=1, keepdims=True) / count
+    runs = scaling(np.concatenate([episodes.runs, log_seconds[..., None]], axis=2))
+    relative = (log_seconds - level)[..., None]
     tokens = np.concatenate([_flagged(runs[..., :-1]), runs[..., -1:], relative], axis=2)
-    places = Scaling(scaling.mean[:settings], scaling.deviation[:settings])(seen.targets)
-    above = (seen.anchor - level)[..., None]
+    places = Scaling(scaling.mean[:settings], scaling.deviation[:settings])(episodes.targets)
+    above = (episodes.anchor - level)[..., None]
     many = np.broadcast_to((count / MOST_RUNS)[:, None], above.shape)
-    targets = np.concatenate([_flagged(places), above, many], axis=2)
     step = np.nan_to_num(places[:, :, None] - runs[:, None, :, :settings])
-    gaps = seen.log_seconds[:, None] - seen.anchor[:, :, None]
-    return Inputs(
-        *(
-            np.ascontiguousarray(each, dtype=np.float32)
-            for each in (
-                tokens * seen.is_run[..., None],
-                seen.is_run,
-                targets,
-                np.concatenate([step, np.abs(step)], axis=3),
-                gaps[..., None],
-            )
-        )
+    gaps = log_seconds[:, None] - episodes.anchor[:, :, None]
+    arrays = (
+        tokens * is_run[..., None],
+        is_run,
+        np.concatenate([_flagged(places), above, many], axis=2),
+        np.concatenate([step, np.abs(step)], axis=3),
+        gaps[..., None],
     )
+    return Inputs(*(np.ascontiguousarray(array, dtype=np.float32) for array in arrays))
 
 
-def embed(weights: Weights, inputs: Inputs, drop: Drop = _nothing) -> tuple[Tensor, Tensor]:
-    """The embedding of every episode, and of every run in it what was made of it.
-
-    `drop` takes some of the numbers away while it learns.
-    """
+def embed(weights: Weights, inputs: Inputs, drop: Drop = lambda values: values) -> tuple[Tensor, Tensor]:
+    """Embeddings of every episode and of every run in it; `drop` is applied between layers in training."""
     there = inputs.is_run[..., None]
     runs = drop(_relu(inputs.tokens @ weights["token.1"] + weights["token.1.bias"]))
     runs = _relu(runs @ weights["token.2"] + weights["token.2.bias"]) * there
@@ -262,9 +235,9 @@ def embed(weights: Weights, inputs: Inputs, drop: Drop = _nothing) -> tuple[Tens
 
 
 def hidden(
-    weights: Weights, inputs: Inputs, embedding: Tensor, runs: Tensor, drop: Drop = _nothing
+    weights: Weights, inputs: Inputs, embedding: Tensor, runs: Tensor, drop: Drop = lambda values: values
 ) -> Tensor:
-    """Every target looks at the known runs, each by how near it is, and at the embedding."""
+    """Last layer: every target attends to the known runs by nearness, and to the embedding."""
     pairs = _relu(
         (runs @ weights["pair.run"])[:, None]
         + inputs.steps @ weights["pair.step"]
@@ -283,27 +256,20 @@ def hidden(
 
 
 def departures(weights: Weights, last: Tensor) -> Tensor:
-    """Quantiles in rising order: the middle one, and gaps above and below it."""
+    """Quantiles in ascending order: the middle one, and gaps above and below it."""
     out = last @ weights["out"] + weights["out.bias"]
-    gaps = _exp(out.clip(-_STEEPEST - _MIDDLE, _STEEPEST)) * _is_gap(out)
-    # Below the middle the gaps next to it count for all further out; above it likewise.
-    return out[..., _MIDDLE : _MIDDLE + 1] + gaps @ _like(_reach(), out)
-
-
-def _reach() -> Single:
-    """How gap g moves quantile q: down if both are below the middle and q is further out, up above it."""
     gap, quantile = np.indices((len(LEVELS), len(LEVELS)))
+    # Gap g moves quantile q: down if both are below the middle and q is further out, up above it.
     below = (gap < _MIDDLE) & (quantile <= gap)
     above = (gap > _MIDDLE) & (quantile >= gap)
-    return (above.astype(np.float32) - below).astype(np.float32)
-
-
-def _is_gap(like: Tensor) -> Tensor:
-    return _like((np.arange(len(LEVELS)) != _MIDDLE).astype(np.float32), like)
+    reach = (above.astype(np.float32) - below).astype(np.float32)
+    is_gap = (np.arange(len(LEVELS)) != _MIDDLE).astype(np.float32)
+    gaps = _exp(out.clip(-_STEEPEST - _MIDDLE, _STEEPEST)) * _like(is_gap, out)
+    return out[..., _MIDDLE : _MIDDLE + 1] + gaps @ _like(reach, out)
 
 
 def _like(array: Single, other: Tensor) -> Tensor:
-    """The array, or a tensor of it where the other is one."""
+    """The array, as a tensor if the other is one."""
     return array if isinstance(other, np.ndarray) else other.new_tensor(array)
 
 
@@ -316,7 +282,7 @@ def _exp(values: Tensor) -> Tensor:
 
 
 def _flagged(values: Single) -> Single:
-    """Unknown values as zero, with a flag for each beside them."""
+    """Unknown values as zero, followed by flags of the unknown ones."""
     unknown = np.isnan(values)
     return np.concatenate([np.where(unknown, np.float32(0.0), values), unknown.astype(np.float32)], axis=-1)
 
@@ -325,7 +291,7 @@ ENCODER = "encoder"
 
 
 def application_folds(corpus: Corpus, count: int, seed: int) -> tuple[frozenset[str], ...]:
-    """The applications of a data set in groups, drawn as `Ours` draws its folds; empty if too few."""
+    """The applications of a data set in groups, drawn as `Blend` draws its folds; empty if too few."""
     folds = [frozenset(fold) for fold in random_folds(corpus.applications, count, seed)]
     return (*folds, *[frozenset[str]()] * (count - len(folds)))
 
@@ -334,10 +300,10 @@ def application_folds(corpus: Corpus, count: int, seed: int) -> tuple[frozenset[
 class CrossFitted:
     """One encoder trained on all applications of a data set, and one without each group of them.
 
-    Asked to learn from all but some, it answers with the one that has not seen those.
+    `fit` returns the encoder that was trained without the applications that the cases lack.
     """
 
-    whole: Encoder
+    complete: Encoder
     parts: tuple[tuple[frozenset[str], Encoder], ...]
     name: str = ENCODER
 
@@ -345,10 +311,10 @@ class CrossFitted:
         return True
 
     def fit(self, cases: Sequence[Case]) -> Encoder:
-        there = {case.application for case in cases}
-        left_out = frozenset().union(*(group for group, _ in self.parts)) - there
+        present = {case.application for case in cases}
+        left_out = frozenset().union(*(group for group, _ in self.parts)) - present
         if not left_out:
-            return self.whole
+            return self.complete
         for group, encoder in self.parts:
             if left_out <= group:
                 return encoder

@@ -6,7 +6,7 @@ quantiles of its examples' labels, so the forest predicts a distribution. Fittin
 predicting takes NumPy alone and walks all trees at once.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any, ClassVar
@@ -18,8 +18,8 @@ from trimtab.core import BadInputError, MissingDependencyError
 from trimtab.predict.fewshot.case import Array, Case
 from trimtab.predict.fewshot.predictor import (
     Arrays,
+    PredictiveSample,
     Rows,
-    Spread,
     Words,
     known_log_seconds,
     need_cases,
@@ -72,26 +72,22 @@ class Forest:
             max_features=settings.features,
             random_state=settings.seed,
         ).fit(rows, labels)
-        roots, parts, offset, leaves = list[int](), list[tuple[NDArray[np.generic], ...]](), 0, 0
+        roots, parts, offset = list[int](), list[dict[str, NDArray[Any]]](), 0
         for tree, reached in zip(grown.estimators_, grown.apply(rows).T, strict=True):
             nodes = tree.tree_
-            is_leaf = nodes.children_left < 0
-            own = np.arange(nodes.node_count) + offset
-            number = np.where(is_leaf, np.cumsum(is_leaf) - 1 + leaves, -1)
+            inner = nodes.children_left >= 0
             parts.append(
-                (
-                    np.where(is_leaf, 0, nodes.feature).astype(np.uint8),
-                    np.where(is_leaf, -np.inf, nodes.threshold).astype(np.float32),
-                    np.where(is_leaf, own, nodes.children_right + offset).astype(np.int32),
-                    number.astype(np.int32),
-                    _leaf_points(np.flatnonzero(is_leaf), reached, labels),
-                )
+                {
+                    "feature": np.where(inner, nodes.feature, _LEAF).astype(np.uint8),
+                    "threshold": nodes.threshold[inner].astype(np.float32),
+                    "ahead": (nodes.children_right - np.arange(nodes.node_count))[inner],
+                    "points": _leaf_points(np.flatnonzero(~inner), reached, labels),
+                }
             )
             roots.append(offset)
             offset += nodes.node_count
-            leaves += int(is_leaf.sum())
-        joined = [np.concatenate(part) for part in zip(*parts, strict=True)]
-        return cls(np.array(roots, dtype=np.int32), *joined)
+        joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        return cls.from_weights({"roots": np.array(roots, dtype=np.int32), **joined})
 
     def samples(self, features: Array) -> Array:
         """For every row of features, the leaves' labels over all trees: equally likely values."""
@@ -105,7 +101,7 @@ class Forest:
         return self.points[self.leaf[node]].reshape(len(rows), -1).astype(np.float64)
 
     def to_weights(self) -> dict[str, NDArray[Any]]:
-        """Half of the nodes are leaves: they need only their points. A right child is kept as steps ahead."""
+        """Arrays of a file: leaves need only their points; a right child is stored as an offset."""
         inner = self.leaf < 0
         ahead = (self.right - np.arange(len(inner)))[inner]
         return {
@@ -141,17 +137,16 @@ def _leaf_points(leaves: NDArray[np.intp], reached: NDArray[np.intp], labels: Ar
     return np.asarray(chosen, dtype=np.float16)
 
 
-_UNKNOWN = -30.0  # to a tree, as good as a branch of its own
-_CLIP = 3.0  # log seconds; a label beyond that only disturbs
-_SHOTS = (1, 2, 3)
-_KEPT = (0.0, 0.0, 0.5, 0.8)  # parts of the metrics that are left, where some are taken away
+_UNKNOWN = -30.0  # far from all values, so that trees can branch on it
+_CLIP = 3.0  # log seconds; larger labels are clipped
+_KEPT = (0.0, 0.0, 0.5, 0.8)  # parts of the metrics that are left, where some are removed
 _MOST_SIZES = 30  # configurations of a case
 _LEAST_CPU = 1e-3  # CPU seconds per second
 _LEAST_MEMORY = 2.0**24  # bytes
 
 _RATES = ("context_switches", "bytes_read", "bytes_written", "bytes_received", "bytes_sent")
 _SHARES = ("seconds_deviation", "seconds_least", "seconds_median", "cpu_waiting", "disk_busy")
-# What shows how a platform holds a function back, and means nothing under another platform's law.
+# Metrics of how a platform limits a function, which mean nothing under another platform's law.
 _PLATFORM = ("throttled", "involuntary_switches", "probe_seconds")
 
 
@@ -161,15 +156,15 @@ class ForestPredictor:
 
     forest: ForestSettings = field(default_factory=ForestSettings)
     sets_per_case: int = 24  # sets of known runs drawn from each training case
-    forgetful: int = 8  # sets of which some or all metrics are taken away: users do not always have them
-    caution: float = 1.0  # power of 1/y in the point that is answered
+    forgetful: int = 8  # sets without some or all metrics: users do not always have them
+    caution: float = 1.0  # power of 1/y in the point estimate
 
     @property
     def name(self) -> str:
         return "leaves"
 
     def suits(self, cases: Sequence[Case]) -> bool:
-        """Made for one thing in several sizes; a catalog of machines has too many corners."""
+        """True for applications measured in several sizes; a catalog of machines has too many dimensions."""
         runs = [int((~np.isnan(case.seconds)).sum()) for case in cases]
         return bool(np.median([len(case) for case in cases]) <= _MOST_SIZES and max(runs) > 1)
 
@@ -193,7 +188,7 @@ class ForestPredictor:
         )
 
     def _examples(self, case: Case) -> Iterator[tuple[Case, Rows]]:
-        """The case with sets of known runs; then with other sets and less to go by."""
+        """The case with sets of known runs; then with other sets and fewer metrics."""
         for known in _known_sets(case, self.sets_per_case, self.forest.seed):
             yield case, known
         random = np.random.default_rng([self.forest.seed, len(case), *case.label.encode()])
@@ -216,22 +211,21 @@ class FittedForestPredictor:
     def predict(self, case: Case, known: Rows) -> Array:
         return np.exp(self.spread(case, known).point(self.caution))
 
-    def spread(self, case: Case, known: Rows) -> Spread:
+    def spread(self, case: Case, known: Rows) -> PredictiveSample:
         """The leaves' labels around the rule's answer."""
         rule = stretched(case, known)
         rows = features(case, known, rule)
         home = case.environment in self.environments
         samples = self.at_home.samples(rows) if home else self.abroad.samples(rows[:, TRAVELS])
-        return Spread.of(rule[:, None] + samples, np.ones_like(samples))
+        return PredictiveSample.of(rule[:, None] + samples, np.ones_like(samples))
 
     def refit(self, cases: Sequence[Case]) -> "FittedForestPredictor":
-        """Fitted to other cases with forests as large as these."""
         settings = replace(SHIPPED_FOREST, trees=len(self.at_home.roots))
         return ForestPredictor(settings, caution=self.caution).fit(cases)
 
     def to_weights(self) -> tuple[Arrays, Words]:
         forests = {"home": self.at_home, "abroad": self.abroad}
-        arrays = {f"{at}.{key}": a for at, each in forests.items() for key, a in each.to_weights().items()}
+        arrays = {f"{at}.{key}": a for at, part in forests.items() for key, a in part.to_weights().items()}
         return arrays, {"environments": sorted(self.environments), "caution": self.caution}
 
     @classmethod
@@ -241,7 +235,7 @@ class FittedForestPredictor:
 
 
 def features(case: Case, known: Rows, rule: Array) -> Array:
-    """One row per configuration of the case; columns as in FEATURES."""
+    """One row per configuration of the case; the columns are FEATURES."""
     known = np.sort(np.asarray(known))
     log_seconds = np.full(len(case), np.nan)
     log_seconds[known] = known_log_seconds(case, known)
@@ -252,6 +246,13 @@ def features(case: Case, known: Rows, rule: Array) -> Array:
 
 def _columns(case: Case, known: Rows, rule: Array, log_seconds: Array) -> Iterator[tuple[str, Array]]:
     share = cpu_share(case)
+    # The rule's answer under every configuration from each known run alone.
+    alone = {
+        row: np.full(len(case), log_seconds[row])
+        if np.isnan(share).any()
+        else stretched_from(case, row, share)
+        for row in known.tolist()
+    }
     memory, cpus = np.log2(case.setting("memory_bytes")), np.log2(case.setting("cpus"))
     ones = np.ones(len(case))
     size = np.where(np.isnan(memory), cpus, memory)
@@ -266,10 +267,11 @@ def _columns(case: Case, known: Rows, rule: Array, log_seconds: Array) -> Iterat
     yield "smallest known", size[known].min() - size
     yield "shortest known", log_seconds[known].min() - rule
     yield "longest known", log_seconds[known].max() - rule
-    yield "least cpu time", _least(work[known]) - rule
-    yield "least time", _least(log_seconds[known] + np.log(case.metric("seconds_least")[known])) - rule
-    yield "most memory", _most(resident[known]) - memory
-    yield "most switches", ones * _most(_log_rate(case.metric("context_switches"))[known])
+    yield "least cpu time", _extreme(work[known], np.nanmin) - rule
+    fastest = log_seconds[known] + np.log(case.metric("seconds_least")[known])
+    yield "least time", _extreme(fastest, np.nanmin) - rule
+    yield "most memory", _extreme(resident[known], np.nanmax) - memory
+    yield "most switches", ones * _extreme(_log_rate(case.metric("context_switches"))[known], np.nanmax)
     by_size = known[np.argsort(size[known], kind="stable")]
     yield "line", np.interp(size, size[by_size], log_seconds[by_size]) - rule
     order = np.argsort(np.abs(size[known][None] - size[:, None]), axis=1, kind="stable")
@@ -279,7 +281,10 @@ def _columns(case: Case, known: Rows, rule: Array, log_seconds: Array) -> Iterat
         yield f"{rank} step", size[row] - size
         yield f"{rank} cpu step", cpus[row] - cpus
         yield f"{rank} time", log_seconds[row] - rule
-        yield f"{rank} stretched", _each_stretched(case, row, share) - rule
+        yield (
+            f"{rank} stretched",
+            np.array([alone[r][target] for target, r in enumerate(row.tolist())]) - rule,
+        )
         yield f"{rank} cpu", np.log(np.maximum(used[row], _LEAST_CPU))
         yield f"{rank} cpu of share", np.log(np.maximum(used[row], _LEAST_CPU) / case.setting("cpus")[row])
         yield f"{rank} user", np.log(np.maximum(case.metric("cpu_user")[row], _LEAST_CPU))
@@ -289,28 +294,16 @@ def _columns(case: Case, known: Rows, rule: Array, log_seconds: Array) -> Iterat
             yield f"{rank} {name}", _log_rate(case.metric(name))[row]
         for name in (*_SHARES, *_PLATFORM):
             yield f"{rank} {name}", case.metric(name)[row]
-        held = case.metric("throttled")[row]
-        yield f"{rank} idle unless throttled", 1.0 - used[row] - held
-
-
-def _each_stretched(case: Case, rows: NDArray[np.intp], share: Array) -> Array:
-    """Under each configuration, the rule's answer from the one run given for it."""
-    if np.isnan(share).any():
-        return np.log(case.seconds[rows])
-    from_run = {row: stretched_from(case, row, share) for row in set(rows.tolist())}
-    return np.array([from_run[row][target] for target, row in enumerate(rows.tolist())])
+        yield f"{rank} idle unless throttled", 1.0 - used[row] - case.metric("throttled")[row]
 
 
 def _log_rate(values: Array) -> Array:
     return np.log1p(np.maximum(values, 0.0))
 
 
-def _least(values: Array) -> float:
-    return float(np.nanmin(values)) if not np.isnan(values).all() else float("nan")
-
-
-def _most(values: Array) -> float:
-    return float(np.nanmax(values)) if not np.isnan(values).all() else float("nan")
+def _extreme(values: Array, pick: Callable[[Array], Any]) -> float:
+    """`np.nanmin` or `np.nanmax`; NaN where nothing is known."""
+    return float(pick(values)) if not np.isnan(values).all() else float("nan")
 
 
 def _known_sets(case: Case, count: int, seed: int) -> Iterator[Rows]:
@@ -319,7 +312,7 @@ def _known_sets(case: Case, count: int, seed: int) -> Iterator[Rows]:
     for row in measured if len(measured) > 1 else []:
         yield np.array([row])
     several = (
-        [chosen for shots in _SHOTS[1:] if len(measured) > shots for chosen in combinations(measured, shots)]
+        [chosen for shots in (2, 3) if len(measured) > shots for chosen in combinations(measured, shots)]
         if len(measured) <= _MOST_SIZES
         else []
     )
@@ -329,23 +322,15 @@ def _known_sets(case: Case, count: int, seed: int) -> Iterator[Rows]:
         yield np.array(several[index])
 
 
-def _names() -> tuple[str, ...]:
-    ranks = [
-        f"{rank} {name}"
-        for rank in ("nearest", "second")
-        for name in (
-            "size", "step", "cpu step", "time", "stretched", "cpu", "cpu of share", "user", "system",
-            "memory", *_RATES, *_SHARES, *_PLATFORM, "idle unless throttled",
-        )
-    ]  # fmt: skip
-    return (
-        "target memory", "target cpus", "rule", "known runs", "largest known", "smallest known",
-        "shortest known", "longest known", "least cpu time", "least time", "most memory", "most switches",
-        "line", *ranks,
-    )  # fmt: skip
-
-
-FEATURES = _names()
+_BY_RANK = (
+    "size", "step", "cpu step", "time", "stretched", "cpu", "cpu of share", "user", "system", "memory",
+    *_RATES, *_SHARES, *_PLATFORM, "idle unless throttled",
+)  # fmt: skip
+FEATURES: tuple[str, ...] = (
+    "target memory", "target cpus", "rule", "known runs", "largest known", "smallest known", "shortest known",
+    "longest known", "least cpu time", "least time", "most memory", "most switches", "line",
+    *(f"{rank} {name}" for rank in ("nearest", "second") for name in _BY_RANK),
+)  # fmt: skip
 TRAVELS: NDArray[np.bool_] = np.array(
     [not any(word in name for word in (*_PLATFORM, "throttled")) for name in FEATURES]
 )

@@ -16,31 +16,22 @@ from numpy.typing import NDArray
 
 from trimtab.core import BadInputError, MissingDependencyError, NotFoundError
 from trimtab.kernel import write_whole
-from trimtab.predict.fewshot.blend import FittedBlend, FittedMember
+from trimtab.predict.fewshot.blend import FITTED_MEMBERS, RULES_TO_BEAT, FittedBlend, FittedMember
 from trimtab.predict.fewshot.case import METRICS, SETTINGS, Case
 from trimtab.predict.fewshot.curves import FittedCurves
 from trimtab.predict.fewshot.datasets import BUNDLED_FUNCTIONS, read_functions
 from trimtab.predict.fewshot.encoder import SHAPES, Encoder
-from trimtab.predict.fewshot.forest import FEATURES, FittedForestPredictor
+from trimtab.predict.fewshot.forest import FEATURES
 from trimtab.predict.fewshot.neighbourhood import SharedEncoder
 from trimtab.predict.fewshot.predictor import Arrays, Fitted, Words, under
-from trimtab.predict.fewshot.rules import (
-    FittedMedianRatio,
-    FittedNearestWorkloads,
-    FittedScaledProfile,
-    MedianRatio,
-    NearestWorkloads,
-    Stretch,
-)
+from trimtab.predict.fewshot.rules import FittedMatrixRule, MatrixRule
 
 SHIPPED = Path(str(files("trimtab.predict") / "data" / "foundation.safetensors"))
 
 _LAYOUT = 3  # of the arrays in the file
 _ENCODER = "encoder"  # its place in the file, beside the data sets
-# Fitted members of a blend by their kind in the file.
-_KINDS: dict[str, Any] = {each.kind: each for each in (FittedCurves, FittedForestPredictor)}
 
-# Changes whenever a column of what goes in or comes out does, so that old weights are never misread.
+# Changes with every column of inputs and outputs, so that old weights are never misread.
 SCHEMA = hashlib.sha256(
     json.dumps([_LAYOUT, SETTINGS, METRICS, FEATURES, dict(SHAPES)]).encode()
 ).hexdigest()[:12]
@@ -48,7 +39,7 @@ SCHEMA = hashlib.sha256(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Foundation:
-    """Predictors by data set, and the card that says what they come from."""
+    """Predictors by data set, and the card that names their origin."""
 
     predictors: Mapping[str, FittedBlend]
     card: Mapping[str, Any] = field(default_factory=dict)
@@ -63,11 +54,10 @@ class Foundation:
 
     @property
     def shared(self) -> SharedEncoder | None:
-        """The encoder, where one of the predictors knows it."""
         return next((fitted.shared for fitted in self.predictors.values() if fitted.shared), None)
 
     def save(self, path: Path) -> None:
-        """Write the file whole or not at all."""
+        """Write the file atomically."""
         arrays: dict[str, NDArray[Any]] = {}
         words = {}
         parts = {name: to_weights(fitted) for name, fitted in self.predictors.items()}
@@ -81,7 +71,7 @@ class Foundation:
 
 
 def load_foundation(path: Path) -> Foundation:
-    """Read a file of weights; one that is damaged or of another version is refused in a sentence."""
+    """Read a file of weights; one that is damaged or of another version is refused."""
     numpy_side = _safetensors()
     from safetensors import SafetensorError, safe_open
 
@@ -101,7 +91,15 @@ def load_foundation(path: Path) -> Foundation:
     if about.get("checksum") != _checksum(arrays, about):
         raise BadInputError(f"{path} is damaged: its checksum does not fit; restore it or train it again")
     try:
-        return _assembled(arrays, about)
+        words = json.loads(about["words"])
+        names = words.pop(_ENCODER, None)
+        shared = SharedEncoder.from_weights(under(f"{_ENCODER}/", arrays), names) if names else None
+        predictors = {
+            name: from_weights(under(f"{name}/", arrays), own, shared) for name, own in words.items()
+        }
+        if not predictors:
+            raise ValueError("no predictor")
+        return Foundation(predictors, json.loads(about["card"]))
     except (LookupError, TypeError, ValueError, AttributeError, StopIteration):
         raise BadInputError(
             f"{path} is damaged: its arrays are not those it describes; restore it or train it again"
@@ -109,15 +107,14 @@ def load_foundation(path: Path) -> Foundation:
 
 
 def shipped_foundation() -> Foundation:
-    """The weights that came with this version."""
     return load_foundation(SHIPPED)
 
 
 def replayed(corpus: str, foundation: Foundation) -> tuple[Case, ...]:
     """The training cases of one data set: the functions from their file, others from the weights themselves.
 
-    Weights do not say which cases are of one application or environment: there, every case counts as its own
-    application, in one environment, which the curves that are fitted to it do not look at.
+    Weights do not store applications and environments of cases: there, every case counts as its own
+    application, in one environment, which the curves ignore.
     """
     if corpus == "functions":
         return read_functions(BUNDLED_FUNCTIONS).completed().cases
@@ -126,14 +123,16 @@ def replayed(corpus: str, foundation: Foundation) -> tuple[Case, ...]:
 
 
 def to_weights(fitted: FittedBlend) -> tuple[Arrays, Words]:
-    """All that predicting needs; in single precision, which is finer than any measurement."""
+    """Everything that prediction needs; in single precision, which is finer than any measurement."""
     if not any(isinstance(member, FittedCurves) for member in fitted.members):
-        raise TypeError("without curves there is nothing to tell what is unlike anything seen")
+        raise TypeError("a blend without curves has no unlikeness, which the guard needs")
     arrays: dict[str, NDArray[Any]] = {}
     members = list[Words]()
     for number, member in enumerate(fitted.members):
         own, words = member.to_weights()
-        arrays |= {f"{number}.{name}": _single(array) for name, array in own.items()}
+        for name, array in own.items():
+            single = array.astype(np.float32) if array.dtype == np.float64 else array
+            arrays[f"{number}.{name}"] = single
         members.append({"kind": member.kind, **words})
     words = {
         "members": members,
@@ -141,28 +140,26 @@ def to_weights(fitted: FittedBlend) -> tuple[Arrays, Words]:
         "caution": fitted.caution,
         "margins": {str(shots): margin for shots, margin in fitted.margins.items()},
         "coverage": fitted.coverage,
-        "errors": {who: {str(k): e for k, e in by.items()} for who, by in fitted.errors.items()},
+        "errors": {name: {str(k): e for k, e in by.items()} for name, by in fitted.errors.items()},
         "environments": sorted(fitted.environments),
     }
     return arrays, words
 
 
 def from_weights(arrays: Arrays, words: Words, shared: SharedEncoder | None = None) -> FittedBlend:
-    """Inverse of `to_weights`; the encoder, which all data sets share, is kept apart."""
+    """Inverse of `to_weights`; the encoder, which all data sets share, is stored apart."""
     members = list[FittedMember]()
-    for number, each in enumerate(words["members"]):
-        if each["kind"] != Encoder.kind:
-            members.append(_KINDS[each["kind"]].from_weights(under(f"{number}.", arrays), each))
+    for number, own in enumerate(words["members"]):
+        if own["kind"] != Encoder.kind:
+            members.append(FITTED_MEMBERS[own["kind"]].from_weights(under(f"{number}.", arrays), own))
         elif shared:
             members.append(shared.encoder)
         else:
             raise ValueError("the encoder is not there")
     matrix = next(member.matrix for member in members if isinstance(member, FittedCurves))
-    nearest = NearestWorkloads()
     rules: dict[str, Fitted] = {
-        MedianRatio().name: FittedMedianRatio(matrix),
-        Stretch().name: Stretch(),
-        nearest.name: FittedNearestWorkloads(FittedScaledProfile.of(matrix), nearest.neighbours),
+        rule.name: FittedMatrixRule(rule, matrix) if isinstance(rule, MatrixRule) else rule.fit(())
+        for rule in RULES_TO_BEAT
     }
     return FittedBlend(
         members=tuple(members),
@@ -170,25 +167,11 @@ def from_weights(arrays: Arrays, words: Words, shared: SharedEncoder | None = No
         caution=words["caution"],
         margins={int(shots): margin for shots, margin in words["margins"].items()},
         coverage=words["coverage"],
-        errors={who: {int(k): e for k, e in by.items()} for who, by in words["errors"].items()},
+        errors={name: {int(k): e for k, e in by.items()} for name, by in words["errors"].items()},
         environments=frozenset(words["environments"]),
         rules=rules,
         shared=shared,
     )
-
-
-def _single(array: NDArray[Any]) -> NDArray[Any]:
-    return array.astype(np.float32) if array.dtype == np.float64 else array
-
-
-def _assembled(arrays: Arrays, about: Mapping[str, str]) -> Foundation:
-    words = json.loads(about["words"])
-    names = words.pop(_ENCODER, None)
-    shared = SharedEncoder.from_weights(under(f"{_ENCODER}/", arrays), names) if names else None
-    predictors = {name: from_weights(under(f"{name}/", arrays), own, shared) for name, own in words.items()}
-    if not predictors:
-        raise ValueError("no predictor")
-    return Foundation(predictors, json.loads(about["card"]))
 
 
 def _checksum(arrays: Arrays, about: Mapping[str, str]) -> str:

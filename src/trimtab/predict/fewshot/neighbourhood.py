@@ -1,7 +1,7 @@
 """Distance of an application from everything learned from, in embedding space (FLASH, section 2).
 
-A distance by itself says little. So applications held out of training are embedded by an encoder that has not
-seen them, and a request's distance is given as the share of those that were nearer: its score.
+A distance by itself says little. So applications held out of training are embedded by an encoder trained
+without them, and a request's score is the share of those that were nearer than it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trimtab.predict.fewshot.case import Array, Case, Corpus
-from trimtab.predict.fewshot.encoder import MOST_RUNS, SHAPES, Encoder, Scaling, Seen, Single
+from trimtab.predict.fewshot.encoder import MOST_RUNS, SHAPES, Encoder, EpisodeTable, Scaling, Single
 from trimtab.predict.fewshot.encoder_training import Without, known_sets, leaving_out, without_metrics
 from trimtab.predict.fewshot.predictor import Arrays, Rows, Words, under
 
@@ -22,16 +22,16 @@ _QUANTILES = 200
 
 @dataclass(frozen=True, slots=True)
 class Similarity:
-    """How well an application is known: distances to the nearest that was learned from."""
+    """Nearness of an application to those of its data set that were learned from."""
 
-    own: float  # within its data set
-    score: float  # part of the unseen applications of its data set that were nearer to known ones
+    own: float  # distance to the nearest
+    score: float  # share of the held-out applications that were nearer
     alike: tuple[str, ...]  # the nearest, nearest first
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Neighbourhood:
-    """Embeddings of everything learned from, and how far from it unseen applications were."""
+    """Embeddings of everything learned from, and the distances of held-out applications from it."""
 
     embeddings: NDArray[np.float16]  # (sets of known runs, EMBEDDING), divided by `scale`
     owner: NDArray[np.int32]  # of every set the position in `names`
@@ -42,17 +42,17 @@ class Neighbourhood:
 
     @classmethod
     def of(cls, encoder: Encoder, corpora: Sequence[Corpus], seed: int) -> "Neighbourhood":
-        """Of all cases; how far unseen ones are is not known yet."""
+        """Embeddings of all cases; the distances of held-out ones are not known yet."""
         chosen = [case for corpus in corpora for case in corpus.cases]
         sets = [
-            (at, each, known) for at, case in enumerate(chosen) for each, known in _known_sets(case, seed)
+            (at, shown, known) for at, case in enumerate(chosen) for shown, known in _known_sets(case, seed)
         ]
-        found = encoder.embeddings(
-            Seen.join([Seen.of(case, known, np.array([0])) for _, case, known in sets])
+        embeddings = encoder.embeddings(
+            EpisodeTable.join([EpisodeTable.of(case, known, np.array([0])) for _, case, known in sets])
         )
-        scale = np.maximum(found.std(axis=0), 1e-3)
+        scale = np.maximum(embeddings.std(axis=0), 1e-3)
         return cls(
-            (found / scale).astype(np.float16),
+            (embeddings / scale).astype(np.float16),
             np.array([at for at, _, _ in sets], dtype=np.int32),
             np.array([len(known) for _, _, known in sets], dtype=np.uint8),
             scale,
@@ -64,101 +64,92 @@ class Neighbourhood:
         """To every case's nearest set of as many known runs; infinite where it has none."""
         same = self.runs == min(runs, MOST_RUNS)
         apart = self.embeddings[same].astype(np.float32) - embedding / self.scale
-        each = np.sqrt((apart**2).mean(axis=1))
         nearest = np.full(len(self.names), np.inf, dtype=np.float32)
-        np.minimum.at(nearest, self.owner[same], each)
+        np.minimum.at(nearest, self.owner[same], np.sqrt((apart**2).mean(axis=1)))
         return nearest
 
     def similarity(self, encoder: Encoder, case: Case, known: Rows) -> Similarity:
-        """Of a request."""
+        """Similarity of a request to the known applications of its data set."""
         nearest = self.distances(encoder.embedding(case, known), len(known))
         own = np.array([corpus == case.corpus for corpus, _ in self.names])
         of_own = np.where(own, nearest, np.inf)
-        alike = np.argsort(of_own, kind="stable")[:_NAMED]
+        distance, alike = float(of_own.min()), np.argsort(of_own, kind="stable")[:_NAMED]
+        quantiles = self.unseen[case.corpus][min(len(known), MOST_RUNS) - 1]
+        score = float(np.interp(distance, quantiles, np.linspace(0.0, 1.0, len(quantiles))))
         return Similarity(
-            float(of_own.min()),
-            self._score(case.corpus, len(known), float(of_own.min())),
-            tuple(self.names[at][1] for at in alike if np.isfinite(of_own[at])),
+            distance, score, tuple(self.names[at][1] for at in alike if np.isfinite(of_own[at]))
         )
-
-    def _score(self, corpus: str, runs: int, distance: float) -> float:
-        quantiles = self.unseen[corpus][min(runs, MOST_RUNS) - 1]
-        return float(np.interp(distance, quantiles, np.linspace(0.0, 1.0, len(quantiles))))
 
 
 def unseen_distances(
     encoder: Encoder, corpora: Sequence[Corpus], without: Without, seed: int
 ) -> dict[str, tuple[Array, ...]]:
-    """By data set and known runs, how far the applications in `without` are from the others of it."""
-    known_ones = Neighbourhood.of(encoder, leaving_out(corpora, without), seed)
-    found = {}
+    """By data set and number of known runs: distances of the applications in `without` from its others."""
+    training = Neighbourhood.of(encoder, leaving_out(corpora, without), seed)
+    by_corpus = {}
     for corpus in corpora:
-        own = np.array([name == corpus.name for name, _ in known_ones.names])
-        left_out = without.get(corpus.name, frozenset()) if own.any() else frozenset()
-        met = [case for case in corpus.cases if case.application in left_out]
+        own = np.array([name == corpus.name for name, _ in training.names])
+        held_out = without.get(corpus.name, frozenset()) if own.any() else frozenset()
         by_runs: list[list[float]] = [[] for _ in range(MOST_RUNS)]
-        for case in met:
+        for case in (case for case in corpus.cases if case.application in held_out):
             for shown, known in _known_sets(case, seed):
-                nearest = known_ones.distances(encoder.embedding(shown, known), len(known))
+                nearest = training.distances(encoder.embedding(shown, known), len(known))
                 by_runs[len(known) - 1].append(float(nearest[own].min()))
-        found[corpus.name] = tuple(np.array(each) for each in by_runs)
-    return found
+        by_corpus[corpus.name] = tuple(np.array(distances) for distances in by_runs)
+    return by_corpus
 
 
 def distance_quantiles(parts: Sequence[Mapping[str, tuple[Array, ...]]]) -> dict[str, Single]:
-    """The distances of several groups left out in turn, all together, as quantiles by known runs.
+    """Quantiles of the distances of all groups left out in turn, by number of known runs.
 
-    Where nobody had so many runs and one to spare, those with fewer count.
+    Where no application has so many runs and one to spare, distances with fewer runs count.
     """
     levels = np.linspace(0.0, 1.0, _QUANTILES)
-    found = {}
+    quantiles = {}
     for name in parts[0]:
         by_runs = [np.concatenate([part[name][at] for part in parts]) for at in range(MOST_RUNS)]
-        usable = [each for each in by_runs if each.size]
+        usable = [distances for distances in by_runs if distances.size]
         if usable:
-            rows = [np.quantile(each if each.size else usable[-1], levels) for each in by_runs]
-            found[name] = np.array(rows, dtype=np.float32)
-    return found
+            rows = [np.quantile(distances if distances.size else usable[-1], levels) for distances in by_runs]
+            quantiles[name] = np.array(rows, dtype=np.float32)
+    return quantiles
 
 
 def _known_sets(case: Case, seed: int) -> list[tuple[Case, Rows]]:
-    """The case with each of several sets of known runs; of the last of every size nothing but times."""
-    found = []
+    """The case with each of several sets of known runs; the last of every size has times only."""
+    sets = []
     for runs in range(1, MOST_RUNS + 1):
         for number, known in enumerate(known_sets(case, runs, _SETS, seed)):
             shown = without_metrics(case) if number == _SETS - 1 else case
-            found.append((shown.seen_at(known), known))
-    return found
+            sets.append((shown.known_at(known), known))
+    return sets
 
 
 _UNSEEN = "unseen."
 _WEIGHT = "weight."
+_ARRAYS = ("embeddings", "owner", "runs", "scale")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SharedEncoder:
-    """One encoder for all data sets, and the neighbourhood it makes of them."""
+    """One encoder for all data sets, and their embeddings."""
 
     encoder: Encoder
     neighbourhood: Neighbourhood
 
     def similarity(self, case: Case, known: Rows) -> Similarity:
-        """How well something like it is known."""
         return self.neighbourhood.similarity(self.encoder, case, known)
 
     def to_weights(self) -> tuple[Arrays, Words]:
         near = self.neighbourhood
         arrays: Arrays = {
-            **{f"{_WEIGHT}{name}": each for name, each in self.encoder.weights.items()},
-            **{f"{_UNSEEN}{name}": each for name, each in near.unseen.items()},
+            **{f"{_WEIGHT}{name}": weights for name, weights in self.encoder.weights.items()},
+            **{f"{_UNSEEN}{name}": quantiles for name, quantiles in near.unseen.items()},
             "scaling.mean": self.encoder.scaling.mean,
             "scaling.deviation": self.encoder.scaling.deviation,
-            "embeddings": near.embeddings,
-            "owner": near.owner,
-            "runs": near.runs,
-            "scale": near.scale,
+            **{name: getattr(near, name) for name in _ARRAYS},
         }
-        return arrays, {"names": [list(each) for each in near.names]}
+        return arrays, {"names": [list(pair) for pair in near.names]}
 
     @classmethod
     def from_weights(cls, arrays: Arrays, words: Words) -> "SharedEncoder":
@@ -169,15 +160,10 @@ class SharedEncoder:
             raise ValueError(f"the encoder's weights {wrong[0]} have another shape")
         names = tuple((str(corpus), str(name)) for corpus, name in words["names"])
         if len(arrays["owner"]) != len(arrays["embeddings"]) or np.max(arrays["owner"]) >= len(names):
-            raise ValueError("the encoder's embeddings belong to nobody")
+            raise ValueError("the encoder's embeddings do not match their applications")
         return cls(
             Encoder(weights, Scaling(arrays["scaling.mean"], arrays["scaling.deviation"])),
             Neighbourhood(
-                arrays["embeddings"],
-                arrays["owner"],
-                arrays["runs"],
-                arrays["scale"],
-                names,
-                under(_UNSEEN, arrays),
+                **{name: arrays[name] for name in _ARRAYS}, names=names, unseen=under(_UNSEEN, arrays)
             ),
         )

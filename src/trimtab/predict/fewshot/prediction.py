@@ -1,9 +1,9 @@
 """Predict an application that ran one to three times under other configurations, with guard and reasons.
 
 The rule answers when the request is unlike everything that was learned from, by its numbers or by its
-embedding, when the rule won the backtest that is kept with the weights, or when the model's interval is too
-wide. A request that is unlike everything but was run twice or more is answered by the encoder after fine-
-tuning on those runs, if that predicts each of them from the others better than the rule does.
+embedding, when the rule won the backtest that is stored with the weights, or when the model's interval is too
+wide. A request that is unlike everything but was run twice or more is answered by the encoder after
+fine-tuning on those runs, if that predicts each of them from the others better than the rule does.
 """
 
 import math
@@ -32,7 +32,6 @@ from trimtab.predict.fewshot.blend import TRIMTAB, FittedBlend
 from trimtab.predict.fewshot.case import Array, Case
 from trimtab.predict.fewshot.fine_tuning import Adapted, adapt, missed_by
 from trimtab.predict.fewshot.foundation import Foundation, shipped_foundation
-from trimtab.predict.fewshot.neighbourhood import Similarity
 from trimtab.predict.fewshot.predictor import Fitted, Rows
 from trimtab.predict.fewshot.request import PredictionRequest, make_request, read_request
 from trimtab.predict.guard import MODEL, RULE, Ground, judge, lost_backtest, too_wide
@@ -64,22 +63,17 @@ class Price:
 
 
 def prices(case: Case) -> list[Price | None]:
-    """By configuration; None where nothing is charged or the price is not known."""
+    """Prices by configuration; None where nothing is charged or the price is not known."""
+    per_second, per_run = case.setting("price_per_hour") * case.setting("nodes") / HOUR, 0.0
     if case.environment == "lambda":
-        per_second = LAMBDA_PER_GIB_SECOND * case.setting("memory_bytes") / GIB
-        return _each(per_second, LAMBDA_PER_REQUEST)
-    return _each(case.setting("price_per_hour") * case.setting("nodes") / HOUR, 0.0)
+        per_second, per_run = LAMBDA_PER_GIB_SECOND * case.setting("memory_bytes") / GIB, LAMBDA_PER_REQUEST
+    return [None if np.isnan(price) else Price(price, per_run) for price in per_second.tolist()]
 
 
 def price_note(environment: str) -> str:
-    """Where the prices come from and of when they are."""
     if environment == "lambda":
         return f"Lambda's list prices of {LAMBDA_PRICES_OF} in US East"
     return "prices of when the data learned from was measured"
-
-
-def _each(per_second: Array, per_run: float) -> list[Price | None]:
-    return [None if np.isnan(price) else Price(price, per_run) for price in per_second.tolist()]
 
 
 _ENOUGH = 2  # known runs to fine-tune on
@@ -89,56 +83,74 @@ _UNLIKE = 4.0  # standard deviations per known number, from the most alike appli
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Guarded:
-    """Both answers, in seconds for every configuration of the case, and who was chosen."""
+    """Both answers, in seconds for every configuration of the case, and the guard's choice."""
 
-    chosen_by: str  # "model" or "rule"
+    chosen_by: str  # MODEL or RULE
     reason: str
     model: Array
     low: Array
     high: Array
     rule: Array
     rule_name: str
-    unlike: float  # how unlike anything learned from; above 4 the rule answers
-    answering: Fitted  # who gave the chosen answer
-    # Part of the unseen applications that were nearer to known ones; above 0.99 the rule answers.
-    score: float | None = None
+    unlike: float  # unlikeness to everything learned from; above 4 the rule answers
+    answering: Fitted  # the predictor that gave the chosen answer
+    score: float | None = (
+        None  # share of held-out applications nearer to known ones; above 0.99 the rule answers
+    )
     alike: tuple[str, ...] = ()  # the known applications that are most alike
 
     @property
     def seconds(self) -> Array:
-        """The chosen answer."""
-        return self.model if self.chosen_by == "model" else self.rule
+        return self.model if self.chosen_by == MODEL else self.rule
 
 
 def guarded(fitted: FittedBlend, case: Case, known: Rows) -> Guarded:
-    """Ask both, and choose."""
+    """Answers of model and best rule, and the guard's choice between them."""
     low, model, high = fitted.interval(case, known)
-    tested = _Backtest.of(fitted, len(known))
-    rule = fitted.rules[tested.rule]
+    # Where so many runs were not tested, the nearest number below counts; a model never tested has lost.
+    shots = max((tested for tested in fitted.errors.get(TRIMTAB, {}) if tested <= len(known)), default=0)
+    errors = {name: fitted.errors.get(name, {}).get(shots, math.inf) for name in fitted.rules}
+    rule_name = min(errors, key=lambda name: errors[name])
+    own_error = fitted.errors[TRIMTAB][shots] if shots else math.inf
+    tested = "the model was never tested on an application that it was not fitted to"
+    if shots:
+        tested = (
+            f"in the backtest the model's mean error was {own_error:.0%}, "
+            f"that of the best rule ({rule_name}) {errors[rule_name]:.0%}"
+        )
+    rule = fitted.rules[rule_name]
     by_rule = rule.predict(case, known)
     unlike = fitted.curves.unlikeness(case, known)
-    found = fitted.similarity(case, known)
-    far = _far(unlike, found)
-    tuned = _fine_tuned(fitted, rule, case, known) if far else None
+    similarity = fitted.similarity(case, known)
+    far = ""
+    if unlike > _UNLIKE:
+        far = f"nothing like this was learned from (unlikeness {unlike:.1f}, limit {_UNLIKE:g})"
+    elif similarity and similarity.score > _FAR:
+        far = (
+            f"nothing like this was learned from: {similarity.score:.1%} of held-out applications were "
+            f"nearer to known ones (limit {_FAR:.0%}), most alike is {similarity.alike[0]}"
+        )
+    tuned, summary = _fine_tuned(fitted, rule, case, known) if far else (None, "")
+    targets = np.setdiff1d(np.arange(len(case)), known)
     verdict = judge(
         [
-            Ground(MODEL, f"{far}, but {tuned.summary if tuned else ''}", tuned is not None),
+            Ground(MODEL, f"{far}, but {summary}", tuned is not None),
             Ground(RULE, far, bool(far)),
-            lost_backtest(tested.own_error, tested.rule_error, tested.summary),
-            too_wide(_width(low, high, known)),
-            Ground(MODEL, tested.summary),
+            lost_backtest(own_error, errors[rule_name], tested),
+            too_wide(float(np.median((high / low)[targets])) if targets.size else 1.0),
+            Ground(MODEL, tested),
         ]
     )
-    answering: Fitted = fitted
+    answering: Fitted = fitted if verdict.chosen_by() == MODEL else rule
     if tuned:
-        answering, model = tuned.adapted, tuned.seconds
-        low, high = np.minimum(low, tuned.low), np.maximum(high, tuned.high)
-    elif verdict.chosen_by() == RULE:
-        answering = rule
-    if tuned or answering is rule:
-        # Nobody can vouch for the answer: the range holds whatever anyone would say.
+        answering, model = tuned, tuned.predict(case, known)
+        tail, sample = (1 - fitted.coverage) / 2, tuned.spread(case, known)
+        low = np.minimum(low, np.exp(sample.quantile(tail)))
+        high = np.maximum(high, np.exp(sample.quantile(1 - tail)))
+    if answering is not fitted:
+        # No backtest supports the answer: the interval holds all answers.
         low, high = np.minimum(low, by_rule), np.maximum(high, by_rule)
-    score, alike = (found.score, found.alike) if found else (None, ())
+    score, alike = (similarity.score, similarity.alike) if similarity else (None, ())
     return Guarded(
         verdict.chosen_by(),
         verdict.why(),
@@ -146,7 +158,7 @@ def guarded(fitted: FittedBlend, case: Case, known: Rows) -> Guarded:
         low,
         high,
         by_rule,
-        tested.rule,
+        rule_name,
         unlike,
         answering,
         score,
@@ -154,83 +166,23 @@ def guarded(fitted: FittedBlend, case: Case, known: Rows) -> Guarded:
     )
 
 
-def _far(unlike: float, found: Similarity | None) -> str:
-    """Why it is like nothing that was learned from; nothing if it is."""
-    if unlike > _UNLIKE:
-        return f"nothing like this was learned from (unlikeness {unlike:.1f}, limit {_UNLIKE:g})"
-    if found and found.score > _FAR:
-        return (
-            f"nothing like this was learned from: {found.score:.1%} of the applications nobody had seen were "
-            f"nearer to known ones (limit {_FAR:.0%}), most alike is {found.alike[0]}"
-        )
-    return ""
-
-
-def _width(low: Array, high: Array, known: Rows) -> float:
-    targets = np.setdiff1d(np.arange(len(low)), known)
-    return float(np.median((high / low)[targets])) if targets.size else 1.0
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _FineTuned:
-    """The encoder after a few steps on the request's own runs, which it predicts better than the rule."""
-
-    adapted: Adapted
-    seconds: Array
-    low: Array
-    high: Array
-    summary: str
-
-
-def _fine_tuned(fitted: FittedBlend, rule: Fitted, case: Case, known: Rows) -> _FineTuned | None:
-    """Nothing where there is no encoder, too little to learn from, or the rule predicts the runs as well."""
+def _fine_tuned(fitted: FittedBlend, rule: Fitted, case: Case, known: Rows) -> tuple[Adapted | None, str]:
+    """The encoder fine-tuned on the request's runs, and its errors; None unless it beats the rule on them."""
     if fitted.shared is None or len(known) < _ENOUGH:
-        return None
+        return None, ""
     adapted = adapt(fitted.shared.encoder, case, known)
     by_rule = missed_by(rule, case, known)
     if not adapted.missed < by_rule:
-        return None
-    spread = adapted.spread(case, known)
-    tail = (1 - fitted.coverage) / 2
-    return _FineTuned(
-        adapted,
-        adapted.predict(case, known),
-        np.exp(spread.quantile(tail)),
-        np.exp(spread.quantile(1 - tail)),
+        return None, ""
+    return adapted, (
         f"fine-tuned on its own runs the encoder misses each from the others by "
-        f"{math.expm1(adapted.missed):.0%}, the rule by {math.expm1(by_rule):.0%}",
+        f"{math.expm1(adapted.missed):.0%}, the rule by {math.expm1(by_rule):.0%}"
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Backtest:
-    """The rule that did best with as many known runs, and the mean errors of it and the model."""
-
-    rule: str
-    rule_error: float
-    own_error: float
-
-    @classmethod
-    def of(cls, fitted: FittedBlend, runs: int) -> "_Backtest":
-        """Where that many runs were not tested, the nearest below counts; a model never tested has lost."""
-        shots = max((tested for tested in fitted.errors.get(TRIMTAB, {}) if tested <= runs), default=0)
-        errors = {name: fitted.errors.get(name, {}).get(shots, math.inf) for name in fitted.rules}
-        rule = min(errors, key=lambda name: errors[name])
-        return cls(rule, errors[rule], fitted.errors[TRIMTAB][shots] if shots else math.inf)
-
-    @property
-    def summary(self) -> str:
-        if math.isinf(self.own_error):
-            return "the model was never tested on an application that it had not seen"
-        return (
-            f"in the backtest the model's mean error was {self.own_error:.0%}, "
-            f"that of the best rule ({self.rule}) {self.rule_error:.0%}"
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class PredictedConfiguration:
-    """One configuration: what a run would take and cost there; one that was run has no range."""
+    """Time and cost of a run under one configuration; one that was run has no interval."""
 
     configuration: str
     known: bool
@@ -242,56 +194,44 @@ class PredictedConfiguration:
 
 
 def prediction_lines(
-    request: PredictionRequest, found: Guarded, coverage: float
+    request: PredictionRequest, answer: Guarded, coverage: float
 ) -> list[PredictedConfiguration]:
-    """Every configuration of the request; those that were run have no range."""
-    made = []
-    run = set(request.known.tolist())
+    """Every configuration of the request; those that were run have no interval."""
+    lines = []
     for row, (configuration, price) in enumerate(zip(request.places, prices(request.case), strict=True)):
-        known = row in run
-        seconds = float(request.case.seconds[row] if known else found.seconds[row])
-        low, high = (seconds, seconds) if known else (float(found.low[row]), float(found.high[row]))
+        known = row in request.known
+        seconds = float(request.case.seconds[row] if known else answer.seconds[row])
+        low, high = (seconds, seconds) if known else (float(answer.low[row]), float(answer.high[row]))
         time = Estimate(seconds, min(low, seconds), max(high, seconds), coverage, "s")
         cost = price.cost(time) if price else None
-        both = float(found.rule[row]), float(found.model[row])
-        made.append(PredictedConfiguration(configuration, known, time, cost, price, *both))
-    return made
+        both = float(answer.rule[row]), float(answer.model[row])
+        lines.append(PredictedConfiguration(configuration, known, time, cost, price, *both))
+    return lines
 
 
-def best_line(made: Sequence[PredictedConfiguration]) -> PredictedConfiguration:
-    """The cheapest, or the fastest where something has no price."""
-    priced = all_priced(made)
-    return min(made, key=lambda line: line.cost.value if priced and line.cost else line.time.value)
-
-
-def all_priced(made: Sequence[PredictedConfiguration]) -> bool:
-    """Whether cost can decide."""
-    return all(line.cost for line in made)
-
-
-def attribution(request: PredictionRequest, found: Guarded) -> Attribution:
-    """Attribution of the chosen answers, in seconds."""
-    return Attribution(found.answering.predict, request.case, request.known, request.places)
+def ranked(lines: Sequence[PredictedConfiguration]) -> list[PredictedConfiguration]:
+    """From the cheapest on, or from the fastest on where a line has no price."""
+    priced = all(line.cost for line in lines)
+    return sorted(lines, key=lambda line: line.cost.value if priced and line.cost else line.time.value)
 
 
 def prediction_decision(
     request: PredictionRequest,
-    found: Guarded,
-    made: Sequence[PredictedConfiguration],
+    answer: Guarded,
+    lines: Sequence[PredictedConfiguration],
     parts: tuple[Contribution, ...] = (),
     clock: Clock | None = None,
 ) -> Decision:
-    """The best configuration, made up of `parts`; the others are alternatives."""
+    """The best configuration with its contributions `parts`; the others are alternatives."""
     key = "memory" if request.of_function else "configuration"
-    best = best_line(made)
-    by_rule = best_line([_moved(line, line.rule_seconds) for line in made])
-    by_model = best_line([_moved(line, line.model_seconds) for line in made])
-    rule, model = (
-        _decision_answer(key, by_rule, f"rule:{found.rule_name}"),
-        _decision_answer(key, by_model, TRIMTAB),
-    )
-    chosen = model if found.chosen_by == "model" else rule
-    what = "cheapest" if all_priced(made) else "fastest"
+    best = ranked(lines)[0]
+    by_rule = ranked([_moved(line, line.rule_seconds) for line in lines])[0]
+    by_model = ranked([_moved(line, line.model_seconds) for line in lines])[0]
+    rule = _decision_answer(key, by_rule, f"rule:{answer.rule_name}")
+    model = _decision_answer(key, by_model, TRIMTAB)
+    chosen_by = answer.chosen_by
+    chosen = model if chosen_by == MODEL else rule
+    rank = "cheapest" if all(line.cost for line in lines) else "fastest"
     return Decision(
         id=uuid.uuid4().hex[:12],
         created=(clock or RealClock()).now(),
@@ -302,19 +242,18 @@ def prediction_decision(
         chosen_by=chosen.who,
         rule=rule,
         model=model,
-        alternatives=tuple(_decision_answer(key, line, chosen.who) for line in made if line is not best),
-        reason=f"{what} of {len(made)} in {request.case.environment}; the {found.chosen_by}: {found.reason}",
+        alternatives=tuple(_decision_answer(key, line, chosen.who) for line in lines if line is not best),
+        reason=f"{rank} of {len(lines)} in {request.case.environment}; the {chosen_by}: {answer.reason}",
         contributions=parts,
     )
 
 
 def _moved(line: PredictedConfiguration, seconds: float) -> PredictedConfiguration:
-    """The line as rule or model alone would have it; what was measured stays."""
+    """The line with the time of rule or model alone; measured lines stay."""
     if line.known:
         return line
-    time = Estimate(
-        seconds, min(line.time.low, seconds), max(line.time.high, seconds), line.time.coverage, "s"
-    )
+    low, high = min(line.time.low, seconds), max(line.time.high, seconds)
+    time = Estimate(seconds, low, high, line.time.coverage, "s")
     return replace(line, time=time, cost=line.price.cost(time) if line.price and line.cost else None)
 
 
@@ -329,11 +268,11 @@ def _estimates(line: PredictedConfiguration) -> dict[str, Estimate]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prediction:
-    """An application under every configuration that was asked for, and those where it ran."""
+    """An application under every requested configuration, and those where it ran."""
 
     request: PredictionRequest
     guarded: Guarded
-    lines: tuple[PredictedConfiguration, ...]  # where it ran first, then as asked
+    lines: tuple[PredictedConfiguration, ...]  # where it ran first, then as requested
     _attribution: Attribution
 
     @property
@@ -346,28 +285,24 @@ class Prediction:
 
     @property
     def chosen_by(self) -> str:
-        """ "model" or "rule", whichever answers."""
         return self.guarded.chosen_by
 
     @property
     def reason(self) -> str:
-        """Why that one answers."""
         return self.guarded.reason
 
     @property
     def rule_name(self) -> str:
-        """The rule that answers beside the model."""
         return self.guarded.rule_name
 
     @property
     def best(self) -> PredictedConfiguration:
-        """The cheapest, or the fastest where something has no price."""
-        return best_line(self.lines)
+        """The cheapest, or the fastest where a configuration has no price."""
+        return ranked(self.lines)[0]
 
     @property
     def best_is(self) -> str:
-        """ "cheapest" or "fastest", whichever the best is."""
-        return "cheapest" if all_priced(self.lines) else "fastest"
+        return "cheapest" if all(line.cost for line in self.lines) else "fastest"
 
     @property
     def ordered(self) -> tuple[PredictedConfiguration, ...]:
@@ -375,10 +310,7 @@ class Prediction:
         if self.request.of_function:
             memory = self.request.case.setting("memory_bytes")
             return tuple(self.lines[row] for row in memory.argsort(kind="stable"))
-        by_cost = all_priced(self.lines)
-        return tuple(
-            sorted(self.lines, key=lambda line: line.cost.value if by_cost and line.cost else line.time.value)
-        )
+        return tuple(ranked(self.lines))
 
     def at(self, where: str) -> PredictedConfiguration:
         """One configuration, such as "1024MB"."""
@@ -390,32 +322,32 @@ class Prediction:
         return () if self.lines[row].known else self._attribution.parts(row)
 
     def decision(self, clock: Clock | None = None) -> Decision:
-        """The best configuration as a decision that a ledger can keep."""
         parts = self.contributions(self.best.configuration)
         return prediction_decision(self.request, self.guarded, self.lines, parts, clock)
 
 
 def predict(
-    told: Mapping[str, Any] | str | Path,
+    description: Mapping[str, Any] | str | Path,
     at: str | Sequence[str] = "all",
     foundation: Foundation | None = None,
 ) -> Prediction:
     """Predict an application that ran one to three times under other sizes or configurations.
 
-    `told` is a YAML or JSON file, or a mapping of the same form (a bare number is seconds or bytes). `at` are
-    sizes or configurations, in a sequence or with commas between; "all" is every one that is known. Other
-    weights than those that came along are a `foundation`. Nothing is written anywhere.
+    `description` is a YAML or JSON file, or a mapping of the same form (a bare number is seconds or bytes).
+    `at` are sizes or configurations, in a sequence or with commas between; "all" is every known one. Without
+    `foundation` the shipped weights answer. Nothing is written anywhere.
     """
     weights = foundation or shipped_foundation()
-    wanted = at.split(",") if isinstance(at, str) else at
-    places = [text.strip() for text in wanted if text.strip()]
-    if isinstance(told, Mapping):
-        request = make_request(told, places, weights)
+    texts = at.split(",") if isinstance(at, str) else at
+    places = [text.strip() for text in texts if text.strip()]
+    if isinstance(description, Mapping):
+        request = make_request(description, places, weights)
     else:
-        request = read_request(Path(told), places, weights)
-    found = guarded(request.fitted, request.case, request.known)
-    lines = tuple(prediction_lines(request, found, request.fitted.coverage))
-    return Prediction(request, found, lines, attribution(request, found))
+        request = read_request(Path(description), places, weights)
+    answer = guarded(request.fitted, request.case, request.known)
+    lines = tuple(prediction_lines(request, answer, request.fitted.coverage))
+    parts = Attribution(answer.answering.predict, request.case, request.known, request.places)
+    return Prediction(request, answer, lines, parts)
 
 
 def signed(seconds: float) -> str:
@@ -424,30 +356,30 @@ def signed(seconds: float) -> str:
 
 
 def cost_scale(answer: Prediction) -> tuple[float, str]:
-    """How many runs to price, and what to call them: one invocation costs too little to read."""
+    """Number of runs to price, and its name: one invocation costs too little to read."""
     return (1e6, "1M") if answer.request.of_function else (1.0, "a run")
 
 
 def cost_words(dollars: float, answer: Prediction) -> str:
-    """The cost of one run as people read it: "$2.06 for 1M"."""
-    runs, what = cost_scale(answer)
-    return f"{format_money(dollars * runs)} for {what}"
+    """The cost of one run in readable form: "$2.06 for 1M"."""
+    runs, name = cost_scale(answer)
+    return f"{format_money(dollars * runs)} for {name}"
 
 
 def likeness(answer: Prediction) -> str:
-    """How unlike the known runs are to anything that was learned from: by their numbers and by embedding."""
-    found = answer.guarded
-    said = "Nothing that was learned from can be compared with it."
-    if math.isfinite(found.unlike):
-        said = f"It is {found.unlike:.1f} standard deviations from the most alike application learned from."
-    if found.score is not None:
-        alike = f"; most alike: {', '.join(found.alike)}" if found.alike else ""
-        said += f" {found.score:.0%} of applications never seen were nearer to those learned from{alike}."
-    return said
+    """Unlikeness of the known runs to everything learned from: by their numbers and by embedding."""
+    unlike, score = answer.guarded.unlike, answer.guarded.score
+    sentence = "Nothing that was learned from can be compared with it."
+    if math.isfinite(unlike):
+        sentence = f"It is {unlike:.1f} standard deviations from the most alike application learned from."
+    if score is not None:
+        alike = f"; most alike: {', '.join(answer.guarded.alike)}" if answer.guarded.alike else ""
+        sentence += f" {score:.0%} of held-out applications were nearer to those learned from{alike}."
+    return sentence
 
 
 def explained(answer: Prediction, where: str) -> list[str]:
-    """Why this time and this cost, a line for each part."""
+    """Reasons of a time and its cost, a line for each part."""
     line = answer.at(where)
     time = format_duration(line.time.value)
     if line.known:

@@ -1,7 +1,7 @@
 """The interface of few-shot predictors, rules and learned models alike, and two data structures they share.
 
-`TimeMatrix` holds the training times, cases by configurations. `Spread` is a predictive distribution: a
-weighted sample of log seconds for every configuration.
+`TimeMatrix` holds the training times, cases by configurations. `PredictiveSample` is a predictive
+distribution: a weighted sample of log seconds for every configuration.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,11 +18,11 @@ Rows = NDArray[np.intp]
 Arrays = Mapping[str, NDArray[Any]]
 """Named arrays of a file of weights."""
 Words = dict[str, Any]
-"""What a file of weights says beside its arrays, as JSON."""
+"""Metadata of a file of weights beside its arrays, as JSON."""
 
 
 class Fitted(Protocol):
-    """A predictor that has seen its training cases."""
+    """A fitted predictor."""
 
     def predict(self, case: Case, known: Rows) -> Array:
         """Seconds under every configuration of the case.
@@ -52,7 +52,6 @@ def known_log_seconds(case: Case, known: Rows) -> Array:
 
 
 def need_cases(cases: Sequence[Case], name: str) -> None:
-    """Refuse to learn from nothing."""
     if not cases:
         raise BadInputError(f"{name} needs at least one case to learn from")
 
@@ -68,25 +67,22 @@ class TimeMatrix:
 
     @classmethod
     def of(cls, cases: Sequence[Case]) -> "TimeMatrix":
-        column_of: dict[str, int] = {}
-        settings: list[Array] = []
-        for case in cases:
-            for key, row in zip(case.configurations, case.settings, strict=True):
-                if key not in column_of:
-                    column_of[key] = len(settings)
-                    settings.append(row)
-        log_seconds = np.full((len(cases), len(settings)), np.nan)
+        settings: dict[str, Array] = {}
+        for case in reversed(cases):
+            settings |= dict(zip(case.configurations, case.settings, strict=True))
+        keys = dict.fromkeys(key for case in cases for key in case.configurations)
+        column_of = {key: column for column, key in enumerate(keys)}
+        log_seconds = np.full((len(cases), len(keys)), np.nan)
         for i, case in enumerate(cases):
             log_seconds[i, [column_of[key] for key in case.configurations]] = np.log(case.seconds)
-        return cls(column_of, np.array(settings), log_seconds)
+        return cls(column_of, np.array([settings[key] for key in keys]), log_seconds)
 
     def columns(self, case: Case) -> NDArray[np.intp]:
-        """The column of each of the case's configurations; of one never seen, that of the nearest to it."""
-        found = [self.column_of.get(key, -1) for key in case.configurations]
-        columns = np.array(found, dtype=np.intp)
-        unseen = np.flatnonzero(columns < 0)
-        if unseen.size:
-            columns[unseen] = distances(case.settings[unseen], self.settings).argmin(axis=1)
+        """The column of each of the case's configurations, or of the nearest to one that has none."""
+        columns = np.array([self.column_of.get(key, -1) for key in case.configurations], dtype=np.intp)
+        new = np.flatnonzero(columns < 0)
+        if new.size:
+            columns[new] = distances(case.settings[new], self.settings).argmin(axis=1)
         return columns
 
     def median_log_ratio(self, column: int) -> Array:
@@ -97,25 +93,24 @@ class TimeMatrix:
 
 
 def distances(first: Array, second: Array) -> Array:
-    """How far configurations are apart, from their settings, every one of `first` to every one of `second`.
+    """Distance of configurations by their settings, every one of `first` to every one of `second`.
 
-    A factor of two in a setting is one apart, and so is a switch turned or a setting only one of them has.
+    A factor of two in a setting counts one, and so does a different switch or a setting only one of them has.
     """
     one, other = coordinates(first)[:, None], coordinates(second)[None]
-    apart = np.abs(one - other)
     only_one = np.isnan(one) != np.isnan(other)
-    return np.asarray(np.where(only_one, 1.0, np.nan_to_num(apart)).sum(axis=-1))
+    return np.asarray(np.where(only_one, 1.0, np.nan_to_num(np.abs(one - other))).sum(axis=-1))
 
 
 def coordinates(settings: Array) -> Array:
-    """Settings on a scale as powers of two (none at all counts as half of one), switches as they are."""
+    """Logarithms to base two of settings on a scale (zero counts as one half), switches as they are."""
     scales, switches = settings[:, : len(SCALES)], settings[:, len(SCALES) :]
     powers = np.log2(np.where(scales > 0, scales, np.where(scales == 0, 0.5, np.nan)))
     return np.concatenate([powers, switches], axis=1)
 
 
 def column_medians(values: Array) -> Array:
-    """Medians over what is known, NaN in a column where nothing is."""
+    """Medians of the known values, NaN in a column without any."""
     medians = np.full(values.shape[1], np.nan)
     known = ~np.isnan(values).all(axis=0)
     medians[known] = np.nanmedian(values[:, known], axis=0)
@@ -123,20 +118,20 @@ def column_medians(values: Array) -> Array:
 
 
 def column_means(values: Array) -> Array:
-    """Means over what is known, NaN in a column where nothing is."""
+    """Means of the known values, NaN in a column without any."""
     count = (~np.isnan(values)).sum(axis=0)
     return np.where(count > 0, np.nansum(values, axis=0) / np.maximum(count, 1), np.nan)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Spread:
-    """Possible log seconds, a row per configuration, and how likely each is; weights of a row sum to one."""
+class PredictiveSample:
+    """Log seconds that are possible, a row per configuration, with weights that sum to one in a row."""
 
     log_seconds: Array
     weights: Array
 
     @classmethod
-    def of(cls, log_seconds: Array, weights: Array) -> "Spread":
+    def of(cls, log_seconds: Array, weights: Array) -> "PredictiveSample":
         """Sorted and normalised."""
         order = np.argsort(log_seconds, axis=1)
         weights = np.take_along_axis(weights, order, axis=1)
@@ -144,12 +139,12 @@ class Spread:
         return cls(np.take_along_axis(log_seconds, order, axis=1), weights / total)
 
     @classmethod
-    def blend(cls, spreads: Sequence["Spread"], shares: Sequence[float]) -> "Spread":
-        """All samples together, each spread with its share of the weight."""
-        used = [(spread, share) for spread, share in zip(spreads, shares, strict=True) if share > 0]
+    def blend(cls, samples: Sequence["PredictiveSample"], shares: Sequence[float]) -> "PredictiveSample":
+        """All samples together, each part with its share of the weight."""
+        used = [(sample, share) for sample, share in zip(samples, shares, strict=True) if share > 0]
         return cls.of(
-            np.concatenate([spread.log_seconds for spread, _ in used], axis=1),
-            np.concatenate([share * spread.weights for spread, share in used], axis=1),
+            np.concatenate([sample.log_seconds for sample, _ in used], axis=1),
+            np.concatenate([share * sample.weights for sample, share in used], axis=1),
         )
 
     def quantile(self, level: float) -> Array:
@@ -157,11 +152,11 @@ class Spread:
         return _weighed_quantile(self.log_seconds, self.weights, level)
 
     def point(self, caution: float) -> Array:
-        """The one number to answer with, in log seconds.
+        """Point estimate in log seconds.
 
         The expected absolute percentage error |p/y - 1| is least at the median under weights 1/y: an answer
         twice too high costs 100 %, one twice too low 50 %. `caution` is the power of 1/y: 0 gives the plain
-        median, 1 the least percentage error if the spread is right.
+        median, 1 the least percentage error if the distribution is right.
         """
         tilt = -caution * (self.log_seconds - self.log_seconds.mean(axis=1, keepdims=True))
         return _weighed_quantile(self.log_seconds, self.weights * np.exp(np.clip(tilt, -50.0, 50.0)), 0.5)

@@ -1,4 +1,4 @@
-"""Pretraining of what ships: one encoder over all data sets, and one predictor per data set beside it.
+"""Pretraining of the shipped weights: one encoder over all data sets, and one predictor per data set.
 
 The encoder is trained once on everything and once without each fold of applications, so that its errors,
 shares in a blend, intervals and distances come from applications that it has not seen. The work is split over
@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from trimtab.core import BadInputError, MissingDependencyError, NotFoundError
-from trimtab.predict.fewshot.blend import Blend, FittedBlend
+from trimtab.predict.fewshot.blend import MEMBERS, Blend, FittedBlend
 from trimtab.predict.fewshot.case import Array, Corpus
-from trimtab.predict.fewshot.curves import Curves, FittedCurves
+from trimtab.predict.fewshot.curves import FittedCurves
 from trimtab.predict.fewshot.datasets import (
     BUNDLED_FUNCTIONS,
     read_functions,
@@ -41,30 +41,23 @@ from trimtab.predict.fewshot.neighbourhood import (
 LOCAL = "local://"
 _RAY = "ray://"
 _AUTO = "auto"  # the cluster that this machine is part of
-# Where Ray notes the address of one started here.
-_STARTED_HERE = Path("/tmp/ray/ray_current_cluster")  # nosec B108 # Ray's choice; its owner is looked at
-_PATIENCE = 10.0  # s, for somebody to listen at an address
+# Where Ray stores the address of a cluster started here.
+_STARTED_HERE = Path("/tmp/ray/ray_current_cluster")  # nosec B108 # Ray's choice; its owner is checked
+_PATIENCE = 10.0  # s, for a connection to an address
+_THREADS = "OMP_NUM_THREADS"
 
 _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
 
 
 def check_engine(engine: str) -> None:
-    """Refuse what is not an engine, before anything is done."""
+    """Refuse an unknown engine, and a cluster without Ray."""
     if engine != LOCAL and not (engine.startswith(_RAY) and engine != _RAY):
         raise BadInputError(
-            f'"{engine:.60}" is no engine to learn on; there are {LOCAL}, {_RAY}HOST:PORT and {_RAY}{_AUTO}'
+            f'"{engine:.60}" is not an engine to learn on; choose {LOCAL}, {_RAY}HOST:PORT or {_RAY}{_AUTO}'
         )
     if engine.startswith(_RAY):
         _ray()
-
-
-@contextmanager
-def workers(engine: str = LOCAL) -> Iterator["TaskPool"]:
-    """Where to work; processes end, and the cluster is left, when the block does."""
-    check_engine(engine)
-    with _processes() if engine == LOCAL else _cluster(engine) as found:
-        yield found
 
 
 class TaskPool:
@@ -90,14 +83,28 @@ class TaskPool:
 
 
 @contextmanager
+def workers(engine: str = LOCAL) -> Iterator[TaskPool]:
+    """Processes or a cluster to work on; processes end, and the cluster is left, when the block does."""
+    check_engine(engine)
+    with _processes() if engine == LOCAL else _cluster(engine) as pool:
+        yield pool
+
+
+@contextmanager
 def _processes() -> Iterator[TaskPool]:
-    """One process per CPU; on the way out, however it is, all are ended."""
-    with _one_thread_each(), get_context("spawn").Pool(os.cpu_count() or 1, _leave_interrupts) as pool:
-
-        def start(work: Callable[..., Any], tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
-            return pool.imap_unordered(_numbered, [(work, number, task) for number, task in enumerate(tasks)])
-
-        yield TaskPool(start)
+    """One process per CPU, each with one thread; on the way out, however it is, all are ended."""
+    # Spawned processes inherit the variable before they load anything.
+    before = os.environ.get(_THREADS)
+    os.environ[_THREADS] = "1"
+    # Ctrl-C is for the parent process.
+    ignore_interrupts = (signal.SIGINT, signal.SIG_IGN)
+    try:
+        with get_context("spawn").Pool(os.cpu_count() or 1, signal.signal, ignore_interrupts) as pool:
+            yield TaskPool(lambda work, tasks: pool.imap_unordered(_numbered, _numbers(work, tasks)))
+    finally:
+        os.environ.pop(_THREADS)
+        if before is not None:
+            os.environ[_THREADS] = before
 
 
 @contextmanager
@@ -112,14 +119,14 @@ def _cluster(engine: str) -> Iterator[TaskPool]:
 
     def start(work: Callable[..., Any], tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
         remote = ray.remote(num_cpus=1)(_numbered)
-        waiting = [remote.remote((work, number, task)) for number, task in enumerate(tasks)]
+        waiting = [remote.remote(task) for task in _numbers(work, tasks)]
         try:
             while waiting:
                 finished, waiting = ray.wait(waiting)
                 yield from ray.get(finished)
         finally:
-            for each in waiting:
-                ray.cancel(each, force=True)
+            for task in waiting:
+                ray.cancel(task, force=True)
 
     try:
         yield TaskPool(start)
@@ -127,43 +134,30 @@ def _cluster(engine: str) -> Iterator[TaskPool]:
         ray.shutdown()
 
 
+_Numbered = tuple[Callable[..., Any], int, Any]
+
+
+def _numbers(work: Callable[..., Any], tasks: Sequence[Any]) -> list[_Numbered]:
+    return [(work, number, task) for number, task in enumerate(tasks)]
+
+
+def _numbered(task: _Numbered) -> tuple[int, Any]:
+    work, number, argument = task
+    return number, work(argument)
+
+
 def _listening(engine: str) -> str:
-    """The cluster's address, once somebody listens there: Ray itself would try for minutes."""
+    """The cluster's address, after a trial connection: Ray itself would try for minutes."""
     address = engine
     if engine == _RAY + _AUTO:
         address = os.environ.get("RAY_ADDRESS", "") or _started_here()
         if not address:
-            raise ConnectionError("none was started on this machine, and RAY_ADDRESS names none")
+            raise ConnectionError("none was started on this machine, and RAY_ADDRESS is not set")
     host, _, port = address.removeprefix(_RAY).rpartition(":")
     if not host or not port.isdigit():
         raise ConnectionError(f"{address} is not a host and a port")
     with socket.create_connection((host, int(port)), timeout=_PATIENCE):
         return address
-
-
-def _numbered(given: tuple[Callable[..., Any], int, Any]) -> tuple[int, Any]:
-    work, number, task = given
-    return number, work(task)
-
-
-def _leave_interrupts() -> None:
-    """Ctrl-C is for the process that gave the work."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-@contextmanager
-def _one_thread_each() -> Iterator[None]:
-    """Spawned processes inherit this before they load anything: there is one of them for each CPU already."""
-    name = "OMP_NUM_THREADS"
-    before = os.environ.get(name)
-    os.environ[name] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
 
 
 def _ray() -> Any:
@@ -175,7 +169,7 @@ def _ray() -> Any:
 
 
 def _started_here() -> str:
-    """Address noted by this user or root: anybody can write there, and must not be given our code to run."""
+    """Address stored by this user or root: anybody can write there, and must not be given code to run."""
     try:
         with _STARTED_HERE.open(encoding="utf-8") as note:
             trusted = os.fstat(note.fileno()).st_uid in (0, os.geteuid())
@@ -184,9 +178,9 @@ def _started_here() -> str:
         return ""
 
 
-_WITH_LEAVES = ("functions",)  # the forest is made for sizes of one thing, and takes most of the file
+_WITH_FOREST = ("functions",)  # the forest suits sizes of one application, and takes most of the file
 
-# Told what was finished, and which part of the whole that makes.
+# Called with the name of a finished part, and the share of all parts that are finished.
 Progress = Callable[[str, float], None]
 
 
@@ -204,53 +198,80 @@ class Pretraining:
 def pretrain(
     data: Path | None,
     seed: int = 0,
-    progress: Progress = lambda what, part: None,
+    progress: Progress = lambda name, part: None,
     engine: str = LOCAL,
     settings: Pretraining | None = None,
 ) -> Foundation:
-    """From the functions that come with Trimtab and, where `data` is given, from the data sets in there.
+    """Train on the functions that come with Trimtab and, where `data` is given, on the data sets in there.
 
-    The same for the same seed, whichever engine does the work.
+    Deterministic by seed, whichever engine does the work.
     """
     check_engine(engine)
-    chosen = _seeded(settings or Pretraining(), seed)
-    corpora = _corpora(chosen.functions, data)
-    lessons = _encoder_tasks(corpora, chosen)
-    told = _ProgressCount(progress, len(lessons) + len(corpora))
-    with workers(engine) as at_work:
-        learned = at_work.each(_train_encoder, lessons, lambda at: told(lessons[at].name))
-        members = _members(lessons, learned)
-        tasks = [_PredictorTask(corpus, chosen, members[corpus.name]) for corpus in corpora]
-        fitted = at_work.each(_fit_predictor, tasks, lambda at: told(tasks[at].corpus.name))
-    shared = _shared(corpora, chosen, learned)
-    predictors = {
-        corpus.name: replace(each, shared=shared) for corpus, each in zip(corpora, fitted, strict=True)
-    }
-    return Foundation(predictors, {"seed": seed, "sources": _sources(corpora)})
-
-
-def _seeded(settings: Pretraining, seed: int) -> Pretraining:
-    return replace(
-        settings, forest=replace(settings.forest, seed=seed), encoder=replace(settings.encoder, seed=seed)
+    chosen = settings or Pretraining()
+    chosen = replace(
+        chosen, forest=replace(chosen.forest, seed=seed), encoder=replace(chosen.encoder, seed=seed)
     )
-
-
-def _corpora(own: Path, data: Path | None) -> list[Corpus]:
-    """Runs that completed, of the data sets whose licence lets what was learned from them ship."""
-    corpora = [read_functions(own).completed()]
+    corpora = [read_functions(chosen.functions).completed()]
     if data is not None:
+        # Completed runs of the data sets whose licence lets weights that were trained on them ship.
+        gavel = [replace(case, environment="gavel") for case in read_gavel(data).cases]  # a name users know
         corpora += [
             read_multicloud(data, completed_only=True),
             read_scout(data).completed(),
             read_steps(data).completed(),
-            _called(read_gavel(data), "gavel"),
+            Corpus("gavel", tuple(gavel)),
         ]
-    return corpora
-
-
-def _called(corpus: Corpus, environment: str) -> Corpus:
-    """The data set with this environment, a name that users recognise."""
-    return Corpus(corpus.name, tuple(replace(case, environment=environment) for case in corpus.cases))
+    groups = {corpus.name: application_folds(corpus, chosen.folds, seed) for corpus in corpora}
+    encoder_tasks = [_EncoderTask("encoder", corpora, chosen.encoder, {})] + [
+        _EncoderTask(
+            f"encoder without group {fold + 1}",
+            corpora,
+            chosen.encoder,
+            {name: parts[fold] for name, parts in groups.items()},
+        )
+        for fold in range(chosen.folds)
+    ]
+    names = [task.name for task in encoder_tasks] + [corpus.name for corpus in corpora]
+    finished = iter(range(1, len(names) + 1))
+    with workers(engine) as pool:
+        trained = pool.each(
+            _train_encoder, encoder_tasks, lambda at: progress(names[at], next(finished) / len(names))
+        )
+        complete, *parts = trained
+        predictor_tasks = [
+            _PredictorTask(
+                corpus,
+                chosen,
+                CrossFitted(
+                    complete.encoder,
+                    tuple(
+                        (task.without[corpus.name], part.encoder)
+                        for task, part in zip(encoder_tasks[1:], parts, strict=True)
+                    ),
+                ),
+            )
+            for corpus in corpora
+        ]
+        fitted = pool.each(
+            _fit_predictor,
+            predictor_tasks,
+            lambda at: progress(names[len(encoder_tasks) + at], next(finished) / len(names)),
+        )
+    known = Neighbourhood.of(complete.encoder, corpora, seed)
+    unseen = distance_quantiles([part.unseen for part in parts])
+    shared = SharedEncoder(complete.encoder, replace(known, unseen=unseen))
+    predictors = {
+        corpus.name: replace(blend, shared=shared) for corpus, blend in zip(corpora, fitted, strict=True)
+    }
+    sources = {
+        corpus.name: {
+            "applications": len(corpus.applications),
+            "cases": len(corpus.cases),
+            "environments": list(corpus.environments),
+        }
+        for corpus in corpora
+    }
+    return Foundation(predictors, {"seed": seed, "sources": sources})
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,38 +286,15 @@ class _EncoderTask:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _TrainedEncoder:
-    """The encoder, and how far from all that it has seen the applications are that it has not."""
+    """The encoder, and the distances of left-out applications from its training data."""
 
     encoder: Encoder
     unseen: dict[str, tuple[Array, ...]]
 
 
-def _encoder_tasks(corpora: Sequence[Corpus], chosen: Pretraining) -> list[_EncoderTask]:
-    """The whole first, then each group left out."""
-    groups = {corpus.name: application_folds(corpus, chosen.folds, chosen.encoder.seed) for corpus in corpora}
-    left_out = [{name: each[fold] for name, each in groups.items()} for fold in range(chosen.folds)]
-    found = [_EncoderTask("encoder", corpora, chosen.encoder, {})]
-    for number, without in enumerate(left_out, 1):
-        found.append(_EncoderTask(f"encoder without group {number}", corpora, chosen.encoder, without))
-    return found
-
-
-def _train_encoder(lesson: _EncoderTask) -> _TrainedEncoder:
-    encoder = train(leaving_out(lesson.corpora, lesson.without), lesson.settings)
-    return _TrainedEncoder(
-        encoder, unseen_distances(encoder, lesson.corpora, lesson.without, lesson.settings.seed)
-    )
-
-
-def _members(lessons: Sequence[_EncoderTask], learned: Sequence[_TrainedEncoder]) -> dict[str, CrossFitted]:
-    """The encoder as a member of every data set's blend."""
-    whole, *parts = zip(lessons, learned, strict=True)
-    return {
-        corpus.name: CrossFitted(
-            whole[1].encoder, tuple((lesson.without[corpus.name], each.encoder) for lesson, each in parts)
-        )
-        for corpus in whole[0].corpora
-    }
+def _train_encoder(task: _EncoderTask) -> _TrainedEncoder:
+    encoder = train(leaving_out(task.corpora, task.without), task.settings)
+    return _TrainedEncoder(encoder, unseen_distances(encoder, task.corpora, task.without, task.settings.seed))
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,55 +308,21 @@ class _PredictorTask:
 
 def _fit_predictor(task: _PredictorTask) -> FittedBlend:
     chosen = task.settings
-    leaves = (ForestPredictor(chosen.forest),) if task.corpus.name in _WITH_LEAVES else ()
+    forest = (ForestPredictor(chosen.forest),) if task.corpus.name in _WITH_FOREST else ()
+    others = (member for name, member in MEMBERS.items() if name != "forest")
     plain = Blend(seed=chosen.encoder.seed, episodes=chosen.episodes, folds=chosen.folds)
     # Among the rules too, so that the encoder alone goes through the same test.
-    blend = replace(plain, members=(Curves(), *leaves, task.encoder), rules=(*plain.rules, task.encoder))
-    return _used(blend.fit(task.corpus.cases))
-
-
-def _used(fitted: FittedBlend) -> FittedBlend:
-    """Without members that have no share, but for the curves; the encoder is no rule."""
-    kept = [
+    blend = replace(plain, members=(*others, *forest, task.encoder), rules=(*plain.rules, task.encoder))
+    fitted = blend.fit(task.corpus.cases)
+    # Members without a share are dropped, but for the curves; the encoder is no rule.
+    used = [
         (member, share)
         for member, share in zip(fitted.members, fitted.shares, strict=True)
         if share > 0 or isinstance(member, FittedCurves)
     ]
     return replace(
         fitted,
-        members=tuple(member for member, _ in kept),
-        shares=tuple(share for _, share in kept),
+        members=tuple(member for member, _ in used),
+        shares=tuple(share for _, share in used),
         rules={name: rule for name, rule in fitted.rules.items() if name != ENCODER},
     )
-
-
-def _shared(
-    corpora: Sequence[Corpus], chosen: Pretraining, learned: Sequence[_TrainedEncoder]
-) -> SharedEncoder:
-    whole, *parts = learned
-    known = Neighbourhood.of(whole.encoder, corpora, chosen.encoder.seed)
-    return SharedEncoder(
-        whole.encoder, replace(known, unseen=distance_quantiles([part.unseen for part in parts]))
-    )
-
-
-def _sources(corpora: Sequence[Corpus]) -> dict[str, dict[str, object]]:
-    return {
-        corpus.name: {
-            "applications": len(corpus.applications),
-            "cases": len(corpus.cases),
-            "environments": list(corpus.environments),
-        }
-        for corpus in corpora
-    }
-
-
-class _ProgressCount:
-    """Counts what is finished."""
-
-    def __init__(self, progress: Progress, pieces: int) -> None:
-        self._progress, self._pieces, self._finished = progress, pieces, 0
-
-    def __call__(self, what: str) -> None:
-        self._finished += 1
-        self._progress(what, self._finished / self._pieces)

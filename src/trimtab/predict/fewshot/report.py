@@ -1,4 +1,4 @@
-"""A prediction as one HTML page: what every configuration takes and costs, and what its answer is made of."""
+"""A prediction as one HTML page: time and cost under every configuration, and the parts of each time."""
 
 from collections.abc import Sequence
 from html import escape
@@ -19,7 +19,7 @@ from trimtab.predict.fewshot.prediction import (
 
 _MODEL, _RULE, _KNOWN, _LESS, _MORE = COLORS[0], COLORS[2], "#111", COLORS[4], COLORS[1]
 _UNITS = (("hours", 3600.0), ("minutes", 60.0), ("seconds", 1.0), ("milliseconds", 1e-3), ("µs", 1e-6))
-# The list does nothing without the chart, so it is shown by the script that makes it work.
+# The list needs the chart, so the script shows it.
 _CHOOSING = """
 <p id="choosing" hidden><label>Configuration <select id="where">{options}</select></label></p>{chart}
 <script>
@@ -31,11 +31,11 @@ where.addEventListener("change", () => {{
 document.getElementById("choosing").hidden = false;
 </script>
 """
-_PARTS = "What the answer is made of"
+_PARTS = "Parts of the answer"
 
 
 def prediction_report(answer: Prediction, decision_id: str = "") -> str:
-    """The whole page; what was not kept has no decision to name."""
+    """The complete page; `decision_id` is empty if no decision was recorded."""
     unit, scale = _unit([line.time.value for line in answer.lines])
     shown = [line for line in answer.ordered if not line.known]
     body = (
@@ -54,28 +54,28 @@ def _summary(answer: Prediction, decision_id: str) -> str:
     best, runs = answer.best, len(answer.request.known)
     cost = f", {cost_words(best.cost.value, answer)}" if best.cost else ""
     range_ = "measured" if best.known else _range(best.time)
-    kept = f" Decision {escape(decision_id)}." if decision_id else ""
+    decision = f" Decision {escape(decision_id)}." if decision_id else ""
     return (
         f"<p><b>{escape(best.configuration)} is the {answer.best_is}</b> of {len(answer.lines)}: "
         f"{format_duration(best.time.value)} ({range_}){cost}.</p>"
         f"<p>From {runs} run{'s' if runs > 1 else ''} in {escape(answer.environment)}. "
         f"The {answer.chosen_by} answers: {escape(answer.reason)}. "
-        f"The rule is {escape(answer.rule_name)}. {escape(likeness(answer))}{kept}</p>"
+        f"The rule is {escape(answer.rule_name)}. {escape(likeness(answer))}{decision}</p>"
     )
 
 
 def _times(answer: Prediction, unit: str, scale: float) -> go.Figure:
     lines, coverage = answer.ordered, f"{answer.request.fitted.coverage:.0%} range"
     figure = _against(answer, lines, [line.time for line in lines], scale, f"chosen answer, {coverage}")
-    asked = [line for line in lines if not line.known]
+    predicted = [line for line in lines if not line.known]
     mode = "lines+markers" if answer.request.of_function else "markers"
     for name, color, seconds in (
-        ("model", _MODEL, [line.model_seconds for line in asked]),
-        (f"rule: {answer.rule_name}", _RULE, [line.rule_seconds for line in asked]),
+        ("model", _MODEL, [line.model_seconds for line in predicted]),
+        (f"rule: {answer.rule_name}", _RULE, [line.rule_seconds for line in predicted]),
     ):
         figure.add_trace(
             go.Scatter(
-                x=_x(answer, asked),
+                x=_x(answer, predicted),
                 y=[value / scale for value in seconds],
                 name=name,
                 mode=mode,
@@ -92,9 +92,9 @@ def _costs(answer: Prediction) -> str:
     lines = [line for line in answer.ordered if line.cost]
     if not lines:
         return "<h2>Cost</h2><p>Nothing is charged here, or the price is not known.</p>"
-    runs, what = cost_scale(answer)
+    runs, name = cost_scale(answer)
     figure = _against(answer, lines, [line.cost for line in lines if line.cost], 1 / runs, "cost, with range")
-    return f"<h2>Cost</h2>{chart(_finished(answer, figure, f'cost of {what} ($)'), 'Cost', False)}"
+    return f"<h2>Cost</h2>{chart(_finished(answer, figure, f'cost of {name} ($)'), 'Cost', False)}"
 
 
 def _against(
@@ -104,7 +104,7 @@ def _against(
     scale: float,
     name: str,
 ) -> go.Figure:
-    """Estimates with their ranges over the configurations, what was measured marked."""
+    """Estimates with their intervals over the configurations; measured ones are marked."""
     figure = go.Figure()
     for known, label, symbol, color in (
         (False, name, "circle", _MODEL),
@@ -118,23 +118,21 @@ def _against(
                 name=label,
                 mode="markers",
                 marker={"symbol": symbol, "color": color, "size": 11 if known else 8},
-                error_y=None if known else _bars([value for _, value in some], scale),
+                error_y=None
+                if known
+                else {
+                    "type": "data",
+                    "symmetric": False,
+                    "array": [(value.high - value.value) / scale for _, value in some],
+                    "arrayminus": [(value.value - value.low) / scale for _, value in some],
+                    "color": _MODEL,
+                    "thickness": 1.5,
+                },
                 text=[_words(value, scale) for _, value in some],
                 hovertemplate="%{x}: %{text}<extra></extra>",
             )
         )
     return figure
-
-
-def _bars(values: Sequence[Estimate], scale: float) -> dict[str, object]:
-    return {
-        "type": "data",
-        "symmetric": False,
-        "array": [(value.high - value.value) / scale for value in values],
-        "arrayminus": [(value.value - value.low) / scale for value in values],
-        "color": _MODEL,
-        "thickness": 1.5,
-    }
 
 
 def _words(value: Estimate, scale: float) -> str:
@@ -168,31 +166,23 @@ def _x(answer: Prediction, lines: Sequence[PredictedConfiguration]) -> list[floa
 
 
 def _choosing(answer: Prediction, shown: Sequence[PredictedConfiguration], unit: str, scale: float) -> str:
-    """One chart for each configuration, the best first to be seen."""
+    """A list of configurations with a waterfall chart for each; the best is shown first."""
     names = [line.configuration for line in shown]
     first = names.index(answer.best.configuration) if answer.best.configuration in names else 0
-    options = "".join(
-        f"<option{' selected' if number == first else ''}>{escape(name)}</option>"
-        for number, name in enumerate(names)
-    )
-    drawn = chart(_waterfall(answer, shown, first, unit, scale), _PARTS, False)
-    return _CHOOSING.format(options=options, chart=drawn, name=_PARTS)
-
-
-def _waterfall(
-    answer: Prediction, shown: Sequence[PredictedConfiguration], first: int, unit: str, scale: float
-) -> go.Figure:
-    figure = go.Figure()
+    options, figure = "", go.Figure()
     for number, line in enumerate(shown):
+        options += f"<option{' selected' if number == first else ''}>{escape(line.configuration)}</option>"
         parts = answer.contributions(line.configuration)
         seconds = [*(part.value for part in parts), line.time.value]
+        texts = [
+            signed(value) if 0 < i < len(parts) else format_duration(value) for i, value in enumerate(seconds)
+        ]
         figure.add_trace(
             go.Waterfall(
                 x=[*(part.name for part in parts), f"{line.configuration} in all"],
                 y=[value / scale for value in seconds],
                 measure=["absolute", *["relative"] * (len(parts) - 1), "total"],
-                text=[signed(value) if 0 < i < len(parts) else format_duration(value)
-                      for i, value in enumerate(seconds)],
+                text=texts,
                 textposition="outside",
                 name=line.configuration,
                 visible=number == first,
@@ -201,50 +191,42 @@ def _waterfall(
                 totals={"marker": {"color": _MODEL}},
                 hovertemplate="%{x}: %{text}<extra></extra>",
             )
-        )  # fmt: skip
+        )
     figure.update_yaxes(title=unit, rangemode="tozero")
     figure.update_layout(template="plotly_white", height=420, margin={"t": 20, "r": 10}, showlegend=False)
-    return figure
+    return _CHOOSING.format(options=options, chart=chart(figure, _PARTS, False), name=_PARTS)
 
 
 def _table(answer: Prediction) -> str:
-    _, what = cost_scale(answer)
-    heads = ("Configuration", "Time", f"Cost of {what}", "Rule", "Model", "Made of")
+    runs, name = cost_scale(answer)
+    heads = ("Configuration", "Time", f"Cost of {name}", "Rule", "Model", "Parts")
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in heads)
-    body = "".join(_row(answer, line) for line in answer.ordered)
+    body = ""
+    for line in answer.ordered:
+        cost, details = "", ""
+        if line.cost:
+            many = line.cost.scaled(runs)
+            range_ = "" if line.known else f"{format_money(many.low)} to {format_money(many.high)}"
+            cost = f"{format_money(many.value)}<br><small>{range_}</small>"
+        both = [] if line.known else [line.rule_seconds, line.model_seconds]
+        answers = "".join(f"<td class=number>{format_duration(value)}</td>" for value in both)
+        parts = answer.contributions(line.configuration)
+        if parts:
+            items = "".join(f"<li>{escape(part.name)}: {signed(part.value)}</li>" for part in parts)
+            details = f"<details><summary>{len(parts)} parts</summary><ul>{items}</ul></details>"
+        body += (
+            f"<tr{' class=first' if line is answer.best else ''}>"
+            f'<th scope="row">{escape(line.configuration)}</th>'
+            f"<td class=number>{format_duration(line.time.value)}<br>"
+            f"<small>{'measured' if line.known else _range(line.time)}</small></td>"
+            f"<td class=number>{cost}</td>{answers or '<td></td>' * 2}<td>{details}</td></tr>"
+        )
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def _row(answer: Prediction, line: PredictedConfiguration) -> str:
-    runs, _ = cost_scale(answer)
-    cost = ""
-    if line.cost:
-        many = line.cost.scaled(runs)
-        range_ = "" if line.known else f"{format_money(many.low)} to {format_money(many.high)}"
-        cost = f"{format_money(many.value)}<br><small>{range_}</small>"
-    both = [] if line.known else [line.rule_seconds, line.model_seconds]
-    shown = "".join(f"<td class=number>{format_duration(value)}</td>" for value in both) or "<td></td>" * 2
-    return (
-        f"<tr{' class=first' if line is answer.best else ''}>"
-        f'<th scope="row">{escape(line.configuration)}</th>'
-        f"<td class=number>{format_duration(line.time.value)}<br>"
-        f"<small>{'measured' if line.known else _range(line.time)}</small></td>"
-        f"<td class=number>{cost}</td>{shown}<td>{_made_of(answer, line)}</td></tr>"
-    )
-
-
-def _made_of(answer: Prediction, line: PredictedConfiguration) -> str:
-    parts = answer.contributions(line.configuration)
-    if not parts:
-        return ""
-    items = "".join(f"<li>{escape(part.name)}: {signed(part.value)}</li>" for part in parts)
-    return f"<details><summary>{len(parts)} parts</summary><ul>{items}</ul></details>"
-
-
 def _assumptions(answer: Prediction) -> list[str]:
-    coverage = answer.request.fitted.coverage
     lines = [
-        f"ranges hold the truth for {coverage:.0%} of the times of applications like those learned from",
+        f"ranges hold the true time of {answer.request.fitted.coverage:.0%} of similar applications",
         "the parts of an answer start with the nearest run and add up to the predicted time",
     ]
     return [*lines, f"costs are at {price_note(answer.environment)}"] if answer.best.cost else lines
@@ -255,6 +237,6 @@ def _range(time: Estimate) -> str:
 
 
 def _unit(seconds: Sequence[float]) -> tuple[str, float]:
-    """The largest unit in which the middle of these is at least one."""
+    """The largest unit in which the median of these is at least one."""
     middle = sorted(seconds)[len(seconds) // 2]
     return next(((name, size) for name, size in _UNITS if middle >= size), _UNITS[-1])

@@ -1,13 +1,13 @@
-"""The file that describes what was run, and the case that a predictor is asked to complete from it.
+"""The file that describes an application's runs, and the case that a predictor completes from it.
 
 A configuration is a memory size under a law of CPU shares (lambda, openwhisk), or one of those learned from.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, geometric_mean
 from typing import Annotated, Any, Self
 
 import numpy as np
@@ -40,9 +40,9 @@ ALL = "all"
 _CPUS = " cpus="  # in the key of a memory size, which buys more of them under one law than another
 _HOST_CPUS = 2  # of the hosts on which functions were measured
 _LARGEST_FILE = 2**20  # bytes; a description has a few lines
-_MOST_RUNS = 100  # configurations that have been run; a few are what this is for
+_MOST_RUNS = 100  # configurations that have been run
 _MOST_CPUS = 1000.0  # that a run keeps busy
-_OVER_LIMIT = 1.1  # a run may show a little more memory than its limit, by how it was read
+_OVER_LIMIT = 1.1  # a run may show a little more memory than its limit, depending on the reading
 _CONTRADICTION = 2.0  # two times of one configuration further apart than this cannot both be right
 _UNKNOWN = math.nan
 
@@ -51,7 +51,7 @@ _SPREAD = {"min": "seconds_least", "median": "seconds_median", "deviation": "sec
 
 
 def _text(value: Any) -> str:
-    """One printable line; an empty field is as good as none."""
+    """One printable line; empty for None."""
     return "" if value is None else one_line(value)
 
 
@@ -75,7 +75,7 @@ Size = Annotated[float, quantity(parse_bytes, "an amount such as 80MB"), _AMOUNT
 
 
 class ObservedRun(StrictModel):
-    """One run: where, how long, and what else it showed, in all and not per second; NaN where unknown."""
+    """One run: place, time and metrics, in total and not per second; NaN where unknown."""
 
     memory: Text = ""
     configuration: Text = ""
@@ -119,7 +119,7 @@ class ObservedRun(StrictModel):
 
 
 class Description(StrictModel):
-    """The file: an application, where it ran, and what its runs showed."""
+    """The file: an application, its environment and its runs."""
 
     application: Text = ""
     environment: Text = ""
@@ -127,48 +127,32 @@ class Description(StrictModel):
     observations: Annotated[tuple[ObservedRun, ...], BeforeValidator(_runs)]
 
 
-@dataclass(frozen=True, slots=True)
-class KnownConfiguration:
-    """A configuration: its key in the training data, and its settings."""
-
-    key: str
-    settings: tuple[float, ...]
+Settings = tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class KnownConfigurations:
-    """All configurations of one environment."""
+def find_configurations(text: str, environment: str, fitted: FittedBlend) -> dict[str, Settings]:
+    """Key and settings of the configuration of that name, ignoring case and spaces; of all for "all"."""
+    if environment in LAWS:
+        sizes = SIZES if text == ALL else (parse_memory_size(text),)
+        return dict(_size(size, environment) for size in sizes)
+    matrix = fitted.curves.matrix
+    matches = {
+        key: tuple(matrix.settings[column].tolist())
+        for key, column in matrix.column_of.items()
+        if text == ALL or key.lower().split() == text.lower().split()
+    }
+    if not matches:
+        known = list(matrix.column_of)
+        some = f"; there are {len(known)}, such as {', '.join(known[:3])}"
+        raise BadInputError(f'no configuration is called "{text}"{did_you_mean(text, known) or some}')
+    return matches
 
-    environment: str
-    known: Mapping[str, tuple[float, ...]]
 
-    @classmethod
-    def of(cls, fitted: FittedBlend, environment: str) -> "KnownConfigurations":
-        matrix = fitted.curves.matrix
-        rows = matrix.settings.tolist()
-        return cls(environment, {key: tuple(rows[at]) for key, at in matrix.column_of.items()})
-
-    def find(self, text: str) -> list[KnownConfiguration]:
-        """The configuration of that name, whatever its case and spaces; every one for "all"."""
-        if self.environment in LAWS:
-            return [self._size(size) for size in (SIZES if text == ALL else (parse_memory_size(text),))]
-        found = [
-            KnownConfiguration(key, settings)
-            for key, settings in self.known.items()
-            if text == ALL or key.lower().split() == text.lower().split()
-        ]
-        if not found:
-            some = f"; there are {len(self.known)}, such as {', '.join(list(self.known)[:3])}"
-            meant = did_you_mean(text, self.known) or some
-            raise BadInputError(f'no configuration is called "{text}"{meant}')
-        return found
-
-    def _size(self, megabytes: int) -> KnownConfiguration:
-        """A memory size, with the CPUs it buys under the environment's law."""
-        cpus = LAWS[self.environment].cpus(megabytes, _HOST_CPUS)
-        given = {"memory_bytes": float(megabytes * MIB), "cpus": cpus, "nodes": 1.0, "accelerators": 0.0}
-        key = f"{megabytes:g}MB{_CPUS}{cpus:g}"
-        return KnownConfiguration(key, tuple(given.get(name, math.nan) for name in SETTINGS))
+def _size(megabytes: int, environment: str) -> tuple[str, Settings]:
+    """Key and settings of a memory size, with the CPUs it buys under the environment's law."""
+    cpus = LAWS[environment].cpus(megabytes, _HOST_CPUS)
+    known = {"memory_bytes": float(megabytes * MIB), "cpus": cpus, "nodes": 1.0, "accelerators": 0.0}
+    return f"{megabytes:g}MB{_CPUS}{cpus:g}", tuple(known.get(name, math.nan) for name in SETTINGS)
 
 
 def place_name(key: str) -> str:
@@ -178,7 +162,7 @@ def place_name(key: str) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PredictionRequest:
-    """The case, which of its rows are known, and the predictor to ask."""
+    """The case, its known rows, and the predictor that completes it."""
 
     case: Case
     known: Rows
@@ -192,31 +176,30 @@ class PredictionRequest:
 
     @property
     def places(self) -> tuple[str, ...]:
-        """The configurations as people call them."""
         return tuple(place_name(key) for key in self.case.configurations)
 
     def row_of(self, text: str) -> int:
-        """The row of a place that was run or asked for, as people write it."""
+        """The row of a place that was run or requested, by its readable name."""
         name = f"{parse_memory_size(text)}MB" if self.of_function else " ".join(text.split())
         lower = [place.lower() for place in self.places]
         if name.lower() not in lower:
             raise NotFoundError(
-                f'"{text}" was not asked for{did_you_mean(name, self.places)}; name it among the places to '
+                f'"{text}" was not requested{did_you_mean(name, self.places)}; name it among the places to '
                 "predict"
             )
         return lower.index(name.lower())
 
 
 def read_request(path: Path, at: Sequence[str], foundation: Foundation) -> PredictionRequest:
-    """From a YAML or JSON file of observations; `at` are sizes or configurations, or "all"."""
+    """Request from a YAML or JSON file of observations; `at` are sizes or configurations, or "all"."""
     described = read_user_file(path, Description, "that describes an application", _LARGEST_FILE)
     return _request(described, at, foundation, str(path), path.stem)
 
 
-def make_request(told: Mapping[str, Any], at: Sequence[str], foundation: Foundation) -> PredictionRequest:
-    """From a mapping of the form of such a file."""
+def make_request(data: Mapping[str, Any], at: Sequence[str], foundation: Foundation) -> PredictionRequest:
+    """Request from a mapping of the form of such a file."""
     where = "the description"
-    return _request(validate(Description, told, where), at, foundation, where, "application")
+    return _request(validate(Description, data, where), at, foundation, where, "application")
 
 
 def _request(
@@ -224,20 +207,33 @@ def _request(
 ) -> PredictionRequest:
     environment, application = described.environment or "lambda", described.application or one_line(name)
     corpus, fitted = foundation.for_environment(environment)
-    places = KnownConfigurations.of(fitted, environment)
-    runs = _merged(_found(described.observations, places, where), where)
+    # Settings by key; they may be NaN, so only keys can be compared.
+    settings: dict[str, Settings] = {}
+    runs: dict[str, list[tuple[float, Mapping[str, float]]]] = {}
+    for number, run in enumerate(described.observations):
+        try:
+            ((key, place),) = find_configurations(
+                run.memory or run.configuration, environment, fitted
+            ).items()
+            settings[key] = place
+            memory = place[SETTINGS.index("memory_bytes")]
+            runs.setdefault(key, []).append((run.time, run.metrics(memory)))
+        except TrimtabError as error:
+            raise BadInputError(f"{where}: observations[{number}]: {error}") from None
+    merged = [_merged(f"{where}: {place_name(key)}", same) for key, same in runs.items()]
     if len(runs) > _MOST_RUNS:
         raise BadInputError(f"{where}: it ran in {len(runs)} places; keep at most {_MOST_RUNS}")
     if not at:
         raise BadInputError("nothing to predict: name sizes or configurations, or all")
-    # Settings may be NaN, which equals nothing: a place is the same when its key is.
-    settings = {run.place.key: run.place.settings for run in runs}
-    for place in (found for text in at for found in places.find(text)):
-        settings.setdefault(place.key, place.settings)
+    for text in at:
+        for key, place in find_configurations(text, environment, fitted).items():
+            settings.setdefault(key, place)
     if len(settings) == len(runs):
-        raise BadInputError("nothing to predict: every size or configuration asked for has been run already")
+        raise BadInputError(
+            f"nothing to predict: it has been run at {', '.join(at):.200} already; name other places"
+        )
     empty = len(settings) - len(runs)
-    metrics = [[run.metrics.get(name, math.nan) for name in METRICS] for run in runs]
+    metrics = [[shown.get(name, math.nan) for name in METRICS] for _, shown in merged]
     case = Case(
         corpus=corpus,
         application=application,
@@ -246,49 +242,23 @@ def _request(
         configurations=tuple(settings),
         settings=np.array(list(settings.values())),
         metrics=np.array(metrics + [[math.nan] * len(METRICS)] * empty),
-        seconds=np.array([run.seconds for run in runs] + [math.nan] * empty),
+        seconds=np.array([seconds for seconds, _ in merged] + [math.nan] * empty),
         ok=np.arange(len(settings)) < len(runs),
         data=described.data,
     )
     return PredictionRequest(case, np.arange(len(runs)), fitted, corpus)
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """An observation at its place."""
-
-    place: KnownConfiguration
-    seconds: float
-    metrics: Mapping[str, float]
-
-
-def _found(observations: Iterable[ObservedRun], places: KnownConfigurations, where: str) -> list[_Run]:
-    runs = []
-    for number, each in enumerate(observations):
-        try:
-            (place,) = places.find(each.memory or each.configuration)
-            memory = place.settings[SETTINGS.index("memory_bytes")]
-            runs.append(_Run(place, each.time, each.metrics(memory)))
-        except TrimtabError as error:
-            raise BadInputError(f"{where}: observations[{number}]: {error}") from None
-    return runs
-
-
-def _merged(runs: Sequence[_Run], where: str) -> list[_Run]:
-    """Runs of one configuration become one, the geometric mean of their times; they must not contradict."""
-    found: dict[str, list[_Run]] = {}
-    for run in runs:
-        found.setdefault(run.place.key, []).append(run)
-    merged = []
-    for key, same in found.items():
-        times = [run.seconds for run in same]
-        if max(times) > _CONTRADICTION * min(times):
-            raise BadInputError(
-                f"{where}: {place_name(key)} took {format_duration(min(times))} and "
-                f"{format_duration(max(times))}; such runs contradict one another, leave the wrong one out"
-            )
-        shown = dict.fromkeys(name for run in same for name in run.metrics)
-        metrics = {name: fmean(run.metrics[name] for run in same if name in run.metrics) for name in shown}
-        seconds = math.exp(sum(math.log(each) for each in times) / len(times))
-        merged.append(_Run(same[0].place, seconds, metrics))
-    return merged
+def _merged(
+    where: str, runs: Sequence[tuple[float, Mapping[str, float]]]
+) -> tuple[float, Mapping[str, float]]:
+    """Geometric mean of one configuration's times, which must not contradict, and means of its metrics."""
+    times = [seconds for seconds, _ in runs]
+    if max(times) > _CONTRADICTION * min(times):
+        raise BadInputError(
+            f"{where} took {format_duration(min(times))} and {format_duration(max(times))}; "
+            "such runs contradict one another, leave the wrong one out"
+        )
+    names = dict.fromkeys(name for _, metrics in runs for name in metrics)
+    means = {name: fmean(metrics[name] for _, metrics in runs if name in metrics) for name in names}
+    return geometric_mean(times), means

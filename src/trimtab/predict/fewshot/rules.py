@@ -3,8 +3,9 @@
 All compute in logarithms: a time is off by a factor, whichever way, and a mean of times is the geometric one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
@@ -18,15 +19,28 @@ from trimtab.predict.fewshot.predictor import (
     need_cases,
 )
 
+_ONE_THREAD = 1.0  # CPU
+_LEAST = 1e-9  # s
+# A run that swaps is idle most of the time, gives the CPU away again and again, and holds a good part of its
+# memory. Programs that wait for others hold little, or give the CPU away less often.
+_SWAPPING_CPU = 0.5  # of its share, at most
+_SWAPPING_SWITCHES = 300.0  # per second, at least
+_SWAPPING_MEMORY = 0.3  # of its limit, at least
+
 
 @dataclass(frozen=True, slots=True)
-class NearestKnown:
-    """The time under the nearest known configuration; of two as near, that with less memory."""
+class _Rule:
+    """A rule that learns nothing from other applications."""
+
+    def fit(self, cases: Sequence[Case]) -> Self:
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class NearestKnown(_Rule):
+    """The time under the nearest known configuration; of two as near, the one with less memory."""
 
     name: str = "nearest known"
-
-    def fit(self, cases: Sequence[Case]) -> "NearestKnown":
-        return self
 
     def predict(self, case: Case, known: Rows) -> Array:
         log_seconds = known_log_seconds(case, known)
@@ -37,16 +51,13 @@ class NearestKnown:
 
 
 @dataclass(frozen=True, slots=True)
-class Interpolation:
-    """A line through the known times, both axes logarithmic, over memory; flat outside of what is known.
+class Interpolation(_Rule):
+    """A line through the known times, both axes logarithmic, over memory; constant beyond the known sizes.
 
     With one memory size known, or none, it is the nearest known.
     """
 
     name: str = "interpolation"
-
-    def fit(self, cases: Sequence[Case]) -> "Interpolation":
-        return self
 
     def predict(self, case: Case, known: Rows) -> Array:
         log_seconds = known_log_seconds(case, known)
@@ -59,104 +70,83 @@ class Interpolation:
 
 
 @dataclass(frozen=True, slots=True)
-class MeanOfKnown:
+class MeanOfKnown(_Rule):
     """The mean of the known times, whatever the configuration."""
 
     name: str = "mean of the known"
-
-    def fit(self, cases: Sequence[Case]) -> "MeanOfKnown":
-        return self
 
     def predict(self, case: Case, known: Rows) -> Array:
         return np.full(len(case), np.exp(known_log_seconds(case, known).mean()))
 
 
 @dataclass(frozen=True, slots=True)
-class MedianRatio:
+class Stretch(_Rule):
+    """CPU time stretches with the share of a CPU, idle time stays.
+
+    A run of T seconds that used C seconds of CPU on a share s (of at most one CPU, for one thread) waited for
+    something else during I = T - C/s. On a share s' it takes I + (T - I) s/s'. From two runs on, I and the
+    work are fitted to all of them; where the CPU is the same everywhere, it interpolates the known times. A
+    run that swaps waits for its own pages: with more memory only the work is left.
+    """
+
+    name: str = "CPU share"
+
+    def predict(self, case: Case, known: Rows) -> Array:
+        return np.exp(stretched(case, known))
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixRule:
+    """A rule that answers from the training cases' times: seconds under every configuration of a case."""
+
+    name: str
+    answer: Callable[[TimeMatrix, Case, Rows], Array]
+
+    def fit(self, cases: Sequence[Case]) -> "FittedMatrixRule":
+        need_cases(cases, self.name)
+        return FittedMatrixRule(self, TimeMatrix.of(cases))
+
+
+@dataclass(frozen=True, slots=True)
+class FittedMatrixRule:
+    rule: MatrixRule
+    matrix: TimeMatrix
+
+    def predict(self, case: Case, known: Rows) -> Array:
+        return self.rule.answer(self.matrix, case, known)
+
+
+def median_ratio(matrix: TimeMatrix, case: Case, known: Rows) -> Array:
     """From every known time by the median ratio of the training cases; the mean where several are known."""
-
-    name: str = "median ratio"
-
-    def fit(self, cases: Sequence[Case]) -> "FittedMedianRatio":
-        need_cases(cases, self.name)
-        return FittedMedianRatio(TimeMatrix.of(cases))
+    log_seconds = known_log_seconds(case, known)
+    columns = matrix.columns(case)
+    ratios = np.array([matrix.median_log_ratio(c)[columns] for c in columns[known].tolist()])
+    return _seconds(column_means(log_seconds[:, None] + ratios), log_seconds)
 
 
-@dataclass(frozen=True, slots=True)
-class FittedMedianRatio:
-    matrix: TimeMatrix
-
-    def predict(self, case: Case, known: Rows) -> Array:
-        log_seconds = known_log_seconds(case, known)
-        columns = self.matrix.columns(case)
-        ratios = np.array([self.matrix.median_log_ratio(c)[columns] for c in columns[known].tolist()])
-        return _seconds(column_means(log_seconds[:, None] + ratios), log_seconds)
-
-
-@dataclass(frozen=True, slots=True)
-class ScaledProfile:
+def scaled_profile(matrix: TimeMatrix, case: Case, known: Rows) -> Array:
     """Collaborative: the mean profile of the training cases over the configurations, scaled to the known."""
-
-    name: str = "scale by known"
-
-    def fit(self, cases: Sequence[Case]) -> "FittedScaledProfile":
-        need_cases(cases, self.name)
-        return FittedScaledProfile.of(TimeMatrix.of(cases))
-
-
-@dataclass(frozen=True, slots=True)
-class FittedScaledProfile:
-    matrix: TimeMatrix
-    profile: Array
-
-    @classmethod
-    def of(cls, matrix: TimeMatrix) -> "FittedScaledProfile":
-        level = column_means(matrix.log_seconds.T)
-        return cls(matrix, column_means(matrix.log_seconds - level[:, None]))
-
-    def predict(self, case: Case, known: Rows) -> Array:
-        log_seconds = known_log_seconds(case, known)
-        shape = self.profile[self.matrix.columns(case)]
-        return _seconds(shape + _offset(log_seconds - shape[known]), log_seconds)
+    log_seconds = known_log_seconds(case, known)
+    level = column_means(matrix.log_seconds.T)
+    shape = column_means(matrix.log_seconds - level[:, None])[matrix.columns(case)]
+    offset = np.nan_to_num(column_means((log_seconds - shape[known])[:, None])[0])
+    return _seconds(shape + offset, log_seconds)
 
 
-@dataclass(frozen=True, slots=True)
-class NearestWorkloads:
+def nearest_workloads(matrix: TimeMatrix, case: Case, known: Rows, neighbours: int = 5) -> Array:
     """The mean of the training cases whose times are nearest under the known configurations, each scaled."""
-
-    neighbours: int = 5
-
-    @property
-    def name(self) -> str:
-        return f"{self.neighbours} nearest workloads"
-
-    def fit(self, cases: Sequence[Case]) -> "FittedNearestWorkloads":
-        need_cases(cases, self.name)
-        return FittedNearestWorkloads(ScaledProfile().fit(cases), self.neighbours)
+    times = matrix.log_seconds[:, matrix.columns(case)]
+    apart = times[:, known] - known_log_seconds(case, known)
+    distance = column_means((apart**2).T)
+    nearest = np.argsort(distance, kind="stable")[:neighbours]
+    nearest = nearest[~np.isnan(distance[nearest])]
+    mean = column_means(times[nearest] - column_means(apart[nearest].T)[:, None])
+    return np.where(np.isnan(mean), scaled_profile(matrix, case, known), np.exp(mean))
 
 
-@dataclass(frozen=True, slots=True)
-class FittedNearestWorkloads:
-    profile: FittedScaledProfile
-    neighbours: int
-
-    def predict(self, case: Case, known: Rows) -> Array:
-        log_seconds = known_log_seconds(case, known)
-        matrix = self.profile.matrix
-        times = matrix.log_seconds[:, matrix.columns(case)]
-        apart = times[:, known] - log_seconds
-        distance = column_means((apart**2).T)
-        nearest = np.argsort(distance, kind="stable")[: self.neighbours]
-        nearest = nearest[~np.isnan(distance[nearest])]
-        scaled = times[nearest] - column_means(apart[nearest].T)[:, None]
-        mean = column_means(scaled)
-        return np.where(np.isnan(mean), self.profile.predict(case, known), np.exp(mean))
-
-
-def _offset(log_ratios: Array) -> float:
-    """The mean of what is known of them; 0 where nothing is."""
-    known = log_ratios[~np.isnan(log_ratios)]
-    return float(known.mean()) if known.size else 0.0
+MEDIAN_RATIO = MatrixRule("median ratio", median_ratio)
+SCALED_PROFILE = MatrixRule("scale by known", scaled_profile)
+NEAREST_WORKLOADS = MatrixRule("5 nearest workloads", nearest_workloads)
 
 
 def _seconds(log_seconds: Array, known: Array) -> Array:
@@ -164,36 +154,8 @@ def _seconds(log_seconds: Array, known: Array) -> Array:
     return np.exp(np.where(np.isnan(log_seconds), known.mean(), log_seconds))
 
 
-_ONE_THREAD = 1.0  # CPU
-_LEAST = 1e-9  # s
-# What a run that swaps looks like: it is idle most of the time, gives the CPU away again and again, and holds
-# a good part of its memory. Programs that wait for others hold little, or give the CPU away less often.
-_SWAPPING_CPU = 0.5  # of its share, at most
-_SWAPPING_SWITCHES = 300.0  # per second, at least
-_SWAPPING_MEMORY = 0.3  # of its limit, at least
-
-
-@dataclass(frozen=True, slots=True)
-class Stretch:
-    """CPU time stretches with the share of a CPU, idle time stays.
-
-    A run of T seconds that used C seconds of CPU on a share s (of at most one CPU, for one thread) waited for
-    something else during I = T - C/s. On a share s' it takes I + (T - I) s/s'. From two runs on, I and the
-    work are fitted to all of them; where the CPU is the same everywhere, it interpolates the known times. A
-    run that swaps waits for its own pages: with more memory that wait is gone, and only the work is left.
-    """
-
-    name: str = "CPU share"
-
-    def fit(self, cases: Sequence[Case]) -> "Stretch":
-        return self
-
-    def predict(self, case: Case, known: Rows) -> Array:
-        return np.exp(stretched(case, known))
-
-
 def stretched(case: Case, known: Rows) -> Array:
-    """Log seconds under every configuration."""
+    """Log seconds of `Stretch` under every configuration."""
     known = np.sort(known)
     log_seconds = known_log_seconds(case, known)
     share = cpu_share(case)
@@ -202,16 +164,15 @@ def stretched(case: Case, known: Rows) -> Array:
         return _relieved(case, int(known[np.argmax(case.setting("memory_bytes")[known])]), share, line)
     if len(known) > 1 and np.ptp(share[known]) > 0:
         return _fitted_idle_and_work(np.exp(log_seconds), share[known], share)
-    each = [stretched_from(case, row, share) for row in known.tolist()]
-    return np.asarray(np.mean(each, axis=0))
+    return np.asarray(np.mean([stretched_from(case, row, share) for row in known.tolist()], axis=0))
 
 
 def stretched_from(case: Case, row: int, share: Array) -> Array:
-    """Log seconds under every configuration, from the one run in that row."""
+    """Log seconds of `Stretch` under every configuration, from the one run in that row."""
     seconds, used = case.seconds[row], _cpu_used(case, row)
     idle = max(0.0, seconds - used * seconds / share[row]) if used > 0 else 0.0
-    stretched = np.log(idle + max(seconds - idle, _LEAST) * share[row] / share)
-    return _relieved(case, row, share, stretched)
+    log_seconds = np.log(idle + max(seconds - idle, _LEAST) * share[row] / share)
+    return _relieved(case, row, share, log_seconds)
 
 
 def _relieved(case: Case, row: int, share: Array, log_seconds: Array) -> Array:
@@ -232,12 +193,12 @@ def _cpu_used(case: Case, row: int) -> float:
 
 
 def cpu_share(case: Case) -> Array:
-    """How much of one CPU a single thread gets under each configuration."""
+    """Part of one CPU that a single thread gets under each configuration."""
     return np.minimum(case.setting("cpus"), _ONE_THREAD)
 
 
 def _fitted_idle_and_work(seconds: Array, known_share: Array, share: Array) -> Array:
-    """Idle time and work, neither negative, by least squares of the relative errors."""
+    """Log seconds from idle time and work, neither negative, by least squares of the relative errors."""
     constant, slope = 1.0 / seconds, 1.0 / (known_share * seconds)
     (idle, work), *_ = np.linalg.lstsq(np.column_stack([constant, slope]), np.ones_like(seconds), rcond=None)
     if idle < 0 or work < 0:

@@ -1,8 +1,7 @@
-"""The models of this machine: the weights that came along, and versions that learned from outcomes.
+"""The models of this machine: the shipped weights, and versions that learned from outcomes.
 
-A version is a file of weights that says in its card what it comes from. One more small file says which is
-current. Both are written whole or not at all, the weights first: whatever is interrupted, what was current
-stays so and can be read.
+A version is a file of weights whose card names its origin. One more small file names the current version.
+Both are written atomically, the weights first: after any interruption the current version can be read.
 """
 
 import contextlib
@@ -19,13 +18,13 @@ from trimtab.predict.fewshot.foundation import Foundation, load_foundation, ship
 
 SHIPPED_VERSION = "shipped"
 
-_KEPT = 5  # newest versions that are not removed; the current one and where it came from are not either
+_KEPT = 5  # newest versions that are not removed; nor are the current one and its parent
 _NAME = re.compile(r"v([1-9]\d{0,8})")
 
 
 @dataclass(frozen=True, slots=True)
 class Current:
-    """Which version answers, and since when (seconds since the epoch)."""
+    """The current version, and since when (seconds since the epoch)."""
 
     name: str = SHIPPED_VERSION
     since: float = -math.inf
@@ -33,7 +32,7 @@ class Current:
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """The folder of versions; it is made when something is first written into it."""
+    """The folder of versions; it is created by the first write."""
 
     folder: Path = field(default_factory=lambda: home() / "models")
 
@@ -41,19 +40,19 @@ class Versions:
     def current(self) -> Current:
         """The current version by the pointer file; an error when that cannot be read."""
         try:
-            told = json.loads(self._pointer.read_text(encoding="utf-8"))
-            return Current(str(told["version"]), float(told["since"]))
+            pointer = json.loads(self._pointer.read_text(encoding="utf-8"))
+            return Current(str(pointer["version"]), float(pointer["since"]))
         except FileNotFoundError:
             return Current()
         except (OSError, ValueError, LookupError, TypeError):
             raise BadInputError(
-                f"{self._pointer} is damaged and does not say which version is current; "
-                f"say it anew with trimtab models rollback {SHIPPED_VERSION}"
+                f"{self._pointer} is damaged and does not name the current version; "
+                f"set it with trimtab models rollback {SHIPPED_VERSION}"
             ) from None
 
     @property
     def since(self) -> float:
-        """Since when the version that answers does; always, where it is not known."""
+        """Since when the current version answers; minus infinity where that is not known."""
         try:
             return self.current.since
         except TrimtabError:
@@ -61,9 +60,9 @@ class Versions:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every version there is, oldest first; the shipped weights are always the first."""
-        found = (_NAME.fullmatch(path.stem) for path in self.folder.glob("v*.safetensors"))
-        numbers = sorted(int(match[1]) for match in found if match)
+        """All versions, oldest first; the shipped weights are always the first."""
+        matches = (_NAME.fullmatch(path.stem) for path in self.folder.glob("v*.safetensors"))
+        numbers = sorted(int(match[1]) for match in matches if match)
         return (SHIPPED_VERSION, *(f"v{number}" for number in numbers))
 
     def load(self, name: str) -> Foundation:
@@ -89,21 +88,20 @@ class Versions:
         return name
 
     def make_current(self, name: str, now: float) -> None:
-        """From now on this version answers, if it can be read."""
         self.load(name)
         write_whole(self._pointer, json.dumps({"version": name, "since": now}) + "\n")
 
     def before(self, name: str) -> str:
-        """The version that was current when this one was made; the shipped weights where it is gone."""
+        """The version that was current when this one was made; the shipped weights where it was removed."""
         try:
-            parent = parent_of(self.load(name))
+            parent = str(self.load(name).card.get("version", {}).get("parent", SHIPPED_VERSION))
         except TrimtabError:
             older = self.names[: self.names.index(name)] if name in self.names else ()
             parent = older[-1] if older else SHIPPED_VERSION
         return parent if parent in self.names else SHIPPED_VERSION
 
     def prune(self) -> tuple[str, ...]:
-        """Remove old versions and what interrupted writes left; returns the names of those removed."""
+        """Remove old versions and temporary files of interrupted writes; returns the removed names."""
         current = self.current.name
         kept = {*self.names[-_KEPT:], current, self.before(current)}
         removed = tuple(name for name in self.names[1:] if name not in kept)
@@ -112,7 +110,7 @@ class Versions:
         return removed
 
     def alone(self) -> contextlib.AbstractContextManager[None]:
-        """Nobody else changes versions meanwhile; who dies lets go. Refused while another is at it."""
+        """Lock against other processes that change versions; refused while one of them holds it."""
         busy = f"another process is changing the models in {self.folder}; try again when it has ended"
         return file_lock(self.folder / ".lock", busy)
 
@@ -138,10 +136,4 @@ def current_foundation(
 
 
 def version_name(foundation: Foundation) -> str:
-    """Name of the version, as its card says."""
     return str(foundation.card.get("version", {}).get("name", SHIPPED_VERSION))
-
-
-def parent_of(foundation: Foundation) -> str:
-    """The version that these weights were made from."""
-    return str(foundation.card.get("version", {}).get("parent", SHIPPED_VERSION))

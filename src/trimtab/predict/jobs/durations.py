@@ -1,28 +1,34 @@
-"""How much work a job has left, learned from jobs that have ended.
+"""Remaining work of jobs, learned from jobs that have ended.
 
-The rule: the median remaining work of ended jobs of the same application that exceeded what this one has
-done. The model: the same question asked of a mixture in which the most recent jobs of the same tenant, size
-and user count most. Each level has n jobs and gets n / (n + 5) of the weight that finer levels have left over
-(the predictive distribution of a hierarchical Dirichlet process). A guard chooses between the two. Ranges are
+The rule: the median remaining work of ended jobs of the same application that exceeded the work done by this
+one. The model: the same median in a mixture in which the most recent jobs of the same tenant, size and user
+count most. Each level has n jobs and gets n / (n + 5) of the weight that finer levels leave over (the
+predictive distribution of a hierarchical Dirichlet process). A guard chooses between the two. Intervals are
 conformal: they come from the levels at which earlier truths fell. Everything is in the application's own
-units of work, and follows from what has ended in which order.
+units of work, and follows from the order in which jobs ended.
 """
 
 import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trimtab.core import Estimate
+from trimtab.predict.guard import MODEL, RULE, Ground, Verdict, judge, lost_backtest
 from trimtab.predict.interval import conformal_rank
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+_STRENGTH = 5.0  # jobs that weigh as much as all coarser levels together
+_ATOMS = 256  # values that stand for all ended jobs of an application in a mixture
+_GROWTH = 1.1  # factor by which a window has grown when `steady` is renewed
+_WIDEST = 60.0  # logarithm of the most and the least work that is distinguished
 
 
 class Segments:
@@ -36,22 +42,14 @@ class Segments:
         self._keys = np.concatenate(parts) * scale + np.repeat(np.arange(len(parts)), sizes)
 
     def find(self, segment: Ints, number: Floats, side: Literal["left", "right"] = "left") -> Ints:
-        """Where each number, scaled already, belongs in its segment, counted from the start of all."""
-        found: Ints = np.searchsorted(self._keys, segment + number, side=side)
-        within: Ints = np.minimum(np.maximum(found, self.start[segment]), self.end[segment])
+        """Insertion point of each number, already scaled, in its segment, counted from the start of all."""
+        place: Ints = np.searchsorted(self._keys, segment + number, side=side)
+        within: Ints = np.minimum(np.maximum(place, self.start[segment]), self.end[segment])
         return within
 
 
-Flags = NDArray[np.bool_]
-
-_STRENGTH = 5.0  # jobs that weigh as much as all coarser levels together
-_ATOMS = 256  # values that stand for all ended jobs of an application in a mixture
-_GROWTH = 1.1  # factor by which a window has grown when those who look seldom look again
-_WIDEST = 60.0  # logarithm of the most and the least work that is told apart
-
-
 @dataclass(frozen=True, slots=True, eq=False)
-class Law:
+class WorkDistribution:
     """Values in ascending order, the share of jobs up to each, and their places for `Segments`."""
 
     values: Floats
@@ -59,12 +57,11 @@ class Law:
     places: Floats
 
     @staticmethod
-    def of(values: Floats, shares: Floats) -> "Law":
-        """The law of these values."""
-        return Law(values, shares, _place(values))
+    def of(values: Floats, shares: Floats) -> "WorkDistribution":
+        return WorkDistribution(values, shares, _place(values))
 
     def level(self, work: float) -> float:
-        """Where `work` falls, from 0 to 1; beyond the ends it goes on by the logarithm of the ratio."""
+        """Level of `work`, from 0 to 1; beyond the ends it goes on by the logarithm of the ratio."""
         if work > self.values[-1]:
             return 1.0 + math.log(work / self.values[-1])
         if work < self.values[0]:
@@ -74,51 +71,51 @@ class Law:
         return (below + up_to) / 2.0
 
 
-class Laws:
-    """Several laws, asked at once: every question names the law it is for."""
+class WorkDistributions:
+    """Several distributions, evaluated at once: every row of an argument names its distribution by index."""
 
-    def __init__(self, laws: Sequence[Law]) -> None:
-        self._values = np.concatenate([law.values for law in laws])
-        self._shares = np.concatenate([law.shares for law in laws])
-        self._by_value = Segments([law.places for law in laws])
-        self._by_share = Segments([law.shares for law in laws], scale=0.5)
+    def __init__(self, parts: Sequence[WorkDistribution]) -> None:
+        self._values = np.concatenate([part.values for part in parts])
+        self._shares = np.concatenate([part.shares for part in parts])
+        self._by_value = Segments([part.places for part in parts])
+        self._by_share = Segments([part.shares for part in parts], scale=0.5)
 
-    def at(self, law: Ints, level: Floats) -> Floats:
-        """The work at a level: the other way round from `Law.level`."""
+    def at(self, index: Ints, level: Floats) -> Floats:
+        """The work at a level: inverse of `WorkDistribution.level`."""
         inside = np.minimum(np.maximum(level, 0.0), 1.0) - 1e-12  # shares are sums, and sums are rounded
-        index = np.minimum(self._by_share.find(law, inside / 2.0), self._by_share.end[law] - 1)
+        place = np.minimum(self._by_share.find(index, inside / 2.0), self._by_share.end[index] - 1)
         beyond: Floats = np.exp(np.minimum(level, 0.0) + np.maximum(level - 1.0, 0.0))
-        return self._values[index] * beyond
+        return self._values[place] * beyond
 
-    def below(self, law: Ints, work: Floats) -> Floats:
+    def below(self, index: Ints, work: Floats) -> Floats:
         """The share of jobs that have no more than this."""
-        index = self._by_value.find(law, _place(work), side="right")
-        return np.where(index > self._by_value.start[law], self._shares[index - 1], 0.0)
+        place = self._by_value.find(index, _place(work), side="right")
+        return np.where(place > self._by_value.start[index], self._shares[place - 1], 0.0)
 
-    def past(self, law: Ints, done: Floats) -> Flags:
-        """Whether no job had more than this."""
-        return np.asarray(done >= self._values[self._by_value.end[law] - 1])
+    def past(self, index: Ints, done: Floats) -> Flags:
+        """True where no job had more than this."""
+        return np.asarray(done >= self._values[self._by_value.end[index] - 1])
 
-    def middle_left(self, law: Ints, done: Floats) -> Floats:
-        """What the middle one of those that have more than `done` has left.
+    def median_left(self, index: Ints, done: Floats) -> Floats:
+        """Median remaining work of jobs that exceed `done`.
 
-        Past them all, as much again as was done, and less where all were alike.
+        Past all of them, as much again as was done, and less where all were alike.
         """
-        left = np.maximum(0.0, self.at(law, (1.0 + self.below(law, done)) / 2.0) - done)
-        past = self.past(law, done)
-        for each in np.unique(law[past]):
-            values = self._values[self._by_value.start[each] : self._by_value.end[each]]
+        left = np.maximum(0.0, self.at(index, (1.0 + self.below(index, done)) / 2.0) - done)
+        past = self.past(index, done)
+        for part in np.unique(index[past]):
+            values = self._values[self._by_value.start[part] : self._by_value.end[part]]
             spread = max(float(np.log(values).std()), 1e-3)
-            rows = past & (law == each)
+            rows = past & (index == part)
             left[rows] = done[rows] * math.expm1(min(math.log(2.0), spread))
         return left
 
 
 class Window:
-    """The most recent of some numbers, in ascending order.
+    """The most recent numbers, in ascending order.
 
-    `steady` is how they were when last a tenth more had come than the time before, for those who need not
-    hear of every single one; `changes` counts these times.
+    `steady` is a copy that is renewed when a tenth more have come since the last time, for readers that need
+    not see every single one; `changes` counts the renewals.
     """
 
     def __init__(self, size: int) -> None:
@@ -129,15 +126,15 @@ class Window:
         self.steady: Floats = self.sorted
         self._next_change = 1.0
         self._order: deque[float] = deque()
-        self._law: Law | None = None
+        self._distribution: WorkDistribution | None = None
 
     def __len__(self) -> int:
         return len(self._order)
 
     def add(self, number: float) -> None:
-        """One more; the oldest goes where there are too many."""
+        """Add a number; beyond `size` the oldest is dropped."""
         self.added += 1
-        self._law = None
+        self._distribution = None
         self._order.append(number)
         place = int(self.sorted.searchsorted(number))
         self.sorted = np.concatenate((self.sorted[:place], (number,), self.sorted[place:]))
@@ -149,123 +146,121 @@ class Window:
             self.changes += 1
             self._next_change = min(_GROWTH * self.added, self.added + _GROWTH * self.size - self.size)
 
-    def law(self) -> Law:
-        """All of them alike."""
-        if self._law is None:
-            self._law = Law.of(self.sorted, np.arange(1, len(self) + 1) / len(self))
-        return self._law
+    def distribution(self) -> WorkDistribution:
+        """All numbers with equal weight."""
+        if self._distribution is None:
+            shares = np.arange(1, len(self) + 1) / len(self)
+            self._distribution = WorkDistribution.of(self.sorted, shares)
+        return self._distribution
 
 
-def mixed(levels: Sequence[Floats]) -> Law:
-    """A mixture of levels from everyone to the few, each with a share by how many it has."""
-    everyone = levels[0]
-    if len(everyone) > _ATOMS:
-        everyone = everyone[np.linspace(0, len(everyone) - 1, _ATOMS).astype(int)]
+def mixed(levels: Sequence[Floats]) -> WorkDistribution:
+    """Mixture of levels from the coarsest to the finest, each with a share by its number of values."""
+    coarsest = levels[0]
+    if len(coarsest) > _ATOMS:
+        coarsest = coarsest[np.linspace(0, len(coarsest) - 1, _ATOMS).astype(int)]
     weights, rest = [], 1.0
     for level in reversed(levels[1:]):
         share = rest * len(level) / (len(level) + _STRENGTH)
         weights.append(np.full(len(level), share / len(level)))
         rest -= share
-    weights.append(np.full(len(everyone), rest / len(everyone)))
-    together, weight = np.concatenate((*reversed(levels[1:]), everyone)), np.concatenate(weights)
-    order = np.argsort(together, kind="stable")
-    shares = np.cumsum(weight[order])
-    return Law.of(together[order], shares / shares[-1])
+    weights.append(np.full(len(coarsest), rest / len(coarsest)))
+    values = np.concatenate((*reversed(levels[1:]), coarsest))
+    order = np.argsort(values, kind="stable")
+    shares = np.cumsum(np.concatenate(weights)[order])
+    return WorkDistribution.of(values[order], shares / shares[-1])
 
 
 def _place(work: Floats) -> Floats:
-    """From 0 to 1 by the logarithm."""
+    """The logarithm, scaled to 0 to below 1."""
     log = np.log(np.maximum(work, math.exp(-_WIDEST)))
     return np.minimum(log + _WIDEST, 2.0 * _WIDEST) / (2.0 * _WIDEST + 1.0)
 
 
-_JUDGED = 300  # ended jobs by which a law is judged
-_REMEMBERED = 4000  # and whose levels make its ranges
-_ENOUGH = 20  # of them at least; with fewer, a range is all that was seen
-_FARTHEST = 50.0  # beyond its ends a law goes on by so many logarithms
+_JUDGED = 300  # ended jobs that count in the backtest
+_REMEMBERED = 4000  # and in the intervals
+_ENOUGH = 20  # of them at least; with fewer, an interval is the range of all
+_FARTHEST = 50.0  # logarithms by which a distribution goes on beyond its ends
 
 Answer = tuple[Floats, Floats, Floats]
-"""What is left, and the low and high end of its range."""
+"""Remaining work, and the low and high end of its interval."""
 
 
 @dataclass
 class Record:
-    """Levels at which recent truths fell in the law as it was before them, and how far it was off.
+    """Levels at which recent truths fell in the distribution before them, and its error.
 
-    `error` is the mean absolute logarithm of what was said to be left over what was, at start and half way.
+    `error` is the mean absolute logarithm of predicted over true remaining work, at start and half way.
     """
 
     levels: Window = field(default_factory=lambda: Window(_REMEMBERED))
     errors: deque[float] = field(default_factory=lambda: deque(maxlen=_JUDGED))
     error: float = math.inf
 
-    @property
-    def tried(self) -> int:
-        """On how many of the recent jobs."""
-        return len(self.errors)
-
-    def score(self, law: Law, work: float) -> None:
+    def score(self, distribution: WorkDistribution, work: float) -> None:
         """Compare with the truth."""
-        self.levels.add(min(max(law.level(work), -_FARTHEST), _FARTHEST))
+        self.levels.add(min(max(distribution.level(work), -_FARTHEST), _FARTHEST))
         done = np.array([0.0, work / 2.0])
-        said = np.maximum(Laws([law]).middle_left(np.zeros(2, dtype=np.int64), done), 1e-9 * work)
-        self.errors.append(float(np.abs(np.log(said / (work - done))).mean()))
+        left = WorkDistributions([distribution]).median_left(np.zeros(2, dtype=np.int64), done)
+        self.errors.append(float(np.abs(np.log(np.maximum(left, 1e-9 * work) / (work - done))).mean()))
         self.error = sum(self.errors) / len(self.errors)
 
 
 def left(
-    laws: Sequence[Law], records: Sequence[Record], law: Ints, record: Ints, done: Floats, coverage: float
+    distributions: Sequence[WorkDistribution],
+    records: Sequence[Record],
+    index: Ints,
+    record: Ints,
+    done: Floats,
+    coverage: float,
 ) -> Answer:
-    """What is left of jobs that have done so much, and ranges with the stated coverage.
-
-    Each job has a law and a record, by index.
-    """
-    all_laws = Laws(laws)
-    levels = _Levels(records)
+    """Remaining work of jobs after `done`, with intervals; `index` and `record` are each job's."""
+    together, levels = WorkDistributions(distributions), _Levels(records)
     tail = (1.0 - coverage) / 2.0
-    value = all_laws.middle_left(law, done)
-    passed = all_laws.below(law, done)
-    low = all_laws.at(law, levels.quantile(record, passed, tail)) - done
-    high = all_laws.at(law, levels.quantile(record, passed, 1.0 - tail)) - done
-    # Past all others nothing is known: the ends of Pareto's law whose middle is "as much again".
-    past, odds = all_laws.past(law, done), tail / (1.0 - tail)
+    value = together.median_left(index, done)
+    passed = together.below(index, done)
+    low = together.at(index, levels.quantile(record, passed, tail)) - done
+    high = together.at(index, levels.quantile(record, passed, 1.0 - tail)) - done
+    # Past all others nothing is known: the ends of the Pareto distribution whose median is "as much again".
+    past, odds = together.past(index, done), tail / (1.0 - tail)
     low = np.where(past, value * odds, np.minimum(np.maximum(low, 0.0), value))
     return value, low, np.where(past, value / odds, np.maximum(high, value))
 
 
 class _Levels:
-    """The levels of several records, asked at once."""
+    """The levels of several records, evaluated at once."""
 
     def __init__(self, records: Sequence[Record]) -> None:
-        seen = [record.levels.sorted for record in records]
-        self._seen = np.concatenate([*seen, [0.0]])  # never asked for: an index that is always there
-        self._found = Segments([_level_place(levels) for levels in seen])
+        levels = [record.levels.sorted for record in records]
+        self._levels = np.concatenate([*levels, [0.0]])  # the last is never read: a safe index
+        self._segments = Segments([_level_place(part) for part in levels])
 
     def quantile(self, record: Ints, passed: Floats, share: float) -> Floats:
-        """The level below which a share of those truths stayed that were beyond `passed`."""
-        start = self._found.start[record]
-        begun = np.where(passed > 0.0, self._found.find(record, _level_place(passed), side="right"), start)
-        count = self._found.end[record] - begun
-        place = conformal_rank(count, share)
-        known = (count >= _ENOUGH) & (place >= 1) & (place <= count)
-        found = self._seen[np.where(known, begun + place - 1, len(self._seen) - 1)]
-        return np.where(known, found, passed if share < 0.5 else 1.0)
+        """The level below which a share of the truths beyond `passed` stayed."""
+        segments = self._segments
+        after = segments.find(record, _level_place(passed), side="right")
+        start = np.where(passed > 0.0, after, segments.start[record])
+        count = segments.end[record] - start
+        rank = conformal_rank(count, share)
+        known = (count >= _ENOUGH) & (rank >= 1) & (rank <= count)
+        level = self._levels[np.where(known, start + rank - 1, len(self._levels) - 1)]
+        return np.where(known, level, passed if share < 0.5 else 1.0)
 
 
 def _level_place(level: Floats) -> Floats:
-    """From 0 to 1."""
+    """The level, scaled to 0 to below 1."""
     return (level + _FARTHEST) / (2.0 * _FARTHEST + 1.0)
 
 
 _ALL = 4096  # jobs of an application that count
 _RECENT = 50  # jobs of a level that do
-_TRIED = 20  # ended jobs both must have been tried on before the model may answer
-_WIDER = 4.0  # how much wider the model's range may be than the rule's, as logarithms
+_TRIED = 20  # ended jobs that the backtest needs before the model may answer
+_WIDER = 4.0  # how much wider the model's interval may be than the rule's, as logarithms
 _LIKE = 2.0  # factor beyond the smallest and largest gangs that ended
 
 
 class JobFeatures(NamedTuple):
-    """What is known of a job before it ends. Work of one application is in one unit."""
+    """Features of a job that are known before it ends. Work of one application is in one unit."""
 
     application: str = ""
     tenant: str = ""
@@ -274,16 +269,14 @@ class JobFeatures(NamedTuple):
 
     @property
     def levels(self) -> tuple[tuple[object, ...], ...]:
-        """Whom it resembles, from the many to the few."""
-        levels: list[tuple[object, ...]] = [(self.tenant,), (self.tenant, self.gpus)]
-        if self.user:
-            levels.append((self.tenant, self.gpus, self.user))
-        return tuple(levels)
+        """Keys of the groups it belongs to, from coarse to fine."""
+        levels: tuple[tuple[object, ...], ...] = ((self.tenant,), (self.tenant, self.gpus))
+        return (*levels, (self.tenant, self.gpus, self.user)) if self.user else levels
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WorkLeft:
-    """For each job what is left, the range that holds it with the stated coverage, and who said so.
+    """Remaining work of each job, its interval with the stated coverage, and where it is the model's answer.
 
     NaN where no job of the application has ended.
     """
@@ -296,7 +289,7 @@ class WorkLeft:
 
 @dataclass(frozen=True, slots=True)
 class GuardedLeft:
-    """Both answers, the one that counts, and why it is that one."""
+    """Both answers, the chosen one, and the reason for the choice."""
 
     estimate: Estimate
     rule: Estimate
@@ -307,142 +300,135 @@ class GuardedLeft:
 
 @dataclass
 class _Application:
-    """Ended jobs of one application: all, by level, and how rule and model have fared with them."""
+    """Ended jobs of one application: all, by level, and the records of rule and model."""
 
     ended: Window = field(default_factory=lambda: Window(_ALL))
     by_level: dict[tuple[object, ...], Window] = field(default_factory=dict)
     rule: Record = field(default_factory=Record)
     model: Record = field(default_factory=Record)
     sizes: tuple[float, float] = (np.inf, 0.0)
-    laws: dict[JobFeatures, tuple[tuple[int, ...], Law]] = field(default_factory=dict)
+    mixtures: dict[JobFeatures, tuple[tuple[int, ...], WorkDistribution]] = field(default_factory=dict)
 
-    def law(self, features: JobFeatures) -> Law:
-        """What the model expects of such a job: at once when one of its own kind ends, else now and then."""
-        known = [self.by_level[level] for level in features.levels if level in self.by_level]
-        *coarse, finest = self.ended, *known
+    def mixture(self, features: JobFeatures) -> WorkDistribution:
+        """The model's distribution: renewed when a job of the finest level ends, for coarser ones rarely."""
+        levels = [self.by_level[level] for level in features.levels if level in self.by_level]
+        *coarse, finest = self.ended, *levels
         state = (*(window.changes for window in coarse), finest.added)
-        then, law = self.laws.get(features, ((), None))
-        if law is None or then != state:
-            law = mixed([*(window.steady for window in coarse), finest.sorted])
-            self.laws[features] = (state, law)
-        return law
+        before, mixture = self.mixtures.get(features, ((), None))
+        if mixture is None or before != state:
+            mixture = mixed([*(window.steady for window in coarse), finest.sorted])
+            self.mixtures[features] = (state, mixture)
+        return mixture
+
+
+# Reasons of the guard, filled in for one job.
+_FEW = "only {tried} jobs of the application have put the model to the test"
+_NEW_TENANT = "no job of this tenant has ended"
+_SIZE = "jobs that ended had {least:g} to {most:g} accelerators, this one has {gpus:g}"
+_WIDE = "the model's range is far wider than the rule's"
+_SCORE = (
+    "over the last {tried} jobs of the application the model was off by a factor of {model:.3g} on average, "
+    "the rule by {rule:.3g}"
+)
 
 
 class Durations:
-    """What has ended, and what that says about those that have not. Deterministic; keeps the recent past."""
+    """Learns from jobs that ended and predicts the remaining work of others. Deterministic."""
 
     def __init__(self, coverage: float = 0.9) -> None:
         self.coverage = coverage
         self._known: dict[str, _Application] = {}
 
     def ended(self, features: JobFeatures, work: float) -> None:
-        """A job has ended after so much work: rule and model are scored on it, then learn from it."""
+        """Record a job that ended after so much work: rule and model are scored on it, then learn from it."""
         if not 0.0 < work < np.inf:
             return
         known = self._known.setdefault(features.application, _Application())
         if len(known.ended):
-            known.rule.score(known.ended.law(), work)
-            known.model.score(known.law(features), work)
+            known.rule.score(known.ended.distribution(), work)
+            known.model.score(known.mixture(features), work)
         known.ended.add(work)
         for level in features.levels:
             known.by_level.setdefault(level, Window(_RECENT)).add(work)
         known.sizes = (min(known.sizes[0], features.gpus), max(known.sizes[1], features.gpus))
 
     def left(self, features: JobFeatures, done: float) -> Estimate | None:
-        """What a job that has done so much has left; None where no job of its application has ended."""
+        """Remaining work of a job after `done`; None where no job of its application has ended."""
         answer = self.guarded(features, done)
         return answer.estimate if answer else None
 
     def guarded(self, features: JobFeatures, done: float) -> GuardedLeft | None:
-        """Both answers and the choice."""
+        """Both answers and the choice; None where no job of its application has ended."""
         known = self._known.get(features.application)
         if known is None:
             return None
         at = np.array([max(0.0, done)])
-        rule, model = self._both([features], np.zeros(1, dtype=np.int64), at)
-        doubt = _doubt(known, features)
-        chosen, by_model = _choice(rule, model, at, np.array([doubt is not None]))
-        reason = (doubt or (_Doubt.SCORE if by_model[0] else _Doubt.WIDE)).words(known, features)
-        by = "model" if by_model[0] else "rule"
-        return GuardedLeft(self._estimate(chosen), self._estimate(rule), self._estimate(model), by, reason)
-
-    def left_many(self, features: Sequence[JobFeatures], done: Sequence[float] | Floats) -> WorkLeft:
-        """The same for many jobs at once."""
-        at = np.maximum(0.0, np.asarray(done, dtype=float))
-        kinds = [each for each in dict.fromkeys(features) if each.application in self._known]
-        place = {each: number for number, each in enumerate(kinds)}
-        kind = np.array([place.get(each, -1) for each in features], dtype=np.int64)
-        rows = np.flatnonzero(kind >= 0)
-        value, low, high = (np.full(len(features), np.nan) for _ in range(3))
-        by_model = np.zeros(len(features), dtype=bool)
-        if rows.size:
-            rule, model = self._both(kinds, kind[rows], at[rows])
-            doubt = np.array([_doubt(self._known[each.application], each) is not None for each in kinds])
-            answer, by_model[rows] = _choice(rule, model, at[rows], doubt[kind[rows]])
-            value[rows], low[rows], high[rows] = answer
-        return WorkLeft(value, low, high, by_model)
-
-    def _both(self, kinds: Sequence[JobFeatures], kind: Ints, at: Floats) -> tuple[Answer, Answer]:
-        """The answers of rule and model for jobs of these kinds."""
-        names = {each.application: None for each in kinds}
-        known = [self._known[name] for name in names]
-        place = {name: number for number, name in enumerate(names)}
-        application = np.array([place[each.application] for each in kinds])[kind]
-        everyone = [each.ended.law() for each in known]
-        rules, models = [each.rule for each in known], [each.model for each in known]
-        laws = [self._known[each.application].law(each) for each in kinds]
-        return (
-            left(everyone, rules, application, application, at, self.coverage),
-            left(laws, models, kind, application, at, self.coverage),
-        )
-
-    def _estimate(self, answer: Answer) -> Estimate:
-        value, low, high = (float(column[0]) for column in answer)
-        return Estimate(value, low, high, self.coverage, "units of work")
-
-
-class _Doubt(Enum):
-    """Why the model does not answer; SCORE is also why it does."""
-
-    FEW = "only {tried} jobs of the application have put the model to the test"
-    TENANT = "no job of this tenant has ended"
-    SIZE = "jobs that ended had {least:g} to {most:g} accelerators, this one has {gpus:g}"
-    WIDE = "the model's range is far wider than the rule's"
-    SCORE = (
-        "over the last {tried} jobs of the application the model was off by a factor of {model:.3g} on "
-        "average, the rule by {rule:.3g}"
-    )
-
-    def words(self, known: _Application, features: JobFeatures) -> str:
-        """As a sentence."""
-        return self.value.format(
-            tried=known.model.tried,
+        rule, model, chosen, verdict = self._answers([features], np.zeros(1, dtype=np.int64), at)
+        reason = verdict.why().format(
+            tried=len(known.model.errors),
             least=known.sizes[0],
             most=known.sizes[1],
             gpus=features.gpus,
             model=np.exp(known.model.error),
             rule=np.exp(known.rule.error),
         )
+        estimates = []
+        for answer in (chosen, rule, model):
+            value, low, high = (float(column[0]) for column in answer)
+            estimates.append(Estimate(value, low, high, self.coverage, "units of work"))
+        return GuardedLeft(estimates[0], estimates[1], estimates[2], verdict.chosen_by(), reason)
 
+    def left_many(self, features: Sequence[JobFeatures], done: Sequence[float] | Floats) -> WorkLeft:
+        """Remaining work of many jobs at once."""
+        at = np.maximum(0.0, np.asarray(done, dtype=float))
+        kinds = [kind for kind in dict.fromkeys(features) if kind.application in self._known]
+        place = {kind: number for number, kind in enumerate(kinds)}
+        index = np.array([place.get(job, -1) for job in features], dtype=np.int64)
+        rows = np.flatnonzero(index >= 0)
+        value, low, high = (np.full(len(features), np.nan) for _ in range(3))
+        by_model = np.zeros(len(features), dtype=bool)
+        if rows.size:
+            *_, (value[rows], low[rows], high[rows]), verdict = self._answers(kinds, index[rows], at[rows])
+            by_model[rows] = verdict.by_model
+        return WorkLeft(value, low, high, by_model)
 
-def _doubt(known: _Application, features: JobFeatures) -> _Doubt | None:
-    """Why the model should not answer for such a job; None if it may."""
-    if known.model.tried < _TRIED:
-        return _Doubt.FEW
-    if features.levels[0] not in known.by_level:
-        return _Doubt.TENANT
-    if not known.sizes[0] / _LIKE <= features.gpus <= known.sizes[1] * _LIKE:
-        return _Doubt.SIZE
-    return None if known.model.error < known.rule.error else _Doubt.SCORE
+    def _answers(
+        self, kinds: Sequence[JobFeatures], index: Ints, at: Floats
+    ) -> tuple[Answer, Answer, Answer, Verdict]:
+        """Answers of rule, of model and of the guard for jobs of these kinds, and the guard's verdict.
 
-
-def _choice(rule: Answer, model: Answer, at: Floats, doubt: Flags) -> tuple[Answer, Flags]:
-    """The answers that count, and where they are the model's.
-
-    The range holds what either says. What is submitted changes from week to week, and a range that was right
-    for the jobs that ended is too narrow for those that come: together they keep what they promise.
-    """
-    ours, theirs = (np.log((at + high) / np.maximum(at + low, 1e-12)) for _, low, high in (model, rule))
-    by_model = (ours <= _WIDER * theirs + 1e-9) & ~doubt
-    value = np.where(by_model, model[0], rule[0])
-    return (value, np.minimum(model[1], rule[1]), np.maximum(model[2], rule[2])), by_model
+        The chosen interval holds those of both. The jobs that are submitted change from week to week, and an
+        interval that was right for the jobs that ended is too narrow for new ones: together they cover.
+        """
+        numbers = {name: number for number, name in enumerate(dict.fromkeys(k.application for k in kinds))}
+        known = [self._known[name] for name in numbers]
+        of_kind = [numbers[kind.application] for kind in kinds]
+        application = np.array(of_kind)[index]
+        pairs = [(known[number], kind) for number, kind in zip(of_kind, kinds, strict=True)]
+        everyone = [jobs.ended.distribution() for jobs in known]
+        mixtures = [jobs.mixture(kind) for jobs, kind in pairs]
+        rule = left(everyone, [jobs.rule for jobs in known], application, application, at, self.coverage)
+        model = left(mixtures, [jobs.model for jobs in known], index, application, at, self.coverage)
+        wide, rule_wide = (
+            np.log((at + high) / np.maximum(at + low, 1e-12)) for _, low, high in (model, rule)
+        )
+        new_tenant = np.array([kind.levels[0] not in jobs.by_level for jobs, kind in pairs])
+        other_size = np.array(
+            [not jobs.sizes[0] / _LIKE <= kind.gpus <= jobs.sizes[1] * _LIKE for jobs, kind in pairs]
+        )
+        few = np.array([len(jobs.model.errors) < _TRIED for jobs in known])
+        errors = np.array([(jobs.model.error, jobs.rule.error) for jobs in known])[application]
+        verdict = judge(
+            (
+                Ground(RULE, _FEW, few[application]),
+                Ground(RULE, _NEW_TENANT, new_tenant[index]),
+                Ground(RULE, _SIZE, other_size[index]),
+                lost_backtest(errors[:, 0], errors[:, 1], _SCORE),
+                Ground(RULE, _WIDE, wide > _WIDER * rule_wide + 1e-9),
+                Ground(MODEL, _SCORE),
+            ),
+            len(at),
+        )
+        value = np.where(verdict.by_model, model[0], rule[0])
+        chosen = value, np.minimum(model[1], rule[1]), np.maximum(model[2], rule[2])
+        return rule, model, chosen, verdict

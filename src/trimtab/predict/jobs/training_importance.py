@@ -1,22 +1,22 @@
 """Which features estimates for training jobs rest on (thesis, table 4.1, section 4.5.2.2 and figure 4.8).
 
-The thesis' features: application (what the model is made of and how it is trained), infrastructure (workers,
+The thesis' features: application (the composition of the model and its training), infrastructure (workers,
 shape, CPU, memory), and the local run's CPU, memory and network over time. Of a random forest on them: how
 much each feature lowers the error inside the trees. Of the model: how much worse its answers for a held-out
 job get when a coordinate is shuffled among its configurations.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trimtab.core import MissingDependencyError
-from trimtab.predict.fewshot import Array
-from trimtab.predict.jobs.training_data import SERIES, Facts, Local, Points
-from trimtab.predict.jobs.training_model import SHARED, Rows, StepTimeModel, measured_rows
+from trimtab.predict.fewshot.case import Array
+from trimtab.predict.jobs.training_data import SERIES, Local, Points
+from trimtab.predict.jobs.training_model import SHARED, MeasuredRatios, StepTimeModel, measured_rows
 
 MOMENTS = 10
 """Points of a series: one for each of the thesis' ten minutes."""
@@ -30,7 +30,7 @@ GROUPS = (APPLICATION, INFRASTRUCTURE, *(f"local {name}" for name in SERIES))
 class Features:
     """Numbers with zero mean and deviation one over the training rows.
 
-    The series are the same for all rows of a job, so they are kept once per job: `job` says which.
+    All rows of a job have the same series, so they are stored once per job: `job` is the index.
     """
 
     names: tuple[str, ...]  # of the columns of `static`
@@ -41,84 +41,57 @@ class Features:
 
     @property
     def flat(self) -> Array:
-        """Everything in one table, for models that know of no time."""
+        """Everything in one table, for models without a notion of time."""
         by_series = self.series.transpose(0, 2, 1).reshape(len(self.series), -1)
         return np.concatenate([self.static, by_series[self.job]], axis=1)
 
     @property
     def flat_names(self) -> tuple[str, ...]:
-        """Of the columns of `flat`."""
         return (*self.names, *(f"{name} at {moment + 1}" for name in SERIES for moment in range(MOMENTS)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Encoder:
-    """How rows become numbers, as learned from the training rows."""
+class FeatureEncoder:
+    """Turns points into standardised numbers, with categories, means and deviations of the training rows."""
 
     optimizers: tuple[str, ...]
     kinds: tuple[str, ...]
     shapes: tuple[str, ...]
-    unknown: Array  # what stands for a number that is not known
-    mean: Array
+    mean: Array  # also stands for an unknown number
     deviation: Array
     series_mean: Array
     series_deviation: Array
 
     @classmethod
-    def of(cls, training: Points, local: Local) -> "Encoder":
-        """From training rows and their jobs' local runs."""
+    def of(cls, training: Points, local: Local) -> "FeatureEncoder":
+        """Fit to training rows and their jobs' local runs."""
         facts = [local[job].facts for job in training.jobs]
-        optimizers = tuple(sorted({each.optimizer for each in facts}))
-        kinds = tuple(sorted({kind for each in facts for kind in each.layer_kinds}))
-        shapes = tuple(sorted(set(training.where.shape)))
-        raw = _static(training, local, optimizers, kinds, shapes)
-        known = ~np.isnan(raw)
-        mean = np.where(known, raw, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
-        filled = np.where(known, raw, mean)
-        series = _series(training, local)
-        across = (0, 1)
-        return cls(
-            optimizers,
-            kinds,
-            shapes,
-            mean,
-            filled.mean(axis=0),
-            _or_one(filled.std(axis=0)),
-            series.mean(axis=across),
-            _or_one(series.std(axis=across)),
+        categories = (
+            tuple(sorted({fact.optimizer for fact in facts})),
+            tuple(sorted({kind for fact in facts for kind in fact.layer_kinds})),
+            tuple(sorted(set(training.where.shape))),
         )
+        columns = _static(training, local, *categories).values()
+        table = np.stack([values for group in columns for values in group.values()], axis=1)
+        known = ~np.isnan(table)
+        mean = np.where(known, table, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+        deviation = np.where(known, table, mean).std(axis=0)
+        series = _series(training, local)
+        spread = series.std(axis=(0, 1))
+        return cls(*categories, mean, _or_one(deviation), series.mean(axis=(0, 1)), _or_one(spread))
 
     def encode(self, points: Points, local: Local) -> Features:
-        """Any rows; an optimizer, layer or shape that training did not have is none of those it had."""
+        """Encode any rows; an optimizer, layer or shape that training did not have is all zeros."""
         raw = _static(points, local, self.optimizers, self.kinds, self.shapes)
-        static = (np.where(np.isnan(raw), self.unknown, raw) - self.mean) / self.deviation
+        columns = raw[APPLICATION] | raw[INFRASTRUCTURE]
+        table = np.stack(list(columns.values()), axis=1)
+        static = (np.where(np.isnan(table), self.mean, table) - self.mean) / self.deviation
         series = (_series(points, local) - self.series_mean) / self.series_deviation
-        application = len(_SCALES) + 1 + len(self.optimizers) + len(self.kinds)
-        groups = [APPLICATION] * application + [INFRASTRUCTURE] * (static.shape[1] - application)
+        groups = [group for group, members in raw.items() for _ in members]
         groups += [f"local {name}" for name in SERIES for _ in range(MOMENTS)]
         jobs = {job: row for row, job in enumerate(points.jobs)}
-        return Features(
-            self._names(), tuple(groups), static, series, np.array([jobs[job] for job in points.job])
-        )
-
-    def _names(self) -> tuple[str, ...]:
-        return (
-            *_SCALES,
-            "batch",
-            *(f"optimizer {name}" for name in self.optimizers),
-            *(f"layers {kind}" for kind in self.kinds),
-            "workers",
-            "cpus",
-            "memory",
-            *(f"shape {name}" for name in self.shapes),
-        )
-
-
-def resampled(values: Array, moments: int = MOMENTS) -> Array:
-    """Means over equal parts of a series; a series shorter than that is drawn out in straight lines."""
-    if len(values) < moments:
-        return np.interp(np.linspace(0, len(values) - 1, moments), np.arange(len(values)), values)
-    return np.array([part.mean() for part in np.array_split(values, moments)])
+        job = np.array([jobs[job] for job in points.job])
+        return Features(tuple(columns), tuple(groups), static, series, job)
 
 
 def _static(
@@ -127,26 +100,35 @@ def _static(
     optimizers: tuple[str, ...],
     kinds: tuple[str, ...],
     shapes: tuple[str, ...],
-) -> Array:
-    """Scales as logarithms, since they span orders of magnitude; names as ones and zeros."""
-    facts = [local[job].facts for job in points.job]
-    where = points.where
-    columns = [
-        *(_logs(facts, name) for name in _SCALES),
-        np.log(where.batch),
-        *(np.array([each.optimizer == name for each in facts], dtype=float) for name in optimizers),
-        *(np.log1p([each.layer_kinds.get(kind, 0.0) for each in facts]) for kind in kinds),
-        where.workers,
-        where.cpus,
-        np.log(where.memory_bytes),
-        *(np.array([shape == name for shape in where.shape], dtype=float) for name in shapes),
-    ]
-    return np.stack(columns, axis=1)
+) -> dict[str, dict[str, Array]]:
+    """Columns by group and name: scales as logarithms, names as ones and zeros, NaN where unknown."""
+    facts, where = [local[job].facts for job in points.job], points.where
+    scales = {name: np.array([getattr(fact, name) for fact in facts]) for name in _SCALES}
+    return {
+        APPLICATION: {
+            **{name: np.log(np.where(values > 0, values, np.nan)) for name, values in scales.items()},
+            "batch": np.log(where.batch),
+            **{f"optimizer {name}": _is(name, [fact.optimizer for fact in facts]) for name in optimizers},
+            **{f"layers {k}": np.log1p([fact.layer_kinds.get(k, 0.0) for fact in facts]) for k in kinds},
+        },
+        INFRASTRUCTURE: {
+            "workers": where.workers,
+            "cpus": where.cpus,
+            "memory": np.log(where.memory_bytes),
+            **{f"shape {name}": _is(name, where.shape) for name in shapes},
+        },
+    }
 
 
-def _logs(facts: list[Facts], name: str) -> Array:
-    values = np.array([getattr(each, name) for each in facts])
-    return np.log(np.where(values > 0, values, np.nan))
+def _is(name: str, values: Any) -> Array:
+    return np.array([value == name for value in values], dtype=float)
+
+
+def resampled(values: Array, moments: int = MOMENTS) -> Array:
+    """Means over equal parts of a series; a shorter series is interpolated linearly."""
+    if len(values) < moments:
+        return np.interp(np.linspace(0, len(values) - 1, moments), np.arange(len(values)), values)
+    return np.array([part.mean() for part in np.array_split(values, moments)])
 
 
 def _series(points: Points, local: Local) -> Array:
@@ -154,7 +136,7 @@ def _series(points: Points, local: Local) -> Array:
     rows = []
     for job in points.jobs:
         series = local[job].typical.series
-        values = np.stack([resampled(series[name]) for name in SERIES], axis=1)
+        values = np.stack([resampled(np.array(getattr(series, name))) for name in SERIES], axis=1)
         values[:, 1:] = np.log1p(np.maximum(values[:, 1:], 0.0))
         rows.append(values)
     return np.stack(rows)
@@ -169,7 +151,7 @@ _SHUFFLES = 5
 
 @dataclass(frozen=True, slots=True)
 class Importance:
-    """By feature, the largest first, and by group: parts of one for a forest, percentage points for ours."""
+    """Importance by feature, the largest first, and by group: parts of one, or percentage points of error."""
 
     features: Mapping[str, float]
     groups: Mapping[str, float]
@@ -178,7 +160,7 @@ class Importance:
 def forest_importance(points: Points, local: Local, objective: str) -> Importance:
     """Importance in a random forest that learned dollars or seconds of all points that ran."""
     ran = points.only(points.ok)
-    features = Encoder.of(ran, local).encode(ran, local)
+    features = FeatureEncoder.of(ran, local).encode(ran, local)
     return importance_in(random_forest().fit(features.flat, ran.target(objective)), features)
 
 
@@ -202,27 +184,26 @@ def random_forest(seed: int = 0) -> Any:
 
 
 def model_importance(points: Points, local: Local, seed: int = 0) -> Importance:
-    """Mean absolute percentage error of a step that shuffling a coordinate adds, mean over jobs left out."""
+    """Percentage points of a step's error that shuffling a coordinate adds, mean over jobs left out."""
     random = np.random.default_rng(seed)
     worse: dict[str, list[float]] = {name: [] for name in SHARED}
     for job in points.jobs:
-        ours = StepTimeModel.fitted(points.without(job), local)
-        rows, values = measured_rows(points.of(job), local)
-        before = _error(ours, rows, values)
+        model = StepTimeModel.fitted(points.without(job), local)
+        measured = measured_rows(points.of(job), local)
+        before = _error(model, measured)
         for column, name in enumerate(SHARED):
             for _ in range(_SHUFFLES):
-                shuffled = rows.shared.copy()
-                shuffled[:, column] = random.permutation(shuffled[:, column])
-                after = _error(ours, Rows(shuffled, rows.own, rows.job), values)
-                worse[name].append(after - before)
-    means = {name: 100 * float(np.mean(each)) for name, each in worse.items()}
+                shared = measured.rows.shared.copy()
+                shared[:, column] = random.permutation(shared[:, column])
+                shuffled = replace(measured, rows=replace(measured.rows, shared=shared))
+                worse[name].append(_error(model, shuffled) - before)
+    means = {name: 100 * float(np.mean(differences)) for name, differences in worse.items()}
     return Importance(_largest_first(means), {})
 
 
-def _error(ours: StepTimeModel, rows: Rows, values: Array) -> float:
-    mean, _ = ours.process.given(ours.known, ours.values, ours.noise, rows)
-    return float(np.abs(np.expm1(mean - values)).mean())
+def _error(model: StepTimeModel, measured: MeasuredRatios) -> float:
+    return float(np.abs(np.expm1(model.predict(measured.rows) - measured.values)).mean())
 
 
 def _largest_first(by_name: Mapping[str, float]) -> dict[str, float]:
-    return dict(sorted(by_name.items(), key=lambda each: -each[1]))
+    return dict(sorted(by_name.items(), key=lambda item: -item[1]))

@@ -1,10 +1,10 @@
 """Seconds of a training step in every configuration: the rule, the learned model, and the guard between them.
 
 The rule divides the CPU seconds of a step in the local run by the CPUs of a machine. A Gaussian process
-learns log(measured / rule) from other jobs' points and, if there are any, this job's own: part of it all jobs
-share, part is each job's own. So rows of other jobs say what is common, and the job's own rows how it departs
-from that; with none the own part only widens the range. How wide a range must be is calibrated on jobs held
-out in turn.
+learns log(measured / rule) from other jobs' points and, if there are any, this job's own: one part is shared
+by all jobs, one is each job's own. So rows of other jobs inform the shared part, and the job's own rows how
+it departs from that; without any, the own part only widens the interval. The width of intervals is calibrated
+on jobs held out in turn.
 """
 
 import math
@@ -16,19 +16,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from trimtab.core import BadInputError
 from trimtab.predict.backtest import leave_one_group_out
-from trimtab.predict.fewshot import Array
+from trimtab.predict.fewshot.case import Array
 from trimtab.predict.gaussian_process import Conditioned, TrendKernel, condition, fit_sizes
-from trimtab.predict.guard import (
-    MODEL,
-    RULE,
-    Ground,
-    Verdict,
-    judge,
-    lost_backtest,
-    out_of_distribution,
-    too_wide,
-)
-from trimtab.predict.jobs.training_data import Configurations, Flags, Local, LocalJob, LocalRun, Points
+from trimtab.predict.guard import MODEL, RULE, Ground, judge, lost_backtest, out_of_distribution, too_wide
+from trimtab.predict.jobs.training_data import Configurations, Local, LocalJob, LocalJobRun, Points
+from trimtab.predict.tables import Flags, join_rows, take_rows
 
 
 def ring_share(workers: ArrayLike) -> Array:
@@ -46,17 +38,18 @@ class Line:
     exchange: float
 
     @classmethod
-    def through(cls, runs: Sequence[LocalRun], quantity: str) -> "Line":
-        """The least relative squares through the runs; no part is negative."""
+    def through(cls, runs: Sequence[LocalJobRun], quantity: str) -> "Line":
+        """Least relative squares through the runs; no part is negative."""
         from scipy.optimize import nnls
 
         batch = np.array([run.batch for run in runs])
-        share = ring_share([run.workers for run in runs])
         values = np.array([getattr(run, quantity) for run in runs])
+        share = ring_share([run.workers for run in runs])
         columns = np.stack([np.ones(len(runs)), batch, share], axis=1) / values[:, None]
         size = np.linalg.norm(columns, axis=0)
-        found, _ = nnls(columns / np.where(size > 0, size, 1.0), np.ones(len(runs)))
-        return cls(*(found / np.where(size > 0, size, 1.0)).tolist())
+        size = np.where(size > 0, size, 1.0)
+        parts, _ = nnls(columns / size, np.ones(len(runs)))
+        return cls(*(parts / size).tolist())
 
     def at(self, batch: Array, workers: Array) -> Array:
         return np.asarray(self.fixed + self.sample * batch + self.exchange * ring_share(workers))
@@ -73,9 +66,9 @@ class StepTimeRule:
 
     @classmethod
     def of(cls, job: LocalJob) -> "StepTimeRule":
-        if len({run.batch for run in job.runs}) < 2 and len(job.runs) < 2:
+        if len(job.runs) < 2:
             raise BadInputError(
-                f"{job.name}: one local run cannot tell what a sample takes from what a step takes; "
+                f"{job.name}: one local run does not separate the time of a sample from that of a step; "
                 "run it with two batch sizes at least"
             )
         sent = [run.bytes_step / ring_share(run.workers) for run in job.runs if run.workers > 1]
@@ -92,8 +85,7 @@ class StepTimeRule:
 
     def step_seconds(self, where: Configurations) -> Array:
         """The CPU seconds spread over the quota; never less than a step takes without limits."""
-        free = self.unlimited.at(where.batch, where.workers)
-        return np.maximum(self.cpu_seconds(where) / where.cpus, free)
+        return np.maximum(self.cpu_seconds(where) / where.cpus, self.unlimited.at(where.batch, where.workers))
 
     def memory_bytes(self, where: Configurations) -> Array:
         """The peak of one worker."""
@@ -103,9 +95,14 @@ class StepTimeRule:
         """1 where the peak is within the machine's memory, else 0."""
         return np.asarray(self.memory_bytes(where) <= where.memory_bytes, dtype=float)
 
+    def log_room(self, where: Configurations) -> Array:
+        """log(memory limit / local peak)."""
+        return np.asarray(np.log(where.memory_bytes / self.memory_bytes(where)))
 
-_LEVEL, _SLOPE, _WIGGLE, _LENGTH = 0.1, 0.03, 0.05, 2.0
-_OWN_LEVEL, _OWN_SLOPE, _OWN_WIGGLE, _OWN_LENGTH = 0.08, 0.02, 0.03, 2.0
+
+# Where fitting starts: level, slope, smooth part and its length of the shared and of the own kernel.
+_SHARED_SIZES = (0.1, 0.03, 0.05, 2.0)
+_OWN_SIZES = (0.08, 0.02, 0.03, 2.0)
 _NOISE = 0.03
 _ITERATIONS = 40
 _TINY = 1e-10
@@ -113,7 +110,7 @@ _TINY = 1e-10
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """Where values lie: coordinates that jobs share, those of the configuration alone, and the row's job."""
+    """Places of values: coordinates that jobs share, those of the configuration alone, and the row's job."""
 
     shared: Array  # (rows, coordinates)
     own: Array  # (rows, coordinates)
@@ -122,52 +119,38 @@ class Rows:
     def __len__(self) -> int:
         return len(self.job)
 
-    def joined(self, other: "Rows") -> "Rows":
-        """These, then those."""
-        return Rows(
-            np.concatenate([self.shared, other.shared]),
-            np.concatenate([self.own, other.own]),
-            np.concatenate([self.job, other.job]),
-        )
-
-    def only(self, rows: NDArray[np.bool_]) -> "Rows":
-        return Rows(self.shared[rows], self.own[rows], self.job[rows])
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Process:
+class StepTimeProcess:
     """Logarithms of the kernels' sizes: of the shared part, of the own part, and of the noise."""
 
-    common: Array
-    private: Array
+    shared: Array
+    own: Array
     log_noise: float
 
     @classmethod
-    def fitted(cls, rows: Rows, values: Array, noise: Array) -> "Process":
-        """The likeliest sizes; `noise` are relative variances of the values' measurement."""
+    def fitted(cls, rows: Rows, values: Array, noise: Array) -> "StepTimeProcess":
+        """Sizes of maximal likelihood; `noise` are relative variances of the values' measurement."""
         shared, own = TrendKernel(rows.shared, rows.shared), TrendKernel(rows.own, rows.own)
         same = rows.job[:, None] == rows.job[None]
-        common = TrendKernel.sizes(_LEVEL, _SLOPE, _WIGGLE, _LENGTH, rows.shared.shape[1])
-        private = TrendKernel.sizes(_OWN_LEVEL, _OWN_SLOPE, _OWN_WIGGLE, _OWN_LENGTH, rows.own.shape[1])
+        start = TrendKernel.sizes(*_SHARED_SIZES, rows.shared.shape[1])
+        own_start = TrendKernel.sizes(*_OWN_SIZES, rows.own.shape[1])
 
-        def of(logs: Array) -> Process:
-            return cls(logs[: len(common)], logs[len(common) : -1], float(logs[-1]))
+        def of(logs: Array) -> StepTimeProcess:
+            return cls(logs[: len(start)], logs[len(start) : -1], float(logs[-1]))
 
         def loss(logs: Array) -> tuple[float, Array]:
             at = of(logs)
-            covariance = shared.covariance(at.common) + same * own.covariance(at.private)
+            covariance = shared.covariance(at.shared) + same * own.covariance(at.own)
             given = condition(covariance, values, at.noise * noise + _TINY)
             slope = given.loss_gradient
             by_noise = 2 * at.noise * (np.diag(slope) * noise).sum()
-            gradients = (
-                shared.gradient(at.common, slope),
-                own.gradient(at.private, slope * same),
-                [by_noise],
-            )
+            gradients = shared.gradient(at.shared, slope), own.gradient(at.own, slope * same), [by_noise]
             return -float(given.log_likelihood), np.concatenate(gradients)
 
-        start = np.concatenate([common, private, [np.log(_NOISE)]])
-        return of(fit_sizes(loss, start, _ITERATIONS, (-9.0, 4.0)))
+        return of(
+            fit_sizes(loss, np.concatenate([start, own_start, [np.log(_NOISE)]]), _ITERATIONS, (-9.0, 4.0))
+        )
 
     @property
     def noise(self) -> float:
@@ -175,21 +158,20 @@ class Process:
         return float(np.exp(2 * self.log_noise))
 
     def covariance(self, rows: Rows, others: Rows) -> Array:
-        """Between any rows, without noise."""
+        """Covariance between any rows, without noise."""
         same = rows.job[:, None] == others.job[None]
-        own = TrendKernel(rows.own, others.own).covariance(self.private)
-        return np.asarray(TrendKernel(rows.shared, others.shared).covariance(self.common) + same * own)
+        own = TrendKernel(rows.own, others.own).covariance(self.own)
+        return np.asarray(TrendKernel(rows.shared, others.shared).covariance(self.shared) + same * own)
 
     def conditioned(self, known: Rows, values: Array, noise: Array) -> Conditioned:
-        """The process given values with relative noise."""
         return condition(self.covariance(known, known), values, self.noise * noise + _TINY)
 
-    def given(self, known: Rows, values: Array, noise: Array, asked: Rows) -> tuple[Array, Array]:
-        """Mean and covariance at the asked rows, given values with relative noise elsewhere."""
-        prior = self.covariance(asked, asked)
+    def given(self, known: Rows, values: Array, noise: Array, targets: Rows) -> tuple[Array, Array]:
+        """Mean and covariance at the targets, given values with relative noise elsewhere."""
+        prior = self.covariance(targets, targets)
         if not len(known):
-            return np.zeros(len(asked)), prior
-        across = self.covariance(asked, known)
+            return np.zeros(len(targets)), prior
+        across = self.covariance(targets, known)
         given = self.conditioned(known, values, noise)
         return given.mean(across), given.covariance(prior, across)
 
@@ -198,73 +180,45 @@ PERIOD = 0.1  # s; a quota is CPU seconds in each
 _CPUS, _WORKERS = 0.2, 2.0  # in the middle of the coordinates
 
 SHARED = (
-    "CPUs",
-    "workers",
-    "periods of a step",
-    "bytes per CPU second",
-    "memory used",
-    "batch",
+    "CPUs", "workers", "periods of a step", "bytes per CPU second", "memory used", "batch",
     "local run off its line",
-)
-OWN = ("CPUs", "workers", "batch")
-
-
-def rules(local: Local, jobs: tuple[str, ...]) -> Mapping[str, StepTimeRule]:
-    """The rule of every job."""
-    return {job: StepTimeRule.of(local[job]) for job in jobs}
+)  # fmt: skip
 
 
 def rows_of(job: LocalJob, rule: StepTimeRule, where: Configurations) -> Rows:
     """The rows of one job, coordinates about zero and of size about one."""
     cpu = rule.cpu_seconds(where)
-    own = [
+    cpus, workers, batch = (
         np.log(where.cpus / _CPUS),
         np.log2(where.workers / _WORKERS),
         np.log(where.batch / np.exp(np.mean([np.log(run.batch) for run in job.runs]))),
-    ]
+    )
+    # Error of the line at the most alike local run: same batch, as many workers or the most there are.
+    off_line = {
+        (run.batch, run.workers): float(
+            np.log(run.cpu_seconds_step / rule.cpu.at(np.array([run.batch]), np.array([run.workers]))[0])
+        )
+        for run in job.runs
+    }
+    most = max(run.workers for run in job.runs)
+    alike = zip(where.batch.tolist(), np.minimum(where.workers, most).tolist(), strict=True)
     shared = [
-        own[0],
-        own[1],
+        cpus,
+        workers,
         np.log(cpu / (PERIOD * where.cpus)),
         np.log1p(rule.gradient_bytes * (where.workers > 1) / cpu / 1e6) / 4.0,
-        np.log(rule.memory_bytes(where) / where.memory_bytes),
-        own[2],
-        5.0 * _off_the_line(job, rule, where),
+        -rule.log_room(where),
+        batch,
+        5.0 * np.array([off_line.get(key, 0.0) for key in alike]),
     ]
-    return Rows(np.stack(shared, axis=1), np.stack(own, axis=1), np.full(len(where), job.name))
+    return Rows(
+        np.stack(shared, axis=1), np.stack([cpus, workers, batch], axis=1), np.full(len(where), job.name)
+    )
 
 
-def rows_of_points(points: Points, local: Local, by_job: Mapping[str, StepTimeRule]) -> tuple[Rows, Array]:
-    """The rows of measured points, and the rule's log seconds of a step there."""
-    whose = np.array(points.job)
-    shared, own = np.zeros((len(points), len(SHARED))), np.zeros((len(points), len(OWN)))
-    said = np.zeros(len(points))
-    for job in points.jobs:
-        mine = whose == job
-        where = points.where.only(mine)
-        rows = rows_of(local[job], by_job[job], where)
-        shared[mine], own[mine] = rows.shared, rows.own
-        said[mine] = np.log(by_job[job].step_seconds(where))
-    return Rows(shared, own, whose), said
-
-
-def _off_the_line(job: LocalJob, rule: StepTimeRule, where: Configurations) -> Array:
-    """By how much the most alike local run was off the line through all of them, in log seconds.
-
-    That is the one with the same batch and as many workers, or the most there were; 0 for another batch.
-    """
-    most = max(run.workers for run in job.runs)
-    off = dict[tuple[float, float], float]()
-    for run in job.runs:
-        line = rule.cpu.at(np.array([run.batch]), np.array([run.workers]))
-        off[run.batch, run.workers] = float(np.log(run.cpu_seconds_step / line[0]))
-    asked = zip(where.batch.tolist(), np.minimum(where.workers, most).tolist(), strict=True)
-    return np.array([off.get(each, 0.0) for each in asked])
-
-
-# Before anything is known: the limit a job needs is its local peak, give or take a tenth.
+# Prior of the memory limit that a job needs: its local peak, give or take a tenth.
 _SHIFT, _SPREAD = 0.0, 0.1
-_SHIFT_DOUBT, _SPREAD_DOUBT = 0.2, 0.5
+_SHIFT_DEVIATION, _SPREAD_DEVIATION = 0.2, 0.5
 _NEVER, _ALWAYS = 1e-6, 1.0 - 1e-6
 
 
@@ -276,27 +230,27 @@ class Fitting:
     spread: float = _SPREAD
 
     @classmethod
-    def learned(cls, room: Array, fitted: NDArray[np.bool_]) -> "Fitting":
-        """The likeliest, given log(limit / local peak) of measured points and whether they fitted."""
+    def learned(cls, room: Array, fitted: Flags) -> "Fitting":
+        """Maximum a posteriori, given log(limit / local peak) of measured points and whether they fitted."""
         from scipy.optimize import minimize
 
         def loss(place: Array) -> float:
             chance = cls(place[0], float(np.exp(place[1]))).chance(room)
             likely = np.where(fitted, chance, 1.0 - chance)
-            doubt = (place[0] - _SHIFT) / _SHIFT_DOUBT, (place[1] - np.log(_SPREAD)) / _SPREAD_DOUBT
-            return float(-np.log(likely).sum() + 0.5 * (doubt[0] ** 2 + doubt[1] ** 2))
+            away = (place - [_SHIFT, np.log(_SPREAD)]) / [_SHIFT_DEVIATION, _SPREAD_DEVIATION]
+            return float(-np.log(likely).sum() + 0.5 * (away**2).sum())
 
-        found = minimize(loss, [_SHIFT, np.log(_SPREAD)], method="Nelder-Mead").x
-        return cls(float(found[0]), float(np.exp(found[1])))
+        shift, log_spread = minimize(loss, [_SHIFT, np.log(_SPREAD)], method="Nelder-Mead").x
+        return cls(float(shift), float(np.exp(log_spread)))
 
     def chance(self, room: Array) -> Array:
-        """That a job with so much room fits."""
+        """Probability that a job with so much room fits."""
         from scipy.special import ndtr
 
         return np.asarray(np.clip(ndtr((room - self.shift) / self.spread), _NEVER, _ALWAYS))
 
-    def given(self, room: Array, tried: NDArray[np.intp], fitted: NDArray[np.bool_]) -> Array:
-        """The same after trials of this job: what has no less room than one that fitted, fits."""
+    def after(self, room: Array, tried: NDArray[np.intp], fitted: Flags) -> Array:
+        """`chance` after trials of this job: rows with no less room than one that fitted, fit."""
         chance = self.chance(room)
         for row, did in zip(tried, fitted, strict=True):
             chance[room >= room[row] if did else room <= room[row]] = did
@@ -321,41 +275,41 @@ class StepTrial:
     fidelity: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.ok and not (self.step_seconds > 0 and math.isfinite(self.step_seconds)):
+        if self.ok and not 0 < self.step_seconds < math.inf:
             raise BadInputError(
-                f"a trial of row {self.row} has steps of {self.step_seconds:g} s; they take time"
+                f"a trial of row {self.row} has steps of {self.step_seconds:g} s; they take more than zero"
             )
         if not 0 < self.fidelity <= 1:
             raise BadInputError(
-                f"a trial of row {self.row} has fidelity {self.fidelity:g}; it is above 0, up to 1"
+                f"a trial of row {self.row} has fidelity {self.fidelity:g}; it is above 0 and at most 1"
             )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepBelief:
-    """What is thought of every configuration: log seconds of a step, and the chance that it fits."""
+    """Prediction for every configuration: log seconds of a step, and the chance that it fits."""
 
     mean: Array
-    covariance: Array  # of what the process knows
-    noise: float  # variance of one measurement, on top
+    covariance: Array  # without the noise of a measurement
+    noise: float  # variance of one measurement
     margin: float  # deviations on either side that hold `COVERAGE` of the truth
     fits: Array
 
     @property
     def deviation(self) -> Array:
-        """Of what would be measured."""
+        """Standard deviation of a measurement."""
         return np.sqrt(np.maximum(np.diag(self.covariance), 0.0) + self.noise)
 
     @property
     def step_seconds(self) -> tuple[Array, Array, Array]:
-        """Low, answer and high."""
+        """Low, value and high."""
         width = self.margin * self.deviation
         return np.exp(self.mean - width), np.exp(self.mean), np.exp(self.mean + width)
 
 
 @dataclass(frozen=True, slots=True)
 class Backtest:
-    """Mean absolute percentage errors of a step's seconds, on jobs left out in turn; their farthest."""
+    """Mean absolute percentage errors of step seconds on jobs left out in turn; the largest unlikeness."""
 
     model: float
     rule: float
@@ -363,140 +317,140 @@ class Backtest:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class StepTimeModel:
-    """What was learned from measured points."""
+class MeasuredRatios:
+    """Log of measured over rule at every row, with relative variances of the measurement."""
 
-    process: Process
-    known: Rows
-    values: Array  # log of measured over rule
+    rows: Rows
+    values: Array
     noise: Array
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepTimeModel:
+    """The fitted process with the points it was fitted to, margins and backtest."""
+
+    process: StepTimeProcess
+    known: MeasuredRatios
     fitting: Fitting
     margins: Mapping[int, float]  # by how many rows of the job are known
     backtest: Backtest
 
     @classmethod
     def fitted(cls, points: Points, local: Local) -> "StepTimeModel":
-        """From the points of any jobs; those that ran say how long, and all of them what fits."""
-        by_job = rules(local, points.jobs)
-        ran = points.only(points.ok)
-        if not len(ran):
+        """Fit to points of any jobs: times to those that ran, memory to those that ran or ran out of it."""
+        known = measured_rows(points, local)
+        if not len(known):
             raise BadInputError("none of the measured points is ok; there is nothing to learn from")
-        rows, values = measured_rows(ran, local)
-        noise = np.ones(len(values))
-        process = Process.fitted(rows, values, noise)
-        return cls(
-            process,
-            rows,
-            values,
-            noise,
-            _fitting(points, by_job),
-            _margins(process, rows, values, noise),
-            _backtest(process, rows, values, noise),
-        )
+        process = StepTimeProcess.fitted(known.rows, known.values, known.noise)
+        # Other failures say nothing about memory.
+        tried = points.only([status in ("ok", "out-of-memory") for status in points.status])
+        room, names = np.zeros(len(tried)), np.array(tried.job)
+        for job in tried.jobs:
+            room[names == job] = StepTimeRule.of(local[job]).log_room(tried.where.only(names == job))
+        fitting = Fitting.learned(room, tried.ok)
+        return cls(process, known, fitting, _margins(process, known), _backtest(process, known))
+
+    def predict(self, rows: Rows) -> Array:
+        """Expected log of measured over rule."""
+        return self.process.given(self.known.rows, self.known.values, self.known.noise, rows)[0]
 
     def belief(self, job: LocalJob, where: Configurations, trials: Sequence[StepTrial] = ()) -> StepBelief:
-        """Of a job by its local run, its trials, and its points among those learned from, if any."""
+        """Prediction from the job's local run, its trials, and its points among those learned from."""
         rule = StepTimeRule.of(job)
-        asked = rows_of(job, rule, where)
-        said = np.log(rule.step_seconds(where))
+        targets = rows_of(job, rule, where)
+        by_rule = np.log(rule.step_seconds(where))
         ran = [trial for trial in trials if trial.ok]
         tried = np.array([trial.row for trial in ran], dtype=np.intp)
-        seconds = np.array([trial.step_seconds for trial in ran])
-        known = self.known.joined(Rows(asked.shared[tried], asked.own[tried], asked.job[tried]))
-        values = np.concatenate([self.values, np.log(seconds) - said[tried]])
-        noise = np.concatenate([self.noise, [1.0 / trial.fidelity for trial in ran]])
-        mean, covariance = self.process.given(known, values, noise, asked)
-        own = int((known.job == job.name).sum())
-        room = np.log(where.memory_bytes / rule.memory_bytes(where))
-        return StepBelief(
-            said + mean,
-            covariance,
-            self.process.noise,
-            self.margins[0 if not own else _FEW if own < _MANY else _MANY],
-            self.fitting.given(
-                room,
-                np.array([trial.row for trial in trials], dtype=np.intp),
-                np.array([trial.ok for trial in trials], dtype=bool),
-            ),
+        log_seconds = np.log([trial.step_seconds for trial in ran])
+        noise = np.array([1.0 / trial.fidelity for trial in ran])
+        known = join_rows(
+            self.known, MeasuredRatios(take_rows(targets, tried), log_seconds - by_rule[tried], noise)
         )
+        mean, covariance = self.process.given(known.rows, known.values, known.noise, targets)
+        own = int((known.rows.job == job.name).sum())
+        fits = self.fitting.after(
+            rule.log_room(where),
+            np.array([trial.row for trial in trials], dtype=np.intp),
+            np.array([trial.ok for trial in trials], dtype=bool),
+        )
+        margin = self.margins[0 if not own else _FEW if own < _MANY else _MANY]
+        return StepBelief(by_rule + mean, covariance, self.process.noise, margin, fits)
 
     def unlikeness(self, job: LocalJob, where: Configurations) -> float:
-        """How far the job's rows are from all that was learned from."""
-        rows = rows_of(job, StepTimeRule.of(job), where)
-        return _apart(rows, self.known.only(self.known.job != job.name))
+        """Mean distance of the job's rows from other jobs' rows that were learned from."""
+        rows = self.known.rows
+        return _mean_distance(
+            rows_of(job, StepTimeRule.of(job), where), take_rows(rows, rows.job != job.name)
+        )
 
 
-def measured_rows(points: Points, local: Local) -> tuple[Rows, Array]:
-    """The rows of points that ran, and their log of measured over rule."""
+def measured_rows(points: Points, local: Local) -> MeasuredRatios:
+    """The points that ran."""
     ran = points.only(points.ok)
-    rows, said = rows_of_points(ran, local, rules(local, ran.jobs))
-    return rows, np.log(ran.step_seconds) - said
+    names, parts = np.array(ran.job), dict[str, MeasuredRatios]()
+    if not len(ran):
+        return MeasuredRatios(Rows(np.zeros((0, 0)), np.zeros((0, 0)), names), np.zeros(0), np.zeros(0))
+    for job in ran.jobs:
+        points_of_job = ran.only(names == job)
+        rule = StepTimeRule.of(local[job])
+        ratio = points_of_job.step_seconds / rule.step_seconds(points_of_job.where)
+        parts[job] = MeasuredRatios(
+            rows_of(local[job], rule, points_of_job.where), np.log(ratio), np.ones(len(ratio))
+        )
+    order = np.argsort(np.concatenate([np.flatnonzero(names == job) for job in ran.jobs]))
+    return take_rows(join_rows(*parts.values()), order)
 
 
-def _fitting(points: Points, by_job: Mapping[str, StepTimeRule]) -> Fitting:
-    """From points that ran or were out of memory; other failures say nothing about memory."""
-    told = points.only([status in ("ok", "out-of-memory") for status in points.status])
-    room = np.zeros(len(told))
-    whose = np.array(told.job)
-    for job in told.jobs:
-        where = told.where.only(whose == job)
-        room[whose == job] = np.log(where.memory_bytes / by_job[job].memory_bytes(where))
-    return Fitting.learned(room, told.ok)
-
-
-def _margins(process: Process, rows: Rows, values: Array, noise: Array) -> dict[int, float]:
+def _margins(process: StepTimeProcess, known: MeasuredRatios) -> dict[int, float]:
     """Deviations that hold `COVERAGE` of a left-out job's points; none, a few or all other rows known."""
-    folds = list(leave_one_group_out(rows.job))
+    folds = list(leave_one_group_out(known.rows.job))
     if len(folds) < 2:
         return dict.fromkeys((0, _FEW, _MANY), _WIDEST)
+
+    def misses(targets: Flags, training: Flags) -> Array:
+        """Errors in units of the predicted deviation."""
+        shown, hidden = take_rows(known, training), take_rows(known, targets)
+        mean, covariance = process.given(shown.rows, shown.values, shown.noise, hidden.rows)
+        deviation = np.sqrt(np.diag(covariance) + process.noise * hidden.noise)
+        return np.asarray(np.abs(hidden.values - mean) / deviation)
+
+    def largest(by_job: Sequence[Array]) -> float:
+        """The margin of the worst job: with fewer than ten jobs, a new one may need as much."""
+        return max(float(np.quantile(errors, COVERAGE)) for errors in by_job)
+
     random = np.random.default_rng(0)
-    misses: dict[int, list[Array]] = {0: [], _FEW: []}  # one entry for each job
+    without, with_few = list[Array](), list[Array]()  # one entry for each job
     for fold in folds:
-        mine = fold.rows
-        misses[0].append(_misses(process, rows, values, noise, mine, ~mine))
+        without.append(misses(fold.rows, fold.training))
         drawn = list[Array]()
-        for _ in range(_DRAWS if mine.sum() > _FEW else 0):
-            known = ~mine
-            known[random.choice(np.flatnonzero(mine), _FEW, replace=False)] = True
-            drawn.append(_misses(process, rows, values, noise, mine & ~known, known))
-        misses[_FEW] += [np.concatenate(drawn)] if drawn else []
-    residual, variance = process.conditioned(rows, values, noise).leave_one_out
-    alone = np.abs(residual) / np.sqrt(variance)
-    return {
-        0: _widest(misses[0]),
-        _FEW: _widest(misses[_FEW] or misses[0]),
-        _MANY: float(np.quantile(alone, COVERAGE)),
-    }
+        for _ in range(_DRAWS if fold.rows.sum() > _FEW else 0):
+            training = fold.training
+            training[random.choice(np.flatnonzero(fold.rows), _FEW, replace=False)] = True
+            drawn.append(misses(fold.rows & ~training, training))
+        with_few += [np.concatenate(drawn)] if drawn else []
+    residual, variance = process.conditioned(known.rows, known.values, known.noise).leave_one_out
+    alone = float(np.quantile(np.abs(residual) / np.sqrt(variance), COVERAGE))
+    return {0: largest(without), _FEW: largest(with_few or without), _MANY: alone}
 
 
-def _misses(process: Process, rows: Rows, values: Array, noise: Array, asked: Flags, known: Flags) -> Array:
-    """By how many of its own deviations the process is off."""
-    mean, covariance = process.given(rows.only(known), values[known], noise[known], rows.only(asked))
-    deviation = np.sqrt(np.diag(covariance) + process.noise * noise[asked])
-    return np.asarray(np.abs(values[asked] - mean) / deviation)
-
-
-def _widest(misses: Sequence[Array]) -> float:
-    """What the job needed that needed most: of fewer than ten, that is what a new one may need."""
-    return max(float(np.quantile(each, COVERAGE)) for each in misses)
-
-
-def _backtest(process: Process, rows: Rows, values: Array, noise: Array) -> Backtest:
-    folds = list(leave_one_group_out(rows.job))
+def _backtest(process: StepTimeProcess, known: MeasuredRatios) -> Backtest:
+    folds = list(leave_one_group_out(known.rows.job))
     if len(folds) < 2:
         return Backtest(math.inf, 0.0, 0.0)
     model, rule, unlike = [], [], []
     for fold in folds:
-        mine = fold.rows
-        mean, _ = process.given(rows.only(~mine), values[~mine], noise[~mine], rows.only(mine))
-        model.append(float(np.abs(np.expm1(mean - values[mine])).mean()))
-        rule.append(float(np.abs(np.expm1(-values[mine])).mean()))
-        unlike.append(_apart(rows.only(mine), rows.only(~mine)))
+        shown, hidden = take_rows(known, fold.training), take_rows(known, fold.rows)
+        mean, _ = process.given(shown.rows, shown.values, shown.noise, hidden.rows)
+        model.append(float(np.abs(np.expm1(mean - hidden.values)).mean()))
+        rule.append(float(np.abs(np.expm1(-hidden.values)).mean()))
+        unlike.append(_mean_distance(hidden.rows, shown.rows))
     return Backtest(float(np.mean(model)), float(np.mean(rule)), max(unlike))
 
 
-def _apart(rows: Rows, others: Rows) -> float:
-    """The mean distance of a row to the nearest other one."""
+def _mean_distance(rows: Rows, others: Rows) -> float:
     squares = ((rows.shared[:, None] - others.shared[None]) ** 2).sum(axis=2)
     return float(np.sqrt(squares.min(axis=1)).mean())
 
@@ -508,13 +462,13 @@ _RULE_RANGE = 1.5  # either way, where nothing was learned
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Forecast:
-    """Seconds of a step for every configuration, who says so, and why; `fits` is a chance."""
+    """Seconds of a step for every configuration, with source and reason; `fits` is a chance."""
 
     low: Array
     value: Array
     high: Array
     fits: Array
-    by: tuple[str, ...]
+    by: tuple[str, ...]  # RULE, MODEL or TRIAL
     reasons: tuple[str, ...]
     rule: Array
     model: Array
@@ -522,42 +476,37 @@ class Forecast:
 
 
 def forecast(
-    ours: StepTimeModel, job: LocalJob, where: Configurations, trials: Sequence[StepTrial] = ()
+    model: StepTimeModel, job: LocalJob, where: Configurations, trials: Sequence[StepTrial] = ()
 ) -> Forecast:
     """All configurations of a job, from its local run, other jobs, and its trials."""
-    belief = ours.belief(job, where, trials)
-    rule = StepTimeRule.of(job)
-    said = rule.step_seconds(where)
-    low, value, high = belief.step_seconds
-    verdict = _judged(ours, job, where, high / low)
-    by_model = verdict.by_model
-    range_of_rule = max(_RULE_RANGE, 1.0 + 2.0 * ours.backtest.rule)
-    by = [MODEL if learned else RULE for learned in by_model]
+    belief = model.belief(job, where, trials)
+    by_rule = StepTimeRule.of(job).step_seconds(where)
+    low, by_model, high = belief.step_seconds
+    tested, jobs = model.backtest, len(set(model.known.rows.job.tolist()))
+    errors = f"on jobs left out the model was off by {tested.model:.1%}, the rule by {tested.rule:.1%}"
+    alone = "only one job was learned from, so the model's error is not known"
+    distance, limit = 0.0 if jobs < 2 else model.unlikeness(job, where), _TOO_FAR * tested.unlike
+    unlike = f"the job is unlike the {jobs} learned from (unlikeness {distance:.1f}, limit {limit:.1f})"
+    verdict = judge(
+        (
+            Ground(RULE, alone, jobs < 2),
+            lost_backtest(tested.model, tested.rule, errors),
+            out_of_distribution(distance, limit, unlike),
+            too_wide(high / low),
+            Ground(MODEL, errors),
+        ),
+        len(where),
+    )
+    rule_range = max(_RULE_RANGE, 1.0 + 2.0 * tested.rule)
+    by = [verdict.chosen_by(row) for row in range(len(where))]
     reasons = [verdict.why(row) for row in range(len(where))]
-    low = np.where(by_model, low, said / range_of_rule)
-    high = np.where(by_model, high, said * range_of_rule)
-    chosen = np.where(by_model, value, said)
+    low = np.where(verdict.by_model, low, by_rule / rule_range)
+    high = np.where(verdict.by_model, high, by_rule * rule_range)
+    value = np.where(verdict.by_model, by_model, by_rule)
+    noise = np.exp(belief.margin * belief.noise**0.5)
     for trial in trials:
         if trial.ok and trial.fidelity >= 1:
-            noise = np.exp(belief.margin * belief.noise**0.5)
-            chosen[trial.row] = trial.step_seconds
-            low[trial.row], high[trial.row] = trial.step_seconds / noise, trial.step_seconds * noise
+            seconds = value[trial.row] = trial.step_seconds
+            low[trial.row], high[trial.row] = seconds / noise, seconds * noise
             by[trial.row], reasons[trial.row] = TRIAL, "it was tried"
-    return Forecast(low, chosen, high, belief.fits, tuple(by), tuple(reasons), said, value, belief)
-
-
-def _judged(ours: StepTimeModel, job: LocalJob, where: Configurations, spans: Array) -> Verdict:
-    """Whether the rule or the model answers for each configuration; `spans` are the model's high over low."""
-    tested, jobs = ours.backtest, len(set(ours.known.job.tolist()))
-    errors = f"on jobs left out the model was off by {tested.model:.1%}, the rule by {tested.rule:.1%}"
-    alone = "there is only one job to learn from, so nobody knows how good the model is"
-    far, limit = 0.0 if jobs < 2 else ours.unlikeness(job, where), _TOO_FAR * tested.unlike
-    unlike = f"the job is unlike the {jobs} learned from (unlikeness {far:.1f}, limit {limit:.1f})"
-    grounds = (
-        Ground(RULE, alone, jobs < 2),
-        lost_backtest(tested.model, tested.rule, errors),
-        out_of_distribution(far, limit, unlike),
-        too_wide(spans),
-        Ground(MODEL, errors),
-    )
-    return judge(grounds, len(where))
+    return Forecast(low, value, high, belief.fits, tuple(by), tuple(reasons), by_rule, by_model, belief)
