@@ -49,12 +49,12 @@ def test_every_number_is_in_its_range_and_the_sums_are_right(
     devices: int, survived: float, saving: float, noticing: float
 ) -> None:
     try:
-        asked = question(
+        job = question(
             devices, survived=Assumption.given(survived), **given_costs(saving=saving, noticing=noticing)
         )
     except BadInputError:
         return  # so many failures that no job gets anywhere
-    advice = advise(asked)
+    advice = advise(job)
     assert all(math.isfinite(number) for each in estimates(advice) for number in (each.low, each.high))
     lost = advice.without.dollars.value - advice.with_fabric.dollars.value
     assert advice.saved_dollars.value == pytest.approx(lost, rel=1e-6, abs=1e-6)
@@ -68,9 +68,9 @@ def test_a_fabric_that_survives_nothing_saves_nothing() -> None:
 
 
 def test_the_saving_is_gone_at_the_slowdown_that_is_said() -> None:
-    asked = question(16_000)
-    slowdown = Assumption.given(advise(asked).break_even.value)
-    assert advise(replace(asked, slowdown=slowdown)).saved_dollars.value == pytest.approx(0.0, abs=1e-3)
+    job = question(16_000)
+    slowdown = Assumption.given(advise(job).break_even.value)
+    assert advise(replace(job, slowdown=slowdown)).saved_dollars.value == pytest.approx(0.0, abs=1e-3)
 
 
 def test_the_default_counts_are_those_of_the_report() -> None:
@@ -135,28 +135,28 @@ def test_a_price_of_the_catalog_is_per_device() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "sentence"),
+    ("wrong", "named"),
     [
-        ({"devices": 0}, "at least 1"),
-        ({"saving": Assumption.given(-1.0)}, "cannot be negative"),
-        ({"saving": Assumption.given(0.0)}, "save after every step"),
-        ({"noticing": Assumption(5.0, 6.0, 7.0, "")}, "not between 6 and 7"),
-        ({"noticing": Assumption.given(math.nan)}, "not between"),
-        ({"survived": Assumption.given(1.2)}, "from 0 to 1"),
-        ({"slowdown": Assumption.given(1.0)}, "no step would ever end"),
-        ({"price": Assumption.given(-1.0)}, "cannot be negative"),
-        ({"failures": Failures(interruptions=0.0)}, "count for longer"),
-        ({"failures": Failures(seconds=0.0)}, "no time"),
-        ({"failures": Failures(network_share=0.9, card_share=0.2)}, "together at most 1"),
+        ({"devices": 0}, "devices is 0"),
+        ({"saving": Assumption.given(-1.0)}, "-1"),
+        ({"saving": Assumption.given(0.0)}, "saving"),
+        ({"noticing": Assumption(5.0, 6.0, 7.0, "")}, "noticing is 5.*6 to 7"),
+        ({"noticing": Assumption.given(math.nan)}, "noticing is nan"),
+        ({"survived": Assumption.given(1.2)}, "survived is 1.2"),
+        ({"slowdown": Assumption.given(1.0)}, "slowdown"),
+        ({"price": Assumption.given(-1.0)}, "-1"),
+        ({"failures": Failures(interruptions=0.0)}, "0 interruptions"),
+        ({"failures": Failures(seconds=0.0)}, "duration"),
+        ({"failures": Failures(network_share=0.9, card_share=0.2)}, "0.9 .*0.2 "),
         (
             {"failures": Failures(network_share=1.0, card_share=0.0), "survived": Assumption.given(1.0)},
-            "no ch",
+            "interruption",
         ),
-        ({"interval": 0.0}, "above 0"),
-        ({"interval": 1e6}, "longer than"),
-        ({"devices": 10**9}, "gets nowhere"),
+        ({"interval": 0.0}, "0 s"),
+        ({"interval": 1e6}, "between checkpoints"),
+        ({"devices": 10**9}, "1000000000 devices"),
     ],
 )
-def test_nonsense_is_refused(wrong: dict[str, object], sentence: str) -> None:
-    with pytest.raises(BadInputError, match=sentence):
+def test_nonsense_is_refused(wrong: dict[str, object], named: str) -> None:
+    with pytest.raises(BadInputError, match=named):
         question(**wrong)  # type: ignore[arg-type]

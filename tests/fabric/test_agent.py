@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,11 +11,20 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 from trimtab.cli.fabric import failover_events
 from trimtab.core import StorageError, TrimtabError
 from trimtab.fabric import Timers
-from trimtab.fabric.agent import Agent, Sessions, Worker, agent_runs, ask_sessions, forget_agent, read_status
+from trimtab.fabric.agent import (
+    Agent,
+    Reconciler,
+    Sessions,
+    agent_runs,
+    ask_sessions,
+    forget_agent,
+    read_status,
+)
 from trimtab.fabric.failover.keeper import Failover
 from trimtab.fabric.lab.lab import Lab
 from trimtab.fabric.lab.layout import LabHost
@@ -40,14 +48,16 @@ def lab() -> Iterator[Lab]:
 
 @contextmanager
 def at_work(
-    host: LabHost, tell: Callable[[Failover], None] = lambda failover: None, workers: Sequence[Worker] = ()
+    host: LabHost,
+    tell: Callable[[Failover], None] = lambda failover: None,
+    reconcilers: Sequence[Reconciler] = (),
 ) -> Iterator[Agent]:
     """An agent for it, in a thread."""
-    agent = Agent(host.host, host.daemons, host.namespace, workers, tell)
+    agent = Agent(host.host, host.daemons, host.namespace, reconcilers, tell)
     thread = threading.Thread(target=agent.run)
     thread.start()
     try:
-        eventually(lambda: agent.at_work and agent_runs(host.host.name) and len(paths(host)) == 2)
+        until(lambda: agent.at_work and agent_runs(host.host.name) and len(paths(host)) == 2)
         yield agent
     finally:
         agent.stop()
@@ -57,31 +67,24 @@ def at_work(
 def paths(host: LabHost) -> set[str]:
     """Devices to the other host, in the kernel."""
     words = ["ip", "-n", host.namespace, "route", "show", OTHER]
-    told = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
-    return {word for before, word in pairwise(told) if before == "dev"}
-
-
-def eventually(holds: Callable[[], object], within: float = 15.0) -> None:
-    give_up = time.monotonic() + within
-    while not holds():
-        assert time.monotonic() < give_up
-        time.sleep(0.01)
+    words_of_route = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
+    return {word for before, word in pairwise(words_of_route) if before == "dev"}
 
 
 def test_a_silent_failure_is_survived_written_down_and_over_in_the_end(lab: Lab) -> None:
-    here, told = lab.hosts[0], list[Failover]()
-    with at_work(here, told.append) as agent:
-        eventually(lambda: all(each.echo for each in agent.status().uplinks))
+    here, failovers = lab.hosts[0], list[Failover]()
+    with at_work(here, failovers.append) as agent:
+        until(lambda: all(each.echo for each in agent.status().uplinks))
         with lab.fault("blackhole", 0, "p1"):
-            eventually(lambda: paths(here) == {"p2"})
-            eventually(lambda: any(each.uplink == "p1" for each in told))
+            until(lambda: paths(here) == {"p2"})
+            until(lambda: any(each.uplink == "p1" for each in failovers))
             states = {each.device: each.state for each in agent.status().uplinks}
             assert states["p1"] == "dead"
-        eventually(lambda: paths(here) == {"p1", "p2"})
-        failover = next(each for each in told if each.uplink == "p1")
+        until(lambda: paths(here) == {"p1", "p2"})
+        failover = next(each for each in failovers if each.uplink == "p1")
         assert failover.peer == str(here.host.uplinks[0].peer)
         assert failover.cause in ("echo", "bfd", "flap")  # where others want the cores, BFD is not later
-        eventually(lambda: failover in read_status(here.host.name).failovers)
+        until(lambda: failover in read_status(here.host.name).failovers)
 
 
 def test_a_daemon_that_dies_is_started_again_and_sessions_come_back(lab: Lab) -> None:
@@ -90,7 +93,7 @@ def test_a_daemon_that_dies_is_started_again_and_sessions_come_back(lab: Lab) ->
         process = here.daemons.process("bfdd")
         assert process is not None
         os.kill(process.pid, signal.SIGKILL)
-        eventually(lambda: here.daemons.process("bfdd") not in (None, process))
+        until(lambda: here.daemons.process("bfdd") not in (None, process))
 
         def well() -> bool:
             try:
@@ -104,7 +107,7 @@ def test_a_daemon_that_dies_is_started_again_and_sessions_come_back(lab: Lab) ->
                 and paths(here) == {"p1", "p2"}
             )
 
-        eventually(well, within=30.0)
+        until(well)
 
 
 def test_a_death_is_noticed_between_two_looks(lab: Lab) -> None:
@@ -114,7 +117,7 @@ def test_a_death_is_noticed_between_two_looks(lab: Lab) -> None:
         process = here.daemons.process("bgpd")
         assert process is not None
         os.kill(process.pid, signal.SIGKILL)
-        eventually(lambda: here.daemons.process("bgpd") not in (None, process))
+        until(lambda: here.daemons.process("bgpd") not in (None, process))
 
 
 def test_each_failover_is_an_event_in_the_store_and_counted_in_the_status(lab: Lab) -> None:
@@ -122,13 +125,13 @@ def test_each_failover_is_an_event_in_the_store_and_counted_in_the_status(lab: L
     name = here.host.name
     with open_store() as store, at_work(here, failover_events(store, name)) as agent:
         with lab.fault("carrier-loss", 0, "p2"):
-            eventually(lambda: paths(here) == {"p1"})
-            eventually(lambda: any(each.detail["uplink"] == "p2" for each in store.events.since(0)))
+            until(lambda: paths(here) == {"p1"})
+            until(lambda: any(each.detail["uplink"] == "p2" for each in store.events.since(0)))
         events = store.events.since(0)
         assert {(event.kind, event.subject) for event in events} == {("failover", name)}
-        told = agent.status()
-        assert told.failover_count >= len(events)
-        assert told.failover_seconds >= max(event.detail["seconds"] for event in events) > 0.0
+        status = agent.status()
+        assert status.failover_count >= len(events)
+        assert status.failover_seconds >= max(event.detail["seconds"] for event in events) > 0.0
 
 
 class Broken:
@@ -142,12 +145,12 @@ class Broken:
 
 def test_a_reconciler_that_fails_is_said_and_ends_nothing_else(lab: Lab) -> None:
     here = lab.hosts[0]
-    with at_work(here, workers=[Broken()]) as agent:
-        eventually(lambda: any("a reconciler has failed" in each for each in agent.status().problems))
+    with at_work(here, reconcilers=[Broken()]) as agent:
+        until(lambda: any("a reconciler has failed" in each for each in agent.status().problems))
         assert "it is broken" in agent.status().problems
         with lab.fault("carrier-loss", 0, "p2"):
-            eventually(lambda: paths(here) == {"p1"})
-        eventually(lambda: paths(here) == {"p1", "p2"})
+            until(lambda: paths(here) == {"p1"})
+        until(lambda: paths(here) == {"p1", "p2"})
 
 
 def test_the_network_stays_when_the_agent_ends_and_the_next_one_takes_over(lab: Lab) -> None:

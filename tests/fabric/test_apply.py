@@ -15,9 +15,9 @@ import pytest
 from host_network import Network, described, ip, network, some_host
 
 from trimtab.core import BadInputError, NotFoundError, StorageError, TrimtabError
-from trimtab.fabric import Plan, apply_plan, commands, host_of, plan_here, undo, undo_commands
+from trimtab.fabric import HostPlan, apply_plan, commands, host_of, plan_here, undo, undo_commands
 from trimtab.fabric.machine import Machine, inside
-from trimtab.fabric.steps import THERE, Address, Step
+from trimtab.fabric.steps import THERE, DeviceAddress, PlanStep
 from trimtab.kernel import file_lock
 
 STATE = Path("/run/trimtab/fabric")
@@ -50,8 +50,8 @@ def two_tenants(place: Network) -> dict[str, Any]:
     )
 
 
-def planned(place: Network, told: dict[str, Any] | None = None) -> Plan:
-    return plan_here(host_of("host.yaml", told or two_tenants(place)), place.host)
+def planned(place: Network, description: dict[str, Any] | None = None) -> HostPlan:
+    return plan_here(host_of("host.yaml", description or two_tenants(place)), place.host)
 
 
 def seen(place: Network) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def test_it_is_made_once_and_undone_without_a_trace(place: Network) -> None:
     assert undo(place.name, place.host)
     assert seen(place) == before
     assert not (STATE / place.name).exists()
-    with pytest.raises(NotFoundError, match=f"no fabric {place.name} is up here"):
+    with pytest.raises(NotFoundError, match=place.name):
         undo(place.name, place.host)
 
 
@@ -126,12 +126,12 @@ def test_two_hosts_workers_talk_through_the_tunnel_once_they_know_each_other(pla
 def test_both_ends_of_a_workers_connection_send_again_soon(place: Network) -> None:
     """A host's own worker and one in a namespace of its own; `off` gives the kernel's 200 ms back."""
     device = {"name": "w1", "address": "10.100.0.2/24", "namespace": place.workers[0]}
-    told = described(place.name)
-    told["tenants"]["blue"]["devices"].append(device)
-    plain = planned(place, {**told, "rto_min": False})
+    description = described(place.name)
+    description["tenants"]["blue"]["devices"].append(device)
+    plain = planned(place, {**description, "rto_min": False})
     apply_plan(plain, place.host)
     assert min(_timeouts(place)) >= 0.2
-    soon = planned(place, told)
+    soon = planned(place, description)
     words = [words for words, needed in commands(soon, place.host) if needed]
     assert len(words) == 2
     assert all("rto_min 20ms" in each for each in words)
@@ -145,9 +145,9 @@ def test_both_ends_of_a_workers_connection_send_again_soon(place: Network) -> No
 
 
 def test_workers_in_one_network_keep_a_route_each(place: Network) -> None:
-    told = described(place.name)
-    told["tenants"]["blue"]["devices"].append({"name": "w1", "address": "10.100.0.2/24"})
-    apply_plan(planned(place, told), place.host)
+    description = described(place.name)
+    description["tenants"]["blue"]["devices"].append({"name": "w1", "address": "10.100.0.2/24"})
+    apply_plan(planned(place, description), place.host)
     routes = [line for line in place.ip("route").splitlines() if line.startswith("10.100.0.0/24")]
     assert [line.split()[2] for line in routes] == ["w0", "w1"]
     assert all("rto_min lock 20ms" in line for line in routes)
@@ -170,8 +170,8 @@ def _timeouts(place: Network) -> tuple[float, float]:
 
 def _timeout(connection: socket.socket) -> float:
     """`tcpi_rto`, microseconds in the third word of what TCP says of itself."""
-    told = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
-    return int.from_bytes(told[8:12], sys.byteorder) / 1e6
+    info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
+    return int.from_bytes(info[8:12], sys.byteorder) / 1e6
 
 
 def _the_switch_as_a_host(place: Network) -> Any:
@@ -231,11 +231,11 @@ def test_a_worker_does_not_reach_its_host_through_the_bridge(place: Network) -> 
 def test_a_changed_file_changes_only_what_differs(place: Network) -> None:
     before = seen(place)
     apply_plan(planned(place), place.host)
-    told = two_tenants(place)
-    told["loopback"] = "10.255.0.77"
-    told["mtu"] = 4000
-    del told["tenants"]["red"]
-    again = planned(place, told)
+    description = two_tenants(place)
+    description["loopback"] = "10.255.0.77"
+    description["mtu"] = 4000
+    del description["tenants"]["red"]
+    again = planned(place, description)
     foreseen = [words for words, needed in commands(again, place.host) if needed]
     done = apply_plan(again, place.host)
     assert list(done) == foreseen
@@ -244,7 +244,7 @@ def test_a_changed_file_changes_only_what_differs(place: Network) -> None:
     assert "local 10.255.0.77" in place.ip("-d", "link", "show", "fvx100")
     assert place.ip("link", "show", "master", "fbr100").count("mtu 3950") == 2
     assert f"{place.host} fbr200" not in seen(place)
-    assert apply_plan(planned(place, told), place.host) == ()
+    assert apply_plan(planned(place, description), place.host) == ()
     undo(place.name, place.host)
     assert seen(place) == before
 
@@ -253,10 +253,10 @@ def test_an_address_moves_from_one_port_to_another(place: Network) -> None:
     place.ip("link", "add", "p3", "type", "veth", "peer", "name", "s3")
     before = seen(place)
     apply_plan(planned(place), place.host)
-    told = two_tenants(place)
-    told["uplinks"][1]["device"] = "p3"
-    told["tenants"]["blue"]["devices"].append({"name": "w2", "address": "10.100.0.2/24"})
-    apply_plan(planned(place, told), place.host)
+    description = two_tenants(place)
+    description["uplinks"][1]["device"] = "p3"
+    description["tenants"]["blue"]["devices"].append({"name": "w2", "address": "10.100.0.2/24"})
+    apply_plan(planned(place, description), place.host)
     assert seen(place)[f"{place.host} p2"] == before[f"{place.host} p2"]
     assert seen(place)[f"{place.host} p3"][4] == [("172.16.2.2", 31)]
     undo(place.name, place.host)
@@ -283,10 +283,8 @@ def test_what_others_changed_is_put_right_by_up_and_left_alone_by_down(place: Ne
 def test_a_step_that_fails_leaves_nothing_behind(place: Network) -> None:
     before = seen(place)
     plan = planned(place)
-    failing = Plan(plan.name, (*plan.steps, Step(Address("nowhere", "10.9.9.9/24"), THERE)))
-    with pytest.raises(
-        TrimtabError, match=r"refuses `ip addr add 10.9.9.9/24 dev nowhere`: there is no device"
-    ):
+    failing = HostPlan(plan.name, (*plan.steps, PlanStep(DeviceAddress("nowhere", "10.9.9.9/24"), THERE)))
+    with pytest.raises(TrimtabError, match=r"`ip addr add 10\.9\.9\.9/24 dev nowhere`"):
         apply_plan(failing, place.host)
     assert seen(place) == before
     assert not (STATE / place.name).exists()
@@ -296,7 +294,7 @@ def test_a_step_that_fails_leaves_what_an_earlier_plan_made(place: Network) -> N
     apply_plan(planned(place, described(place.name)), place.host)
     made = seen(place)
     plan = planned(place)
-    failing = Plan(plan.name, (*plan.steps, Step(Address("nowhere", "10.9.9.9/24"), THERE)))
+    failing = HostPlan(plan.name, (*plan.steps, PlanStep(DeviceAddress("nowhere", "10.9.9.9/24"), THERE)))
     with pytest.raises(TrimtabError):
         apply_plan(failing, place.host)
     assert seen(place) == made
@@ -327,7 +325,7 @@ def test_killed_while_a_value_changes_the_first_one_is_restored(place: Network) 
     assert seen(place) == before
 
 
-def _killed_after(changes: int, plan: Plan, netns: str) -> None:
+def _killed_after(changes: int, plan: HostPlan, netns: str) -> None:
     """Apply it in a child that kills itself before one change more."""
     child = os.fork()
     if child == 0:
@@ -355,7 +353,7 @@ def test_a_dry_run_touches_nothing_and_its_commands_do_the_same(place: Network) 
     assert not (STATE / place.name).exists()
     script = "set -e\n" + "\n".join(f"{line} >/dev/null" for line, needed in words if needed)
     subprocess.run(["ip", "netns", "exec", place.host, "sh", "-c", script], check=True)
-    with pytest.raises(BadInputError, match="there is a device fbr100 already"):
+    with pytest.raises(BadInputError, match="fbr100"):
         planned(place)
     assert not any(needed for _, needed in commands(plan, place.host))
 
@@ -364,7 +362,7 @@ def test_a_fabric_that_went_with_its_namespace_is_forgotten() -> None:
     with network("jobs") as gone:
         apply_plan(planned(gone), gone.host)
     assert (STATE / gone.name / "journal.json").exists()
-    with pytest.raises(BadInputError, match="there is no network namespace"):
+    with pytest.raises(BadInputError, match="namespace"):
         undo(gone.name, gone.host)
     with network() as other, pytest.raises(NotFoundError, match="no fabric"):
         undo(gone.name, other.host)
@@ -373,10 +371,10 @@ def test_a_fabric_that_went_with_its_namespace_is_forgotten() -> None:
 
 def test_a_fabric_is_taken_down_where_it_is_up(place: Network) -> None:
     apply_plan(planned(place), place.host)
-    with pytest.raises(BadInputError, match="is up in another network namespace"):
+    with pytest.raises(BadInputError, match="another network namespace"):
         undo(place.name, place.switch)
     other = some_host("another", tenants={})
-    with pytest.raises(BadInputError, match=f"p1 is an uplink of the fabric {place.name}"):
+    with pytest.raises(BadInputError, match=f"p1 .*{place.name}"):
         plan_here(other, place.host)
     undo(place.name, place.host)
 
@@ -389,7 +387,7 @@ def test_two_at_once_and_a_journal_nobody_can_read_are_said(place: Network) -> N
     ):
         apply_plan(plan, place.host)
     (STATE / place.name / "journal.json").write_text("{")
-    with pytest.raises(StorageError, match="says what was changed on this machine and cannot be read"):
+    with pytest.raises(StorageError, match=r"journal\.json"):
         apply_plan(plan, place.host)
 
 
@@ -401,7 +399,7 @@ def test_without_root_it_says_so(place: Network) -> None:
             os.setuid(65534)
             apply_plan(plan, place.host)
         except BadInputError as error:
-            os._exit(0 if "needs root" in str(error) else 1)
+            os._exit(0 if "root" in str(error) else 1)
         finally:
             os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

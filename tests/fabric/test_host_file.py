@@ -21,7 +21,7 @@ def blue(*devices: dict[str, Any], vni: object = 100) -> dict[str, Any]:
 
 
 def test_a_file_is_read_as_it_is_written(tmp_path: Path) -> None:
-    told = described(
+    description = described(
         "node-1",
         mtu=4000,
         bfd={"interval": "20ms"},
@@ -38,7 +38,7 @@ def test_a_file_is_read_as_it_is_written(tmp_path: Path) -> None:
         ),
     )
     path = tmp_path / "host.yaml"
-    path.write_text(yaml.safe_dump(told))
+    path.write_text(yaml.safe_dump(description))
     host = read_host(path)
     assert (host.name, host.loopback, host.asn) == ("node-1", IPv4Address("10.255.0.1"), 65001)
     assert [(uplink.device, uplink.address, uplink.peer_asn) for uplink in host.uplinks] == [
@@ -56,7 +56,7 @@ def test_a_file_is_read_as_it_is_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "echo"),
+    ("line", "echo"),
     [
         ("", Echo(0.005, 6)),
         ("echo: on", Echo()),
@@ -64,34 +64,34 @@ def test_a_file_is_read_as_it_is_written(tmp_path: Path) -> None:
         ("echo: {multiplier: 9}", Echo(0.005, 9)),
     ],
 )
-def test_echoes_are_on_unless_they_are_off(tmp_path: Path, said: str, echo: Echo | None) -> None:
+def test_echoes_are_on_unless_they_are_off(tmp_path: Path, line: str, echo: Echo | None) -> None:
     path = tmp_path / "host.yaml"
-    path.write_text(f"{yaml.safe_dump(described('node-1'))}{said}\n")
+    path.write_text(f"{yaml.safe_dump(described('node-1'))}{line}\n")
     assert read_host(path).timers.echo == echo
 
 
 @pytest.mark.parametrize(
-    ("changes", "sentence"),
+    ("changes", "named"),
     [
-        ({"uplinks": UPLINKS[:1]}, "there is one uplink; two are needed"),
+        ({"uplinks": UPLINKS[:1]}, "one uplink"),
         ({"uplinks": []}, "uplinks"),
-        ({"uplinks": [UPLINKS[0], UPLINKS[0]]}, "the device p1 is there twice"),
-        ({"uplinks": [UPLINKS[0], {**UPLINKS[1], "peer": "172.16.1.3"}]}, "another address in 172.16.2.2/31"),
-        ({"uplinks": [UPLINKS[0], {**UPLINKS[1], "peer": "172.16.2.2"}]}, "another address in 172.16.2.2/31"),
+        ({"uplinks": [UPLINKS[0], UPLINKS[0]]}, "device p1 "),
+        ({"uplinks": [UPLINKS[0], {**UPLINKS[1], "peer": "172.16.1.3"}]}, "172.16.2.2/31"),
+        ({"uplinks": [UPLINKS[0], {**UPLINKS[1], "peer": "172.16.2.2"}]}, "172.16.2.2/31"),
         (
             {"uplinks": [UPLINKS[0], {**UPLINKS[1], "address": "172.16.2.2"}]},
             "172.16.2.2",
         ),
-        ({"uplinks": [UPLINKS[0], {**UPLINKS[1], "peer_asn": 65001}]}, "the host's own asn 65001"),
+        ({"uplinks": [UPLINKS[0], {**UPLINKS[1], "peer_asn": 65001}]}, "65001"),
         (
             {"uplinks": [UPLINKS[0], {**UPLINKS[1], "device": "a-name-of-16-chr"}]},
             "uplinks[1].device is 'a-name-of-16-chr'",
         ),
         ({"uplinks": [UPLINKS[0], {"device": "p2"}]}, "uplinks[1].address is missing"),
-        ({"management": ["p2"]}, "p2 is the management interface, which is never touched"),
+        ({"management": ["p2"]}, "p2 is the management interface"),
         ({"management": 7}, "management is 7"),
-        ({"loopback": "172.16.1.2"}, "172.16.1.2 is there twice"),
-        ({"loopback": "10.100.0.9"}, "10.100.0.0/24 of tenant blue overlaps 10.100.0.9/32 of the loopback"),
+        ({"loopback": "172.16.1.2"}, "address 172.16.1.2 "),
+        ({"loopback": "10.100.0.9"}, "10.100.0.0/24 of tenant blue overlaps 10.100.0.9/32"),
         ({"loopback": "host"}, "loopback is 'host'"),
         ({"loopback": "127.0.0.1"}, "loopback is '127.0.0.1'"),
         ({"asn": 0}, "asn is 0"),
@@ -122,7 +122,7 @@ def test_echoes_are_on_unless_they_are_off(tmp_path: Path, said: str, echo: Echo
             "tenants.blue.devices[0].address is '10.100.0.0/24'",
         ),
         ({"tenants": blue({"name": "w0", "address": "10.100.0.255/24"})}, "10.100.0.255/24"),
-        ({"tenants": blue({"name": "p1", "address": "10.100.0.1/24"})}, "the device p1 is there twice"),
+        ({"tenants": blue({"name": "p1", "address": "10.100.0.1/24"})}, "device p1 "),
         (
             {"tenants": blue({"name": "w0", "address": "10.100.0.1/24", "mac": "01:00:5e:00:00:01"})},
             "01:00:5e:00:00:01",
@@ -133,12 +133,11 @@ def test_echoes_are_on_unless_they_are_off(tmp_path: Path, said: str, echo: Echo
         ),
     ],
 )
-def test_what_is_wrong_is_said_in_a_sentence(changes: dict[str, Any], sentence: str) -> None:
+def test_what_is_wrong_is_said_in_a_sentence(changes: dict[str, Any], named: str) -> None:
     with pytest.raises(BadInputError) as raised:
         host_of("host.yaml", described("node-1", **changes))
-    said = str(raised.value)
-    assert sentence in said
-    assert "\n" not in said
+    assert named in str(raised.value)
+    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -170,12 +169,12 @@ NAMES = ("host", "loopback", "asn", "uplinks", "tenants", "mtu", "bfd", "hold", 
 
 @given(st.sampled_from(NAMES), JUNK)
 def test_nothing_but_a_host_or_a_sentence_comes_of_junk(name: str, junk: Any) -> None:
-    said = ""
+    message = ""
     try:
         host_of("host.yaml", described("node-1", **{name: junk}))
     except BadInputError as error:
-        said = str(error)
-    assert "\n" not in said
+        message = str(error)
+    assert "\n" not in message
 
 
 @given(st.lists(st.integers(1, 2**24 - 1), min_size=1, max_size=8, unique=True))

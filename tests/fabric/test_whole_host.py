@@ -7,7 +7,7 @@ import pytest
 from host_network import Network, described, network, some_host
 
 from trimtab.core import BadInputError
-from trimtab.fabric import Host, put_up, put_up_commands, take_down
+from trimtab.fabric import FabricHost, put_up, put_up_commands, take_down
 from trimtab.fabric.frr.configuration import host_files
 from trimtab.fabric.frr.daemons import Daemons
 from trimtab.fabric.journal import folder
@@ -33,12 +33,12 @@ def test_what_cannot_go_on_is_refused_before_anything_is_changed(place: Network)
     edited.parent.mkdir(parents=True)
     edited.write_text("hostname mine\n")
     try:
-        with pytest.raises(BadInputError, match=r"bgpd.conf is not a file that Trimtab wrote"):
+        with pytest.raises(BadInputError, match=r"bgpd\.conf"):
             inside(place.host, lambda: put_up(host))
     finally:
         edited.unlink()
     lock = folder(host.name) / "agent.lock"
-    with file_lock(lock, ""), pytest.raises(BadInputError, match=r"an agent runs for .* already; end it"):
+    with file_lock(lock, ""), pytest.raises(BadInputError, match="an agent runs"):
         inside(place.host, lambda: put_up(host))
     lock.unlink()
     lock.parent.rmdir()
@@ -63,7 +63,7 @@ def test_an_uplink_that_is_given_up_keeps_no_program(place: Network) -> None:
     assert "fvxout" not in place.ip("link")
 
 
-def _prepare(host: Host) -> None:
+def _prepare(host: FabricHost) -> None:
     plane = plane_of(host, host.tenants[0])
     plane.prepare()
     plane.close()

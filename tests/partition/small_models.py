@@ -28,8 +28,8 @@ class Block(nn.Module):
             part.view(samples, length, self.heads, width // self.heads).transpose(1, 2) for part in parts
         )
         chance = 0.1 if self.training else 0.0
-        found = functional.scaled_dot_product_attention(query, key, value, dropout_p=chance, is_causal=True)
-        x = x + self.dropout(self.out(found.transpose(1, 2).reshape(samples, length, width)))
+        result = functional.scaled_dot_product_attention(query, key, value, dropout_p=chance, is_causal=True)
+        x = x + self.dropout(self.out(result.transpose(1, 2).reshape(samples, length, width)))
         return x + functional.dropout(self.down(functional.gelu(self.up(self.second_norm(x)))), chance)
 
 
@@ -63,9 +63,9 @@ class Skips(nn.Module):
         """A picture like the one given."""
         first = self.first(x)
         second = self.second(functional.max_pool2d(first, 2))
-        found = functional.interpolate(self.bottom(functional.max_pool2d(second, 2)), scale_factor=2)
-        found = self.up(torch.cat([found, second], 1))
-        return self.out(self.top(torch.cat([functional.interpolate(found, scale_factor=2), first], 1)))
+        result = functional.interpolate(self.bottom(functional.max_pool2d(second, 2)), scale_factor=2)
+        result = self.up(torch.cat([result, second], 1))
+        return self.out(self.top(torch.cat([functional.interpolate(result, scale_factor=2), first], 1)))
 
 
 def _layer(inside: int, outside: int) -> nn.Module:

@@ -59,26 +59,26 @@ def test_machines_may_be_apart() -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("", "there are no devices"),
-        ("t4:0", "there are no devices"),
-        (" , ", "there are no devices"),
+        ("", "--devices"),
+        ("t4:0", "--devices"),
+        (" , ", "--devices"),
         ("t4:x", '"t4:x"'),
         ("t4:-1", '"t4:-1"'),
-        ("t4:2/0", "at least one device"),
-        ("t4:2x8", "only CPUs"),
-        ("cpu:2x0", "at least one core"),
-        ("t4:999999", "more than 4,096"),
-        ("nowhere.yaml", "there is no file"),
+        ("t4:2/0", '"t4:2/0"'),
+        ("t4:2x8", '"t4:2x8"'),
+        ("cpu:2x0", '"cpu:2x0"'),
+        ("t4:999999", "4,096"),
+        ("nowhere.yaml", "nowhere.yaml"),
     ],
 )
-def test_nonsense_is_refused_in_one_sentence(text: str, sentence: str) -> None:
+def test_bad_devices_are_refused_in_one_sentence(text: str, sentence: str) -> None:
     with pytest.raises(TrimtabError, match=sentence) as refused:
         devices_of(text)
     assert "\n" not in str(refused.value)
 
 
 def test_an_unknown_device_is_refused_with_what_is_near() -> None:
-    with pytest.raises(NotFoundError, match=r'no accelerator called "a101-40"; did you mean .*A100'):
+    with pytest.raises(NotFoundError, match=r"a101-40.*A100"):
         devices_of("a101-40:2")
 
 
@@ -95,9 +95,11 @@ def test_a_network_that_is_no_bandwidth_is_refused(network: str) -> None:
         max_size=4,
     )
 )
-def test_links_are_the_same_both_ways_and_fastest_inside_a_machine(told: list[tuple[str, int, int]]) -> None:
-    devices = devices_of(",".join(f"{kind}:{count}/{per}" for kind, count, per in told), network="1Gbit")
-    assert len(devices) == sum(count for _, count, _ in told)
+def test_links_are_the_same_both_ways_and_fastest_inside_a_machine(
+    machines: list[tuple[str, int, int]],
+) -> None:
+    devices = devices_of(",".join(f"{kind}:{count}/{per}" for kind, count, per in machines), network="1Gbit")
+    assert len(devices) == sum(count for _, count, _ in machines)
     assert np.array_equal(devices.bandwidth, devices.bandwidth.T)
     assert np.array_equal(devices.latency, devices.latency.T)
     machine = np.array([d.machine for d in devices.devices])

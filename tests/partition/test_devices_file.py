@@ -1,4 +1,4 @@
-"""Devices from a file: everything may be unequal, and what is wrong is said with its place."""
+"""Devices from a file: everything may be unequal, and errors name the place."""
 
 from pathlib import Path
 
@@ -55,9 +55,9 @@ def test_everything_may_be_unequal(tmp_path: Path) -> None:
 def test_a_network_on_the_command_line_counts_more(tmp_path: Path) -> None:
     text = "machines: [{devices: [{kind: t4}]}, {devices: [{kind: l4}]}]"
     assert "since" in parse_devices(write(tmp_path, text)).assumed[0]
-    told = parse_devices(write(tmp_path, "network: 1Gbit\n" + text), "40Gbit")
-    assert told.devices.bandwidth[0, 1] == 40e9 / 8
-    assert told.assumed == ()
+    parsed = parse_devices(write(tmp_path, "network: 1Gbit\n" + text), "40Gbit")
+    assert parsed.devices.bandwidth[0, 1] == 40e9 / 8
+    assert parsed.assumed == ()
 
 
 def test_islands_are_devices_that_reach_one_another(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_a_mistake_is_refused_with_its_path_field_and_value(
 
 
 def test_the_example_of_the_docs_is_read(tmp_path: Path) -> None:
-    docs = Path(__file__).resolve().parents[2] / "docs" / "partition.md"
+    docs = Path(__file__).resolve().parents[2] / "docs" / "reference" / "partition.md"
     example = docs.read_text(encoding="utf-8").partition("```yaml\n")[2].partition("```")[0]
     devices = devices_of(write(tmp_path, example))
     assert [d.kind for d in devices.devices] == ["A100", "A100", "T4", *["homemade"] * 8]

@@ -152,13 +152,13 @@ def test_what_a_run_showed_corrects_the_times(
     kinds = {device.kind for device in four.devices}
     twice = CostAssumptions(correction=tuple((kind, 2.0, 2.0) for kind in kinds))
     before, after = evaluate(graph, four, RECIPE, plan), evaluate(graph, four, RECIPE, plan, twice)
-    assert after.stage_forward == pytest.approx([2 * each for each in before.stage_forward])
+    assert after.stage_forward == pytest.approx([2 * item for item in before.stage_forward])
 
 
 def test_a_plan_that_runs_against_the_graph_is_refused(make_graph: MakeGraph, four: Devices) -> None:
     graph = make_graph()
     nodes = tuple(range(len(graph)))
-    with pytest.raises(BadInputError, match="before that of what it needs"):
+    with pytest.raises(BadInputError, match=r"down_0.*up_0"):
         evaluate(graph, four, RECIPE, Plan((Stage(nodes[3:], ((0,),)), Stage(nodes[:3], ((1,),))), (8,), 4))
-    with pytest.raises(BadInputError, match="leaves out"):
+    with pytest.raises(BadInputError, match=graph.names[-1]):
         evaluate(graph, four, RECIPE, Plan((Stage(nodes[:-1], ((0,),)),), (8,), 4))

@@ -16,7 +16,7 @@ from trimtab.core import BadInputError, NotFoundError
 from trimtab.partition import Graph, load_graph, read_graph, write_graph
 from trimtab.partition.graph import Tie
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "graph-files.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "graph-files.md"
 COLUMNS = ("calls", "flop", "traffic", "parameters", "buffers", "saved", "split", "reduced_forward")
 
 
@@ -100,8 +100,8 @@ def test_nodes_may_come_in_any_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "place", "value"),
     [
-        ("{", "no JSON", "line 1"),
-        ("[" * 100_000, "no JSON", ""),
+        ("{", "JSON", "line 1"),
+        ("[" * 100_000, "JSON", ""),
         ([], "nodes", "[]"),
         ({}, "nodes", "missing"),
         ({"nodes": []}, "nodes", "[]"),
@@ -143,12 +143,12 @@ def test_a_mistake_is_refused_with_its_path_field_and_value(
 
 
 def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(NotFoundError, match="there is no file"):
+    with pytest.raises(NotFoundError, match=re.escape(str(tmp_path / "none.json"))):
         read_graph(tmp_path / "none.json")
-    with pytest.raises(BadInputError, match="cannot be read"):
+    with pytest.raises(BadInputError, match=re.escape(str(tmp_path))):
         read_graph(tmp_path)
     (tmp_path / "binary.json").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(BadInputError, match="is no JSON"):
+    with pytest.raises(BadInputError, match="JSON"):
         read_graph(tmp_path / "binary.json")
 
 
@@ -168,5 +168,5 @@ def test_a_graph_file_is_read_without_pytorch(tmp_path: Path, make_graph) -> Non
 def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
     pytest.importorskip("onnx")
     pytest.importorskip("torch")
-    with pytest.raises(NotFoundError, match=r"there is no file .*none"):
+    with pytest.raises(NotFoundError, match="none"):
         load_graph(str(tmp_path / name))

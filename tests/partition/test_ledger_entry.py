@@ -31,8 +31,8 @@ def test_the_ledger_keeps_a_plan_and_a_step_judges_it(
         ("slower", replace(forecast, seconds=2 * forecast.seconds)),
         ("no", replace(forecast, fits=False)),
     )
-    found = Solution(plan, forecast, graph, four, recipe, "ours", ("it is even",), others, 0.1)
-    made = decision(found, SimulatedClock(7.0))
+    result = Solution(plan, forecast, graph, four, recipe, "ours", ("it is even",), others, 0.1)
+    made = decision(result, SimulatedClock(7.0))
     with open_store() as store:
         store.ledger.record(made)
         kept = store.ledger.get(made.id)
@@ -46,11 +46,11 @@ def test_the_ledger_keeps_a_plan_and_a_step_judges_it(
 
 
 def test_a_placement_that_is_better_is_what_is_decided(branches: Graph, pair: Devices) -> None:
-    found = solve(branches, pair, Recipe(8), SearchSettings(objective="latency", pipeline_only=True))
-    assert found.placement is not None
-    made, in_stages = decision(found), decision(replace(found, placement=None))
+    result = solve(branches, pair, Recipe(8), SearchSettings(objective="latency", pipeline_only=True))
+    assert result.placement is not None
+    made, in_stages = decision(result), decision(replace(result, placement=None))
     time = made.estimates["time"]
-    assert time.value == found.placement.latency < in_stages.estimates["time"].value
+    assert time.value == result.placement.latency < in_stages.estimates["time"].value
     assert time.low <= time.value <= time.high
     assert str(made.action["plan"]).startswith("branches side by side on 2 devices")
     assert made.action["devices"] == "T4:0, T4:1"

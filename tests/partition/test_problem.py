@@ -13,8 +13,8 @@ MakeGraph = Callable[..., Graph]
 SHARES = (8,)
 
 
-def _problem(graph: Graph, devices: Devices, recipe: Recipe | None = None, **told: object) -> CutProblem:
-    layout = Layout(SHARES, **told)  # type: ignore[arg-type]
+def _problem(graph: Graph, devices: Devices, recipe: Recipe | None = None, **options: object) -> CutProblem:
+    layout = Layout(SHARES, **options)  # type: ignore[arg-type]
     rows = tuple(((device,),) for device in range(len(devices)))
     return problem_of(graph, devices, recipe or Recipe(8 * layout.microbatches), layout, rows)
 
@@ -60,8 +60,8 @@ def test_memory_holds_as_many_micro_batches_as_are_in_flight(make_graph: MakeGra
     graph = make_graph()
     stage_of = np.minimum(np.arange(len(graph)) // 4, 3).astype(np.int64)
 
-    def held(**told: object) -> np.ndarray:
-        return _problem(graph, four, microbatches=8, **told).cost(stage_of, (0, 1, 2, 3)).memory.held
+    def held(**options: object) -> np.ndarray:
+        return _problem(graph, four, microbatches=8, **options).cost(stage_of, (0, 1, 2, 3)).memory.held
 
     by_turns, all_first, again = held(), held(schedule="gpipe"), held(recompute=True)
     assert all_first / by_turns == pytest.approx([2.0, 8 / 3, 4.0, 8.0])

@@ -79,13 +79,13 @@ def test_a_name_with_markup_in_it_is_shown_not_run(
 
 
 def test_branches_side_by_side_come_first(branches: Graph, pair: Devices, browser: Browser) -> None:
-    found = solve(
+    result = solve(
         branches,
         pair,
         Recipe(8, training=False),
         SearchSettings(objective="latency", pipeline_only=True),
     )
-    shown = browser.show(html_report(found, "abc123"), script=False)
+    shown = browser.show(html_report(result, "abc123"), script=False)
     assert browser.problems == []
     first = shown.locator("figure svg").first
     assert first.get_attribute("aria-label") == "The model's graph, by device"

@@ -106,7 +106,7 @@ def test_looking_at_promising_plans_first_misses_none(family: str) -> None:
     for proposal in list(RIVALS["random"](graph, devices, recipe))[:4]:
         all_plans = [evaluate(graph, devices, recipe, plan) for plan in plans_of(graph, proposal, recipe)]
         reached = reached_by([proposal], graph, devices, recipe)
-        assert reached.throughput == max(each.throughput for each in all_plans) > 0.0
+        assert reached.throughput == max(item.throughput for item in all_plans) > 0.0
         assert reached.throughputs == (reached.throughput,)
 
 
@@ -148,7 +148,7 @@ def _transformer(blocks: int, weights: float, ends: float = 0.0) -> Graph:
 
 
 def _proposals(name: str, graph: Graph, devices: Devices) -> list[list[int]]:
-    return [each.tolist() for each in RIVALS[name](graph, devices, ADAM)]
+    return [item.tolist() for item in RIVALS[name](graph, devices, ADAM)]
 
 
 @pytest.mark.parametrize("name", RIVALS)
@@ -157,7 +157,7 @@ def test_every_rival_names_a_device_for_every_node(name: str) -> None:
     for graph in (_transformer(6, 1e6, 1e6), random_graph("layered", 24, 3)):
         proposals = _proposals(name, graph, devices)
         assert proposals
-        assert all(len(each) == len(graph) and set(each) <= {0, 1, 2} for each in proposals)
+        assert all(len(item) == len(graph) and set(item) <= {0, 1, 2} for item in proposals)
 
 
 def test_equal_gives_everyone_as_many_layers() -> None:
@@ -174,7 +174,7 @@ def test_random_is_the_same_again_and_differs_by_seed() -> None:
     graph, devices = _transformer(8, 1e6), devices_of("t4:3")
     first = _proposals("random", graph, devices)
     assert first == _proposals("random", graph, devices)
-    assert len({tuple(each) for each in first}) > 1
+    assert len({tuple(item) for item in first}) > 1
 
 
 def test_metis_gives_fast_devices_more_and_its_repair_lets_nothing_flow_back() -> None:
@@ -189,9 +189,9 @@ def test_metis_gives_fast_devices_more_and_its_repair_lets_nothing_flow_back() -
 def test_accelerate_balances_bytes_and_never_splits_a_block() -> None:
     graph = _transformer(9, 1e7)
     proposals = _proposals("accelerate-balanced", graph, devices_of("t4:3"))
-    assert {len(set(each)) for each in proposals} == {1, 2, 3}
-    whole = [each for each in proposals if each[2:-2:2] == each[3:-2:2]]
-    most = {len(set(each)): max(each.count(device) for device in each) for each in whole}
+    assert {len(set(item)) for item in proposals} == {1, 2, 3}
+    whole = [item for item in proposals if item[2:-2:2] == item[3:-2:2]]
+    most = {len(set(item)): max(item.count(device) for device in item) for item in whole}
     assert most[3] < most[2] < most[1]
 
 
@@ -216,9 +216,9 @@ def test_accelerate_sees_a_shared_weight_once() -> None:
 
     graph = _transformer(2, 1e6, 5e6)
     tied = replace(graph, ties=(Tie((1, len(graph) - 2), 5e6),))
-    for each in (graph, tied):
-        model = stand_in(each)
-        assert sum(p.numel() for p in model.parameters()) == each.total_parameters
+    for item in (graph, tied):
+        model = stand_in(item)
+        assert sum(p.numel() for p in model.parameters()) == item.total_parameters
         assert all(p.device.type == "meta" for p in model.parameters())
     assert compute_module_sizes(stand_in(graph))["h.0"] == 2 * 4e6
 

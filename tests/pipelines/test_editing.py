@@ -92,9 +92,9 @@ def test_lines_end_as_they_did() -> None:
     ids=["whole", "value", "merged", "anchor", "explicit", "twice"],
 )
 def test_aliases_change_only_where_they_should(text: str) -> None:
-    wanted = load(text)[0]
-    wanted["stages"][0]["resources"] = {"cpu": "500m", "memory": "64Mi"}
-    assert load(changed(text, [put(0)])[0]) == (wanted,)
+    expected = load(text)[0]
+    expected["stages"][0]["resources"] = {"cpu": "500m", "memory": "64Mi"}
+    assert load(changed(text, [put(0)])[0]) == (expected,)
 
 
 def test_a_key_can_be_taken_away() -> None:
@@ -131,9 +131,9 @@ def test_any_document_says_what_was_meant(
 ) -> None:
     text = yaml.safe_dump({"stages": stages}, default_flow_style=flow, sort_keys=False)
     number = data.draw(st.integers(0, len(stages) - 1))
-    wanted = load(text)[0]
-    wanted["stages"][number]["resources"] = {"cpu": "1"}
-    assert load(changed(text, [put(number, value={"cpu": "1"})])[0]) == (wanted,)
+    expected = load(text)[0]
+    expected["stages"][number]["resources"] = {"cpu": "1"}
+    assert load(changed(text, [put(number, value={"cpu": "1"})])[0]) == (expected,)
 
 
 @pytest.mark.parametrize(

@@ -118,9 +118,9 @@ def test_the_makers_own_reader_accepts_what_is_written(pipeline: Read) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
-        ("name: comp-load\n", "name: comp-lost\n", 'component "comp-lost", which is not among'),
-        ("- load\n        inputs", "- lost\n        inputs", 'waits for "lost", which is no stage'),
-        ("'2'\n          resourceCpuRequest", "two\n          resourceCpuRequest", "resourceCpuLimit is two"),
+        ("name: comp-load\n", "name: comp-lost\n", '"comp-lost"'),
+        ("- load\n        inputs", "- lost\n        inputs", '"lost"'),
+        ("'2'\n          resourceCpuRequest", "two\n          resourceCpuRequest", "resourceCpuLimit.*two"),
     ],
 )
 def test_a_damaged_file_is_refused(pipeline: Read, old: str, new: str, sentence: str) -> None:
@@ -131,5 +131,5 @@ def test_a_damaged_file_is_refused(pipeline: Read, old: str, new: str, sentence:
 
 
 def test_an_unknown_parameter_is_refused(pipeline: Read) -> None:
-    with pytest.raises(BadInputError, match='has no parameter "m"; its parameters are n'):
+    with pytest.raises(BadInputError, match=r'"m".* n'):
         pipeline("kubeflow.yaml", m="1")

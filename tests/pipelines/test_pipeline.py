@@ -33,9 +33,9 @@ def test_every_stage_comes_behind_all_it_waits_for(data: st.DataObject, count: i
         for n in range(count)
     ]
     order = ordered(FILE, data.draw(st.permutations(stages)))
-    position = {each.name: number for number, each in enumerate(order)}
+    position = {item.name: number for number, item in enumerate(order)}
     assert len(order) == count
-    assert all(position[other] < position[each.name] for each in order for other in each.after)
+    assert all(position[other] < position[item.name] for item in order for other in item.after)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_every_stage_comes_behind_all_it_waits_for(data: st.DataObject, count: i
         ([stage("a", "b"), stage("b", "c"), stage("c", "a")], "in a circle: .* → "),
         ([stage("a", "a")], "in a circle: a → a"),
         ([stage("a"), stage("a")], "two stages are called a"),
-        ([stage("train"), stage("b", "tran")], r"waits for \"tran\", which is no stage \(did you mean train"),
+        ([stage("train"), stage("b", "tran")], r"\"tran\".*train"),
     ],
 )
 def test_what_has_no_order_is_refused(stages: list[PipelineStage], sentence: str) -> None:
@@ -71,12 +71,12 @@ def test_texts_are_joined_and_what_is_made_later_stays_apart(text: str, word: Wo
 
 
 def test_variables_without_a_name_are_left_out() -> None:
-    told = [{"name": "SEED", "value": 1}, {"name": "KEY", "valueFrom": {}}, {"value": "x"}, "y"]
-    assert environment({"env": told}) == {"SEED": "1", "KEY": ""}
+    variables = [{"name": "SEED", "value": 1}, {"name": "KEY", "valueFrom": {}}, {"value": "x"}, "y"]
+    assert environment({"env": variables}) == {"SEED": "1", "KEY": ""}
 
 
 def test_a_parameter_that_is_not_there_is_refused() -> None:
     source = Source(Path("p.yaml"), (), Path(), Path(), {"epoch": "3"})
     refuse_unknown_parameters(source, ["epoch"])
-    with pytest.raises(BadInputError, match='no parameter "epoch"; its parameters are epochs, seed'):
+    with pytest.raises(BadInputError, match=r'"epoch".*epochs, seed'):
         refuse_unknown_parameters(source, ["epochs", "seed"])

@@ -9,7 +9,7 @@ from trimtab.pipelines.quantity import parse_quantity, round_up_cpu, round_up_me
 
 
 @pytest.mark.parametrize(
-    ("told", "amount"),
+    ("text", "amount"),
     [
         ("500m", 0.5),
         (2, 2.0),
@@ -23,14 +23,14 @@ from trimtab.pipelines.quantity import parse_quantity, round_up_cpu, round_up_me
         (None, None),
     ],
 )
-def test_a_quantity_is_read(told: object, amount: float | None) -> None:
-    assert parse_quantity("here", told) == amount
+def test_a_quantity_is_read(text: object, amount: float | None) -> None:
+    assert parse_quantity("here", text) == amount
 
 
-@pytest.mark.parametrize("told", ["much", "4GB", "-1", True, [1], "1e999", "5 Gi"])
-def test_what_is_no_quantity_is_refused_with_its_place(told: object) -> None:
-    with pytest.raises(BadInputError, match=r"^train\.memory is .*512Mi"):
-        parse_quantity("train.memory", told)
+@pytest.mark.parametrize("text", ["much", "4GB", "-1", True, [1], "1e999", "5 Gi"])
+def test_what_is_no_quantity_is_refused_with_its_place(text: object) -> None:
+    with pytest.raises(BadInputError, match=r"^train\.memory.*512Mi"):
+        parse_quantity("train.memory", text)
 
 
 @given(st.floats(0.001, 500))

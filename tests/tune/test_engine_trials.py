@@ -9,9 +9,8 @@ from measured_jobs import write_spec
 from trimtab.collect import Shape, Spec, Turn, read_spec
 from trimtab.core import Node, NotFoundError
 from trimtab.kernel import mounted, processes
-from trimtab.tune.engine_trials import EngineTrials, spread
 from trimtab.tune.job_space import Setup
-from trimtab.tune.trials import Effort, Trial, try_out
+from trimtab.tune.trials import EngineTrials, Trial, TrialWindow, spread, try_out
 
 MIB = 2.0**20
 WIDE = Shape("wide", 0.2, 200 * MIB, 0.018)
@@ -30,7 +29,7 @@ def tried(folder: Path, how: str, workers: int = 1, worth: bool = True, patience
     spec = read_spec(write_spec(folder, how))
     place = EngineTrials("local://", folder / "runs")
     setup = Setup(WIDE, workers, 8)
-    trial = try_out(place, spec.job("tune-me"), setup, Effort(0.5, patience), lambda turn: worth)
+    trial = try_out(place, spec.job("tune-me"), setup, TrialWindow(0.5, patience), lambda turn: worth)
     assert not [each for each in processes() if str(folder) in _folder(each.pid)]
     assert groups() <= before
     return trial
@@ -87,7 +86,7 @@ def test_one_that_prints_no_step_is_given_up(tmp_path: Path) -> None:
 def test_what_a_killed_session_left_is_ended(tmp_path: Path) -> None:
     spec = read_spec(write_spec(tmp_path))
     place = EngineTrials("local://", tmp_path / "runs")
-    setup, effort = Setup(WIDE, 1, 8), Effort(0.5, 20.0)
+    setup, effort = Setup(WIDE, 1, 8), TrialWindow(0.5, 20.0)
     before = groups()
     left = place.started(spec.job("tune-me"), setup, effort)
     left.__enter__()  # as a session that never comes to its end
@@ -107,7 +106,7 @@ def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:
 
     place = EngineTrials("local://", tmp_path / "runs")
     with pytest.raises(KeyboardInterrupt):
-        try_out(place, spec.job("tune-me"), Setup(WIDE, 1, 8), Effort(0.5, 20.0), interrupted)
+        try_out(place, spec.job("tune-me"), Setup(WIDE, 1, 8), TrialWindow(0.5, 20.0), interrupted)
     assert groups() <= before
 
 

@@ -75,7 +75,7 @@ def test_a_search_goes_on_from_every_trial(space: JobSpace, data: DataSet, known
         choice = search.next(seen)
         assert isinstance(choice, Choice)
         assert choice.row not in [one.row for one in seen]
-        believed = search.belief(seen)
+        believed = search.knowledge.belief(seen)
         assert believed is not None
         assert (believed.low <= believed.value).all()
         assert (believed.value <= believed.high).all()

@@ -14,7 +14,7 @@ from trimtab.tune import JobSource
 from trimtab.tune.job_source import local_run_file, tried_jobs
 from trimtab.tune.job_space import JobSpace
 from trimtab.tune.state import Identity, Subject, open_state
-from trimtab.tune.trials import Effort, Trial
+from trimtab.tune.trials import Trial, TrialWindow
 
 OK = Trial("1 × wide, batch 32", "ok", 1.0, 5.0, 0.001, 1e9, 40, 0.02, 0.01, 21 * MIB)
 SHORT = Trial("2 × roomy, batch 8", "out-of-memory", 1 / 3, 5.0, 0.001, 1e9, reason="too large")
@@ -27,7 +27,7 @@ def space(tmp_path: Path) -> JobSpace:
 
 def keep(space: JobSpace, *trials: Trial, where: str = "this machine", objective: str = "cost") -> Path:
     """The state of a session with these trials, and the job's local run beside it."""
-    identity = Identity.of_job(space, objective, where, Effort(0.5, 20.0), "2026-11-15")
+    identity = Identity.of_job(space, objective, where, TrialWindow(0.5, 20.0), "2026-11-15")
     with open_state(identity) as state:
         local = local_run_file(space.job)
         state.about(Subject(space.setups, space.job.length, "2026-11-15", local.name))

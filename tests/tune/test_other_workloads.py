@@ -68,7 +68,7 @@ def test_a_workload_ten_times_as_large_is_found_at_once() -> None:
 def test_without_other_workloads_it_searches_all_the_same() -> None:
     case = workload("searched", 1000.0)
     search = searcher("time", [])
-    assert search.belief([]) is None
+    assert search.knowledge.belief([]) is None
     seen, _ = tried(search, case, 6)
     assert min(case.seconds[one.row] for one in seen) <= 1.1 * case.seconds.min()
 
@@ -76,7 +76,10 @@ def test_without_other_workloads_it_searches_all_the_same() -> None:
 def test_its_belief_holds_and_narrows() -> None:
     case = workload("searched", 4000.0)
     search = searcher("cost", SMALL)
-    wide, narrow = search.belief([]), search.belief([trial(case, row) for row in (0, 4, 8)])
+    wide, narrow = (
+        search.knowledge.belief([]),
+        search.knowledge.belief([trial(case, row) for row in (0, 4, 8)]),
+    )
     assert wide is not None
     assert narrow is not None
     assert (narrow.high / narrow.low < wide.high / wide.low).all()
@@ -88,7 +91,7 @@ def test_a_short_trial_says_less_than_a_full_one() -> None:
     search = searcher("cost", SMALL)
     widths = []
     for fidelity in (1.0, 0.05):
-        belief = search.belief([Observation(0, float(case.seconds[0]), fidelity=fidelity)])
+        belief = search.knowledge.belief([Observation(0, float(case.seconds[0]), fidelity=fidelity)])
         assert belief is not None
         widths.append(float(np.log(belief.high[0] / belief.low[0])))
     assert widths[0] < widths[1]
@@ -105,7 +108,7 @@ def test_the_promise_shrinks_until_it_stops() -> None:
 def test_metrics_tell_workloads_apart_that_take_as_long() -> None:
     from dataclasses import replace
 
-    from trimtab.predict.fewshot import metrics_table
+    from trimtab.predict.fewshot.case import metrics_table
 
     busy = [replace(c, metrics=metrics_table(len(c), bytes_read=1e9)) for c in SMALL]
     steep = [
@@ -115,7 +118,7 @@ def test_metrics_tell_workloads_apart_that_take_as_long() -> None:
     search = searcher("time", [*busy, *steep])
     beliefs = []
     for shown in (1e9, 1.0):
-        belief = search.belief([Observation(5, 20.0, metrics={"bytes_read": shown})])
+        belief = search.knowledge.belief([Observation(5, 20.0, metrics={"bytes_read": shown})])
         assert belief is not None
         beliefs.append(belief.value[0] / belief.value[5])
     assert beliefs[1] > beliefs[0]

@@ -12,7 +12,7 @@ from trimtab.collect import OUT_OF_MEMORY, read_spec
 from trimtab.core import BadInputError, Goal, NotFoundError
 from trimtab.tune import JobSource, Ranking, Trial, explain_opinion, rank
 from trimtab.tune.state import Identity, open_state
-from trimtab.tune.trials import Effort
+from trimtab.tune.trials import TrialWindow
 
 WIDE, SMALL = "1 × wide, batch 32", "1 × small, batch 32"
 Keep = Callable[..., None]
@@ -31,7 +31,7 @@ def keep(source: JobSource) -> Keep:
     def keep(*trials: Trial, objective: str = "cost", path: Path | None = None) -> None:
         spec = read_spec(source.spec)
         place, space = source.place_and_space(spec, objective)
-        effort = Effort(spec.window, spec.patience)
+        effort = TrialWindow(spec.window, spec.patience)
         with open_state(
             Identity.of_job(space, objective, place.name, effort, spec.price_date), path
         ) as state:
@@ -83,7 +83,7 @@ def test_a_trial_is_evidence_whatever_it_was_made_for(source: JobSource, keep: K
     assert full.memory == 21 * MIB
     assert full.time.value == pytest.approx(0.001 * 50_000_000 / 32)
     assert short.fidelity == pytest.approx(1 / 3)
-    assert "a short look" in short.why
+    assert "short" in short.why
     assert set(by.values()) == {"trial", "model"}
 
 
@@ -144,7 +144,7 @@ def test_limits_hold_or_are_refused(known_by_rule: JobSource, over_time: float, 
     meets = [row for row in everything if row.time.value <= deadline and row.cost.value <= budget]
     request = Goal("cost", deadline=deadline, budget=budget)
     if not meets:
-        with pytest.raises(BadInputError, match=r"no configuration meets .*the nearest is"):
+        with pytest.raises(BadInputError, match="nearest"):
             rank(known_by_rule, request)
         return
     ranking = rank(known_by_rule, request)
@@ -195,7 +195,7 @@ def test_trials_of_another_spec_are_not_this_ones(source: JobSource, keep: Keep,
     write_spec(tmp_path, samples=1000)
     assert "trial" not in named(rank(source, Goal("cost"))).values()
     told = JobSource(source.spec, "tune-me", points=source.points, local=source.local, state=kept)
-    with pytest.raises(BadInputError, match="is the state of another SPEC"):
+    with pytest.raises(BadInputError, match="--state"):
         rank(told, Goal("cost"))
 
 

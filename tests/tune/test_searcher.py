@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 from searched_spaces import grid, trial, tried, workload
 
 from trimtab.core import BadInputError
-from trimtab.predict.fewshot import settings_table
+from trimtab.predict.fewshot.case import settings_table
 from trimtab.tune.job_forecast import JobForecast
 from trimtab.tune.other_workloads import OtherWorkloads
 from trimtab.tune.searcher import Choice, Searcher, Stop
@@ -98,14 +98,14 @@ def test_a_short_trial_leaves_the_configuration_to_be_tried_whole(search: Begin)
 
 @every_knowledge
 def test_a_trial_of_no_configuration_is_refused(search: Begin) -> None:
-    with pytest.raises(BadInputError, match="only 12 configurations"):
+    with pytest.raises(BadInputError, match="12 configurations"):
         search(grid(), "cost").next([Observation(12, 1.0)])
 
 
 @every_knowledge
 def test_a_belief_is_a_range_around_a_value(search: Begin) -> None:
     case = workload("searched", 1000.0)
-    belief = search(grid(), "cost").belief([trial(case, row) for row in (0, 5, 9)])
+    belief = search(grid(), "cost").knowledge.belief([trial(case, row) for row in (0, 5, 9)])
     if belief is not None:
         assert (belief.low <= belief.value).all()
         assert (belief.value <= belief.high).all()
@@ -161,8 +161,8 @@ def test_a_short_look_may_be_followed_by_a_full_one() -> None:
 
 
 def test_trials_move_the_forecast_of_all_and_narrow_it() -> None:
-    before = by_rule().belief([])
-    after = by_rule().belief([Observation(1, 2.0 * float(SECONDS[1]))])
+    before = by_rule().knowledge.belief([])
+    after = by_rule().knowledge.belief([Observation(1, 2.0 * float(SECONDS[1]))])
     assert (after.value > 1.2 * before.value).all()
     assert (after.high / after.low < before.high / before.low).all()
     assert after.low[1] < 2.0 * SECONDS[1] < after.high[1]

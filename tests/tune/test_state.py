@@ -10,9 +10,9 @@ from trimtab.collect import read_spec
 from trimtab.core import BadInputError, StorageError
 from trimtab.tune.job_space import JobSpace
 from trimtab.tune.state import Identity, open_state
-from trimtab.tune.trials import Effort, Trial
+from trimtab.tune.trials import Trial, TrialWindow
 
-EFFORT = Effort(1.0, 10.0)
+EFFORT = TrialWindow(1.0, 10.0)
 TRIAL = Trial("1 × wide, batch 32", "ok", 1.0, 5.0, 0.001, 1e9, 40, 0.02, 0.01, None)
 
 
@@ -65,7 +65,7 @@ def test_a_file_that_is_no_state_is_refused_and_left_alone(
     path = tmp_path / "state.json"
     path.write_bytes(content)
     with (
-        pytest.raises(BadInputError, match="is not the state of a tuning"),
+        pytest.raises(BadInputError, match="--state"),
         open_state(identity(space), path),
     ):
         pass

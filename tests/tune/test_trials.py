@@ -10,7 +10,7 @@ from measured_jobs import write_spec
 
 from trimtab.collect import Shape, Turn, read_spec
 from trimtab.tune.job_space import Setup
-from trimtab.tune.trials import Effort, ThisMachine, standard_error, try_out
+from trimtab.tune.trials import ThisMachine, TrialWindow, standard_error, try_out
 
 
 def turn(durations: list[float]) -> Turn:
@@ -27,7 +27,7 @@ def test_a_trial_here_is_held_to_its_shape(tmp_path: Path) -> None:
         asked.append(short.step_seconds)
         return True
 
-    trial = try_out(ThisMachine(), spec.job("tune-me"), setup, Effort(1.0, 20.0), worth)
+    trial = try_out(ThisMachine(), spec.job("tune-me"), setup, TrialWindow(1.0, 20.0), worth)
     assert (trial.status, trial.fidelity, len(asked)) == ("ok", 1.0, 1), trial.reason
     assert trial.step_seconds == pytest.approx(0.0036 / 0.1, rel=0.6)
     assert trial.memory_peak_bytes
@@ -38,7 +38,7 @@ def test_a_trial_here_is_held_to_its_shape(tmp_path: Path) -> None:
 def test_what_has_too_little_memory_here_is_said_so(tmp_path: Path) -> None:
     spec = read_spec(write_spec(tmp_path, "greedy"))
     setup = Setup(Shape("half", 0.5, 200 * 2.0**20, 0.01), 1, 8)
-    trial = try_out(ThisMachine(), spec.job("tune-me"), setup, Effort(0.5, 20.0), lambda turn: True)
+    trial = try_out(ThisMachine(), spec.job("tune-me"), setup, TrialWindow(0.5, 20.0), lambda turn: True)
     assert trial.status == "out-of-memory"
     assert trial.reason
 

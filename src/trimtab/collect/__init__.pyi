@@ -7,7 +7,6 @@ from .functions.lane import Effort as Effort
 from .functions.law import LAWS as LAWS
 from .shapes.local_run import run_locally as run_locally
 from .shapes.measuring import (
-    Collected as Collected,
     Summary as Summary,
     Turn as Turn,
     collect_shapes as collect_shapes,
@@ -23,16 +22,16 @@ from .shapes.points import (
     TIMED_OUT as TIMED_OUT,
 )
 from .shapes.spec import (
-    Lane as Lane,
     Shape as Shape,
     Spec as Spec,
+    TrainingGang as TrainingGang,
     TrainingJob as TrainingJob,
     read_spec as read_spec,
 )
 from .shapes.workers import (
     Step as Step,
     StepLines as StepLines,
-    Watched as Watched,
+    TrainingWorkers as TrainingWorkers,
     WorkerEndedError as WorkerEndedError,
     started as started,
     steps_within as steps_within,

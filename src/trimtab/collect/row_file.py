@@ -1,58 +1,72 @@
-"""CSV files that grow while something is measured: rows are appended down to the disk, or not at all."""
+"""CSV files that grow while something is measured: rows are appended durably, all or none."""
 
 import csv
 import io
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, fields
 from pathlib import Path
+from typing import Any
 
 from trimtab.core import BadInputError, StorageError
+from trimtab.kernel import write_whole
 
 
-def whole_lines(path: Path, columns: Sequence[str], kind: str) -> Iterator[tuple[int, str, dict[str, str]]]:
-    """Number, text and values of every line below the header; a last one that a kill cut off is left out.
+class RowFile:
+    """A CSV file of one dataclass's rows; `kind` names its content in errors."""
 
-    `kind` says what the file should have, for a sentence about one that has not.
-    """
-    header = ",".join(columns) + "\n"
-    try:
-        head, *lines = path.read_text().splitlines(keepends=True) or [header]
-    except FileNotFoundError:
-        return
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInputError(f"{path} cannot be read: {error}") from None
-    if head != header:
-        raise BadInputError(f"{path} is not a file of {kind}; name another one")
-    for number, line in enumerate(lines, 2):
-        words = next(csv.reader([line]))
-        if line.endswith("\n") and len(words) == len(columns):
-            yield number, line, dict(zip(columns, words, strict=True))
-        elif number <= len(lines):
-            raise BadInputError(f"{path}, line {number} is not a row of {kind}; name another file")
+    def __init__(self, path: Path, row: type[Any], kind: str) -> None:
+        self.path = path
+        self.columns = tuple(field.name for field in fields(row))
+        self._kind = kind
+        self._header = ",".join(self.columns) + "\n"
 
+    def lines(self) -> Iterator[tuple[int, str, dict[str, str]]]:
+        """Number, text and values of every line below the header, without a last one that was cut off."""
+        try:
+            head, *lines = self.path.read_text().splitlines(keepends=True) or [self._header]
+        except FileNotFoundError:
+            return
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadInputError(f"{self.path} cannot be read: {error}") from None
+        if head != self._header:
+            raise BadInputError(f"{self.path} is not a file of {self._kind}; name another one")
+        for number, line in enumerate(lines, 2):
+            words = next(csv.reader([line]))
+            if line.endswith("\n") and len(words) == len(self.columns):
+                yield number, line, dict(zip(self.columns, words, strict=True))
+            elif number <= len(lines):
+                raise self.not_a_row(number)
 
-def append_rows(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, object]]) -> None:
-    """Add rows, all of them or none."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    for row in rows:
-        writer.writerow({name: _short(value) for name, value in row.items()})
-    try:
-        with open(path, "ab", buffering=0) as file:
-            before = file.tell()
-            try:
-                if file.write(text.getvalue().encode()) < len(text.getvalue()):
-                    raise OSError(0, "No space left on device")
-                os.fsync(file.fileno())
-            except BaseException:
-                file.truncate(before)
-                raise
-    except OSError as error:
-        raise StorageError(
-            f"{path} cannot be written: {error.strerror}; what was measured before is kept, "
-            "and the same command goes on from there"
-        ) from None
+    def not_a_row(self, number: int) -> BadInputError:
+        """The error about a line that cannot be used."""
+        return BadInputError(f"{self.path}, line {number} is not a row of {self._kind}; name another file")
 
+    def begin(self, lines: Iterable[str]) -> None:
+        """Make the file ready to be appended to, with these lines below its header."""
+        text = "".join([self._header, *lines])
+        if not self.path.exists() or self.path.read_text() != text:
+            write_whole(self.path, text)
 
-def _short(value: object) -> object:
-    return f"{value:.6g}" if isinstance(value, float) else value
+    def append(self, rows: Sequence[Any]) -> None:
+        """Add rows, all of them or none."""
+        text = io.StringIO()
+        writer = csv.DictWriter(text, self.columns, lineterminator="\n")
+        for row in rows:
+            values = asdict(row).items()
+            writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in values})
+        try:
+            with open(self.path, "ab", buffering=0) as file:
+                before = file.tell()
+                try:
+                    if file.write(text.getvalue().encode()) < len(text.getvalue()):
+                        raise OSError(0, "No space left on device")
+                    os.fsync(file.fileno())
+                except BaseException:
+                    file.truncate(before)
+                    raise
+        except OSError as error:
+            raise StorageError(
+                f"{self.path} cannot be written: {error.strerror}; earlier measurements are kept, and the"
+                " same command goes on from there"
+            ) from None

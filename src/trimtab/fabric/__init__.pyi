@@ -15,6 +15,7 @@ from .agent import (
     agent_runs as agent_runs,
     exposition as exposition,
     fabrics_here as fabrics_here,
+    parse_status as parse_status,
     plain_status as plain_status,
     read_status as read_status,
     sessions_of as sessions_of,
@@ -40,14 +41,14 @@ from .lab.lab import (
     uplink_states as uplink_states,
 )
 from .lab.probes import Probes as Probes, busiest_uplink as busiest_uplink
-from .plan import Plan as Plan
+from .plan import HostPlan as HostPlan
 from .reconcile.bpf_plane import bpf_unavailable as bpf_unavailable
 from .reconcile.flower_plane import flower_unavailable as flower_unavailable
 from .reconcile.reconciler import PLANES as PLANES, Reconciler as Reconciler, reconciler_of as reconciler_of
 from .topology import (
     Echo as Echo,
-    Host as Host,
-    Tenant as Tenant,
+    FabricHost as FabricHost,
+    TenantNetwork as TenantNetwork,
     Timers as Timers,
     Uplink as Uplink,
     VirtualFunction as VirtualFunction,

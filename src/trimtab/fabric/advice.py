@@ -1,15 +1,15 @@
-"""What interruptions cost a job that saves its work now and then: exactly, in the mean.
+"""Exact mean cost of interruptions to a job that saves checkpoints.
 
-Interruptions come at a constant rate λ, without notice, and may hit anything but the time until the last one
-is noticed. A job does W useful seconds, saves for C, and so on. An interruption costs what was done since the
-last save, D seconds until somebody notices and R to start again; one during those R starts them again. With
-T the seconds that an interval of W takes in the mean,
+Interruptions come at a constant rate λ, without notice, at any time but while an earlier one is not noticed
+yet. A job does W useful seconds, saves for C, and so on. An interruption costs the work since the last save,
+D seconds until it is noticed and R to restart; one during those R starts them again. With T the mean seconds
+that an interval of W takes,
 
     T = (e^(λ(W + C)) - 1) e^(λR) (1/λ + D)
 
-because the job renews itself at every save and every restart: it tries W + C until one try is not hit. W/T is
-the share of time that is useful, and is largest where λW = 1 - e^(-λ(W + C)), whatever D and R are. Young's
-rule W = sqrt(2C/λ) is its first order for small λC, Daly's adds the next two.
+because the job renews itself at every save and every restart: it tries W + C until one try is not
+interrupted. W/T is the useful share of time, and is largest where λW = 1 - e^(-λ(W + C)), for any D and R.
+Young's rule W = sqrt(2C/λ) is its first order for small λC, Daly's adds the next two.
 """
 
 import math
@@ -23,7 +23,7 @@ _ROUNDS = 60  # of Newton's method, which needs about six
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Seconds: to save (C), until an interruption is noticed (D), to start again (R). Numbers or columns."""
+    """Seconds: to save (C), until an interruption is noticed (D), to restart (R). Numbers or arrays."""
 
     saving: Any
     noticing: Any
@@ -44,10 +44,7 @@ def useful_share(interval: Any, rate: Any, costs: Costs) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class TimeSplit:
-    """Shares of all time, which add up to one.
-
-    `redone` is work that was lost, with saves and restarts that were broken off.
-    """
+    """Shares of all time, which add up to one; `redone` is lost work and interrupted saves and restarts."""
 
     useful: float
     saving: float
@@ -57,7 +54,7 @@ class TimeSplit:
 
 
 def time_split(interval: float, rate: float, costs: Costs) -> TimeSplit:
-    """Where the time goes, in the mean. Interruptions come at their rate but for what is spent noticing."""
+    """Mean shares of time. Interruptions come at their rate except while one is not noticed yet."""
     share = float(useful_share(interval, rate, costs))
     taken = interval / share
     noticing = costs.noticing * rate * taken / (1.0 + rate * costs.noticing)
@@ -92,10 +89,10 @@ MONTH = 365.25 / 12 * DAY
 
 @dataclass(frozen=True, slots=True)
 class Assumption:
-    """A number that goes into the advice, the range it should be in, and where it comes from.
+    """An input of the advice with its range and its source.
 
-    Values in the range are the likelier the nearer to `value`: a triangle, on a logarithmic scale where the
-    range does not begin at 0.
+    The range is a triangular distribution with its mode at `value`, on a logarithmic scale unless it begins
+    at 0.
     """
 
     value: float
@@ -105,15 +102,15 @@ class Assumption:
 
     @classmethod
     def given(cls, value: float, low: float | None = None, high: float | None = None) -> "Assumption":
-        """A number that the user stands for."""
+        """A number that the user gave."""
         return cls(value, value if low is None else low, value if high is None else high, "given")
 
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """What was counted: interruptions in so many seconds of a job on so many devices.
+    """A count of interruptions of a job: in so many seconds, on so many devices.
 
-    Shares of them were due to switches and cables, and to network cards.
+    The shares were due to switches and cables, and to network cards.
     """
 
     interruptions: float = 466.0
@@ -125,48 +122,35 @@ class Failures:
 
     @property
     def at_the_edge(self) -> float:
-        """Interruptions between hosts and their switches, which a second path might have survived."""
+        """Interruptions between hosts and their switches, which a second path may survive."""
         return self.interruptions * (self.network_share + self.card_share)
 
     @property
     def exposure(self) -> float:
-        """Device-seconds that were looked at."""
+        """Device-seconds of the count."""
         return self.seconds * self.devices
 
 
-SAVING = Assumption(
-    0.77,
-    0.24,
-    30.0,
-    "0.24 to 0.77 s on five hosts in the THORN-ML paper's table 3.1; larger models take longer",
-)
+_MEASURED = "on five hosts in the THORN-ML paper's table 3.1"
+SAVING = Assumption(0.77, 0.24, 30.0, f"0.24 to 0.77 s {_MEASURED}; larger models take longer")
 NOTICING = Assumption(
-    60.0,
-    10.0,
-    600.0,
-    "between a network card's retries, about 10 s, and PyTorch's timeout for NCCL, 600 s",
+    60.0, 10.0, 600.0, "between a network card's retries, about 10 s, and PyTorch's timeout for NCCL, 600 s"
 )
-RESTARTING = Assumption(
-    22.0,
-    5.7,
-    300.0,
-    "5.7 to 22.6 s on five hosts in the THORN-ML paper's table 3.1; larger clusters take longer",
-)
+RESTARTING = Assumption(22.0, 5.7, 300.0, f"5.7 to 22.6 s {_MEASURED}; larger clusters take longer")
 STALL = Assumption(0.25, 0.05, 2.0, "detection in 30 to 150 ms, then a retransmission after 200 ms or more")
 SURVIVED = Assumption(
-    0.9, 0.5, 1.0, "of failures at the edge; not those of both ports at once, nor of switches further up"
+    0.9, 0.5, 1.0, "of failures at the edge; not of both ports at once, nor of switches further up"
 )
 SLOWDOWN = Assumption(0.0, 0.0, 0.0, "the network card adds and removes the tunnel's header")
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A job on so many devices, dollars per device-second, and what its failures cost in seconds.
+    """A job on so many devices, its price in dollars per device-second, and the costs of failures in seconds.
 
-    `saving` a checkpoint, `noticing` an interruption, `restarting` up to the first step; with the fabric a
-    failure at the edge is `survived` in that share of cases at the cost of a `stall`, and every step takes
-    longer by the share `slowdown`. Without an `interval` of its own (useful seconds between saves) the job
-    takes the best one.
+    `saving` a checkpoint, `noticing` an interruption, `restarting` up to the first step; with the fabric the
+    share `survived` of failures at the edge costs only a `stall`, and every step takes longer by the share
+    `slowdown`. Without an `interval` (useful seconds between saves) the job takes the best one.
     """
 
     devices: int
@@ -182,33 +166,25 @@ class Question:
 
     def __post_init__(self) -> None:
         if self.devices < 1:
-            raise BadInputError(f"a job on {self.devices} devices; it takes at least 1")
+            raise BadInputError(f"devices is {self.devices}; a job needs at least 1")
         _check_failures(self.failures)
         for name in ASSUMED:
             _check(name, getattr(self, name), most=1.0 if name in ("survived", "slowdown") else math.inf)
         if self.slowdown.high >= 1.0:
-            raise BadInputError("with a slowdown of 1 no step would ever end; it is a share such as 0.002")
+            raise BadInputError("with a slowdown of 1 no step would ever end; give a share such as 0.002")
         if self.saving.low <= 0.0:
-            raise BadInputError("saving a checkpoint takes no time; then save after every step")
+            raise BadInputError("saving is 0 s; if checkpoints take no time, save after every step")
         if self.failures.at_the_edge * self.survived.value > 0.999 * self.failures.interruptions:
             raise BadInputError(
                 "every interruption would be survived, and then no checkpoint is needed; "
                 "other things than the network interrupt jobs too"
             )
-        self._check_sense()
-
-    @property
-    def rate(self) -> float:
-        """Interruptions per second: each device brings its share of them."""
-        return self.failures.interruptions / self.failures.exposure * self.devices
-
-    def _check_sense(self) -> None:
         between = 1.0 / self.rate
         least = self.saving.value + self.noticing.value + self.restarting.value
         if between < least:
             raise BadInputError(
                 f"{self.devices} devices are interrupted every {format_duration(between)}, and saving, "
-                f"noticing and restarting alone take {format_duration(least)}: such a job gets nowhere; "
+                f"noticing and restarting alone take {format_duration(least)}: such a job makes no progress; "
                 "use fewer devices"
             )
         if self.interval is None:
@@ -219,8 +195,13 @@ class Question:
             raise BadInputError(
                 f"{format_duration(self.interval)} between checkpoints is longer than the "
                 f"{format_duration(between)} between interruptions: most work would never be saved; "
-                f"leave the interval out to be told the best one"
+                f"leave the interval out to use the best one"
             )
+
+    @property
+    def rate(self) -> float:
+        """Interruptions per second, in proportion to the number of devices."""
+        return self.failures.interruptions / self.failures.exposure * self.devices
 
 
 ASSUMED = ("price", "saving", "noticing", "restarting", "stall", "survived", "slowdown")
@@ -229,7 +210,7 @@ ASSUMED = ("price", "saving", "noticing", "restarting", "stall", "survived", "sl
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Useful seconds between checkpoints: what is used, the best, and what two rules say."""
+    """Useful seconds between checkpoints: the one in use, the best, and those of two rules."""
 
     used: float
     best: Estimate
@@ -239,9 +220,9 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """What a month costs: seconds between interruptions, hours of the whole job, dollars.
+    """Losses of a month: seconds between interruptions, hours of the job, dollars.
 
-    `split` says where the time of an hour goes that no stall and no slowdown touches.
+    `split` are shares of time apart from stalls and slowdown.
     """
 
     between: Estimate
@@ -262,12 +243,12 @@ class Sensitivity:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """The answer, for a month of the job.
+    """The advice for a month of the job.
 
-    `interruptions` and `survived` are counts of a single month, chance included; all other ranges are about
-    the mean over many. `break_even` is the slowdown of every step, as a share, that would eat up the saving.
-    Dollars a month, without the fabric, that other intervals cost more than the best: `used_costs` is
-    about the one in use, `young_costs` about Young's, `half_costs` and `twice_costs` about half and twice it.
+    `interruptions` and `survived` are counts of a single month, chance included; all other ranges are of the
+    mean over many. `break_even` is the slowdown of every step, as a share, that would cancel the saving.
+    The `…_costs` are dollars a month, without the fabric, that another interval costs more than the best: the
+    one in use, Young's, half the best and twice the best.
     """
 
     question: Question
@@ -286,10 +267,9 @@ class Advice:
 
 
 def _check(name: str, assumption: Assumption, most: float) -> None:
-    """In order, and no negative cost."""
     low, value, high = assumption.low, assumption.value, assumption.high
     if not (math.isfinite(high) and low <= value <= high):
-        raise BadInputError(f"{name}: {value:g} is not between {low:g} and {high:g}, its own range")
+        raise BadInputError(f"{name} is {value:g}, which is not in its range from {low:g} to {high:g}")
     if low < 0.0:
         raise BadInputError(f"{name} is {low:g}; it cannot be negative")
     if high > most:
@@ -299,11 +279,11 @@ def _check(name: str, assumption: Assumption, most: float) -> None:
 def _check_failures(failures: Failures) -> None:
     if not failures.interruptions >= 1.0 or not math.isfinite(failures.interruptions):
         raise BadInputError(
-            f"{failures.interruptions:g} interruptions do not say how often they come; count for longer"
+            f"{failures.interruptions:g} interruptions are too few for a rate; count at least 1"
         )
     if not (failures.exposure > 0.0 and math.isfinite(failures.exposure)) or failures.seconds < 0.0:
         raise BadInputError(
-            "interruptions were counted for no time or on no devices; say how long, on how many"
+            "interruptions were counted for no time or on no devices; give a duration and a number of devices"
         )
     shares = (failures.network_share, failures.card_share)
     if min(shares) < 0.0 or not sum(shares) <= 1.0:

@@ -1,11 +1,11 @@
-"""How often to save, and what surviving failures at the network's edge is worth a month (seed 002, 3.2.1).
+"""Best checkpoint interval, and the monthly value of surviving failures at the edge (seed 002, 3.2.1).
 
-Without the fabric every interruption makes a job start again from its last checkpoint (`renewal` has the
-formulas). With it, failures of cables, ports, cards and top-of-rack switches are survived in a share of cases
-and cost a stall instead: the rest comes less often, so that saving less often is best.
+Without the fabric every interruption restarts a job from its last checkpoint (`advice` has the formulas).
+With it, a share of failures of cables, ports, cards and top-of-rack switches costs only a stall, so that
+interruptions are rarer and saving less often is best.
 
-Rates are counts, so their ranges are those of a Poisson process (Jeffreys' prior); all else that is not known
-has a range of its own, and thousands of draws from all of them make the ranges of the answer.
+Rates come from counts, so their ranges are those of a Poisson process (Jeffreys' prior); every other input
+has its own range, and thousands of draws from all of them give the ranges of the answer.
 """
 
 import uuid
@@ -51,7 +51,7 @@ _SEED = 20
 
 
 def advise(question: Question) -> Advice:
-    """The best interval, and a month's losses with and without the fabric; the same for the same question."""
+    """The best interval, and a month's losses with and without the fabric; deterministic."""
     import numpy as np
 
     chosen = _Case.at(question)
@@ -59,7 +59,7 @@ def advise(question: Question) -> Advice:
     now, ranges = chosen.figures(question), drawn.figures(question)
 
     def estimate(name: str, unit: str) -> Estimate:
-        return _estimate(float(getattr(now, name)), getattr(ranges, name), unit)
+        return _estimate(float(now[name]), ranges[name], unit)
 
     before, after = (_losses(question, chosen, estimate, when) for when in ("before", "after"))
     best = before.interval.best.value
@@ -89,33 +89,16 @@ def catalog_price(accelerator: str) -> Assumption:
 
     offers = load_offers().where(accelerator=accelerator, min_accelerators=1)
     if not len(offers):
-        raise NotFoundError(f"the catalog has no offer with {accelerator}; say what a device costs per hour")
-    each = np.asarray(offers.price) / np.asarray(offers.accelerators)
-    low, value, high = np.quantile(each, [0.05, 0.5, 0.95])
+        raise NotFoundError(f"the catalog has no offer with {accelerator}; give a device's price per hour")
+    prices = np.asarray(offers.price) / np.asarray(offers.accelerators)
+    low, value, high = np.quantile(prices, [0.05, 0.5, 0.95])
     reason = f"{len(offers)} offers of {accelerator} on demand in the catalog"
     return Assumption(float(value), float(low), float(high), reason)
 
 
 @dataclass(frozen=True, slots=True)
-class _Figures:
-    """What is said of a month, as numbers or as columns of draws."""
-
-    between_before: Any
-    between_after: Any
-    interval_before: Any
-    interval_after: Any
-    hours_before: Any
-    hours_after: Any
-    dollars_before: Any
-    dollars_after: Any
-    saved_hours: Any
-    saved_dollars: Any
-    break_even: Any
-
-
-@dataclass(frozen=True, slots=True)
 class _Case:
-    """One world that the question may be about, or a column of many: interruptions per second, and costs."""
+    """Rates of interruptions (per second) and costs of one case, or arrays of many drawn cases."""
 
     edge_rate: Any
     other_rate: Any
@@ -136,7 +119,7 @@ class _Case:
 
     @classmethod
     def drawn(cls, question: Question, random: "np.random.Generator") -> "_Case":
-        """Each from its range. Counts k of a Poisson process say that its mean is about Gamma(k + 1/2)."""
+        """Draws from every range. The mean of a Poisson count k is distributed as Gamma(k + 1/2)."""
         failures = question.failures
         rates = [
             random.gamma(count + 0.5, 1.0, _DRAWS) / failures.exposure * question.devices
@@ -151,16 +134,15 @@ class _Case:
 
     @property
     def avoided(self) -> Any:
-        """Those that the fabric turns into stalls."""
+        """Interruptions per second that the fabric turns into stalls."""
         return self.edge_rate * self.survived
 
     @property
     def costs(self) -> Costs:
-        """Of an interruption."""
         return Costs(self.saving, self.noticing, self.restarting)
 
-    def figures(self, question: Question) -> _Figures:
-        """A month of the question's job in this world."""
+    def figures(self, question: Question) -> dict[str, Any]:
+        """A month of the question's job in this case, as numbers or as arrays of draws."""
         rates = (self.rate, self.rate - self.avoided)
         best = [best_interval(self.saving, rate) for rate in rates]
         shares = [
@@ -172,19 +154,19 @@ class _Case:
         hours = MONTH / HOUR
         dollars = MONTH * question.devices * self.price
         lost = (1.0 - shares[0], 1.0 - slowed)
-        return _Figures(
-            between_before=1.0 / rates[0],
-            between_after=1.0 / rates[1],
-            interval_before=best[0],
-            interval_after=best[1],
-            hours_before=hours * lost[0],
-            hours_after=hours * lost[1],
-            dollars_before=dollars * lost[0],
-            dollars_after=dollars * lost[1],
-            saved_hours=hours * (lost[0] - lost[1]),
-            saved_dollars=dollars * (lost[0] - lost[1]),
-            break_even=1.0 - shares[0] / shares[1],
-        )
+        return {
+            "between_before": 1.0 / rates[0],
+            "between_after": 1.0 / rates[1],
+            "interval_before": best[0],
+            "interval_after": best[1],
+            "hours_before": hours * lost[0],
+            "hours_after": hours * lost[1],
+            "dollars_before": dollars * lost[0],
+            "dollars_after": dollars * lost[1],
+            "saved_hours": hours * (lost[0] - lost[1]),
+            "saved_dollars": dollars * (lost[0] - lost[1]),
+            "break_even": 1.0 - shares[0] / shares[1],
+        }
 
 
 def _losses(question: Question, chosen: _Case, estimate: Any, when: str) -> Losses:
@@ -208,29 +190,25 @@ def _extra(question: Question, chosen: _Case, best: float, other: float) -> floa
 
 
 def _sensitivities(question: Question) -> tuple[Sensitivity, ...]:
-    """One assumption at a time at the ends of its range, the weightiest first."""
-    found = list[Sensitivity]()
+    """One assumption at a time at the ends of its range, the largest effect first."""
+    from scipy.stats import gamma
+
+    sensitivities = list[Sensitivity]()
     for name in ASSUMED:
         assumption: Assumption = getattr(question, name)
         if assumption.low < assumption.high:
             ends = [_saved(question, **{name: end}) for end in (assumption.low, assumption.high)]
-            found.append(Sensitivity(name, *ends))
-    counted = _poisson_range(question.failures.at_the_edge)
-    rates = [count / question.failures.exposure * question.devices for count in counted]
-    found.append(Sensitivity("failures at the edge", *(_saved(question, edge_rate=rate) for rate in rates)))
-    return tuple(sorted(found, key=lambda each: -abs(each.at_high - each.at_low)))
+            sensitivities.append(Sensitivity(name, *ends))
+    # Means of a Poisson process that explain the count of failures at the edge.
+    means = gamma.ppf([(1.0 - COVERAGE) / 2.0, (1.0 + COVERAGE) / 2.0], question.failures.at_the_edge + 0.5)
+    rates = [float(mean) / question.failures.exposure * question.devices for mean in means]
+    ends = [_saved(question, edge_rate=rate) for rate in rates]
+    sensitivities.append(Sensitivity("failures at the edge", *ends))
+    return tuple(sorted(sensitivities, key=lambda effect: -abs(effect.at_high - effect.at_low)))
 
 
 def _saved(question: Question, **changed: float) -> float:
-    return float(replace(_Case.at(question), **changed).figures(question).saved_dollars)
-
-
-def _poisson_range(count: float) -> tuple[float, float]:
-    """Means that explain such a count."""
-    from scipy.stats import gamma
-
-    low, high = gamma.ppf([(1.0 - COVERAGE) / 2.0, (1.0 + COVERAGE) / 2.0], count + 0.5)
-    return float(low), float(high)
+    return float(replace(_Case.at(question), **changed).figures(question)["saved_dollars"])
 
 
 def _draw(assumption: Assumption, random: "np.random.Generator") -> Any:
@@ -256,17 +234,22 @@ MODEL = "renewal"
 
 
 def advice_decision(advice: Advice, clock: Clock | None = None) -> Decision:
-    """What the advice comes to; its estimates are a month's losses: "time" in seconds, "cost" in dollars.
+    """The decision for the ledger; its estimates are a month's losses: "time" in seconds, "cost" in dollars.
 
-    Without the fabric where its slowdown eats up what it saves. Contributions are parts of the time lost.
+    Without the fabric where its slowdown costs more than it saves. Contributions are parts of the lost time.
     """
     devices = advice.question.devices
     answers = [
-        Answer(MODEL, _action(devices, fabric, losses.interval.used), _estimates(losses))
+        Answer(
+            MODEL,
+            _action(devices, fabric, losses.interval.used),
+            {"time": _shifted(losses.hours, 0.0, HOUR, "s"), "cost": losses.dollars},
+        )
         for fabric, losses in ((True, advice.with_fabric), (False, advice.without))
     ]
     pays = advice.saved_dollars.value > 0.0
     chosen, other = answers if pays else answers[::-1]
+    split = (advice.with_fabric if pays else advice.without).split
     return Decision(
         id=uuid.uuid4().hex[:12],
         created=(clock or RealClock()).now(),
@@ -279,12 +262,20 @@ def advice_decision(advice: Advice, clock: Clock | None = None) -> Decision:
         model=chosen,
         alternatives=(other,),
         reason=_reason(advice, pays),
-        contributions=_contributions(advice.with_fabric if pays else advice.without),
+        contributions=tuple(
+            Contribution(name, share * MONTH)
+            for name, share in (
+                ("saving checkpoints", split.saving),
+                ("noticing", split.noticing),
+                ("restarting", split.restarting),
+                ("work done twice", split.redone),
+            )
+        ),
     )
 
 
 def _rule(advice: Advice) -> Answer:
-    """Young's interval, and what it loses: as much as the one in use, and what is lost by not using that."""
+    """Young's interval and its losses: those of the one in use, and the extra cost of Young's."""
     losses, question = advice.without, advice.question
     more = advice.young_costs - advice.used_costs
     hours = more / (question.price.value * question.devices * HOUR) if question.price.value else 0.0
@@ -297,10 +288,6 @@ def _rule(advice: Advice) -> Answer:
 
 def _action(devices: int, fabric: bool, interval: float) -> dict[str, Scalar]:
     return {"devices": devices, "fabric": fabric, "seconds_between_checkpoints": round(interval, 1)}
-
-
-def _estimates(losses: Losses) -> dict[str, Estimate]:
-    return {"time": _shifted(losses.hours, 0.0, HOUR, "s"), "cost": losses.dollars}
 
 
 def _shifted(estimate: Estimate, by: float, scale: float, unit: str) -> Estimate:
@@ -318,14 +305,3 @@ def _reason(advice: Advice, pays: bool) -> str:
         f"{format_duration(interval.used)} between checkpoints, by Young's rule "
         f"{format_duration(interval.young)}"
     )
-
-
-def _contributions(losses: Losses) -> tuple[Contribution, ...]:
-    split = losses.split
-    parts = {
-        "saving checkpoints": split.saving,
-        "noticing": split.noticing,
-        "restarting": split.restarting,
-        "work done twice": split.redone,
-    }
-    return tuple(Contribution(name, share * MONTH) for name, share in parts.items())

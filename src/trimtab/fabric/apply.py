@@ -1,4 +1,4 @@
-"""Making a plan so, and undoing it: only what differs is changed, and what was before is on file first."""
+"""Applying a plan and undoing it: only differences are changed, and the journal is written first."""
 
 import contextlib
 import os
@@ -13,82 +13,84 @@ from trimtab.fabric.frr.configuration import check_untouched, host_files, sealed
 from trimtab.fabric.frr.daemons import Daemons, find_programs
 from trimtab.fabric.journal import Entry, Journal, folder, journals, read_journal
 from trimtab.fabric.machine import Machine
-from trimtab.fabric.plan import Plan, look, plan
+from trimtab.fabric.plan import HostPlan, plan, view_machine
 from trimtab.fabric.reconcile.reconciler import remove_planes
-from trimtab.fabric.steps import MADE, OTHERWISE, Step
-from trimtab.fabric.topology import Host
+from trimtab.fabric.steps import MADE, OTHERWISE, PlanStep
+from trimtab.fabric.topology import FabricHost
 from trimtab.kernel import file_lock, processes
 
 
-def plan_here(host: Host, netns: str | None = None) -> Plan:
-    """The plan for the machine as it is; `netns` is the host's network namespace, None the current one."""
+def plan_here(host: FabricHost, netns: str | None = None) -> HostPlan:
+    """The plan for this machine; `netns` is the host's network namespace, None the current one."""
     with Machine(netns) as machine:
-        return plan(host, look(host, machine, _journal(host.name, machine)))
+        return plan(host, view_machine(host, machine, _journal(host.name, machine)))
 
 
-def commands(planned: Plan, netns: str | None = None) -> tuple[tuple[str, bool], ...]:
-    """Every command, in order, and whether it has something to do; nothing is touched."""
+def commands(planned: HostPlan, netns: str | None = None) -> tuple[tuple[str, bool], ...]:
+    """Every command, in order, and whether it would change something; nothing is changed."""
     with Machine(netns) as machine:
-        stale = [entry for entry in _stale(planned, _journal(planned.name, machine)) if entry.words]
-        anew = {entry.step.place.device for entry in stale if isinstance(entry.step.place, MADE)}
+        stale = [entry for entry in _stale(planned, _journal(planned.name, machine)) if entry.undo_command]
+        remade = {entry.step.resource.device for entry in stale if isinstance(entry.step.resource, MADE)}
         return (
-            *((entry.words, True) for entry in reversed(stale)),
-            *((step.words, step.place.device in anew or not step.is_done(machine)) for step in planned.steps),
+            *((entry.undo_command, True) for entry in reversed(stale)),
+            *(
+                (step.command, step.resource.device in remade or not step.is_done(machine))
+                for step in planned.steps
+            ),
         )
 
 
-def dropped_devices(planned: Plan, netns: str | None = None) -> frozenset[str]:
-    """Devices that an earlier plan of that name used and this one does not."""
-    with Machine(netns) as machine:
-        stale = _stale(planned, _journal(planned.name, machine))
-    used = {step.place.device for step in planned.steps}
-    return frozenset(entry.step.place.device for entry in stale) - used
-
-
 def undo_commands(name: str, netns: str | None = None) -> tuple[str, ...]:
-    """The commands that would undo what was done, in order; nothing is touched."""
+    """The commands that would undo the fabric of that name, in order; nothing is changed."""
     with Machine(netns) as machine:
-        return tuple(entry.words for entry in _to_undo(_known_journal(name, machine).entries, machine))
+        entries = _to_undo(_known_journal(name, machine).entries, machine)
+        return tuple(entry.undo_command for entry in entries)
 
 
-def apply_plan(planned: Plan, netns: str | None = None) -> tuple[str, ...]:
-    """Do what is not done yet; the commands that it took.
+def apply_plan(planned: HostPlan, netns: str | None = None) -> tuple[str, ...]:
+    """Make the steps that are not done yet; the commands that were needed.
 
-    What an earlier plan of the same name did and this one does not say is undone first. When a step fails,
-    all that this call did is undone; after a kill, applying again or `undo` picks up from the journal.
+    Steps of an earlier plan of the same name that this one does not have are undone first. When a step fails,
+    all that this call did is undone; after a kill, applying again or `undo` continues from the journal.
     """
     need_root()
-    with _alone(planned.name), Machine(netns) as machine:
+    with _locked(planned.name), Machine(netns) as machine:
         journal = _journal(planned.name, machine) or Journal(planned.name, machine.identity())
         stale = _stale(planned, journal)
         removed = _undo(stale, machine)
         journal = journal.without(stale)
         missing = tuple(
-            Entry(step, None if now == OTHERWISE else now)
+            Entry(step, None if value == OTHERWISE else value)
             for step in planned.steps
-            if (now := step.place.now(machine)) != step.wanted
+            if (value := step.resource.read(machine)) != step.desired
         )
         journal.with_entries(missing).write()
         try:
             for entry in missing:
-                _try(entry.step, machine, entry.step.wanted)
-            _check(planned, machine)
+                _put(entry.step, machine, entry.step.desired)
+            for step in planned.steps:
+                if not step.is_done(machine):
+                    raise TrimtabError(
+                        f"`{step.command}` did not last: another program manages "
+                        f"{step.resource.device or 'this setting'}; "
+                        f"configure NetworkManager, systemd-networkd or the like to leave it alone"
+                    )
         except BaseException:
-            with contextlib.suppress(TrimtabError):  # then the journal goes on saying what is left
+            with contextlib.suppress(TrimtabError):  # then the journal still has the entries that are left
                 _undo(missing, machine)
                 journal.write()
             raise
-        return (*removed, *(entry.step.words for entry in missing))
+        return (*removed, *(entry.step.command for entry in missing))
 
 
 def undo(name: str, netns: str | None = None) -> tuple[str, ...]:
-    """Remove what was made and restore what was set, as far as nobody else has changed it since."""
+    """Remove what was made and restore what was set, unless something else has changed it since."""
     need_root()
-    with _alone(name), Machine(netns) as machine:
+    with _locked(name), Machine(netns) as machine:
         try:
             journal = _known_journal(name, machine)
         except NotFoundError:
-            Journal(name, "").write()  # what may be on file went with its network namespace
+            Journal(name, "").write()  # a journal whose network namespace is gone is removed
             raise
         done = _undo(journal.entries, machine)
         replace(journal, entries=()).write()
@@ -96,62 +98,55 @@ def undo(name: str, netns: str | None = None) -> tuple[str, ...]:
 
 
 def _undo(entries: tuple[Entry, ...], machine: Machine) -> tuple[str, ...]:
-    """The commands it took. What fails does not keep the rest from being undone, and is said at the end."""
-    failed = list[TrimtabError]()
+    """The commands that were needed. After a failure the rest is undone too, then the first is raised."""
+    errors = list[TrimtabError]()
     done = list[str]()
     for entry in _to_undo(entries, machine):
         try:
-            _try(entry.step, machine, entry.before)
-            done.append(entry.words)
+            _put(entry.step, machine, entry.before)
+            done.append(entry.undo_command)
         except TrimtabError as error:
-            if entry.is_ours(machine):  # else somebody was faster
-                failed.append(error)
-    if failed:
-        raise failed[0]
+            if entry.is_unchanged(machine):  # else another program was faster
+                errors.append(error)
+    if errors:
+        raise errors[0]
     return tuple(done)
 
 
 def _to_undo(entries: tuple[Entry, ...], machine: Machine) -> tuple[Entry, ...]:
-    """Last first; what is not as we made it is somebody else's now, or gone."""
-    return tuple(entry for entry in reversed(entries) if entry.words and entry.is_ours(machine))
+    """Last first, without resources that something else has changed or removed since."""
+    return tuple(entry for entry in reversed(entries) if entry.undo_command and entry.is_unchanged(machine))
 
 
-def _try(step: Step, machine: Machine, value: str | None) -> None:
+def _put(step: PlanStep, machine: Machine, value: str | None) -> None:
     from pyroute2.netlink.exceptions import NetlinkError
 
     try:
-        step.place.put(machine, value)
+        step.resource.put(machine, value)
     except (NetlinkError, OSError) as error:
         why = error.args[1] if len(error.args) > 1 else error
-        raise TrimtabError(f"the kernel refuses `{step.place.words(value)}`: {str(why).lower()}") from None
+        raise TrimtabError(
+            f"the kernel refuses `{step.resource.command(value)}`: {str(why).lower()}"
+        ) from None
 
 
-def _check(planned: Plan, machine: Machine) -> None:
-    """Look again: other programs may manage devices too, and have their own ideas."""
-    for step in planned.steps:
-        if not step.is_done(machine):
-            raise TrimtabError(
-                f"`{step.words}` did not last: something else manages {step.place.device or 'this'}; "
-                f"tell NetworkManager, systemd-networkd or whatever it is to leave it alone"
-            )
-
-
-def _stale(planned: Plan, journal: Journal | None) -> tuple[Entry, ...]:
-    """What an earlier plan did and this one says nothing about."""
-    places = {step.place for step in planned.steps}
-    return tuple(entry for entry in (journal.entries if journal else ()) if entry.step.place not in places)
+def _stale(planned: HostPlan, journal: Journal | None) -> tuple[Entry, ...]:
+    """Entries of an earlier plan whose resources this one does not have."""
+    resources = {step.resource for step in planned.steps}
+    entries = journal.entries if journal else ()
+    return tuple(entry for entry in entries if entry.step.resource not in resources)
 
 
 def _known_journal(name: str, machine: Machine) -> Journal:
     journal = _journal(name, machine)
     if journal is not None:
         return journal
-    known = ", ".join(each.name for each in journals() if each.where == machine.identity())
-    raise NotFoundError(f"no fabric {name} is up here{f'; {known} is' if known else ', nor any other'}")
+    others = ", ".join(other.name for other in journals() if other.where == machine.identity())
+    raise NotFoundError(f"no fabric {name} is up here; {f'{others} is up' if others else 'none is up'}")
 
 
 def _journal(name: str, machine: Machine) -> Journal | None:
-    """Of the fabric that is up; one that went with its network namespace is forgotten."""
+    """The journal of the fabric in this network namespace; None if its namespace no longer exists."""
     journal = read_journal(name)
     if journal is None or journal.where == machine.identity():
         return journal
@@ -161,8 +156,8 @@ def _journal(name: str, machine: Machine) -> Journal | None:
 
 
 @contextlib.contextmanager
-def _alone(name: str) -> Iterator[None]:
-    """Nobody else changes the fabric of that name meanwhile; an empty folder of its does not stay."""
+def _locked(name: str) -> Iterator[None]:
+    """Hold the lock of the fabric of that name; its folder is removed if it has no journal at the end."""
     lock = folder(name) / "lock"
     with file_lock(lock, f"another command is changing the fabric {name}; try again when it has ended"):
         try:
@@ -175,68 +170,61 @@ def _alone(name: str) -> Iterator[None]:
 
 
 def need_root() -> None:
-    """A sentence where nothing can be changed anyway."""
     if os.geteuid() != 0:
-        raise BadInputError("changing the network needs root; try it with sudo, or look at --dry-run")
+        raise BadInputError("changing the network needs root; use sudo, or see the commands with --dry-run")
 
 
-def put_up(host: Host) -> tuple[str, ...]:
-    """Its network, ready for an agent; the commands that it took. Refused before anything is changed."""
+def put_up(host: FabricHost) -> tuple[str, ...]:
+    """Set up the host's network for an agent; the commands that were needed. Refuses before any change."""
     need_root()
-    _check_before_changes(host)
-    planned = plan_here(host)
-    if dropped_devices(planned):
-        remove_planes()  # they are on uplinks too; the agent puts them where they belong now
-    return apply_plan(planned)
-
-
-def put_up_commands(host: Host) -> Iterator[str]:
-    """What `put_up` and an agent would do, as lines for a shell; what is so already, as comments."""
-    for words, needed in commands(plan_here(host)):
-        yield words if needed else f"# already so: {words}"
-    files = host_files(host)
-    daemons = Daemons(folder(host.name), files)
-    for name, content in files.items():
-        words = shlex.join(map(str, daemons.words(name)))
-        path = daemons.folder / f"{name}.conf"
-        if daemons.process(name) and path.is_file() and path.read_text() == sealed(content):
-            yield f"# already so: {words}"
-        else:
-            yield f"cat > {path} <<'END'\n{sealed(content)}END"
-            yield f"{words} &"
-
-
-def take_down(name: str) -> tuple[str, ...]:
-    """Remove all of it and restore what was before; the commands that it took. Not while an agent runs."""
-    need_root()
-    undo_commands(name)  # refuses where there is nothing of that name
-    end_routing(name)
-    remove_planes()
-    return undo(name)
-
-
-def _check_before_changes(host: Host) -> None:
-    """What would be refused only after the network was changed."""
     find_programs()
     if agent_runs(host.name):
         raise BadInputError(f"an agent runs for {host.name} already; end it, then this starts another one")
     daemons = Daemons(folder(host.name), host_files(host))
     for name in host_files(host):
         check_untouched(daemons.folder / f"{name}.conf")
-    ours = daemons.process("zebra")
-    for process in processes():
-        if _is_zebra_here(process.pid) and (ours is None or process.pid != ours.pid):
+    own_zebra = daemons.process("zebra")
+    for process in processes({"zebra"}):
+        if (own_zebra is None or process.pid != own_zebra.pid) and _is_in_this_namespace(process.pid):
             raise BadInputError(
-                f"FRR runs here already, as process {process.pid}, and two would undo each other's routes; "
+                f"FRR already runs here as process {process.pid}, and two would undo each other's routes; "
                 f"end it first, as with systemctl disable --now frr"
             )
+    planned = plan_here(host)
+    with Machine() as machine:
+        stale = _stale(planned, _journal(planned.name, machine))
+    if {entry.step.resource.device for entry in stale} - {step.resource.device for step in planned.steps}:
+        remove_planes()  # they are on dropped uplinks too; the agent attaches them to the new ones
+    return apply_plan(planned)
 
 
-def _is_zebra_here(pid: int) -> bool:
-    """Whether it is FRR's daemon for routes, in our network namespace."""
-    proc = Path("/proc", str(pid))
+def put_up_commands(host: FabricHost) -> Iterator[str]:
+    """The commands of `put_up` and an agent, as lines for a shell; those already done, as comments."""
+    for command, needed in commands(plan_here(host)):
+        yield command if needed else f"# already so: {command}"
+    files = host_files(host)
+    daemons = Daemons(folder(host.name), files)
+    for name, content in files.items():
+        command = shlex.join(map(str, daemons.command(name)))
+        path = daemons.folder / f"{name}.conf"
+        if daemons.process(name) and path.is_file() and path.read_text() == sealed(content):
+            yield f"# already so: {command}"
+        else:
+            yield f"cat > {path} <<'END'\n{sealed(content)}END"
+            yield f"{command} &"
+
+
+def take_down(name: str) -> tuple[str, ...]:
+    """Remove the fabric and restore what was before; the commands needed. Refuses while an agent runs."""
+    need_root()
+    undo_commands(name)  # refuses where there is no fabric of that name
+    end_routing(name)
+    remove_planes()
+    return undo(name)
+
+
+def _is_in_this_namespace(pid: int) -> bool:
     try:
-        name = (proc / "comm").read_text().strip()
-        return name == "zebra" and os.path.samefile(proc / "ns/net", "/proc/thread-self/ns/net")
+        return os.path.samefile(Path("/proc", str(pid), "ns/net"), "/proc/thread-self/ns/net")
     except OSError:  # it has ended
         return False

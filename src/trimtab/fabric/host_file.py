@@ -1,7 +1,7 @@
-"""A host's YAML file, checked in itself; whether the machine has these devices is the plan's question."""
+"""A host's YAML file. Whether the machine has these devices is checked by the plan."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -12,8 +12,8 @@ from trimtab.core import Seconds, StrictModel, validate
 from trimtab.fabric.topology import (
     TUNNEL_OVERHEAD,
     Echo,
-    Host,
-    Tenant,
+    FabricHost,
+    TenantNetwork,
     Timers,
     Uplink,
     VirtualFunction,
@@ -25,15 +25,19 @@ _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 _LONGEST = 1e6  # s
 
 
-def _matching(pattern: str, right: str) -> BeforeValidator:
-    compiled = re.compile(pattern)
-
-    def check(value: Any) -> str:
-        if not isinstance(value, str) or not compiled.fullmatch(value):
-            raise ValueError(f"it should be {right}")
+def _check(is_right: Callable[[Any], Any], expected: str) -> Callable[[Any], Any]:
+    def check(value: Any) -> Any:
+        if not is_right(value):
+            raise ValueError(f"it should be {expected}")
         return value
 
-    return BeforeValidator(check)
+    return check
+
+
+def _matching(pattern: str, expected: str) -> BeforeValidator:
+    return BeforeValidator(
+        _check(lambda value: isinstance(value, str) and re.fullmatch(pattern, value), expected)
+    )
 
 
 def _reachable(value: Any) -> IPv4Address:
@@ -48,31 +52,16 @@ def _reachable(value: Any) -> IPv4Address:
 
 def _of_one_machine(value: Any) -> IPv4Interface:
     try:
-        found = IPv4Interface(str(value)) if "/" in str(value) else None
+        interface = IPv4Interface(str(value)) if "/" in str(value) else None
     except ValueError:
-        found = None
-    if found is None:
+        interface = None
+    if interface is None:
         raise ValueError("it should be an IPv4 address with its network, such as 10.100.0.1/24")
-    network = found.network
-    if network.prefixlen < 31 and found.ip in (network.network_address, network.broadcast_address):
-        raise ValueError(f"it should be the address of one machine, which {found.ip} in {network} is not")
-    _reachable(found.ip)
-    return found
-
-
-def _between(least: float, most: float, right: str) -> AfterValidator:
-    def check(value: float) -> float:
-        if not least <= value <= most:
-            raise ValueError(f"it should be {right}")
-        return value
-
-    return AfterValidator(check)
-
-
-def _positive(value: float) -> float:
-    if not 0 < value < _LONGEST:
-        raise ValueError("it should be a duration above zero, such as 10ms")
-    return value
+    network = interface.network
+    if network.prefixlen < 31 and interface.ip in (network.network_address, network.broadcast_address):
+        raise ValueError(f"it should be the address of one machine, which {interface.ip} in {network} is not")
+    _reachable(interface.ip)
+    return interface
 
 
 HostName = Annotated[
@@ -88,7 +77,9 @@ DeviceName = Annotated[
 Address = Annotated[IPv4Address, BeforeValidator(_reachable)]
 Interface = Annotated[IPv4Interface, BeforeValidator(_of_one_machine)]
 AutonomousSystem = Annotated[int, Strict(), Field(ge=1, le=2**32 - 2)]
-Duration = Annotated[Seconds, AfterValidator(_positive)]
+Duration = Annotated[
+    Seconds, AfterValidator(_check(lambda value: 0 < value < _LONGEST, "a duration above zero, such as 10ms"))
+]
 
 
 class UplinkFields(StrictModel):
@@ -145,16 +136,20 @@ class TenantFields(StrictModel):
 
 
 class BfdFields(StrictModel):
-    """BFD sessions; FRR's own bounds of an interval are 10 ms and 4294 s."""
+    """BFD sessions; FRR's bounds of an interval are 10 ms and 4294 s."""
 
-    interval: Annotated[Seconds, _between(0.010, 4.0, "10ms to 4s")] = Timers().interval
+    interval: Annotated[
+        Seconds, AfterValidator(_check(lambda value: 0.010 <= value <= 4.0, "10ms to 4s"))
+    ] = Timers().interval
     multiplier: Annotated[int, Strict(), Field(ge=2, le=255)] = Timers().multiplier
 
 
 class EchoFields(StrictModel):
-    """Probes; an interval below 2 ms cannot be waited for on time, two may be lost to a pause."""
+    """Probes; timers are too coarse for an interval below 2 ms, and a pause may lose two."""
 
-    interval: Annotated[Seconds, _between(0.002, 1.0, "2ms to 1s")] = Echo().interval
+    interval: Annotated[Seconds, AfterValidator(_check(lambda value: 0.002 <= value <= 1.0, "2ms to 1s"))] = (
+        Echo().interval
+    )
     multiplier: Annotated[int, Strict(), Field(ge=3, le=255)] = Echo().multiplier
 
 
@@ -163,20 +158,12 @@ def _switched(value: Any) -> Any:
     return ({} if value else None) if isinstance(value, bool) else value
 
 
-def _retransmission(value: Any) -> Any:
-    return 0.0 if value is False else value
-
-
 def _whole_milliseconds(value: float) -> float:
     """Seconds in whole milliseconds, as the kernel takes them; 0 is off."""
     rounded = round(value, 3)
     if value and not 0.001 <= rounded <= 120.0:
         raise ValueError("it should be off, or 1ms to 120s")
     return rounded
-
-
-def _listed(value: Any) -> Any:
-    return [value] if isinstance(value, str) else value
 
 
 class HostFields(StrictModel):
@@ -191,9 +178,15 @@ class HostFields(StrictModel):
     bfd: BfdFields = BfdFields()
     echo: Annotated[EchoFields | None, BeforeValidator(_switched)] = EchoFields()
     hold: Duration = Timers().hold
-    management: Annotated[tuple[DeviceName, ...], BeforeValidator(_listed)] = ()
+    management: Annotated[
+        tuple[DeviceName, ...], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)
+    ] = ()
     settle: Duration = Timers().settle
-    rto_min: Annotated[Seconds, BeforeValidator(_retransmission), AfterValidator(_whole_milliseconds)] = 0.020
+    rto_min: Annotated[
+        Seconds,
+        BeforeValidator(lambda value: 0.0 if value is False else value),
+        AfterValidator(_whole_milliseconds),
+    ] = 0.020
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
@@ -203,17 +196,17 @@ class HostFields(StrictModel):
         _check_addresses(host)
         return self
 
-    def described(self) -> Host:
+    def described(self) -> FabricHost:
         """The host that the file describes."""
         echo = Echo(self.echo.interval, self.echo.multiplier) if self.echo else None
-        return Host(
+        return FabricHost(
             self.host,
             self.loopback,
             self.asn,
-            tuple(Uplink(each.device, each.address, each.peer, each.peer_asn) for each in self.uplinks),
+            tuple(Uplink(*(value for _, value in uplink)) for uplink in self.uplinks),
             tuple(
-                Tenant(name, each.vni, tuple(worker.device() for worker in each.devices))
-                for name, each in (self.tenants or {}).items()
+                TenantNetwork(name, tenant.vni, tuple(worker.device() for worker in tenant.devices))
+                for name, tenant in (self.tenants or {}).items()
             ),
             self.mtu,
             Timers(self.bfd.interval, self.bfd.multiplier, self.hold, self.settle, echo),
@@ -222,13 +215,13 @@ class HostFields(StrictModel):
         )
 
 
-def read_host(path: Path) -> Host:
+def read_host(path: Path) -> FabricHost:
     """The host that a file describes."""
     return host_of(str(path), read_yaml(path, "that describes a host"))
 
 
-def host_of(where: str, data: Any) -> Host:
-    """A host from plain data; `where` begins the error if something is wrong with it."""
+def host_of(where: str, data: Any) -> FabricHost:
+    """A host from plain data; `where` begins the message if it is invalid."""
     return validate(HostFields, data, where).described()
 
 
@@ -237,50 +230,50 @@ def local_mac(address: IPv4Address) -> str:
     return ":".join(f"{byte:02x}" for byte in (0x02, 0x00, *address.packed))
 
 
-def _check_uplinks(host: Host) -> None:
+def _check_uplinks(host: FabricHost) -> None:
     if len(host.uplinks) < 2:
-        raise ValueError("there is one uplink; two are needed for one to take over from the other")
+        raise ValueError("there is one uplink; failover needs two")
     for uplink in host.uplinks:
         if uplink.device in host.management:
             raise ValueError(
-                f"{uplink.device} is the management interface, which is never touched; "
+                f"{uplink.device} is the management interface, which is never changed; "
                 f"name the ports that carry training traffic as uplinks"
             )
         if uplink.peer_asn == host.asn:
             raise ValueError(f"the switch at {uplink.peer} has the host's own asn {host.asn}")
 
 
-def _check_devices(host: Host) -> None:
+def _check_devices(host: FabricHost) -> None:
     """Names of devices, VNIs and MACs must be unique."""
     workers = [device for tenant in host.tenants for device in tenant.devices]
     names = [*(uplink.device for uplink in host.uplinks), *host.management]
     names += [name for tenant in host.tenants for name in (tenant.bridge, tenant.tunnel)]
     names += [device.port for device in workers] + [device.name for device in workers if not device.namespace]
-    for what, values in (
+    for kind, values in (
         ("the device", names),
         ("the MAC", [device.mac for device in workers]),
         ("the vni", [str(tenant.vni) for tenant in host.tenants]),
     ):
-        twice = _repeated(values)
-        if twice is not None:
-            raise ValueError(f"{what} {twice} is there twice; everything needs one of its own")
+        repeated = _repeated(values)
+        if repeated is not None:
+            raise ValueError(f"{kind} {repeated} is used twice; each needs its own")
 
 
-def _check_addresses(host: Host) -> None:
+def _check_addresses(host: FabricHost) -> None:
     """Networks in one namespace must not overlap."""
-    found: list[tuple[str, str, IPv4Network]] = [("", "the loopback", IPv4Network(host.loopback))]
-    found += [("", f"uplink {uplink.device}", uplink.address.network) for uplink in host.uplinks]
+    networks: list[tuple[str, str, IPv4Network]] = [("", "the loopback", IPv4Network(host.loopback))]
+    networks += [("", f"uplink {uplink.device}", uplink.address.network) for uplink in host.uplinks]
     addresses = [host.loopback, *(uplink.address.ip for uplink in host.uplinks)]
     for tenant in host.tenants:
         addresses += [device.address.ip for device in tenant.devices]
-        networks = {(device.namespace, device.address.network) for device in tenant.devices}
-        found += [(space, f"tenant {tenant.name}", network) for space, network in networks]
-    twice = _repeated([str(address) for address in addresses])
-    if twice is not None:
-        raise ValueError(f"the address {twice} is there twice")
-    for place, (space, name, network) in enumerate(found):
-        for other_space, other, taken in found[:place]:
-            if space == other_space and network.overlaps(taken):
+        spaces = {(device.namespace, device.address.network) for device in tenant.devices}
+        networks += [(namespace, f"tenant {tenant.name}", network) for namespace, network in spaces]
+    repeated = _repeated([str(address) for address in addresses])
+    if repeated is not None:
+        raise ValueError(f"the address {repeated} is used twice")
+    for place, (namespace, name, network) in enumerate(networks):
+        for other_namespace, other, taken in networks[:place]:
+            if namespace == other_namespace and network.overlaps(taken):
                 raise ValueError(f"{network} of {name} overlaps {taken} of {other}")
 
 

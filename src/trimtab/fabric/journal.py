@@ -1,4 +1,4 @@
-"""What a fabric changed on this machine and how it was before, on file before anything is changed."""
+"""Journal of changes to this machine, with the values before; written before anything is changed."""
 
 import json
 import os
@@ -11,64 +11,62 @@ from typing import Any
 from trimtab.core import BadInputError, StorageError, from_plain, quoted
 from trimtab.fabric.machine import NAMESPACES, Machine
 from trimtab.fabric.steps import (
-    Address,
     Bridge,
+    DeviceAddress,
     FunctionMac,
     LeastTimeout,
+    LinkSetting,
     Moved,
+    NetworkResource,
     Pair,
-    Place,
+    PlanStep,
     PortSetting,
-    Setting,
-    Step,
     Sysctl,
     Tunnel,
 )
 from trimtab.kernel import write_whole
 
 RUN = Path("/run/trimtab/fabric")
-"""Where fabrics keep what lasts until the machine starts anew, a folder for each."""
+"""State of fabrics until the machine restarts, a folder for each."""
 _KINDS: dict[str, Any] = {
-    kind.__name__: kind
-    for kind in (
-        Address,
-        Bridge,
-        FunctionMac,
-        LeastTimeout,
-        Moved,
-        Pair,
-        PortSetting,
-        Setting,
-        Sysctl,
-        Tunnel,
-    )
+    "Address": DeviceAddress,
+    "Bridge": Bridge,
+    "FunctionMac": FunctionMac,
+    "LeastTimeout": LeastTimeout,
+    "Moved": Moved,
+    "Pair": Pair,
+    "PortSetting": PortSetting,
+    "Setting": LinkSetting,
+    "Sysctl": Sysctl,
+    "Tunnel": Tunnel,
 }
+_KIND_NAMES = {kind: name for name, kind in _KINDS.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A step, and the place's value before the first time that it was made.
+    """A step, and the resource's value before the step was first made.
 
-    `earlier` are values that we gave the place before this one, which a kill may have left there.
+    `earlier` are values that we wrote before this one, which a kill may have left there.
     """
 
-    step: Step
+    step: PlanStep
     before: str | None
     earlier: tuple[str, ...] = ()
 
     @property
-    def words(self) -> str:
+    def undo_command(self) -> str:
         """The command that undoes it; "" where nothing is to be done."""
-        return self.step.place.words(self.before)
+        return self.step.resource.command(self.before)
 
-    def is_ours(self, machine: Machine) -> bool:
-        """Whether the place has a value that we gave it."""
-        return self.step.place.now(machine) in (self.step.wanted, *self.earlier)
+    def is_unchanged(self, machine: Machine) -> bool:
+        """Whether the resource still has a value that we gave it."""
+        return self.step.resource.read(machine) in (self.step.desired, *self.earlier)
 
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """All that was changed, in order. `where` is the identity of the network namespace."""
+    """All changes, in order. `where` is the identity of the network namespace."""
 
     name: str
     where: str
@@ -77,98 +75,95 @@ class Journal:
     @property
     def devices(self) -> frozenset[str]:
         """Devices that were made or changed."""
-        return frozenset(entry.step.place.device for entry in self.entries) - {""}
+        return frozenset(entry.step.resource.device for entry in self.entries) - {""}
 
     @property
     def addresses(self) -> frozenset[tuple[str, str, IPv4Interface]]:
-        """Addresses that were added: in which namespace, on which device."""
-        places = (entry.step.place for entry in self.entries)
+        """Addresses that were added, as (namespace, device, address)."""
+        resources = (entry.step.resource for entry in self.entries)
         return frozenset(
-            (place.namespace, place.device, IPv4Interface(place.address))
-            for place in places
-            if isinstance(place, Address)
+            (resource.namespace, resource.device, IPv4Interface(resource.address))
+            for resource in resources
+            if isinstance(resource, DeviceAddress)
         )
 
     def with_entries(self, entries: tuple[Entry, ...]) -> "Journal":
-        """With steps about to be made; of a place that is known, what was there first is kept."""
-        known = {entry.step.place: entry for entry in self.entries}
+        """With steps about to be made; a resource that has an entry keeps its value from before the first."""
+        by_resource = {entry.step.resource: entry for entry in self.entries}
         for entry in entries:
-            first = known.get(entry.step.place, entry)
-            given = dict.fromkeys((*first.earlier, first.step.wanted))
-            earlier = tuple(value for value in given if value != entry.step.wanted)
-            known[entry.step.place] = replace(entry, before=first.before, earlier=earlier)
-        return replace(self, entries=tuple(known.values()))
+            first = by_resource.get(entry.step.resource, entry)
+            values = dict.fromkeys((*first.earlier, first.step.desired))
+            earlier = tuple(value for value in values if value != entry.step.desired)
+            by_resource[entry.step.resource] = replace(entry, before=first.before, earlier=earlier)
+        return replace(self, entries=tuple(by_resource.values()))
 
     def is_alive(self) -> bool:
-        """Whether its network namespace is still there: somebody is in it, or it has a name."""
+        """Whether its network namespace still exists: a process is in it, or it has a name."""
         for path in (*NAMESPACES.glob("*"), *Path("/proc").glob("[0-9]*/ns/net")):
             try:
-                found = os.stat(path)
+                status = os.stat(path)
             except OSError:  # a process that has ended, or is not for us to look at
                 continue
-            if self.where == f"{found.st_dev}:{found.st_ino}":
+            if self.where == f"{status.st_dev}:{status.st_ino}":
                 return True
         return False
 
     def without(self, entries: tuple[Entry, ...]) -> "Journal":
-        """Without what has been undone."""
-        return replace(self, entries=tuple(each for each in self.entries if each not in entries))
+        """Without entries that have been undone."""
+        return replace(self, entries=tuple(entry for entry in self.entries if entry not in entries))
 
     def write(self) -> None:
-        """Keep it, whole; an empty one is removed."""
-        path = _path(self.name)
+        """Write the file atomically; that of an empty journal is removed."""
+        path = folder(self.name) / "journal.json"
         if not self.entries:
             path.unlink(missing_ok=True)
             return
-        plain = {"where": self.where, "entries": [_plain(entry) for entry in self.entries]}
-        write_whole(path, json.dumps(plain, indent=1))
+        write_whole(
+            path, json.dumps({"where": self.where, "entries": list(map(_plain, self.entries))}, indent=1)
+        )
 
 
 def folder(name: str) -> Path:
-    """Where the fabric of that name keeps what it needs while it is up."""
+    """The folder of that fabric's state."""
     if Path(name).name != name:
-        raise BadInputError(f"{quoted(name):.80} is no name of a host; it would be another folder than ours")
+        raise BadInputError(f"{quoted(name):.80} is not a host's name: it has a slash or is empty")
     return RUN / name
 
 
 def read_journal(name: str) -> Journal | None:
-    """What is on file; None when there is no such fabric."""
-    path = _path(name)
+    """The journal of that fabric; None when there is none."""
+    path = folder(name) / "journal.json"
     try:
-        told = json.loads(path.read_text())
-        return Journal(name, str(told["where"]), tuple(_entry(each) for each in told["entries"]))
+        plain = json.loads(path.read_text())
+        return Journal(name, str(plain["where"]), tuple(_entry(entry) for entry in plain["entries"]))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise StorageError(
-            f"{path} says what was changed on this machine and cannot be read ({error}); "
-            f"remove it once you have undone by hand what is left"
+            f"{path}, the journal of changes to this machine, cannot be read ({error}); "
+            f"undo the changes by hand, then remove the file"
         ) from None
 
 
 def journals() -> Iterator[Journal]:
-    """Those of all fabrics that are up on this machine, in whatever network namespace."""
+    """Journals of all fabrics that are up on this machine, in any network namespace."""
     for path in sorted(RUN.glob("*/journal.json")):
-        found = read_journal(path.parent.name)
-        if found is not None and found.is_alive():
-            yield found
-
-
-def _path(name: str) -> Path:
-    return folder(name) / "journal.json"
+        journal = read_journal(path.parent.name)
+        if journal is not None and journal.is_alive():
+            yield journal
 
 
 def _plain(entry: Entry) -> dict[str, Any]:
-    place: Any = entry.step.place
+    resource: Any = entry.step.resource
     return {
-        "kind": type(place).__name__,
-        "place": asdict(place),
-        "wanted": entry.step.wanted,
+        "kind": _KIND_NAMES[type(resource)],
+        "place": asdict(resource),
+        "wanted": entry.step.desired,
         "before": entry.before,
         "earlier": entry.earlier,
     }
 
 
-def _entry(told: Any) -> Entry:
-    place: Place = from_plain(_KINDS[told["kind"]], told["place"])
-    return Entry(Step(place, told["wanted"]), told["before"], tuple(told["earlier"]))
+def _entry(plain: Any) -> Entry:
+    resource: NetworkResource = from_plain(_KINDS[plain["kind"]], plain["place"])
+    return Entry(PlanStep(resource, plain["wanted"]), plain["before"], tuple(plain["earlier"]))

@@ -1,7 +1,6 @@
-"""Places on the machine that a fabric gives values, a small step each: read, written, said as commands."""
+"""Network resources that a plan gives values: each is read, written, and printed as a shell command."""
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import IPv4Interface
 from typing import Any, Protocol
@@ -9,112 +8,100 @@ from typing import Any, Protocol
 from trimtab.fabric.machine import Link, Machine, Tunneled
 
 THERE = "there"
-"""The value of what is made rather than set: a device, an address."""
+"""The value of a resource that is made rather than set: a device, an address."""
 OTHERWISE = "otherwise"
 """The value of a device that has the right name and is something else."""
+VXLAN_PORT = 4789
 _BY_KERNEL, _ON_LINK = 2, 253  # RTPROT_KERNEL, RT_SCOPE_LINK
 _RTO_MIN = 13  # RTAX_RTO_MIN
 
 
-class Place(Protocol):
-    """Something that has a value. None is no value: it is not there, or nothing can be said about it."""
+class NetworkResource(Protocol):
+    """A device, address or setting. Its value is None where it does not exist."""
 
     @property
     def device(self) -> str:
-        """The device it is about; "" when it is about all of them."""
+        """The device it concerns; "" when it concerns all of them."""
 
-    def now(self, machine: Machine) -> str | None:
-        """Its value as the kernel has it."""
+    def read(self, machine: Machine) -> str | None:
+        """Its value in the kernel."""
 
     def put(self, machine: Machine, value: str | None) -> None:
-        """Give it a value; None removes what was made, and leaves alone what was only set."""
+        """Write a value; None removes a resource that is made, and leaves one that is only set."""
 
-    def words(self, value: str | None) -> str:
-        """The command that does the same; "" where there is nothing to do."""
+    def command(self, value: str | None) -> str:
+        """The shell command for `put`; "" where `put` does nothing."""
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """A place and what it should be."""
+class PlanStep:
+    """A resource and its desired value."""
 
-    place: Place
-    wanted: str
+    resource: NetworkResource
+    desired: str = THERE
 
     @property
-    def words(self) -> str:
-        """The command that does the same."""
-        return self.place.words(self.wanted)
+    def command(self) -> str:
+        return self.resource.command(self.desired)
 
     def is_done(self, machine: Machine) -> bool:
-        """Whether it is so already."""
-        return self.place.now(machine) == self.wanted
+        return self.resource.read(machine) == self.desired
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class DeviceAddress:
     """An address with its network, as in 10.100.0.1/24, on a device."""
 
     device: str
     address: str
     namespace: str = ""
 
-    def now(self, machine: Machine) -> str | None:
-        """Whether the device has it."""
-        found = machine.space(self.namespace).addresses
-        return THERE if any(d == self.device and str(a) == self.address for d, a in found) else None
+    def read(self, machine: Machine) -> str | None:
+        addresses = machine.state(self.namespace).addresses
+        return THERE if (self.device, IPv4Interface(self.address)) in addresses else None
 
     def put(self, machine: Machine, value: str | None) -> None:
-        """Add or remove it."""
         ip, length = self.address.split("/")
         index = machine.index(self.device, self.namespace)
         machine.netlink(self.namespace).addr(
             "add" if value else "del", index=index, address=ip, prefixlen=int(length)
         )
 
-    def words(self, value: str | None) -> str:
-        """As for `ip addr`."""
+    def command(self, value: str | None) -> str:
         return f"{_ip(self.namespace)} addr {'add' if value else 'del'} {self.address} dev {self.device}"
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class LinkSetting:
     """An attribute of a device: mtu, address (the MAC), state (up, down) or master ("" is none)."""
 
     device: str
     name: str
     namespace: str = ""
 
-    def now(self, machine: Machine) -> str | None:
-        """Its value, if the device is there."""
-        link = machine.space(self.namespace).links.get(self.device)
+    def read(self, machine: Machine) -> str | None:
+        link = machine.state(self.namespace).links.get(self.device)
         if link is None:
             return None
-        values = {
-            "mtu": str(link.mtu),
-            "address": link.mac,
-            "state": "up" if link.up else "down",
-            "master": link.master,
-        }
-        return values[self.name]
+        state = "up" if link.up else "down"
+        return {"mtu": str(link.mtu), "address": link.mac, "state": state, "master": link.master}[self.name]
 
     def put(self, machine: Machine, value: str | None) -> None:
-        """Set it."""
         if value is None:
             return
-        known: dict[str, Any] = {self.name: value}
+        attribute: Any = value
         if self.name == "mtu":
-            known["mtu"] = int(value)
+            attribute = int(value)
         elif self.name == "master":
-            known["master"] = machine.index(value) if value else 0
+            attribute = machine.index(value) if value else 0
         index = machine.index(self.device, self.namespace)
-        machine.netlink(self.namespace).link("set", index=index, **known)
+        machine.netlink(self.namespace).link("set", index=index, **{self.name: attribute})
 
-    def words(self, value: str | None) -> str:
-        """As for `ip link`."""
+    def command(self, value: str | None) -> str:
         if value is None:
             return ""
-        what = value if self.name == "state" else f"{self.name} {value}"
-        return f"{_ip(self.namespace)} link set {self.device} {what if value else 'nomaster'}"
+        setting = value if self.name == "state" else f"{self.name} {value}"
+        return f"{_ip(self.namespace)} link set {self.device} {setting if value else 'nomaster'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,106 +109,89 @@ class LeastTimeout:
     """TCP's least retransmission timeout, as in 20ms, toward a device's own network.
 
     The kernel's route of the address is replaced by one that has it: the new one is added behind the old one,
-    which then goes, so that there is always one, and others to the same network stay as they are.
+    which is then removed, so that there always is one, and others to the same network stay as they are.
     """
 
     device: str
     address: str
     namespace: str = ""
 
-    def now(self, machine: Machine) -> str | None:
-        """Its value, if the route has one."""
+    def read(self, machine: Machine) -> str | None:
         network = IPv4Interface(self.address).network
-        for route in machine.space(self.namespace).routes:
+        for route in machine.state(self.namespace).routes:
             if route.network == network and route.devices == (self.device,) and route.rto_min is not None:
                 return f"{route.rto_min}ms"
         return None
 
     def put(self, machine: Machine, value: str | None) -> None:
-        """Give the route this one; None leaves it to the kernel."""
-        at = IPv4Interface(self.address)
+        interface = IPv4Interface(self.address)
         route: dict[str, Any] = {
-            "dst": str(at.network),
+            "dst": str(interface.network),
             "oif": machine.index(self.device, self.namespace),
-            "prefsrc": str(at.ip),
+            "prefsrc": str(interface.ip),
             "proto": _BY_KERNEL,
             "scope": _ON_LINK,
         }
-        # Without the lock TCP would not look at it.
+        # Without the lock TCP would ignore it.
         metrics = {"rto_min": int(value.removesuffix("ms")), "lock": 1 << _RTO_MIN} if value else None
         socket = machine.netlink(self.namespace)
         socket.route("append", **route, **({"metrics": metrics} if metrics else {}))
         socket.route("del", **route)
 
-    def words(self, value: str | None) -> str:
-        """As for `ip route`."""
-        at = IPv4Interface(self.address)
-        route = f"{at.network} dev {self.device} proto kernel scope link src {at.ip}"
+    def command(self, value: str | None) -> str:
+        interface = IPv4Interface(self.address)
+        route = f"{interface.network} dev {self.device} proto kernel scope link src {interface.ip}"
         ip = f"{_ip(self.namespace)} route"
         return f"{ip} append {route}{f' rto_min {value}' if value else ''} && {ip} del {route}"
 
 
 @dataclass(frozen=True, slots=True)
 class PortSetting:
-    """What a bridge does at one of its ports: learning, neigh_suppress; on or off."""
+    """A setting of a bridge's port: learning or neigh_suppress; on or off."""
 
     device: str
     name: str
 
-    def now(self, machine: Machine) -> str | None:
-        """Its value, if the device is in a bridge."""
-        link = machine.space().links.get(self.device)
+    def read(self, machine: Machine) -> str | None:
+        link = machine.state().links.get(self.device)
         if link is None or self.name not in link.port:
             return None
         return "on" if link.port[self.name] else "off"
 
     def put(self, machine: Machine, value: str | None) -> None:
-        """Set it."""
         if value is not None:
             index = machine.index(self.device)
             machine.netlink().brport("set", index=index, **{self.name: int(value == "on")})
 
-    def words(self, value: str | None) -> str:
-        """As for `bridge link`."""
+    def command(self, value: str | None) -> str:
         return f"bridge link set dev {self.device} {self.name} {value}" if value else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Sysctl:
-    """A value of the kernel's; `key` is with slashes, because names of devices may have dots."""
+    """A kernel setting; `key` has slashes, because names of devices may have dots."""
 
     key: str
     namespace: str = ""
 
     @property
     def device(self) -> str:
-        """The device it is about; "" when it is about all of them."""
         parts = self.key.split("/")
         return parts[3] if parts[2] == "conf" else ""
 
-    def now(self, machine: Machine) -> str | None:
-        """Its value, where the kernel has it."""
+    def read(self, machine: Machine) -> str | None:
         return machine.sysctl(self.key, self.namespace)
 
     def put(self, machine: Machine, value: str | None) -> None:
-        """Set it."""
         if value is not None:
             machine.set_sysctl(self.key, value, self.namespace)
 
-    def words(self, value: str | None) -> str:
-        """As for `sysctl`."""
+    def command(self, value: str | None) -> str:
         if value is None:
             return ""
         key = self.key if "." in self.key else self.key.replace("/", ".")
-        where = f"ip netns exec {self.namespace} " if self.namespace else ""
-        return f"{where}sysctl -w {key}={value}"
-
-
-def _ip(namespace: str) -> str:
-    return f"ip -n {namespace}" if namespace else "ip"
-
-
-VXLAN_PORT = 4789
+        prefix = f"ip netns exec {self.namespace} " if self.namespace else ""
+        return f"{prefix}sysctl -w {key}={value}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,36 +200,33 @@ class Bridge:
 
     device: str
 
-    def now(self, machine: Machine) -> str | None:
-        """Whether it is there."""
-        return _there(machine.space().links.get(self.device), lambda link: link.kind == "bridge")
+    def read(self, machine: Machine) -> str | None:
+        link = machine.state().links.get(self.device)
+        return _presence(link, link is not None and link.kind == "bridge")
 
     def put(self, machine: Machine, value: str | None) -> None:
-        """Make or remove it."""
         _remove(machine, self.device)
         if value:
             machine.netlink().link("add", ifname=self.device, kind="bridge")
 
-    def words(self, value: str | None) -> str:
-        """As for `ip link`."""
+    def command(self, value: str | None) -> str:
         return f"ip link add {self.device} type bridge" if value else f"ip link del {self.device}"
 
 
 @dataclass(frozen=True, slots=True)
 class Tunnel:
-    """A VXLAN device that is told its peers, and learns none by itself."""
+    """A VXLAN device that does not learn its peers: the control plane sets them."""
 
     device: str
     vni: int
     local: str
 
-    def now(self, machine: Machine) -> str | None:
-        """Whether it is there, with that number and address."""
-        wanted = Tunneled(self.vni, self.local, VXLAN_PORT, learning=False, external=False)
-        return _there(machine.space().links.get(self.device), lambda link: link.tunneled == wanted)
+    def read(self, machine: Machine) -> str | None:
+        link = machine.state().links.get(self.device)
+        desired = Tunneled(self.vni, self.local, VXLAN_PORT, learning=False, external=False)
+        return _presence(link, link is not None and link.tunneled == desired)
 
     def put(self, machine: Machine, value: str | None) -> None:
-        """Make or remove it."""
         _remove(machine, self.device)
         if value:
             machine.netlink().link(
@@ -272,21 +239,18 @@ class Tunnel:
                 vxlan_learning=False,
             )
 
-    def words(self, value: str | None) -> str:
-        """As for `ip link`."""
+    def command(self, value: str | None) -> str:
         if not value:
             return f"ip link del {self.device}"
-        return (
-            f"ip link add {self.device} type vxlan id {self.vni} local {self.local} "
-            f"dstport {VXLAN_PORT} nolearning"
-        )
+        options = f"id {self.vni} local {self.local} dstport {VXLAN_PORT} nolearning"
+        return f"ip link add {self.device} type vxlan {options}"
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two devices that are each other's cable: one here, its peer here or in another namespace.
+    """A veth pair: one end here, its peer here or in another namespace.
 
-    The peer has its MAC from the beginning, so that nobody who gives new devices MACs finds one to give.
+    The peer has its MAC from the beginning, so that no program that gives new devices MACs changes it.
     """
 
     device: str
@@ -294,60 +258,51 @@ class Pair:
     mac: str
     namespace: str = ""
 
-    def now(self, machine: Machine) -> str | None:
-        """Whether both are there."""
-        peer = machine.space(self.namespace).links.get(self.peer)
-        return _there(
-            machine.space().links.get(self.device),
-            lambda link: link.kind == "veth" and peer is not None and peer.kind == "veth",
-        )
+    def read(self, machine: Machine) -> str | None:
+        ends = (machine.state().links.get(self.device), machine.state(self.namespace).links.get(self.peer))
+        return _presence(ends[0], all(link is not None and link.kind == "veth" for link in ends))
 
     def put(self, machine: Machine, value: str | None) -> None:
-        """Make or remove both."""
         _remove(machine, self.device)
         if value:
             peer = {"ifname": self.peer, "address": self.mac}
-            where = {"net_ns_fd": self.namespace} if self.namespace else {}
-            machine.netlink().link("add", ifname=self.device, kind="veth", peer={**peer, **where})
+            namespace = {"net_ns_fd": self.namespace} if self.namespace else {}
+            machine.netlink().link("add", ifname=self.device, kind="veth", peer={**peer, **namespace})
 
-    def words(self, value: str | None) -> str:
-        """As for `ip link`."""
+    def command(self, value: str | None) -> str:
         if not value:
             return f"ip link del {self.device}"
-        where = f" netns {self.namespace}" if self.namespace else ""
-        return f"ip link add {self.device} type veth peer name {self.peer} address {self.mac}{where}"
+        namespace = f" netns {self.namespace}" if self.namespace else ""
+        return f"ip link add {self.device} type veth peer name {self.peer} address {self.mac}{namespace}"
 
 
 MADE = (Bridge, Tunnel, Pair)
-"""Devices that are there because of us, and go with all that is about them."""
+"""Devices that a plan makes; their settings and addresses disappear with them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A device of the machine's that is given to another namespace, and taken back at the end."""
+    """A device of the machine that is moved into another namespace, and moved back at the end."""
 
     device: str
     namespace: str
 
-    def now(self, machine: Machine) -> str | None:
-        """Whether it is in the other namespace."""
-        return THERE if self.device in machine.space(self.namespace).links else None
+    def read(self, machine: Machine) -> str | None:
+        return THERE if self.device in machine.state(self.namespace).links else None
 
     def put(self, machine: Machine, value: str | None) -> None:
-        """Move it there or back."""
         if value:
             index = machine.index(self.device)
             machine.netlink().link("set", index=index, net_ns_fd=self.namespace)
             return
-        home = machine.own_namespace()
+        own = os.open(machine.namespace_file, os.O_RDONLY | os.O_CLOEXEC)
         try:
             index = machine.index(self.device, self.namespace)
-            machine.netlink(self.namespace).link("set", index=index, net_ns_fd=home)
+            machine.netlink(self.namespace).link("set", index=index, net_ns_fd=own)
         finally:
-            os.close(home)
+            os.close(own)
 
-    def words(self, value: str | None) -> str:
-        """As for `ip link`."""
+    def command(self, value: str | None) -> str:
         if value:
             return f"ip link set {self.device} netns {self.namespace}"
         return f"ip -n {self.namespace} link set {self.device} netns $$"
@@ -363,26 +318,25 @@ class FunctionMac:
     device: str
     index: int
 
-    def now(self, machine: Machine) -> str | None:
-        """The MAC it has."""
-        link = machine.space().links.get(self.device)
+    def read(self, machine: Machine) -> str | None:
+        link = machine.state().links.get(self.device)
         return link.functions.get(self.index) if link else None
 
     def put(self, machine: Machine, value: str | None) -> None:
-        """Give it that MAC."""
         if value is not None:
             index = machine.index(self.device)
             machine.netlink().link("set", index=index, vf={"vf": self.index, "mac": value})
 
-    def words(self, value: str | None) -> str:
-        """As for `ip link`."""
+    def command(self, value: str | None) -> str:
         return f"ip link set {self.device} vf {self.index} mac {value}" if value else ""
 
 
-def _there(link: Link | None, as_wanted: Callable[[Link], bool]) -> str | None:
-    if link is None:
-        return None
-    return THERE if as_wanted(link) else OTHERWISE
+def _ip(namespace: str) -> str:
+    return f"ip -n {namespace}" if namespace else "ip"
+
+
+def _presence(link: Link | None, is_right: bool) -> str | None:
+    return None if link is None else THERE if is_right else OTHERWISE
 
 
 def _remove(machine: Machine, device: str) -> None:

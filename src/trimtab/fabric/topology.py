@@ -1,4 +1,4 @@
-"""A host as its fabric sees it: who it is, its uplinks, its tenants and the devices workers bind to."""
+"""A host of the fabric: its uplinks, its tenants' networks and the devices that workers bind to."""
 
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Interface
@@ -19,7 +19,7 @@ class Uplink:
 
 @dataclass(frozen=True, slots=True)
 class VirtualFunction:
-    """A part of a network card that is a device of its own: of which port, and which one."""
+    """An SR-IOV virtual function: its card's port, its index there, and its representor."""
 
     device: str
     index: int
@@ -28,7 +28,7 @@ class VirtualFunction:
 
 @dataclass(frozen=True, slots=True)
 class WorkerDevice:
-    """What a worker binds to. Without a virtual function it is one end of a veth pair.
+    """A device that a worker binds to: a virtual function, or one end of a veth pair.
 
     A `namespace` is a network namespace by name, for workers in containers; "" is the host's own.
     """
@@ -46,8 +46,8 @@ class WorkerDevice:
 
 
 @dataclass(frozen=True, slots=True)
-class Tenant:
-    """A network of its own: devices of one number see each other, on whatever host, and nobody else."""
+class TenantNetwork:
+    """An isolated network: devices with one VNI reach each other on all hosts, and nothing else."""
 
     name: str
     vni: int
@@ -55,18 +55,16 @@ class Tenant:
 
     @property
     def bridge(self) -> str:
-        """The device that joins its workers and its tunnel."""
         return f"fbr{self.vni}"
 
     @property
     def tunnel(self) -> str:
-        """The device that wraps and unwraps its packets."""
         return f"fvx{self.vni}"
 
 
 @dataclass(frozen=True, slots=True)
 class Echo:
-    """Probes that a switch sends straight back: one every `interval` seconds; `multiplier` lost say dead."""
+    """Probes that a switch sends straight back: one per `interval` (s); `multiplier` lost mean dead."""
 
     interval: float = 0.005
     multiplier: int = 6
@@ -74,10 +72,10 @@ class Echo:
 
 @dataclass(frozen=True, slots=True)
 class Timers:
-    """Seconds. For BFD a path is dead after `multiplier` intervals of silence; `hold` later it is used again.
+    """Seconds. For BFD a path is dead after `multiplier` silent intervals; `hold` later it is used again.
 
-    `settle` is how often everything is compared with what it should be, although nothing was heard. Without
-    `echo`, BFD alone notices a silent failure.
+    All state is compared and repaired every `settle` seconds. Without `echo`, BFD alone notices a silent
+    failure.
     """
 
     interval: float = 0.050
@@ -88,24 +86,19 @@ class Timers:
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
-    """All that a host's file says."""
+class FabricHost:
+    """A host as its file describes it."""
 
     name: str
     loopback: IPv4Address
     asn: int
     uplinks: tuple[Uplink, ...]
-    tenants: tuple[Tenant, ...] = ()
+    tenants: tuple[TenantNetwork, ...] = ()
     mtu: int = 9000  # of uplinks
     timers: Timers = field(default_factory=Timers)
-    management: tuple[str, ...] = ()  # never touched, whatever the rest says
+    management: tuple[str, ...] = ()  # devices that are never changed
     rto_min: float = 0.020  # s, of workers' TCP connections; 0 leaves it to the kernel
 
     @property
     def worker_mtu(self) -> int:
-        """Of what workers bind to."""
         return self.mtu - TUNNEL_OVERHEAD
-
-    def uplink(self, device: str) -> Uplink | None:
-        """The uplink on that device."""
-        return next((uplink for uplink in self.uplinks if uplink.device == device), None)

@@ -1,4 +1,4 @@
-"""How does it look? One HTML page that needs nothing else: offline, in the dark, without JavaScript."""
+"""HTML reports in one file each, which work offline, in dark mode and without JavaScript."""
 
 import lazy_loader
 

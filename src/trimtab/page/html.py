@@ -1,4 +1,4 @@
-"""What all pages share: the frame, its style, and charts that carry their library and have a name."""
+"""HTML reports: the frame, its style, tables, and charts that carry their library and have a name."""
 
 from collections.abc import Collection, Sequence
 from html import escape
@@ -22,7 +22,7 @@ small { opacity: .7; } tr.first { background: var(--soft); }
 
 
 def page(title: str, heading: str, body: str) -> str:
-    """The whole page; `title` and `heading` are plain text, `body` is HTML."""
+    """A complete page; `title` and `heading` are plain text, `body` is HTML."""
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -40,7 +40,7 @@ def chart(figure: "go.Figure", name: str, first: bool) -> str:
 
 
 Cell = str | tuple[str, str]
-"""What a table says somewhere, as plain text; of two texts, the second is in small print below the first."""
+"""A cell as plain text; of two texts, the second is in small print below the first."""
 
 
 def table(
@@ -49,7 +49,7 @@ def table(
     numbers: Collection[int] = (),
     best_first: bool = False,
 ) -> str:
-    """Rows under their heads; columns of `numbers` are set to the right, and the best row can stand out."""
+    """Rows under their heads; columns in `numbers` are aligned right, and the best row can stand out."""
     kinds = [" class=number" if place in numbers else "" for place in range(len(heads))]
     head = "".join(
         f'<th scope="col"{kind}>{escape(name)}</th>' for name, kind in zip(heads, kinds, strict=True)
@@ -69,7 +69,7 @@ def _cell(cell: Cell) -> str:
 
 
 def bullets(title: str, items: Sequence[str]) -> str:
-    """A heading and its list of plain sentences; nothing where there are none."""
+    """A heading and its list of plain sentences; nothing if there are none."""
     if not items:
         return ""
     return f"<h2>{escape(title)}</h2><ul>{''.join(f'<li>{escape(item)}</li>' for item in items)}</ul>"

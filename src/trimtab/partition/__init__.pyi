@@ -30,10 +30,10 @@ from .methods import (
 )
 from .pictures import plan_pictures as plan_pictures
 from .plan import (
-    Forecast as Forecast,
     Layout as Layout,
-    Placement as Placement,
+    NodePlacement as NodePlacement,
     Plan as Plan,
+    PlanForecast as PlanForecast,
     Recipe as Recipe,
     Sharding as Sharding,
     Solution as Solution,
@@ -43,13 +43,13 @@ from .plan_file import plan_json as plan_json, read_plan as read_plan
 from .problem import CutProblem as CutProblem, problem_of as problem_of
 from .report import html_report as html_report
 from .rivals import RIVALS as RIVALS, reached_by as reached_by
-from .run.launched import Training as Training, train_launched as train_launched
 from .run.measuring import (
     MeasuredLink as MeasuredLink,
     measure_link as measure_link,
     predicted_here as predicted_here,
     time_stages as time_stages,
 )
+from .run.rank_process import Training as Training, train_launched as train_launched
 from .run.running import RunReport as RunReport, RunSettings as RunSettings, run_plan as run_plan
 from .solvers.cutting import CutEffort as CutEffort, best_cut as best_cut
 from .solvers.milp import solve_exactly as solve_exactly

@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from trimtab.catalog import Accelerator, accelerator, find_accelerator
+from trimtab.catalog import Accelerator, accelerator, find_accelerator, link_constants
 from trimtab.core import BadInputError, format_bandwidth, format_duration, one_line, parse_bandwidth
 
 
@@ -18,7 +18,7 @@ class Device:
     """One device. `kind` is an accelerator of the catalog, or "cpu" with `cores`; `memory` in bytes.
 
     `peak` is FLOP/s by number format and `memory_bandwidth` B/s, from the catalog or the devices file;
-    `machine` numbers the machine it sits in; `price` is dollars per second, None where nobody knows.
+    `machine` is the number of its machine; `price` is dollars per second, None if unknown.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Devices:
-    """Devices and their links: `bandwidth[i, j]` B/s from i to j, zero where none is; `latency[i, j]` s."""
+    """Devices and their links: `bandwidth[i, j]` from i to j in B/s, zero for none; `latency[i, j]` in s."""
 
     devices: tuple[Device, ...]
     bandwidth: NDArray[np.float64]
@@ -56,46 +56,42 @@ class Devices:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The kinds there are, in the order of their first device."""
+        """The distinct kinds, in the order of their first device."""
         return tuple(dict.fromkeys(device.kind for device in self.devices))
 
-    def only(self, chosen: "tuple[int, ...]") -> "Devices":
+    def price(self, used: Iterable[int]) -> float | None:
+        """Dollars per second of some devices; None where a price is unknown."""
+        prices = [self.devices[index].price for index in used]
+        known = [price for price in prices if price is not None]
+        return sum(known) if len(known) == len(prices) else None
+
+    def only(self, chosen: tuple[int, ...]) -> "Devices":
         """Some of the devices, in the given order."""
-        index = np.array(chosen, dtype=np.int64)
-        return Devices(
-            tuple(self.devices[i] for i in chosen),
-            self.bandwidth[np.ix_(index, index)],
-            self.latency[np.ix_(index, index)],
-        )
+        pairs = np.ix_(chosen, chosen)
+        devices = tuple(self.devices[i] for i in chosen)
+        return Devices(devices, self.bandwidth[pairs], self.latency[pairs])
 
-
-NETWORK = "10Gbit"
-"""Between machines, where nobody says."""
-NETWORK_LATENCY = 30e-6
-NVLINK_LATENCY = 5e-6
-"""Of NVLink and its like: links between devices that do not pass the host."""
-PCIE_LATENCY = 10e-6
-PCIE = 16e9
-"""B/s of 16 lanes of the third generation; each later one doubles it."""
-_PCIE_DOUBLED_IN = (2020, 2022)
-LOOPBACK = 1.5e9
-"""B/s between two processes of one machine that compute on its CPU."""
-LOOPBACK_LATENCY = 100e-6
 
 CPU = "cpu"
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceLink:
-    """B/s (zero: there is none) and seconds from one device to another."""
+    """Bandwidth in B/s (zero: no link) and latency in seconds from one device to another."""
 
     bandwidth: float
     latency: float
 
 
+def default_network() -> DeviceLink:
+    """The link between machines where the user gives none."""
+    links = link_constants()
+    return DeviceLink(links.network_bandwidth, links.network_latency)
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceMachine:
-    """Devices that sit together; `inside` is the link between them, None for the usual one."""
+    """Devices of one machine; `inside` is the link between them, None for the default of their kinds."""
 
     name: str
     devices: tuple[Device, ...]
@@ -120,46 +116,37 @@ def connected(machines: Sequence[DeviceMachine], network: DeviceLink) -> Devices
 
 
 def islands(devices: Devices) -> tuple[tuple[int, ...], ...]:
-    """Devices that can reach one another, by links both ways, island by island."""
-    joined = (devices.bandwidth > 0) & (devices.bandwidth.T > 0)
-    left, found = set(range(len(devices))), []
-    while left:
-        reached, edge = set[int](), {min(left)}
-        while edge:
-            reached |= edge
-            edge = {int(j) for i in edge for j in np.flatnonzero(joined[i])} - reached
-        found.append(tuple(sorted(reached)))
-        left -= reached
-    return tuple(found)
+    """Sets of devices that can reach one another, over links that exist both ways."""
+    from scipy.sparse.csgraph import connected_components
+
+    count, island = connected_components((devices.bandwidth > 0) & (devices.bandwidth.T > 0), directed=False)
+    return tuple(tuple(np.flatnonzero(island == number).tolist()) for number in range(count))
 
 
 def with_more(devices: Devices, kind: str, count: int) -> Devices:
-    """Devices with `count` more like the last of a kind, in machines as large as its own.
+    """Devices with `count` more like the last of a kind, in machines of the same size.
 
-    A new machine is joined to all others as the kind's own machine is, or as the first two machines are.
+    A new machine is linked to all others like that device's machine, or by the default network.
     """
     model = max(i for i, device in enumerate(devices.devices) if device.kind == kind)
     mates = [i for i, device in enumerate(devices.devices) if device.machine == devices[model].machine]
     outside = [i for i in range(len(devices)) if i not in mates]
-    between = (
-        DeviceLink(float(devices.bandwidth[model, outside[0]]), float(devices.latency[model, outside[0]]))
-        if outside
-        else DeviceLink(parse_bandwidth(NETWORK), NETWORK_LATENCY)
-    )
+    between = default_network()
+    if outside:
+        to = model, outside[0]
+        between = DeviceLink(float(devices.bandwidth[to]), float(devices.latency[to]))
     alike = sum(devices[i].kind == kind for i in mates)
-    added, last = [], max(device.machine for device in devices.devices)
-    for number in range(count):
-        machine = last + 1 + number // alike
-        added.append(replace(devices[model], name=f"{kind}:new-{number}", machine=machine))
+    last, old, new = max(device.machine for device in devices.devices), len(devices), len(devices) + count
+    added = [
+        replace(devices[model], name=f"{kind}:new-{number}", machine=last + 1 + number // alike)
+        for number in range(count)
+    ]
     everyone = (*devices.devices, *added)
-    old, new = len(devices), len(everyone)
     bandwidth, latency = np.full((new, new), between.bandwidth), np.full((new, new), between.latency)
+    machine = np.array([device.machine for device in everyone])
+    inside, link = machine[:, None] == machine[None, :], _inside(kind, kind, neighbours=True)
+    bandwidth[inside], latency[inside] = link.bandwidth, link.latency
     bandwidth[:old, :old], latency[:old, :old] = devices.bandwidth, devices.latency
-    for i in range(old, new):
-        for j in range(old, new):
-            if everyone[i].machine == everyone[j].machine:
-                link = _inside(kind, kind, neighbours=True)
-                bandwidth[i, j], latency[i, j] = link.bandwidth, link.latency
     np.fill_diagonal(bandwidth, np.inf)
     np.fill_diagonal(latency, 0.0)
     return Devices(everyone, bandwidth, latency)
@@ -167,14 +154,15 @@ def with_more(devices: Devices, kind: str, count: int) -> Devices:
 
 @cache
 def _inside(one: str, other: str, neighbours: bool) -> DeviceLink:
-    """Between two kinds of device in a machine; `neighbours` share a bridge where there are bridges."""
+    """The link between two kinds of device in a machine; `neighbours` share a bridge if there is one."""
+    links = link_constants()
     if one == other == CPU:
-        return DeviceLink(LOOPBACK, LOOPBACK_LATENCY)
+        return DeviceLink(links.loopback_bandwidth, links.loopback_latency)
     kinds = [find_accelerator(kind) for kind in (one, other)]
     direct = kinds[0].interconnect if kinds[0] is not None and kinds[0] == kinds[1] else None
     if direct is None or _is_pcie(direct.name) or ("bridge" in direct.name and not neighbours):
-        return DeviceLink(min(_pcie(kind) for kind in kinds), PCIE_LATENCY)
-    return DeviceLink(direct.bandwidth, NVLINK_LATENCY)
+        return DeviceLink(min(_pcie(kind) for kind in kinds), links.pcie_latency)
+    return DeviceLink(direct.bandwidth, links.direct_latency)
 
 
 def _is_pcie(name: str) -> bool:
@@ -182,30 +170,30 @@ def _is_pcie(name: str) -> bool:
 
 
 def _pcie(kind: Accelerator | None) -> float:
-    """B/s to the host: as the catalog has it, else by the generation of the device's year."""
-    if kind is None:
-        return PCIE
-    if _is_pcie(kind.interconnect.name):
+    """B/s to the host: from the catalog, else by the PCIe generation of the device's year."""
+    if kind is not None and _is_pcie(kind.interconnect.name):
         return kind.interconnect.bandwidth
-    return PCIE * 2.0 ** sum(kind.year >= year for year in _PCIE_DOUBLED_IN)
+    links = link_constants()
+    doubled = 0 if kind is None else sum(kind.year >= year for year in links.pcie_doubled_in)
+    return links.pcie_bandwidth * 2.0**doubled
 
 
 MOST_DEVICES = 4096
-"""A matrix of links between more is no longer something that one machine plans."""
+"""The matrix of links between more would be too large to plan with on one machine."""
 _RIGHT = "write kinds and counts like a100-40:2,t4:4, or name a YAML file"
 _GROUP = re.compile(r"(?P<kind>[^:/]+?)(?::(?P<count>\d+)(?:x(?P<cores>\d+))?)?(?:/(?P<per>\d+))?")
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedDevices:
-    """The devices, and in words what was assumed about them."""
+    """The devices, and sentences on what was assumed about them."""
 
     devices: Devices
     assumed: tuple[str, ...] = ()
 
 
 def devices_of(text: str, network: str | None = None, per_machine: int | None = None) -> Devices:
-    """The devices alone; see `parse_devices`."""
+    """Devices of `parse_devices`, without its notes."""
     return parse_devices(text, network, per_machine).devices
 
 
@@ -225,8 +213,21 @@ def parse_devices(text: str, network: str | None = None, per_machine: int | None
     if per_machine is not None and per_machine < 1:
         raise BadInputError(f"--per-machine is {per_machine}; a machine holds at least one device")
     machines = _machines(text, per_machine)
-    devices = connected(machines, DeviceLink(parse_network(network or NETWORK), NETWORK_LATENCY))
-    return ParsedDevices(devices, _assumed(machines, network))
+    link, links, notes = default_network(), link_constants(), []
+    if network is not None:
+        link = replace(link, bandwidth=parse_network(network))
+    elif len(machines) > 1:
+        notes.append(f"{format_network(link.bandwidth)} between machines, since --network does not say")
+    if any(device.kind == CPU for machine in machines for device in machine.devices):
+        bandwidth = format_bandwidth(links.loopback_bandwidth)
+        latency = format_duration(links.loopback_latency)
+        notes.append(f"{bandwidth} and {latency} between processes on one CPU")
+    return ParsedDevices(connected(machines, link), tuple(notes))
+
+
+def format_network(bandwidth: float) -> str:
+    """A bandwidth in the unit of networks: "10Gbit"."""
+    return f"{bandwidth * 8 / 1e9:g}Gbit"
 
 
 def parse_network(text: str) -> float:
@@ -246,27 +247,28 @@ def parse_network(text: str) -> float:
 
 
 def catalog_device(name: str) -> Device:
-    """One accelerator of the catalog with its cheapest price; it has no name yet."""
+    """One accelerator of the catalog without a name, priced as part of the cheapest machine that has it."""
+    from trimtab.catalog import load_offers
+
     facts = accelerator(name)
-    return Device("", facts.name, facts.memory, facts.peak, facts.memory_bandwidth, price=_price(facts.name))
+    offers = load_offers().where(accelerator=facts.name, min_accelerators=1)
+    price = float(np.min(offers.price / offers.accelerators)) if len(offers) else None
+    return Device("", facts.name, facts.memory, facts.peak, facts.memory_bandwidth, price=price)
 
 
-def cpu_device(cores: float, memory: float) -> Device:
-    """A share of this machine's processors; its speed is what the model of CPUs says for its cores."""
-    return Device("", CPU, memory, {}, 0.0, cores=cores)
-
-
-def this_machine() -> tuple[float, float]:
-    """Cores and bytes of memory that this process may use."""
+def cpu_device(count: int, cores: float | None = None) -> Device:
+    """One of `count` equal shares of the CPU cores and the memory that this process may use."""
     from trimtab.kernel import cpu_limit, memory_limit
 
-    cores = float(len(os.sched_getaffinity(0)))
+    available = float(len(os.sched_getaffinity(0)))
     memory = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    return min(cores, cpu_limit() or cores), min(memory, memory_limit() or memory)
+    available, memory = min(available, cpu_limit() or available), min(memory, memory_limit() or memory)
+    count = max(1, count)
+    return Device("", CPU, memory / count, {}, 0.0, cores=cores or max(1, available // count))
 
 
 def named(machines: Iterable[DeviceMachine]) -> list[DeviceMachine]:
-    """The machines with their numbers in their devices, and a name like T4:0 for each that has none."""
+    """The machines with their devices numbered and, where they lack a name, named like T4:0."""
     counts: dict[str, int] = {}
     result = []
     for number, machine in enumerate(machines):
@@ -280,7 +282,7 @@ def named(machines: Iterable[DeviceMachine]) -> list[DeviceMachine]:
 
 def _machines(text: str, per_machine: int | None) -> list[DeviceMachine]:
     groups = [part.strip() for part in text.split(",") if part.strip()]
-    found: list[DeviceMachine] = []
+    machines: list[DeviceMachine] = []
     total = 0
     for group in groups:
         match = _GROUP.fullmatch(group)
@@ -295,8 +297,8 @@ def _machines(text: str, per_machine: int | None) -> list[DeviceMachine]:
         if count and not together:
             raise BadInputError(f'--devices has "{group}"; a machine holds at least one device')
         for start in range(0, count, together or 1):
-            found.append(DeviceMachine("", (device,) * min(together, count - start)))
-    return named(found)
+            machines.append(DeviceMachine("", (device,) * min(together, count - start)))
+    return named(machines)
 
 
 def _device(match: re.Match[str], count: int, group: str) -> Device:
@@ -305,28 +307,6 @@ def _device(match: re.Match[str], count: int, group: str) -> Device:
         if match["cores"]:
             raise BadInputError(f'--devices has "{group}"; only CPUs are given cores, like cpu:2x8')
         return catalog_device(kind)
-    cores, memory = this_machine()
-    each = float(match["cores"] or max(1, cores // max(1, count)))
-    if each < 1:
+    if match["cores"] and int(match["cores"]) < 1:
         raise BadInputError(f'--devices has "{group}"; a CPU computes with at least one core')
-    return cpu_device(each, memory / max(1, count))
-
-
-def _price(kind: str) -> float | None:
-    """Dollars per second of one such accelerator, as part of the cheapest machine that has it."""
-    import numpy as np
-
-    from trimtab.catalog import load_offers
-
-    offers = load_offers().where(accelerator=kind, min_accelerators=1)
-    return float(np.min(offers.price / offers.accelerators)) if len(offers) else None
-
-
-def _assumed(machines: list[DeviceMachine], network: str | None) -> tuple[str, ...]:
-    notes = []
-    if len(machines) > 1 and network is None:
-        notes.append(f"{NETWORK} between machines, since --network does not say")
-    if any(device.kind == CPU for machine in machines for device in machine.devices):
-        link = f"{format_bandwidth(LOOPBACK)} and {format_duration(LOOPBACK_LATENCY)}"
-        notes.append(f"{link} between processes on one CPU")
-    return tuple(notes)
+    return cpu_device(count, float(match["cores"]) if match["cores"] else None)

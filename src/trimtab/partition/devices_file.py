@@ -1,4 +1,4 @@
-"""Devices in a YAML file: machines, their devices, and links that differ; see docs/partition.md."""
+"""Reads devices from a YAML file of machines, devices and links; see docs/reference/partition.md."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import BeforeValidator, Field, create_model, model_validator
 
-from trimtab.catalog import FORMATS, accelerators, find_accelerator
+from trimtab.catalog import FORMATS, accelerators, find_accelerator, link_constants
 from trimtab.core import (
     BadInputError,
     Bytes,
@@ -27,9 +27,6 @@ from trimtab.kernel import read_user_file
 from trimtab.partition.devices import (
     CPU,
     MOST_DEVICES,
-    NETWORK,
-    NETWORK_LATENCY,
-    PCIE_LATENCY,
     Device,
     DeviceLink,
     DeviceMachine,
@@ -38,9 +35,10 @@ from trimtab.partition.devices import (
     catalog_device,
     connected,
     cpu_device,
+    default_network,
+    format_network,
     named,
     parse_network,
-    this_machine,
 )
 
 
@@ -72,7 +70,7 @@ _Peak: Any = create_model("_Peak", __base__=StrictModel, **_RATES)
 
 
 class _DeviceEntry(StrictModel):
-    """Devices of a kind; what the entry gives counts more than the catalog."""
+    """Devices of a kind; the entry's values override the catalog's."""
 
     kind: _Name
     name: _Name = ""
@@ -105,26 +103,25 @@ class _DeviceEntry(StrictModel):
 
     @property
     def rates(self) -> dict[str, float]:
-        """FLOP/s by number format, as far as the entry gives them."""
+        """FLOP/s by number format that the entry gives."""
         return {} if self.peak is None else self.peak.model_dump(exclude_none=True)
 
     def devices(self) -> tuple[Device, ...]:
-        """The devices, without machine and, but for `name`, without a name."""
+        """The devices, not yet numbered or, without `name`, named."""
         if self.kind.lower() == CPU:
-            cores, memory = this_machine()
-            device = cpu_device(self.cores or max(1, cores // self.count), memory / self.count)
+            device = cpu_device(self.count, self.cores)
         elif find_accelerator(self.kind) is not None:
             device = catalog_device(self.kind)
         else:
             device = Device("", self.kind, 0.0, {}, 0.0)
-        given: dict[str, Any] = self.model_dump(include={"memory", "memory_bandwidth", "price"})
-        given["peak"] = self.rates or None
-        given = {name: value for name, value in given.items() if value is not None}
-        return (replace(device, name=self.name, **given),) * self.count
+        values = self.model_dump(include={"memory", "memory_bandwidth", "price"}, exclude_none=True)
+        if self.rates:
+            values["peak"] = self.rates
+        return (replace(device, name=self.name, **values),) * self.count
 
 
 class _MachineEntry(StrictModel):
-    """So many machines with the same devices in them."""
+    """`count` machines with equal devices."""
 
     devices: Annotated[list[_DeviceEntry], Field(min_length=1)]
     name: _Name = ""
@@ -143,16 +140,17 @@ class _MachineEntry(StrictModel):
         return self
 
     def machines(self, number: int) -> list[DeviceMachine]:
-        """The machines; one without a name is called by its number in the file."""
-        inside = None if self.bandwidth is None else DeviceLink(self.bandwidth, self.latency or PCIE_LATENCY)
+        """The machines; one without a name is named for its number in the file."""
+        latency = self.latency or link_constants().pcie_latency
+        inside = None if self.bandwidth is None else DeviceLink(self.bandwidth, latency)
         devices = tuple(device for entry in self.devices for device in entry.devices())
         name = self.name or f"machine-{number}"
         names = [name] if self.count == 1 else [f"{name}.{k}" for k in range(1, self.count + 1)]
-        return [DeviceMachine(each, devices, inside) for each in names]
+        return [DeviceMachine(name, devices, inside) for name in names]
 
 
 class _LinkEntry(StrictModel):
-    """A link between two devices or machines; without a latency, that of the network stays."""
+    """A link between two devices or machines; its latency defaults to the network's."""
 
     source: str = Field(alias="from")
     target: str = Field(alias="to")
@@ -163,12 +161,12 @@ class _LinkEntry(StrictModel):
 class _DevicesFile(StrictModel):
     machines: Annotated[list[_MachineEntry], Field(min_length=1)]
     network: _Network | None = None
-    latency: _Latency = NETWORK_LATENCY
+    latency: _Latency | None = None
     links: Annotated[list[_LinkEntry], Field(min_length=1)] | None = None
 
 
 def read_devices(path: str, network: str | None = None) -> ParsedDevices:
-    """The devices of a file; `network`, where given, counts more than the file's."""
+    """The devices of a file; `network` overrides the file's."""
     file = read_user_file(Path(path), _DevicesFile, "that describes devices")
     machines = named(
         machine for number, entry in enumerate(file.machines, 1) for machine in entry.machines(number)
@@ -178,19 +176,27 @@ def read_devices(path: str, network: str | None = None) -> ParsedDevices:
     if twice is not None:
         raise BadInputError(f"{path}: two devices are called {twice}; every device needs a name of its own")
     between = parse_network(network) if network is not None else file.network
-    usual = parse_network(NETWORK) if between is None else between
-    devices = connected(machines, DeviceLink(usual, file.latency))
+    link, notes = default_network(), []
+    if between is None and len(machines) > 1 and file.links is None:
+        notes.append(f"{format_network(link.bandwidth)} between machines, since {path} does not say")
+    bandwidth = link.bandwidth if between is None else between
+    devices = connected(machines, DeviceLink(bandwidth, file.latency or link.latency))
     if file.links:
         devices = _with_links(devices, machines, path, file.links)
-    assumed = len(machines) > 1 and between is None and file.links is None
-    return ParsedDevices(devices, (f"{NETWORK} between machines, since {path} does not say",) * assumed)
+    return ParsedDevices(devices, tuple(notes))
 
 
 def _with_links(
     devices: Devices, machines: Sequence[DeviceMachine], path: str, entries: Sequence[_LinkEntry]
 ) -> Devices:
-    """The devices with the file's links; one that is given one way counts for both, unless both are given."""
-    ends = _ends(machines)
+    """The devices with the file's links; one direction counts for both, unless both are given."""
+    ends: dict[str, tuple[int, ...]] = {}  # numbers of devices, by the device's or the machine's name
+    first = 0
+    for machine in machines:
+        places = tuple(range(first, first + len(machine.devices)))
+        ends[machine.name] = places
+        ends |= {device.name: (place,) for device, place in zip(machine.devices, places, strict=True)}
+        first += len(places)
     bandwidth, latency = np.array(devices.bandwidth), np.array(devices.latency)
     links = []
     for number, entry in enumerate(entries):
@@ -209,22 +215,10 @@ def _with_links(
     return Devices(devices.devices, bandwidth, latency)
 
 
-def _ends(machines: Sequence[DeviceMachine]) -> dict[str, tuple[int, ...]]:
-    """Numbers of devices by the device's name and by the machine's."""
-    ends: dict[str, tuple[int, ...]] = {}
-    first = 0
-    for machine in machines:
-        places = tuple(range(first, first + len(machine.devices)))
-        ends[machine.name] = places
-        ends |= {device.name: (place,) for device, place in zip(machine.devices, places, strict=True)}
-        first += len(places)
-    return ends
-
-
 def _end(where: str, name: str, ends: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
     if name not in ends:
         raise BadInputError(
-            f"{where} is {one_line(name):.40}, which is no device and no machine of this file"
+            f"{where} is {one_line(name):.40}, which is neither a device nor a machine of this file"
             f"{did_you_mean(name, list(ends))};"
             f" there are {', '.join(list(ends)[:6])}{' …' if len(ends) > 6 else ''}"
         )

@@ -1,14 +1,16 @@
-"""A plan or placement in rows and sentences: who runs what, what limits it, what would help."""
+"""A plan or placement in rows and sentences: stages and devices, bottlenecks, helpful changes."""
 
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from trimtab.core import format_bytes, format_duration, format_money
-from trimtab.partition.devices import Device, Devices
+from trimtab.partition.devices import Devices
 from trimtab.partition.forecast import evaluate
 from trimtab.partition.graph import Graph
-from trimtab.partition.plan import DeviceUse, Forecast, Placement, Plan, Recipe, Solution
+from trimtab.partition.plan import DeviceUse, Plan, PlanForecast, Recipe, Solution
 from trimtab.partition.problem import usable_memory
 
 _NUMBERED = re.compile(r"(.*?)(\d+)")
@@ -19,77 +21,48 @@ PART = " (part)"
 
 def layers_by_stage(graph: Graph, stage_of: Sequence[int], stages: int) -> tuple[tuple[str, ...], ...]:
     """For each stage the largest modules that it has as a whole, in order; a layer that is cut is a part."""
-    cut = _cut_modules(graph, stage_of)
-    found: list[dict[str, None]] = [{} for _ in range(stages)]
-    for node, path in enumerate(module_paths(graph)):
-        if graph.kinds[node] not in _ENDS:
-            found[stage_of[node]][_largest(path, cut)] = None
-    return tuple(ranges(modules) for modules in found)
-
-
-def ranges(names: Iterable[str]) -> tuple[str, ...]:
-    """Names that only count up joined: h.0, h.1, h.2 as h.0–2."""
-    found: list[list[str]] = []
-    for name in names:
-        if found and _follows(found[-1][-1], name):
-            found[-1].append(name)
-        else:
-            found.append([name])
-    return tuple(_joined(run) for run in found)
-
-
-def row_length(name: str) -> int:
-    """How many modules a name like h.0–2 stands for."""
-    match = _RANGE.fullmatch(name)
-    return int(match[2]) - int(match[1]) + 1 if match else 1
-
-
-def module_paths(graph: Graph) -> list[tuple[str, ...]]:
-    """The path of every node's module, or its own name where it belongs to none."""
-    both = zip(graph.blocks, graph.names, strict=True)
-    return [tuple(block.split(".")) if block else (name,) for block, name in both]
-
-
-def _cut_modules(graph: Graph, stage_of: Sequence[int]) -> set[str]:
-    """Modules that lie in more than one stage."""
+    inner = [(node, path) for node, path in enumerate(module_paths(graph)) if graph.kinds[node] not in _ENDS]
     first: dict[str, int] = {}
-    cut = set()
-    for node, path in enumerate(module_paths(graph)):
-        if graph.kinds[node] in _ENDS:
-            continue
+    cut = set()  # modules in more than one stage
+    for node, path in inner:
         for depth in range(len(path) + 1):
             module = ".".join(path[:depth])
             if first.setdefault(module, stage_of[node]) != stage_of[node]:
                 cut.add(module)
-    return cut
+    layers: list[dict[str, None]] = [{} for _ in range(stages)]
+    for node, path in inner:
+        modules = (".".join(path[:depth]) for depth in range(1, len(path) + 1))
+        outermost = next((module for module in modules if module not in cut), ".".join(path) + PART)
+        layers[stage_of[node]][outermost if "" in cut else "the whole model"] = None
+    return tuple(ranges(modules) for modules in layers)
 
 
-def _largest(path: tuple[str, ...], cut: set[str]) -> str:
-    """The outermost module around a node that is not cut."""
-    if "" not in cut:
-        return "the whole model"
-    modules = (".".join(path[:depth]) for depth in range(1, len(path) + 1))
-    return next((module for module in modules if module not in cut), ".".join(path) + PART)
+def ranges(names: Iterable[str]) -> tuple[str, ...]:
+    """Consecutively numbered names joined: h.0, h.1, h.2 as h.0–2."""
+    runs: list[list[str]] = []
+    previous = None
+    for name in names:
+        numbered = _NUMBERED.fullmatch(name)
+        if previous and numbered and numbered[1] == previous[1] and int(numbered[2]) == int(previous[2]) + 1:
+            runs[-1] = [runs[-1][0], numbered[2]]
+        else:
+            runs.append([name])
+        previous = numbered
+    return tuple("–".join(run) for run in runs)
 
 
-def _follows(before: str, name: str) -> bool:
-    first, second = _NUMBERED.fullmatch(before), _NUMBERED.fullmatch(name)
-    return bool(first and second and first[1] == second[1] and int(second[2]) == int(first[2]) + 1)
-
-
-def _joined(run: Sequence[str]) -> str:
-    if len(run) == 1:
-        return run[0]
-    last = _NUMBERED.fullmatch(run[-1])
-    return f"{run[0]}–{last[2]}" if last else run[0]
+def module_paths(graph: Graph) -> list[tuple[str, ...]]:
+    """The path of every node's module, or its own name if it belongs to none."""
+    both = zip(graph.blocks, graph.names, strict=True)
+    return [tuple(block.split(".")) if block else (name,) for block, name in both]
 
 
 _WORTH_NAMING = 1.02
 _MOST_NAMED = 3
 
 
-def would_help(graph: Graph, devices: Devices, recipe: Recipe, plan: Plan, forecast: Forecast) -> str:
-    """The changes that help and what each gives, best first: links, a kind of device, the batch."""
+def would_help(graph: Graph, devices: Devices, recipe: Recipe, plan: Plan, forecast: PlanForecast) -> str:
+    """The changes that help and the gain of each, best first: links, a kind of device, the batch."""
     changes = {
         "links twice as fast": (Devices(devices.devices, devices.bandwidth * 2, devices.latency / 2), plan),
         "twice the batch, in twice as many micro-batches": (
@@ -98,7 +71,17 @@ def would_help(graph: Graph, devices: Devices, recipe: Recipe, plan: Plan, forec
         ),
     }
     for kind in dict.fromkeys(devices[use.device].kind for use in forecast.uses):
-        faster = tuple(_twice_as_fast(d) if d.kind == kind else d for d in devices.devices)
+        faster = tuple(
+            replace(
+                device,
+                peak={name: 2 * rate for name, rate in device.peak.items()},
+                memory_bandwidth=2 * device.memory_bandwidth,
+                cores=2 * device.cores,
+            )
+            if device.kind == kind
+            else device
+            for device in devices.devices
+        )
         changes[f"every {kind} twice as fast"] = (Devices(faster, devices.bandwidth, devices.latency), plan)
     gains = {}
     for name, (others, changed) in changes.items():
@@ -107,17 +90,8 @@ def would_help(graph: Graph, devices: Devices, recipe: Recipe, plan: Plan, forec
     ranked = sorted(gains.items(), key=lambda gain: -gain[1])
     named = [f"{name} ({gain:.2f}×)" for name, gain in ranked if gain >= _WORTH_NAMING]
     if not named:
-        return "nothing alone would help much: neither links nor devices nor the batch hold it back"
-    return f"what would help most, in samples per second: {', '.join(named[:_MOST_NAMED])}"
-
-
-def _twice_as_fast(device: Device) -> Device:
-    return replace(
-        device,
-        peak={name: 2 * rate for name, rate in device.peak.items()},
-        memory_bandwidth=2 * device.memory_bandwidth,
-        cores=2 * device.cores,
-    )
+        return "no single change would help much: neither links nor devices nor the batch hold it back"
+    return f"changes that would help most, in samples per second: {', '.join(named[:_MOST_NAMED])}"
 
 
 _SHARDED = {
@@ -140,17 +114,21 @@ class StageRow:
     busy: float
 
     def layers_in_short(self, most: int = 3) -> str:
-        """The first and the last of many layers, and the longest row between them."""
+        """The first and the last of many layers, and the longest range between them."""
         if len(self.layers) <= most:
             return ", ".join(self.layers)
-        longest = max(self.layers[1:-1], key=row_length)
-        between = [longest] if row_length(longest) > 1 else []
+        counts = {}
+        for name in self.layers[1:-1]:
+            match = _RANGE.fullmatch(name)
+            counts[name] = int(match[2]) - int(match[1]) + 1 if match else 1
+        longest = max(counts, key=lambda name: counts[name])
+        between = [longest] if counts[longest] > 1 else []
         return " … ".join([self.layers[0], *between, self.layers[-1]])
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceRow:
-    """Devices that do the same: bytes used, and free of what can be used, on each."""
+    """Devices with equal work: bytes used, and usable bytes free, on each."""
 
     names: str
     stages: str
@@ -161,7 +139,7 @@ class DeviceRow:
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """A plan in words. `figures` are named numbers; `others` what other plans would give, by their name."""
+    """A plan in words. `figures` are named numbers; `others` compares other plans, by name."""
 
     mix: str
     stages: tuple[StageRow, ...]
@@ -171,17 +149,17 @@ class Explained:
     others: tuple[tuple[str, str], ...]
 
 
-def explained(found: Solution) -> Explained:
-    """All that there is to say about a plan."""
-    graph, devices, plan, forecast = found.graph, found.devices, found.plan, found.forecast
-    helps = would_help(graph, devices, found.recipe, plan, forecast)
+def explained(solution: Solution) -> Explained:
+    """The explanation of a solution's plan."""
+    graph, devices, plan, forecast = solution.graph, solution.devices, solution.plan, solution.forecast
+    helps = would_help(graph, devices, solution.recipe, plan, forecast)
     return Explained(
-        mix(plan, found.recipe.training),
+        mix(plan, solution.recipe.training),
         stage_rows(graph, devices, plan, forecast),
         device_rows(devices, forecast),
-        figures(forecast, found.recipe.training),
-        (*found.reasons, *limits(devices, plan, forecast), helps),
-        tuple((name, _against(forecast, other)) for name, other in found.alternatives),
+        figures(forecast, solution.recipe.training),
+        (*solution.reasons, *limits(devices, plan, forecast), helps),
+        tuple((name, _against(forecast, other)) for name, other in solution.alternatives),
     )
 
 
@@ -193,8 +171,8 @@ def mix(plan: Plan, training: bool = True) -> str:
     if plan.tensor > 1:
         stages += f" × {plan.tensor} devices that share every product"
     samples = str(plan.shares[0]) if len(set(plan.shares)) == 1 else "+".join(map(str, plan.shares))
-    each = " for each replica" if plan.replicas > 1 and len(set(plan.shares)) == 1 else ""
-    batches = f"{count(plan.microbatches, 'micro-batch', 'micro-batches')} of {samples}{each}"
+    per_replica = " for each replica" if plan.replicas > 1 and len(set(plan.shares)) == 1 else ""
+    batches = f"{count(plan.microbatches, 'micro-batch', 'micro-batches')} of {samples}{per_replica}"
     parts = [stages, batches, *([plan.schedule] if training and len(plan.stages) > 1 else [])]
     if _SHARDED[plan.sharding]:
         parts.append(_SHARDED[plan.sharding])
@@ -204,26 +182,32 @@ def mix(plan: Plan, training: bool = True) -> str:
 
 
 def device_names(devices: Devices, indices: Sequence[int]) -> str:
-    """Names of devices, rows of them as ranges."""
+    """Names of devices, consecutive ones as ranges."""
     return ", ".join(ranges(devices[index].name for index in sorted(indices)))
 
 
 def stage_labels(devices: Devices, plan: Plan) -> tuple[str, ...]:
-    """For each stage, who runs it."""
+    """The names of each stage's devices."""
     return tuple(device_names(devices, [d for rank in stage.ranks for d in rank]) for stage in plan.stages)
 
 
-def stage_rows(graph: Graph, devices: Devices, plan: Plan, forecast: Forecast) -> tuple[StageRow, ...]:
-    """All stages, in order."""
+def stage_rows(graph: Graph, devices: Devices, plan: Plan, forecast: PlanForecast) -> tuple[StageRow, ...]:
+
     labels = stage_labels(devices, plan)
     times = zip(forecast.stage_forward, forecast.stage_backward, strict=True)
     layers = layers_by_stage(graph, plan.stage_of(len(graph)), len(plan.stages))
+
+    def weights(nodes: Sequence[int]) -> float:
+        """Number of weights of a stage, shared ones counted once."""
+        twice = sum(max(0, len(set(nodes).intersection(t.nodes)) - 1) * t.parameters for t in graph.ties)
+        return float(graph.parameters[list(nodes)].sum()) - twice
+
     return tuple(
         StageRow(
             number + 1,
             layers[number],
             labels[number],
-            _parameters(graph, stage.nodes),
+            weights(stage.nodes),
             forward,
             backward,
             plan.microbatches * (forward + backward) / forecast.seconds,
@@ -232,18 +216,18 @@ def stage_rows(graph: Graph, devices: Devices, plan: Plan, forecast: Forecast) -
     )
 
 
-def alike(devices: Devices, forecast: Forecast) -> tuple[tuple[DeviceUse, ...], ...]:
+def alike(devices: Devices, forecast: PlanForecast) -> tuple[tuple[DeviceUse, ...], ...]:
     """Uses of devices, grouped by devices of a kind that run the same stages with the same memory."""
-    found: dict[tuple[object, ...], list[DeviceUse]] = {}
+    groups: dict[tuple[object, ...], list[DeviceUse]] = {}
     for use in forecast.uses:
         device = devices[use.device]
         key = (device.kind, use.stages, f"{use.memory:.3g}", f"{usable_memory(device):.4g}")
-        found.setdefault(key, []).append(use)
-    return tuple(tuple(uses) for uses in found.values())
+        groups.setdefault(key, []).append(use)
+    return tuple(tuple(uses) for uses in groups.values())
 
 
-def device_rows(devices: Devices, forecast: Forecast) -> tuple[DeviceRow, ...]:
-    """Devices in use; those of a kind that do the same share a row."""
+def device_rows(devices: Devices, forecast: PlanForecast) -> tuple[DeviceRow, ...]:
+    """Devices in use; those of a kind with equal work share a row."""
     return tuple(
         DeviceRow(
             device_names(devices, [use.device for use in uses]),
@@ -256,7 +240,7 @@ def device_rows(devices: Devices, forecast: Forecast) -> tuple[DeviceRow, ...]:
     )
 
 
-def limits(devices: Devices, plan: Plan, forecast: Forecast) -> tuple[str, ...]:
+def limits(devices: Devices, plan: Plan, forecast: PlanForecast) -> tuple[str, ...]:
     """Sentences on the step time: slowest stage or link, bubble, gradients, and the fullest device."""
     loads = [f + b for f, b in zip(forecast.stage_forward, forecast.stage_backward, strict=True)]
     labels = stage_labels(devices, plan)
@@ -295,7 +279,7 @@ def limits(devices: Devices, plan: Plan, forecast: Forecast) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def figures(forecast: Forecast, training: bool) -> tuple[tuple[str, str], ...]:
+def figures(forecast: PlanForecast, training: bool) -> tuple[tuple[str, str], ...]:
     """The plan's numbers, named."""
     cost = forecast.cost_per_sample
     return (
@@ -317,14 +301,7 @@ def figures(forecast: Forecast, training: bool) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _parameters(graph: Graph, nodes: Sequence[int]) -> float:
-    """Weights of a stage, those that it uses twice counted once."""
-    inside = set(nodes)
-    total = float(graph.parameters[list(nodes)].sum()) if nodes else 0.0
-    return total - sum(max(0, len(inside.intersection(t.nodes)) - 1) * t.parameters for t in graph.ties)
-
-
-def _against(forecast: Forecast, other: Forecast) -> str:
+def _against(forecast: PlanForecast, other: PlanForecast) -> str:
     if not other.fits:
         if other.short <= 0:
             return "needs a link that is not there"
@@ -343,14 +320,14 @@ def count(number: int, one: str, several: str | None = None) -> str:
 
 
 HOW_PLACED = (
-    "Layers on different devices that do not need one another run at the same time: what counts is the"
-    " longest way through the model, with what is sent between devices, not the sum of its layers."
+    "Independent layers on different devices run at the same time: the time of a pass is that of the longest"
+    " path through the model, including transfers between devices, not the sum of its layers."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedRow:
-    """A device: its layers, bytes used and free of what can be used, the share of the pass it computes."""
+    """A device: its layers, bytes used, usable bytes free, and the share of the pass in which it computes."""
 
     device: str
     layers: tuple[str, ...]
@@ -360,41 +337,36 @@ class PlacedRow:
     busy: float
 
     def layers_in_short(self, most: int = 4) -> str:
-        """The first few, and how many more there are."""
+        """The first few layers, and the number of the others."""
         more = len(self.layers) - most
         return ", ".join(self.layers[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 @dataclass(frozen=True, slots=True)
 class ExplainedPlacement:
-    """A placement in words; `figures` are named numbers, with those of other ways to run the same pass."""
+    """A placement in words; `figures` are named numbers, compared with other ways to run the same pass."""
 
     summary: str
     rows: tuple[PlacedRow, ...]
     figures: tuple[tuple[str, str], ...]
 
 
-def explained_placement(found: Solution) -> ExplainedPlacement | None:
-    """All that there is to say about a solution's placement; None where it has none."""
-    placed = found.placement
+def explained_placement(solution: Solution) -> ExplainedPlacement | None:
+    """The explanation of a solution's placement; None if it has none."""
+    placed, in_stages, training = solution.placement, solution.forecast, solution.recipe.training
     if placed is None:
         return None
-    devices = count(len(placed.used), "device")
-    faster = found.forecast.latency / placed.latency
-    summary = f"branches side by side on {devices}: a pass takes {format_duration(placed.latency)}"
-    if placed.latency < found.forecast.latency:
-        summary += f", {faster:.2f} times as fast as the best plan in stages"
-    return ExplainedPlacement(summary, placed_rows(placed), _figures(found, placed))
-
-
-def placed_rows(placed: Placement) -> tuple[PlacedRow, ...]:
-    """Every device in use."""
     graph, devices = placed.graph, placed.devices
+    summary = (
+        f"branches side by side on {count(len(placed.used), 'device')}: a pass takes"
+        f" {format_duration(placed.latency)}"
+    )
+    if placed.latency < in_stages.latency:
+        faster = in_stages.latency / placed.latency
+        summary += f", {faster:.2f} times as fast as the best plan in stages"
     layers = layers_by_stage(graph, placed.device_of, len(devices))
-    weights = [0.0] * len(devices)
-    for node, device in enumerate(placed.device_of):
-        weights[device] += float(graph.parameters[node])
-    return tuple(
+    weights = np.bincount(placed.device_of, graph.parameters, len(devices)).tolist()
+    rows = tuple(
         PlacedRow(
             devices[device].name,
             layers[device],
@@ -405,19 +377,13 @@ def placed_rows(placed: Placement) -> tuple[PlacedRow, ...]:
         )
         for device, used in placed.used.items()
     )
-
-
-def _figures(found: Solution, placed: Placement) -> tuple[tuple[str, str], ...]:
-    alone = f"{format_duration(placed.alone)} on {placed.devices[placed.fastest].name}"
-    training = found.recipe.training
-    idle, beside = format_bytes(placed.idle), format_bytes(found.forecast.idle)
-    return (
-        (
-            "a pass",
-            f"{format_duration(placed.latency)} for {count(found.recipe.batch, 'sample')}"
-            f"{', forward and back' if training else ''}",
-        ),
-        ("in stages", f"{format_duration(found.forecast.latency)}: {mix(found.plan, training)}"),
+    samples = count(solution.recipe.batch, "sample") + (", forward and back" if training else "")
+    alone = f"{format_duration(placed.alone)} on {devices[placed.fastest].name}"
+    idle = f"{format_bytes(placed.idle)} on the devices in use, {format_bytes(in_stages.idle)} in stages"
+    named = (
+        ("a pass", f"{format_duration(placed.latency)} for {samples}"),
+        ("in stages", f"{format_duration(in_stages.latency)}: {mix(solution.plan, training)}"),
         ("one device", alone if placed.alone_fits else f"{alone}, where it does not fit"),
-        ("idle memory", f"{idle} on the devices in use, {beside} in stages"),
+        ("idle memory", idle),
     )
+    return ExplainedPlacement(summary, rows, named)

@@ -1,25 +1,23 @@
-"""A plan for other tools: Accelerate's device map, and a script that torchrun starts."""
+"""A plan in the form of other tools: Accelerate's device map, and a script for torchrun."""
 
 from collections import defaultdict
-from collections.abc import Sequence
 from pathlib import Path
-from shlex import quote
 
 from trimtab.core import BadInputError
 from trimtab.partition.devices import Devices
 from trimtab.partition.graph import Graph
-from trimtab.partition.plan import Forecast, Placement, Plan, Recipe
+from trimtab.partition.plan import NodePlacement, Plan, PlanForecast, Recipe
 from trimtab.partition.plan_file import plan_json
 
 
 def device_map(plan: Plan, graph: Graph, devices: Devices | None = None) -> dict[str, int | str]:
-    """Modules and the device of each, no finer than needed: {"transformer.h.0": 0, …}.
+    """The device of each module, of the largest modules possible: {"transformer.h.0": 0, …}.
 
     Devices are numbered as in the plan; those of kind "cpu" are called so. Of several replicas it is the
-    first. Accelerate brings together what a module takes, but not what an operation between modules takes.
-    So a block that the plan cuts in two, and that combines both parts itself, goes whole to the device that
-    holds more of it. Refuses what cannot be mended: a module with weights of its own on two devices, and a
-    model that brings devices together outside of such blocks.
+    first. Accelerate moves the inputs of a module to its device, but not those of an operation between
+    modules. So a block that the plan cuts in two, and that combines both parts itself, moves to the device
+    that holds more of it. Refuses a module with own weights on two devices, and a model that combines
+    tensors of several devices outside of such blocks.
     """
     if plan.tensor > 1:
         raise BadInputError(
@@ -29,39 +27,38 @@ def device_map(plan: Plan, graph: Graph, devices: Devices | None = None) -> dict
     stage_of = plan.stage_of(len(graph))
     device_of = [plan.stages[stage].ranks[0][0] for stage in stage_of]
     _check_leaves(graph, device_of)
-    while (torn := _torn(graph, device_of)) is not None:
-        _make_whole(graph, device_of, *torn)
+    while (mixed := _mixed_inputs(graph, device_of)) is not None:
+        _move_block(graph, device_of, *mixed)
     return _named(graph, device_of, devices)
 
 
-def placement_map(placed: Placement) -> dict[str, int | str]:
-    """Modules and devices of a placement, which is never mended: branches that move together save no time."""
+def placement_map(placed: NodePlacement) -> dict[str, int | str]:
+    """The device of each module of a placement; no block is moved, so that branches still overlap."""
     graph, device_of = placed.graph, list(placed.device_of)
     _check_leaves(graph, device_of)
-    torn = _torn(graph, device_of)
-    if torn is not None:
+    mixed = _mixed_inputs(graph, device_of)
+    if mixed is not None:
         raise BadInputError(
-            f"{_takes(graph, *torn)}; join the branches in a module with weights, or leave out"
+            f"{_takes(graph, *mixed)}; join the branches in a module with weights, or leave out"
             " --objective latency"
         )
     return _named(graph, device_of, placed.devices)
 
 
 def _named(graph: Graph, device_of: list[int], devices: Devices | None) -> dict[str, int | str]:
-    return {module: _name(device, devices) for module, device in _covered(graph, device_of).items()}
-
-
-def _name(device: int, devices: Devices | None) -> int | str:
-    return "cpu" if devices is not None and devices[device].kind == "cpu" else device
+    return {
+        module: "cpu" if devices is not None and devices[device].kind == "cpu" else device
+        for module, device in _covered(graph, device_of).items()
+    }
 
 
 def _check_leaves(graph: Graph, device_of: list[int]) -> None:
     """Refuse a module whose own weights are on several devices."""
-    found: dict[str, set[int]] = defaultdict(set)
+    homes: dict[str, set[int]] = defaultdict(set)
     for node, block in enumerate(graph.blocks):
         if _holds(graph, node):
-            found[block].add(device_of[node])
-    for block, where in found.items():
+            homes[block].add(device_of[node])
+    for block, where in homes.items():
         if len(where) > 1:
             raise BadInputError(
                 f'the module "{block}" is split over devices {_listed(where)}; '
@@ -72,43 +69,42 @@ def _check_leaves(graph: Graph, device_of: list[int]) -> None:
 def _covered(graph: Graph, device_of: list[int]) -> dict[str, int]:
     """The largest modules that are on one device each, and that hold all weights together."""
     homes = {block: device_of[n] for n, block in enumerate(graph.blocks) if _holds(graph, n)}
-    found: dict[str, int] = {}
-    _cover("", homes, found)
-    return found
+    covered: dict[str, int] = {}
+
+    def cover(path: str) -> None:
+        below = {block: device for block, device in homes.items() if _within(block, path)}
+        if len(set(below.values())) == 1:
+            covered[path] = next(iter(below.values()))
+            return
+        if path in homes:
+            raise BadInputError(
+                f'the module "{path}" holds weights itself, and modules in it are on other devices; '
+                "Accelerate needs them in one place"
+            )
+        depth = path.count(".") + 1 if path else 0
+        for child in dict.fromkeys(".".join(block.split(".")[: depth + 1]) for block in below):
+            cover(child)
+
+    cover("")
+    return covered
 
 
-def _cover(path: str, homes: dict[str, int], found: dict[str, int]) -> None:
-    """Place a module as one where everything in it is on one device, else its children."""
-    below = {block: device for block, device in homes.items() if _within(block, path)}
-    where = set(below.values())
-    if len(where) == 1:
-        found[path] = where.pop()
-        return
-    if path in homes:
-        raise BadInputError(
-            f'the module "{path}" holds weights itself, and modules in it are on other devices; '
-            "Accelerate needs them in one place"
-        )
-    depth = path.count(".") + 1 if path else 0
-    for child in dict.fromkeys(".".join(block.split(".")[: depth + 1]) for block in below):
-        _cover(child, homes, found)
-
-
-def _torn(graph: Graph, device_of: list[int]) -> tuple[int, set[int]] | None:
-    """An operation outside of the modules that are placed, whose inputs are on several devices; those."""
-    found = _covered(graph, device_of)
+def _mixed_inputs(graph: Graph, device_of: list[int]) -> tuple[int, set[int]] | None:
+    """The first operation outside of placed modules with inputs on several devices, and those devices."""
+    covered = _covered(graph, device_of)
     sources, targets, _ = graph.edges
     needs: dict[int, set[int]] = defaultdict(set)
     for source, target in zip(sources.tolist(), targets.tolist(), strict=True):
         if graph.kinds[source] != "input" and graph.kinds[target] != "output":
             needs[target].add(device_of[source])
-    placed = [any(_within(block, module) for module in found) for block in graph.blocks]
-    torn = [node for node in sorted(needs) if len(needs[node]) > 1 and not placed[node]]
-    return (torn[0], needs[torn[0]]) if torn else None
+    for node in sorted(needs):
+        if len(needs[node]) > 1 and not any(_within(graph.blocks[node], module) for module in covered):
+            return node, needs[node]
+    return None
 
 
-def _make_whole(graph: Graph, device_of: list[int], node: int, needed: set[int]) -> None:
-    """Put all of the block that an operation belongs to on the device that holds most of its weights."""
+def _move_block(graph: Graph, device_of: list[int], node: int, needed: set[int]) -> None:
+    """Move the block of an operation to the device that holds most of the block's weights."""
     block = graph.blocks[node]
     inside = [n for n, path in enumerate(graph.blocks) if _within(path, block)]
     weights: dict[int, float] = defaultdict(float)
@@ -144,7 +140,7 @@ def _listed(devices: set[int]) -> str:
 
 
 PORT = 29500
-"""Where the processes meet on the first machine."""
+"""Port of the first machine on which the processes meet."""
 
 _SCRIPT = '''"""Trains {model} as planned in plan.json. Needs PyTorch, Trimtab and {target} on every machine.
 
@@ -187,20 +183,18 @@ def torchrun_script(
     devices: Devices,
     recipe: Recipe,
     target: str,
-    forecast: Forecast | None = None,
+    forecast: PlanForecast | None = None,
 ) -> dict[str, str]:
     """The files by name: `plan.json`, `train.py`, `launch.sh`. `target` builds the model."""
+    place, colon, function = target.partition(":")
+    absolute = f"{Path(place).resolve()}{colon}{function}" if place.endswith(".py") else target
+    lines = commands(plan, devices)
+    cases = "\n".join(f'{number}) exec {line} "$@" ;;' for number, line in enumerate(lines))
     return {
         "plan.json": plan_json(plan, graph, devices, recipe, forecast, target),
-        "train.py": _SCRIPT.format(model=graph.name, target=_from_anywhere(target)),
-        "launch.sh": _launch(commands(plan, devices)),
+        "train.py": _SCRIPT.format(model=graph.name, target=absolute),
+        "launch.sh": _LAUNCH.format(cases=cases, last=len(lines) - 1),
     }
-
-
-def _from_anywhere(target: str) -> str:
-    """A builder whose file is found from every folder."""
-    place, colon, function = target.partition(":")
-    return f"{Path(place).resolve()}{colon}{function}" if place.endswith(".py") else target
 
 
 def commands(plan: Plan, devices: Devices) -> tuple[str, ...]:
@@ -208,20 +202,8 @@ def commands(plan: Plan, devices: Devices) -> tuple[str, ...]:
     used = sorted({device for device, _, _ in plan.devices()})
     machines = sorted({devices[device].machine for device in used})
     counts = [sum(devices[device].machine == machine for device in used) for machine in machines]
-    return tuple(_command(number, counts) for number in range(len(counts)))
-
-
-def _command(number: int, counts: Sequence[int]) -> str:
-    words = [
-        "torchrun",
-        f"--nnodes={len(counts)}",
-        f"--node-rank={number}",
-        f"--nproc-per-node={counts[number]}",
-    ]
     meeting = f'--master-addr="${{MASTER_ADDR:-127.0.0.1}}" --master-port="${{MASTER_PORT:-{PORT}}}"'
-    return " ".join([*(quote(word) for word in words), meeting, "train.py"])
-
-
-def _launch(lines: Sequence[str]) -> str:
-    cases = "\n".join(f'{number}) exec {line} "$@" ;;' for number, line in enumerate(lines))
-    return _LAUNCH.format(cases=cases, last=len(lines) - 1)
+    return tuple(
+        f"torchrun --nnodes={len(counts)} --node-rank={number} --nproc-per-node={count} {meeting} train.py"
+        for number, count in enumerate(counts)
+    )

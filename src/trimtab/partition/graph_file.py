@@ -1,4 +1,4 @@
-"""Graphs from a JSON file (docs/graph-files.md), an ONNX model, or a function that builds a model."""
+"""Graphs from a JSON file (docs/reference/graph-files.md), an ONNX model, or a function that builds one."""
 
 import json
 import math
@@ -43,8 +43,8 @@ def write_graph(graph: Graph, path: Path | str) -> None:
         for maker, to, size in zip(graph.producer.tolist(), readers, graph.size.tolist(), strict=True)
     ]
     ties = [{"nodes": [graph.names[n] for n in t.nodes], "parameters": t.parameters} for t in graph.ties]
-    whole = {"name": graph.name, "element": graph.element, "nodes": nodes, "tensors": tensors, "ties": ties}
-    write_whole(Path(path), json.dumps(whole, indent=1) + "\n")
+    file = {"name": graph.name, "element": graph.element, "nodes": nodes, "tensors": tensors, "ties": ties}
+    write_whole(Path(path), json.dumps(file, indent=1) + "\n")
 
 
 def _kind(value: Any) -> Any:
@@ -60,7 +60,7 @@ _Amount = Annotated[Number, Field(ge=0)]
 
 
 class _NodeEntry(StrictModel):
-    """One operation; amounts that are not given follow from the tensors that it reads and writes."""
+    """One operation; missing amounts follow from the tensors that it reads and writes."""
 
     name: Annotated[_Text, Field(min_length=1)]
     block: _Text = ""
@@ -116,11 +116,14 @@ def read_graph(path: Path | str) -> Graph:
     if len(number) < len(names):
         twice = next(name for n, name in enumerate(names) if number[name] != n)
         raise BadInputError(f'{where}: two nodes are called "{one_line(twice)}"; give each its own name')
-    carried = list(_carried(file, number, where))
-    producer = np.array([maker for maker, _, _ in carried], dtype=np.int64)
-    size = np.array([size for _, _, size in carried], dtype=np.float64)
-    used = np.array([t for t, (_, to, _) in enumerate(carried) for _ in to], dtype=np.int64)
-    user = np.array([reader for _, to, _ in carried for reader in to], dtype=np.int64)
+    entries: list[tuple[str, _Carried, list[str]]] = []
+    entries += [(f"{where}: tensors[{n}]", tensor, tensor.to) for n, tensor in enumerate(file.tensors)]
+    entries += [(f"{where}: edges[{n}]", edge, [edge.to]) for n, edge in enumerate(file.edges)]
+    readers = [[*dict.fromkeys(_node(name, number, f"{at}.to") for name in to)] for at, _, to in entries]
+    producer = np.array([_node(entry.source, number, f"{at}.from") for at, entry, _ in entries], np.int64)
+    size = np.array([entry.bytes for _, entry, _ in entries], dtype=np.float64)
+    used = np.array([t for t, nodes in enumerate(readers) for _ in nodes], dtype=np.int64)
+    user = np.array([node for nodes in readers for node in nodes], dtype=np.int64)
     order = in_order(producer[used], user, len(names), names, where)
     place = np.empty(len(names), dtype=np.int64)
     place[order] = np.arange(len(names))
@@ -151,18 +154,7 @@ def _loaded(path: Path) -> Any:
     except OSError as error:
         raise BadInputError(f"{path} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
-        raise BadInputError(f"{path} is no JSON: {one_line(str(error))}") from None
-
-
-def _carried(
-    file: _GraphFile, number: Mapping[str, int], where: str
-) -> Iterator[tuple[int, list[int], float]]:
-    """Every tensor: its maker, its readers, and its bytes."""
-    tensors = [(f"{where}: tensors[{n}]", each, each.to) for n, each in enumerate(file.tensors)]
-    edges = [(f"{where}: edges[{n}]", each, [each.to]) for n, each in enumerate(file.edges)]
-    for at, entry, to in (*tensors, *edges):
-        readers = dict.fromkeys(_node(name, number, f"{at}.to") for name in to)
-        yield _node(entry.source, number, f"{at}.from"), [*readers], entry.bytes
+        raise BadInputError(f"{path} is not valid JSON: {one_line(str(error))}") from None
 
 
 def _node(name: str, number: Mapping[str, int], where: str) -> int:
@@ -172,7 +164,7 @@ def _node(name: str, number: Mapping[str, int], where: str) -> int:
 
 
 def _columns(nodes: Sequence[_NodeEntry], read: Floats, written: Floats) -> dict[str, Floats]:
-    """The numbers of all nodes; the defaults of traffic and saved are bytes that a node reads and writes."""
+    """The numbers of all nodes; traffic and saved default to the bytes that a node reads and writes."""
     free = np.array([node.kind in _FREE for node in nodes])
     defaults = {"calls": np.where(free, 0.0, 1.0)}
     defaults["traffic"], defaults["saved"] = np.where(free, 0.0, read + written), np.where(free, 0.0, written)
@@ -197,7 +189,7 @@ def _ties(file: _GraphFile, number: Mapping[str, int], place: Ints, where: str) 
 
 
 def load_graph(target: str, batch: int = 1) -> Graph:
-    """The graph of `target`; `batch` stands in for dimensions that an ONNX model leaves open."""
+    """The graph of `target`; `batch` replaces the open first dimensions of an ONNX model's inputs."""
     if target.endswith(".onnx"):
         from trimtab.partition.capture.onnx_file import read_onnx
 

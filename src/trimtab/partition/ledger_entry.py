@@ -1,62 +1,57 @@
-"""A plan as a decision that the ledger can keep and a measured step can judge."""
+"""A plan as a decision of the ledger."""
 
 import uuid
 from dataclasses import replace
 
 from trimtab.core import Answer, Clock, Contribution, Decision, Estimate, RealClock, Scalar
 from trimtab.partition.explain import explained_placement, limits, mix
-from trimtab.partition.plan import Forecast, Placement, Plan, Solution
+from trimtab.partition.plan import Plan, PlanForecast, Solution
 
 _COVERAGE = 0.9
-"""Of the ranges that operations' times are predicted with."""
+"""Of the intervals of operations' times."""
 
 
-def decision(found: Solution, clock: Clock | None = None) -> Decision:
-    """The decision for a plan, or for the placement that is better: its time is that of one step or pass."""
-    who, placed, words = f"rule:partition-{found.method}", found.placement, explained_placement(found)
-    action = _action(found)
-    estimates = _estimates(_of_a_pass(found.forecast, placed) if placed else found.forecast)
-    if words:
-        action = {**action, "plan": words.summary, "devices": ", ".join(row.device for row in words.rows)}
-    reasons = found.reasons or limits(found.devices, found.plan, found.forecast)[:1]
+def decision(solution: Solution, clock: Clock | None = None) -> Decision:
+    """The decision for a plan, or for a better placement; its time is that of one step or pass."""
+    chosen_by = f"rule:partition-{solution.method}"
+    placed, words = solution.placement, explained_placement(solution)
+    action, forecast = _action(solution), solution.forecast
+    if placed and words:
+        action |= {"plan": words.summary, "devices": ", ".join(row.device for row in words.rows)}
+        shorter = placed.latency / forecast.seconds
+        forecast = replace(
+            forecast,
+            seconds=placed.latency,
+            low=forecast.low * shorter,
+            high=forecast.high * shorter,
+            price=solution.devices.price(placed.used),
+        )
+    estimates = _estimates(forecast)
+    reasons = solution.reasons or limits(solution.devices, solution.plan, solution.forecast)[:1]
     return Decision(
         id=uuid.uuid4().hex[:12],
         created=(clock or RealClock()).now(),
         kind="partition",
-        subject=found.graph.name,
+        subject=solution.graph.name,
         action=action,
         estimates=estimates,
-        chosen_by=who,
-        rule=Answer(who, action, estimates),
+        chosen_by=chosen_by,
+        rule=Answer(chosen_by, action, estimates),
         model=None,
         alternatives=tuple(
             Answer(name, {"plan": name}, _estimates(other))
-            for name, other in found.alternatives
+            for name, other in solution.alternatives
             if other.fits
         ),
         reason="; ".join(reasons),
-        contributions=() if placed else _contributions(found.plan, found.forecast),
+        contributions=() if placed else _contributions(solution.plan, solution.forecast),
     )
 
 
-def _of_a_pass(forecast: Forecast, placed: Placement) -> Forecast:
-    """The forecast with the placement's time, as wide a range, and what its devices cost."""
-    shorter = placed.latency / forecast.seconds
-    prices = [placed.devices[device].price for device in placed.used]
-    known = [price for price in prices if price is not None]
-    return replace(
-        forecast,
-        seconds=placed.latency,
-        low=forecast.low * shorter,
-        high=forecast.high * shorter,
-        price=sum(known) if len(known) == len(prices) else None,
-    )
-
-
-def _action(found: Solution) -> dict[str, Scalar]:
-    plan = found.plan
+def _action(solution: Solution) -> dict[str, Scalar]:
+    plan = solution.plan
     return {
-        "plan": mix(plan, found.recipe.training),
+        "plan": mix(plan, solution.recipe.training),
         "stages": len(plan.stages),
         "replicas": plan.replicas,
         "tensor": plan.tensor,
@@ -65,12 +60,12 @@ def _action(found: Solution) -> dict[str, Scalar]:
         "schedule": plan.schedule,
         "sharding": plan.sharding,
         "recompute": plan.recompute,
-        "precision": found.recipe.precision,
-        "devices": ", ".join(found.devices[use.device].name for use in found.forecast.uses[:64]),
+        "precision": solution.recipe.precision,
+        "devices": ", ".join(solution.devices[use.device].name for use in solution.forecast.uses[:64]),
     }
 
 
-def _estimates(forecast: Forecast) -> dict[str, Estimate]:
+def _estimates(forecast: PlanForecast) -> dict[str, Estimate]:
     time = Estimate(
         forecast.seconds,
         min(forecast.low, forecast.seconds),
@@ -84,8 +79,8 @@ def _estimates(forecast: Forecast) -> dict[str, Estimate]:
     return estimates
 
 
-def _contributions(plan: Plan, forecast: Forecast) -> tuple[Contribution, ...]:
-    """Seconds of a step by cause, of the stage that computes longest; they add up to the step."""
+def _contributions(plan: Plan, forecast: PlanForecast) -> tuple[Contribution, ...]:
+    """Seconds of a step by cause, for the stage that computes longest; their sum is the step."""
     loads = zip(forecast.stage_forward, forecast.stage_backward, strict=True)
     computing = min(plan.microbatches * max(f + b for f, b in loads), forecast.seconds)
     once = min(forecast.synchronisation, forecast.seconds - computing)

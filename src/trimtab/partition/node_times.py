@@ -20,16 +20,14 @@ from trimtab.predict import (
 
 @dataclass(frozen=True, slots=True)
 class CostAssumptions:
-    """Ratios, unless a field says otherwise."""
+    """Assumptions of the cost of a plan."""
 
     links: ScaleOutAssumptions = field(default_factory=ScaleOutAssumptions)
-    """What large messages get of a link, and what of a collective hides behind the work beside it."""
-    results_alive: float = 2.0
-    """Largest results of a stage that are alive at once beside what is kept: it, and its gradient."""
+    """Efficiency of links, and the share of a collective that overlaps with computation."""
     correction: tuple[tuple[str, float, float], ...] = ()
-    """What runs showed, by kind of device: forward and backward times relative to the formulas."""
+    """By kind of device: measured forward and backward times relative to the formulas."""
     overlapped: bool = True
-    """Whether a stage computes while it sends and receives; otherwise it waits for what it sends."""
+    """Whether a stage computes while it sends and receives; otherwise it waits until it has sent."""
 
     def corrected(self, kind: str) -> tuple[float, float]:
         """Factors on forward and backward times of a kind of device."""
@@ -38,7 +36,7 @@ class CostAssumptions:
 
 @dataclass(slots=True)
 class NodeTimes:
-    """Times by kind of device, samples and devices that share a product; each is worked out once.
+    """Cached times by kind of device, samples, and number of devices that share a product.
 
     With `coarse`, the times of its fine nodes are added up.
     """
@@ -53,10 +51,10 @@ class NodeTimes:
         """Times of all nodes on one of `tensor` devices like this one."""
         key = (device.kind, device.memory_bandwidth, device.cores, *device.peak.items(), samples, tensor)
         if key not in self._known:
-            self._known[key] = self._work_out(device, samples, tensor)
+            self._known[key] = self._compute(device, samples, tensor)
         return self._known[key]
 
-    def _work_out(self, device: Device, samples: int, tensor: int) -> OperationTimes:
+    def _compute(self, device: Device, samples: int, tensor: int) -> OperationTimes:
         graph = self.graph
         share = 1.0 - graph.split + graph.split / tensor
         operations = Operations(
@@ -77,7 +75,7 @@ class NodeTimes:
 
 
 WEIGHT_BYTES = 4.0
-"""Weights, gradients and optimizer state are fp32, also where products are in 16 bit."""
+"""Weights, gradients and optimizer state are fp32, even where products are in 16 bit."""
 
 
 def row_times(
@@ -90,8 +88,41 @@ def row_times(
     times: NodeTimes,
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """Forward, backward and once, per row and node, and once per row; a row waits for its slowest replica."""
-    columns: dict[tuple[object, ...], tuple[Floats, Floats, Floats, float]] = {}
-    found = []
+    scale = (4.0 / graph.element) * (0.5 if is_half(recipe.precision) else 1.0)
+
+    def replica(rank: tuple[int, ...], share: int, ring: float) -> tuple[Floats, Floats, Floats, float]:
+        """Forward, backward and once per node, and once per row, of one replica."""
+        took = times.on(devices[rank[0]], share, layout.tensor)
+        ahead, back = took.forward, took.backward
+        if len(rank) > 1:
+            ahead = ahead + reduction(graph.reduced_forward, rank, share)
+            back = back + reduction(graph.reduced_backward, rank, share) if recipe.training else back
+        if layout.recompute and recipe.training:
+            back = back + ahead
+        gather = reduce = np.zeros(len(graph))
+        if layout.replicas > 1 and recipe.training:
+            moved = WEIGHT_BYTES * graph.parameters / layout.tensor * (layout.replicas - 1) / layout.replicas
+            around = moved / ring if ring > 0.0 else np.where(moved > 0, np.inf, 0.0)
+            if layout.sharding == "full":
+                gather = (
+                    1.5 * around
+                )  # gathered forward, gathered and scattered backward: three in two passes
+            else:
+                reduce = 2.0 * around
+        ahead = ahead + exposed_seconds(gather, ahead, assume.links)
+        back = back + exposed_seconds(gather, back, assume.links)
+        update = took.once + took.update / (1 if layout.sharding == "none" else layout.replicas)
+        return ahead, back, update + exposed_seconds(reduce, back, assume.links), took.step
+
+    def reduction(reduced: Floats, rank: tuple[int, ...], samples: int) -> Floats:
+        """Seconds per node in which devices that share products add up `reduced` bytes per sample."""
+        count, rate = len(rank), inside_rate(devices, rank, assume)
+        latency = 2 * (count - 1) * max(devices.latency[i, j] for i in rank for j in rank if i != j)
+        moved = 2 * (count - 1) / count * reduced * (scale * samples) / rate if rate > 0.0 else np.inf
+        return np.where(reduced > 0, moved + latency, 0.0)
+
+    known: dict[tuple[object, ...], tuple[Floats, Floats, Floats, float]] = {}
+    columns = []
     for row in rows:
         ring = ring_rate(devices, row, assume)
         kinds = {
@@ -99,81 +130,13 @@ def row_times(
             for rank, share in zip(row, layout.shares, strict=True)
         }
         key = (ring, *kinds)
-        if key not in columns:
-            each = [
-                _rank_times(graph, devices, recipe, layout, rank, share, ring, assume, times)
-                for rank, share in kinds.values()
-            ]
-            ahead, back, once = (np.max([one[0][i] for one in each], axis=0) for i in range(3))
-            columns[key] = ahead, back, once, max(one[1] for one in each)
-        found.append(columns[key])
-    forward, backward = np.stack([each[0] for each in found]), np.stack([each[1] for each in found])
-    return forward, backward, np.stack([each[2] for each in found]), np.array([each[3] for each in found])
-
-
-def _rank_times(
-    graph: Graph,
-    devices: Devices,
-    recipe: Recipe,
-    layout: Layout,
-    rank: tuple[int, ...],
-    share: int,
-    ring: float,
-    assume: CostAssumptions,
-    times: NodeTimes,
-) -> tuple[tuple[Floats, Floats, Floats], float]:
-    """Forward, backward and once per node, and once, of one replica of a row."""
-    took = times.on(devices[rank[0]], share, layout.tensor)
-    ahead, back = _with_reductions(graph, took.forward, took.backward, devices, rank, share, recipe, assume)
-    if layout.recompute and recipe.training:
-        back = back + ahead
-    gather, reduce = _sharding_seconds(graph, layout, ring, recipe)
-    ahead, back = (
-        ahead + exposed_seconds(gather, ahead, assume.links),
-        back + exposed_seconds(gather, back, assume.links),
-    )
-    update = took.once + took.update / (1 if layout.sharding == "none" else layout.replicas)
-    return (ahead, back, update + exposed_seconds(reduce, back, assume.links)), took.step
-
-
-def _with_reductions(
-    graph: Graph,
-    forward: Floats,
-    backward: Floats,
-    devices: Devices,
-    rank: tuple[int, ...],
-    samples: int,
-    recipe: Recipe,
-    assume: CostAssumptions,
-) -> tuple[Floats, Floats]:
-    """With what devices that share products spend on adding up their parts."""
-    count = len(rank)
-    if count == 1:
-        return forward, backward
-    rate = inside_rate(devices, rank, assume)
-    latency = 2 * (count - 1) * max(devices.latency[i, j] for i in rank for j in rank if i != j)
-    scale = (4.0 / graph.element) * (0.5 if is_half(recipe.precision) else 1.0) * samples
-
-    def seconds(reduced: Floats) -> Floats:
-        if rate <= 0.0:
-            return np.where(reduced > 0, np.inf, 0.0)
-        moved = 2 * (count - 1) / count * reduced * scale / rate
-        return np.where(reduced > 0, moved + latency, 0.0)
-
-    back = seconds(graph.reduced_backward) if recipe.training else 0.0
-    return forward + seconds(graph.reduced_forward), backward + back
-
-
-def _sharding_seconds(graph: Graph, layout: Layout, ring: float, recipe: Recipe) -> tuple[Floats, Floats]:
-    """Seconds of gathering weights in each pass, and of adding up gradients once per step, per node."""
-    none = np.zeros(len(graph))
-    if layout.replicas == 1 or not recipe.training:
-        return none, none
-    moved = WEIGHT_BYTES * graph.parameters / layout.tensor * (layout.replicas - 1) / layout.replicas
-    around = moved / ring if ring > 0.0 else np.where(moved > 0, np.inf, 0.0)
-    if layout.sharding == "full":
-        return 1.5 * around, none  # gathered forward, gathered and scattered backward: three in two passes
-    return none, 2.0 * around
+        if key not in known:
+            *per_node, per_row = zip(*(replica(*sort, ring) for sort in kinds.values()), strict=True)
+            ahead, back, once = (np.max(column, axis=0) for column in per_node)
+            known[key] = ahead, back, once, max(per_row)
+        columns.append(known[key])
+    forward, backward, once, row_once = zip(*columns, strict=True)
+    return np.stack(forward), np.stack(backward), np.stack(once), np.array(row_once)
 
 
 def ring_rate(devices: Devices, row: Row, assume: CostAssumptions) -> float:
@@ -195,7 +158,7 @@ def inside_rate(devices: Devices, rank: tuple[int, ...], assume: CostAssumptions
 
 
 def links(devices: Devices, rows: tuple[Row, ...], assume: CostAssumptions) -> tuple[Floats, Floats]:
-    """Latency and B/s between rows: each replica hands on to its own, and the slowest counts."""
+    """Latency and B/s between rows: each replica sends to its counterpart, and the slowest counts."""
     heads = np.array([[rank[0] for rank in row] for row in rows])
     rate = devices.bandwidth[heads[:, None, :], heads[None, :, :]].min(axis=2) * assume.links.link_efficiency
     latency = devices.latency[heads[:, None, :], heads[None, :, :]].max(axis=2)

@@ -1,6 +1,6 @@
 """A plan as SVG pictures: the graph by stage or by device, the schedule of a step, memory."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import takewhile
@@ -13,14 +13,14 @@ from trimtab.partition.devices import Devices
 from trimtab.partition.explain import alike, device_names, module_paths, stage_labels
 from trimtab.partition.forecast import Slot, StageTimes, timeline
 from trimtab.partition.graph import Graph, Ints
-from trimtab.partition.plan import DeviceUse, Forecast, Placement, Plan, Solution
+from trimtab.partition.plan import DeviceUse, NodePlacement, Plan, PlanForecast, Solution
 from trimtab.partition.problem import usable_memory
 
 INK, SOFT = "#1b1e23", "#7a8088"
 
 
 def drawing(width: float, height: float, name: str, parts: Sequence[str]) -> str:
-    """A whole picture that can be scrolled where it is wider than the page."""
+    """An SVG figure that scrolls where it is wider than the page."""
     return (
         f'<figure class="chart scroll" aria-label="{escape(name)}">'
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{escape(name)}"'
@@ -32,13 +32,13 @@ def drawing(width: float, height: float, name: str, parts: Sequence[str]) -> str
 def rectangle(
     x: float, y: float, width: float, height: float, fill: str, title: str = "", more: str = ""
 ) -> str:
-    """A rectangle; `title` is shown under the mouse, `more` are attributes of our own."""
+    """A rectangle; `title` is shown under the mouse, `more` are further attributes."""
     shape = f'<rect x="{x:.1f}" y="{y:.1f}" width="{max(0.0, width):.2f}" height="{height:.1f}" fill="{fill}"'
-    return f"{shape}{' ' + more if more else ''}>{_title(title)}</rect>" if title else f"{shape} {more}/>"
+    return f"{shape} {more}>{_title(title)}</rect>" if title else f"{shape} {more}/>"
 
 
 def text(x: float, y: float, words: str, color: str = INK, anchor: str = "start", size: int = 11) -> str:
-    """Words on a line."""
+
     return (
         f'<text x="{x:.1f}" y="{y:.1f}" fill="{color}" text-anchor="{anchor}" font-size="{size}">'
         f"{escape(words)}</text>"
@@ -53,7 +53,7 @@ def curve(path: str, color: str, width: float = 1.0, title: str = "", dashed: bo
 
 
 def shortened(words: str, most: int) -> str:
-    """The end of a long name, which says more than its start."""
+    """The end of a name longer than `most` characters: it tells more than the start."""
     return words if len(words) <= most else f"…{words[1 - most :]}"
 
 
@@ -67,10 +67,12 @@ WIDTH, HEIGHT, GAP_X, _STAGE_GAP_Y = 104, 26, 22, 12
 COLUMNS = 7
 _STAGE_LEFT, _BAND = 120, 26
 
+Corner = tuple[float, float]
+
 
 @dataclass(frozen=True, slots=True)
 class Boxes:
-    """Nodes drawn as one: `of[node]` is its box; columns over boxes, in an order that can be run."""
+    """Groups of nodes, each drawn as one box: `of[node]` is its box; boxes are in topological order."""
 
     of: Ints
     names: tuple[str, ...]
@@ -78,32 +80,45 @@ class Boxes:
 
 
 def graph_picture(graph: Graph, stage_of: Sequence[int], labels: Sequence[str]) -> str:
-    """The whole picture; `labels` says for each stage who runs it."""
+    """The graph in one band per stage; `labels` names the devices of each stage."""
     boxes = boxed(graph, stage_of)
     edges = edges_between(graph, boxes)
-    column = _columns(boxes, edges)
+    column = _levels(boxes, {e: s for e, s in edges.items() if boxes.stage[e[0]] == boxes.stage[e[1]]})
     place, bands, height = _places(boxes, column, len(labels))
-    parts = [_band(top, bottom, stage, labels[stage]) for stage, (top, bottom) in enumerate(bands)]
+    width = _STAGE_LEFT + COLUMNS * (WIDTH + GAP_X) + 20
+    parts = []
+    for stage, (top, bottom) in enumerate(bands):
+        color, label = COLORS[stage % len(COLORS)], labels[stage]
+        parts += [
+            rectangle(4, top, width, bottom - top, color, label, 'fill-opacity="0.10" rx="6"'),
+            text(12, top + 20, f"stage {stage + 1}", size=12),
+            text(12, top + 35, shortened(label, 18), SOFT),
+        ]
     parts += [_stage_edge(boxes, place, source, target, size) for (source, target), size in edges.items()]
     parts += [
         node_box(graph, boxes, place[number], number, f"stage {boxes.stage[number] + 1}")
         for number in range(len(boxes.names))
     ]
-    width = _STAGE_LEFT + COLUMNS * (WIDTH + GAP_X) + 40
-    return drawing(width, height, "The model's graph, by stage", parts)
+    return drawing(width + 20, height, "The model's graph, by stage", parts)
 
 
 def boxed(graph: Graph, stage_of: Sequence[int], most: int = MOST_BOXES) -> Boxes:
-    """Nodes of one module and stage as one box, at a depth with few boxes to a stage, but not too few.
+    """One box for the nodes of a module in a stage, at a depth with few boxes to a stage, but not too few.
 
-    A module that is left and entered again has a box for each time, so that boxes can be run in order.
+    A module that is left and entered again has a box for each visit, so that boxes have a running order.
     """
     paths = module_paths(graph)
     enough = max(_LEAST_BOXES, _BOXES_TO_A_STAGE * (max(stage_of) + 1))
     chosen: Boxes | None = None
+    sources, targets, _ = graph.edges
     for depth in range(1, max(len(path) for path in paths) + 1):
         modules = [(stage, *path[:depth]) for stage, path in zip(stage_of, paths, strict=True)]
-        boxes = _boxes(list(zip(modules, _visits(graph, modules), strict=True)), paths, stage_of)
+        # The most changes of module on any path to a node: equal for nodes of one visit.
+        visits = [0] * len(graph)
+        for use in np.argsort(targets, kind="stable").tolist():
+            source, target = int(sources[use]), int(targets[use])
+            visits[target] = max(visits[target], visits[source] + (modules[source] != modules[target]))
+        boxes = _boxes(list(zip(modules, visits, strict=True)), paths, stage_of)
         if len(boxes.names) > most:
             break
         chosen = boxes
@@ -115,33 +130,19 @@ def boxed(graph: Graph, stage_of: Sequence[int], most: int = MOST_BOXES) -> Boxe
     return _boxes([(stage, node // size) for node, stage in enumerate(stage_of)], paths, stage_of)
 
 
-def _visits(graph: Graph, modules: Sequence[Hashable]) -> list[int]:
-    """How often the way to each node changed modules, at most: the same for what is run in one go."""
-    changes = [0] * len(graph)
-    sources, targets, _ = graph.edges
-    for use in np.argsort(targets, kind="stable").tolist():
-        source, target = int(sources[use]), int(targets[use])
-        changes[target] = max(changes[target], changes[source] + (modules[source] != modules[target]))
-    return changes
-
-
 def _boxes(keys: Sequence[Hashable], paths: Sequence[tuple[str, ...]], stage_of: Sequence[int]) -> Boxes:
     inside: dict[Hashable, list[int]] = {}
     for node, key in enumerate(keys):
         inside.setdefault(key, []).append(node)
     number = {key: index for index, key in enumerate(inside)}
-    return Boxes(
-        np.array([number[key] for key in keys], dtype=np.int64),
-        tuple(_shared(paths, nodes) for nodes in inside.values()),
-        tuple(stage_of[nodes[0]] for nodes in inside.values()),
-    )
-
-
-def _shared(paths: Sequence[tuple[str, ...]], nodes: Sequence[int]) -> str:
-    """Longest common prefix of the nodes' paths, or the first path where there is none."""
-    lowest, highest = min(paths[node] for node in nodes), max(paths[node] for node in nodes)
-    alike = takewhile(lambda pair: pair[0] == pair[1], zip(lowest, highest, strict=False))
-    return ".".join(one for one, _ in alike) or f"{'.'.join(paths[nodes[0]])} …"
+    names = []
+    for nodes in inside.values():
+        # The longest common prefix of the nodes' paths, or the first path where there is none.
+        lowest, highest = min(paths[node] for node in nodes), max(paths[node] for node in nodes)
+        prefix = takewhile(lambda pair: pair[0] == pair[1], zip(lowest, highest, strict=False))
+        names.append(".".join(one for one, _ in prefix) or f"{'.'.join(paths[nodes[0]])} …")
+    stages = tuple(stage_of[nodes[0]] for nodes in inside.values())
+    return Boxes(np.array([number[key] for key in keys], dtype=np.int64), tuple(names), stages)
 
 
 def edges_between(graph: Graph, boxes: Boxes) -> dict[tuple[int, int], float]:
@@ -154,20 +155,11 @@ def edges_between(graph: Graph, boxes: Boxes) -> dict[tuple[int, int], float]:
     return between
 
 
-def _columns(boxes: Boxes, edges: dict[tuple[int, int], float]) -> list[int]:
-    """How far into its stage each box stands: behind all of the stage that it needs."""
-    column = [0] * len(boxes.names)
-    for source, target in sorted(edges, key=lambda edge: edge[1]):
-        if source < target and boxes.stage[source] == boxes.stage[target]:
-            column[target] = max(column[target], column[source] + 1)
-    return column
-
-
 def _places(
     boxes: Boxes, column: Sequence[int], stages: int
-) -> tuple[list[tuple[float, float]], list[tuple[float, float]], float]:
-    """The corner of every box, top and bottom of every stage's band, and the height of it all."""
-    place: list[tuple[float, float]] = [(0.0, 0.0)] * len(boxes.names)
+) -> tuple[list[Corner], list[tuple[float, float]], float]:
+    """The corner of every box, top and bottom of every stage's band, and the total height."""
+    place: list[Corner] = [(0.0, 0.0)] * len(boxes.names)
     bands, top = [], 10.0
     for stage in range(stages):
         here = [b for b in range(len(boxes.names)) if boxes.stage[b] == stage]
@@ -184,18 +176,8 @@ def _places(
     return place, bands, top
 
 
-def _band(top: float, bottom: float, stage: int, label: str) -> str:
-    width = _STAGE_LEFT + COLUMNS * (WIDTH + GAP_X) + 20
-    color = COLORS[stage % len(COLORS)]
-    return (
-        rectangle(4, top, width, bottom - top, color, label, 'fill-opacity="0.10" rx="6"')
-        + text(12, top + 20, f"stage {stage + 1}", size=12)
-        + text(12, top + 35, shortened(label, 18), SOFT)
-    )
-
-
-def node_box(graph: Graph, boxes: Boxes, corner: tuple[float, float], number: int, where: str) -> str:
-    """One box in its stage's colour; `where` says under the mouse which that is."""
+def node_box(graph: Graph, boxes: Boxes, corner: Corner, number: int, where: str) -> str:
+    """One box in its stage's colour; `where` names the stage under the mouse."""
     inside = boxes.of == number
     x, y = corner
     stage = boxes.stage[number]
@@ -210,10 +192,8 @@ def node_box(graph: Graph, boxes: Boxes, corner: tuple[float, float], number: in
     )
 
 
-def _stage_edge(
-    boxes: Boxes, place: Sequence[tuple[float, float]], source: int, target: int, size: float
-) -> str:
-    """A line between boxes: short ones straight, skips in a bow, those between stages heavy."""
+def _stage_edge(boxes: Boxes, place: Sequence[Corner], source: int, target: int, size: float) -> str:
+    """A line between boxes: straight if short, a bow over skipped boxes, heavy between stages."""
     (x1, y1), (x2, y2) = place[source], place[target]
     apart = boxes.stage[target] - boxes.stage[source]
     title = f"{boxes.names[source]} → {boxes.names[target]}: {format_bytes(size)} per sample"
@@ -223,12 +203,8 @@ def _stage_edge(
         middle = (x1 + x2 + WIDTH) / 2
         return curve(f"M{x1 + WIDTH} {y1 + 6}Q{middle} {y1 - 22} {x2} {y2 + 6}", SOFT, 1.2, title)
     if apart == 0 and x1 < x2:
-        return curve(
-            f"M{x1 + WIDTH} {y1 + 13}C{x1 + WIDTH + 24} {y1 + 13} {x2 - 24} {y2 + 13} {x2} {y2 + 13}",
-            SOFT,
-            1.2,
-            title,
-        )
+        path = f"M{x1 + WIDTH} {y1 + 13}C{x1 + WIDTH + 24} {y1 + 13} {x2 - 24} {y2 + 13} {x2} {y2 + 13}"
+        return curve(path, SOFT, 1.2, title)
     a, b = x1 + WIDTH / 2, x2 + WIDTH / 2
     bend = 30 + 12 * min(abs(apart), 6)
     path = f"M{a} {y1 + HEIGHT}C{a} {y1 + HEIGHT + bend} {b} {y2 - bend} {b} {y2}"
@@ -238,28 +214,39 @@ def _stage_edge(
 _DEVICE_LEFT, _TOP, _DEVICE_GAP_Y = 20, 12, 24
 _DEVICE_LEGEND = 22
 
-Corner = tuple[float, float]
 
-
-def placement_picture(placed: Placement) -> str:
-    """The whole picture, with the devices' colours at its top."""
+def placement_picture(placed: NodePlacement) -> str:
+    """The graph by device, with the devices' colours at its top."""
     names = [placed.devices[device].name for device in placed.used]
     number_of = {device: number for number, device in enumerate(placed.used)}
     boxes = boxed(placed.graph, [number_of[device] for device in placed.device_of])
     edges = edges_between(placed.graph, boxes)
-    parts, top = _device_legend(names)
+    parts = []
+    for number, name in enumerate(names):
+        line, column = divmod(number, COLUMNS)
+        x, y = _DEVICE_LEFT + column * (WIDTH + GAP_X), _TOP + line * _DEVICE_LEGEND
+        parts.append(rectangle(x, y, 11, 11, COLORS[number % len(COLORS)], name, 'class="device"'))
+        parts.append(text(x + 16, y + 10, shortened(name, 16)))
+    top = _TOP + (1 + (len(names) - 1) // COLUMNS) * _DEVICE_LEGEND + 8.0
     corners, height = _corners(_levels(boxes, edges), top)
-    parts += [_device_edge(boxes, names, corners, *ends, size) for ends, size in edges.items()]
+    for (source, target), size in edges.items():
+        (x1, y1), (x2, y2) = corners[source], corners[target]
+        start, end = names[boxes.stage[source]], names[boxes.stage[target]]
+        a, b, bend = x1 + WIDTH / 2, x2 + WIDTH / 2, _DEVICE_GAP_Y / 2
+        path = f"M{a} {y1 + HEIGHT}C{a} {y1 + HEIGHT + bend} {b} {y2 - bend} {b} {y2}"
+        title = f"{boxes.names[source]} ({start}) → {boxes.names[target]} ({end})"
+        color, width = (SOFT, 1.2) if start == end else (INK, 1.8)
+        parts.append(curve(path, color, width, f"{title}: {format_bytes(size)} per sample"))
     parts += [
         node_box(placed.graph, boxes, corner, number, names[boxes.stage[number]])
         for number, corner in enumerate(corners)
     ]
-    width = 2 * _DEVICE_LEFT + COLUMNS * (WIDTH + GAP_X)
-    return drawing(width, height, "The model's graph, by device", parts)
+    total_width = 2 * _DEVICE_LEFT + COLUMNS * (WIDTH + GAP_X)
+    return drawing(total_width, height, "The model's graph, by device", parts)
 
 
 def _levels(boxes: Boxes, edges: dict[tuple[int, int], float]) -> list[int]:
-    """How far from the top each box stands: below all that it needs."""
+    """The level of each box: one more than the highest level among the boxes it needs."""
     level = [0] * len(boxes.names)
     for source, target in sorted(edges, key=lambda edge: edge[1]):
         if source < target:
@@ -268,7 +255,7 @@ def _levels(boxes: Boxes, edges: dict[tuple[int, int], float]) -> list[int]:
 
 
 def _corners(level: Sequence[int], top: float) -> tuple[list[Corner], float]:
-    """The corner of every box, those of a level side by side and in the middle; and the height of it all."""
+    """The corner of every box, with the boxes of a level centred in a row; and the total height."""
     corners: list[Corner] = [(0.0, 0.0)] * len(level)
     for here in range(max(level) + 1):
         row = [box for box, at in enumerate(level) if at == here]
@@ -281,143 +268,82 @@ def _corners(level: Sequence[int], top: float) -> tuple[list[Corner], float]:
     return corners, top
 
 
-def _device_edge(
-    boxes: Boxes, names: Sequence[str], corners: Sequence[Corner], source: int, target: int, size: float
-) -> str:
-    """A line down to what needs it, heavy where it goes to another device."""
-    (x1, y1), (x2, y2) = corners[source], corners[target]
-    start, end = names[boxes.stage[source]], names[boxes.stage[target]]
-    a, b, bend = x1 + WIDTH / 2, x2 + WIDTH / 2, _DEVICE_GAP_Y / 2
-    path = f"M{a} {y1 + HEIGHT}C{a} {y1 + HEIGHT + bend} {b} {y2 - bend} {b} {y2}"
-    title = (
-        f"{boxes.names[source]} ({start}) → {boxes.names[target]} ({end}): {format_bytes(size)} per sample"
-    )
-    return curve(path, *((SOFT, 1.2) if start == end else (INK, 1.8)), title)
-
-
-def _device_legend(names: Sequence[str]) -> tuple[list[str], float]:
-    """A line for every few devices, and where the picture goes on below."""
-    parts = []
-    for number, name in enumerate(names):
-        line, place = divmod(number, COLUMNS)
-        x, y = _DEVICE_LEFT + place * (WIDTH + GAP_X), _TOP + line * _DEVICE_LEGEND
-        parts.append(rectangle(x, y, 11, 11, COLORS[number % len(COLORS)], name, 'class="device"'))
-        parts.append(text(x + 16, y + 10, shortened(name, 16)))
-    return parts, _TOP + (1 + (len(names) - 1) // COLUMNS) * _DEVICE_LEGEND + 8.0
-
-
 _CHART_LEFT, _CHART_WIDTH, _SLOT_HEIGHT, _CHART_GAP = 190, 900, 22, 5
 _FORWARD = ("#4269d0", "#6f8fe0", "#97bbf5")
 _BACKWARD = ("#efb118", "#f4c654", "#f8db94")
 _ONCE = "#9498a0"
 MOST_TITLED = 1500
-"""Pieces of work that can be pointed at one by one; more are drawn in one stroke per line."""
+"""Passes with a tooltip each; more are drawn in one stroke per line."""
 MOST_DRAWN = 30_000
 
 
-def played(plan: Plan, forecast: Forecast, training: bool) -> tuple[Slot, ...]:
-    """The step as it would go."""
-    times = StageTimes(
-        forecast.stage_forward,
-        forecast.stage_backward,
-        forecast.transfers,
-        [stage.ranks[0][0] for stage in plan.stages],
-    )
-    return timeline(times, plan.microbatches, plan.schedule, training)
-
-
-def schedule_picture(plan: Plan, forecast: Forecast, labels: Sequence[str], training: bool) -> str:
-    """The whole picture; `labels` says for each stage who runs it."""
-    slots = played(plan, forecast, training)
-    end = max(forecast.seconds, max(slot.end for slot in slots))
-    shown = slots[:MOST_DRAWN]
-    lines = _lines(plan)
-    parts = [_background(line, label) for line, label in _line_labels(plan, lines, labels)]
-    scale = _CHART_WIDTH / end
-    if len(shown) <= MOST_TITLED:
-        parts += [_slot(slot, lines[slot.stage], scale) for slot in shown]
-    else:
-        parts += _strokes(shown, lines, scale)
+def schedule_picture(plan: Plan, forecast: PlanForecast, labels: Sequence[str], training: bool) -> str:
+    """The schedule of one step; `labels` names the devices of each stage."""
+    heads = [stage.ranks[0][0] for stage in plan.stages]
+    times = StageTimes(forecast.stage_forward, forecast.stage_backward, forecast.transfers, heads)
+    slots = timeline(times, plan.microbatches, plan.schedule, training)
     worked = max(slot.end for slot in slots)
+    end = max(forecast.seconds, worked)
+    scale = _CHART_WIDTH / end
+    number_of: dict[tuple[int, ...], int] = {}
+    lines = [number_of.setdefault(stage.ranks[0], len(number_of)) for stage in plan.stages]
+    tops = [8.0 + line * (_SLOT_HEIGHT + _CHART_GAP) for line in lines]
+    line_labels: dict[float, str] = {}
+    for stage, top in enumerate(tops):
+        first = f"{stage + 1}: {labels[stage]}"
+        line_labels[top] = first if top not in line_labels else f"{line_labels[top]}, {stage + 1}"
+    parts = []
+    for top, label in line_labels.items():
+        idle = f"{label}: idle where grey"
+        parts.append(rectangle(_CHART_LEFT, top, _CHART_WIDTH, _SLOT_HEIGHT, "#f0f1f3", idle))
+        parts.append(text(_CHART_LEFT - 8, top + 15, shortened(f"stage {label}", 30), anchor="end"))
+    parts += _passes(slots[:MOST_DRAWN], tops, scale)
     height = (max(lines) + 1) * (_SLOT_HEIGHT + _CHART_GAP)
     if end > worked * 1.0001:
-        once = "what a step does once: adding up gradients, updating weights, starting"
+        once = "once per step: adding up gradients, updating weights, starting"
         title = f"{format_duration(end - worked)}: {once}"
         parts.append(rectangle(_CHART_LEFT + worked * scale, 8, (end - worked) * scale, height, _ONCE, title))
-    parts += _axis(end, height + 8)
-    parts += _schedule_legend(height + 42, training, len(slots) - len(shown))
+    parts.append(curve(f"M{_CHART_LEFT} {height + 8}h{_CHART_WIDTH}", SOFT))
+    for quarter in range(5):
+        x, tick = _CHART_LEFT + _CHART_WIDTH * quarter / 4, format_duration(end * quarter / 4)
+        parts.append(text(x, height + 23, tick, SOFT, "middle"))
+    named = {"forward": _FORWARD[0], **({"backward": _BACKWARD[0]} if training else {}), "once": _ONCE}
+    more = len(slots) - MOST_DRAWN
+    parts += _legend(named, 90, height + 42, f"{more:,} later passes are not drawn" if more > 0 else "")
     return drawing(_CHART_LEFT + _CHART_WIDTH + 40, height + 60, "The schedule of one step", parts)
 
 
-def _lines(plan: Plan) -> list[int]:
-    """The line of every stage: stages of one device share one."""
-    lines: dict[tuple[int, ...], int] = {}
-    return [lines.setdefault(stage.ranks[0], len(lines)) for stage in plan.stages]
-
-
-def _line_labels(plan: Plan, lines: Sequence[int], labels: Sequence[str]) -> list[tuple[int, str]]:
-    label: dict[int, str] = {}
-    for stage, line in enumerate(lines):
-        label[line] = f"{stage + 1}: {labels[stage]}" if line not in label else f"{label[line]}, {stage + 1}"
-    return list(label.items())
-
-
-def _top(line: int) -> float:
-    return 8 + line * (_SLOT_HEIGHT + _CHART_GAP)
-
-
-def _background(line: int, label: str) -> str:
-    return rectangle(
-        _CHART_LEFT, _top(line), _CHART_WIDTH, _SLOT_HEIGHT, "#f0f1f3", f"{label}: idle where grey"
-    ) + text(_CHART_LEFT - 8, _top(line) + 15, shortened(f"stage {label}", 30), anchor="end")
-
-
-def _slot(slot: Slot, line: int, scale: float) -> str:
-    color = (_FORWARD if slot.phase == "forward" else _BACKWARD)[slot.microbatch % 3]
-    x, width = _CHART_LEFT + slot.start * scale, (slot.end - slot.start) * scale
-    title = (
-        f"stage {slot.stage + 1}, {slot.phase} of micro-batch {slot.microbatch + 1}:"
-        f" {format_duration(slot.end - slot.start)}, from {format_duration(slot.start)}"
-    )
-    drawn = rectangle(x, _top(line), width, _SLOT_HEIGHT, color, title, f'class="{slot.phase}"')
-    number = str(slot.microbatch + 1)
-    if width > 7 * len(number) + 4:
-        drawn += text(x + width / 2, _top(line) + 15, number, "#000", "middle", 10)
-    return drawn
-
-
-def _strokes(slots: Sequence[Slot], lines: Sequence[int], scale: float) -> list[str]:
-    paths: dict[tuple[int, str, str], list[str]] = {}
+def _passes(slots: Sequence[Slot], tops: Sequence[float], scale: float) -> list[str]:
+    """A rectangle with a tooltip for each pass, or one stroke per line and colour where there are many."""
+    parts: list[str] = []
+    paths: dict[tuple[float, str, str], list[str]] = {}
     for slot in slots:
-        color = (_FORWARD if slot.phase == "forward" else _BACKWARD)[slot.microbatch % 3]
-        line = lines[slot.stage]
-        x, width = _CHART_LEFT + slot.start * scale, (slot.end - slot.start) * scale
-        paths.setdefault((line, slot.phase, color), []).append(
-            f"M{x:.2f} {_top(line):g}h{width:.2f}v{_SLOT_HEIGHT}h-{width:.2f}z"
+        color, top = (
+            (_FORWARD if slot.phase == "forward" else _BACKWARD)[slot.microbatch % 3],
+            tops[slot.stage],
         )
-    return [f'<path class="{p}" fill="{c}" d="{"".join(d)}"/>' for (_, p, c), d in paths.items()]
+        x, width = _CHART_LEFT + slot.start * scale, (slot.end - slot.start) * scale
+        if len(slots) > MOST_TITLED:
+            stroke = f"M{x:.2f} {top:g}h{width:.2f}v{_SLOT_HEIGHT}h-{width:.2f}z"
+            paths.setdefault((top, slot.phase, color), []).append(stroke)
+            continue
+        number = str(slot.microbatch + 1)
+        title = (
+            f"stage {slot.stage + 1}, {slot.phase} of micro-batch {number}:"
+            f" {format_duration(slot.end - slot.start)}, from {format_duration(slot.start)}"
+        )
+        parts.append(rectangle(x, top, width, _SLOT_HEIGHT, color, title, f'class="{slot.phase}"'))
+        if width > 7 * len(number) + 4:
+            parts.append(text(x + width / 2, top + 15, number, "#000", "middle", 10))
+    return parts + [f'<path class="{p}" fill="{c}" d="{"".join(d)}"/>' for (_, p, c), d in paths.items()]
 
 
-def _axis(end: float, top: float) -> list[str]:
-    ticks = [end * part / 4 for part in range(5)]
-    return [
-        curve(f"M{_CHART_LEFT} {top}h{_CHART_WIDTH}", SOFT),
-        *(
-            text(_CHART_LEFT + _CHART_WIDTH * t / end, top + 15, format_duration(t), SOFT, "middle")
-            for t in ticks
-        ),
-    ]
-
-
-def _schedule_legend(top: float, training: bool, left_out: int) -> list[str]:
-    named = [("forward", _FORWARD[0]), *([("backward", _BACKWARD[0])] if training else []), ("once", _ONCE)]
+def _legend(colors: Mapping[str, str], step: int, y: float, note: str) -> list[str]:
     parts = []
-    for place, (name, color) in enumerate(named):
-        parts.append(rectangle(_CHART_LEFT + place * 90, top - 9, 11, 11, color))
-        parts.append(text(_CHART_LEFT + place * 90 + 16, top, name))
-    if left_out:
-        parts.append(text(_CHART_LEFT + 300, top, f"{left_out:,} later pieces of work are not drawn", SOFT))
-    return parts
+    for place, (name, color) in enumerate(colors.items()):
+        parts.append(rectangle(_CHART_LEFT + place * step, y - 9, 11, 11, color))
+        parts.append(text(_CHART_LEFT + place * step + 16, y, name))
+    return [*parts, text(_CHART_LEFT + len(colors) * step + 30, y, note, SOFT)] if note else parts
 
 
 PURPOSES = ("weights", "gradients", "optimizer", "activations", "workspace")
@@ -427,8 +353,8 @@ _BAR_HEIGHT = 20
 MOST_BARS = 64
 
 
-def memory_picture(forecast: Forecast, devices: Devices) -> str:
-    """A bar for every sort of device in use, all on one scale; what is over the edge is red."""
+def memory_picture(forecast: PlanForecast, devices: Devices) -> str:
+    """One bar per group of equal devices, on one scale; memory beyond the limit is marked red."""
     groups = alike(devices, forecast)
     shown = groups[:MOST_BARS]
     most = max(max(uses[0].memory, usable_memory(devices[uses[0].device])) for uses in shown)
@@ -437,7 +363,13 @@ def memory_picture(forecast: Forecast, devices: Devices) -> str:
         name = device_names(devices, [use.device for use in uses])
         parts += _bar(name, uses[0], devices, 8 + line * (_BAR_HEIGHT + _CHART_GAP), most)
     height = 8 + len(shown) * (_BAR_HEIGHT + _CHART_GAP)
-    parts += _memory_legend(height + 16, len(groups) - len(shown))
+    more = len(groups) - len(shown)
+    parts += _legend(
+        {**_FILL, "free": _FREE},
+        100,
+        height + 16,
+        f"{more} more groups of devices are not drawn" if more else "",
+    )
     return drawing(_CHART_LEFT + _CHART_WIDTH + 40, height + 30, "Memory of each device", parts)
 
 
@@ -463,23 +395,10 @@ def _bar(name: str, use: DeviceUse, devices: Devices, top: float, most: float) -
     return parts
 
 
-def _memory_legend(top: float, left_out: int) -> list[str]:
-    parts = []
-    for place, (name, color) in enumerate([*_FILL.items(), ("free", _FREE)]):
-        parts.append(rectangle(_CHART_LEFT + place * 100, top - 9, 11, 11, color))
-        parts.append(text(_CHART_LEFT + place * 100 + 16, top, name))
-    if left_out:
-        parts.append(text(_CHART_LEFT + 610, top, f"{left_out} more sorts of devices are not drawn", SOFT))
-    return parts
-
-
-def plan_pictures(found: Solution) -> tuple[str, str]:
-    """The graph in its stages, and the schedule of one step: two whole SVG documents."""
-    plan, labels = found.plan, stage_labels(found.devices, found.plan)
-    graph = graph_picture(found.graph, plan.stage_of(len(found.graph)), labels)
-    return _drawing(graph), _drawing(schedule_picture(plan, found.forecast, labels, found.recipe.training))
-
-
-def _drawing(picture: str) -> str:
-    """The drawing without what frames it on a report's page."""
-    return picture[picture.index("<svg") : picture.rindex("</svg>") + len("</svg>")]
+def plan_pictures(solution: Solution) -> tuple[str, str]:
+    """The graph in its stages, and the schedule of one step, as two SVG documents."""
+    plan, labels = solution.plan, stage_labels(solution.devices, solution.plan)
+    graph = graph_picture(solution.graph, plan.stage_of(len(solution.graph)), labels)
+    schedule = schedule_picture(plan, solution.forecast, labels, solution.recipe.training)
+    inside = [picture[picture.index("<svg") : picture.rindex("</figure>")] for picture in (graph, schedule)]
+    return inside[0], inside[1]

@@ -1,4 +1,4 @@
-"""A way to split a model over devices: stages, layout, placement, and what to expect of them."""
+"""Plans and placements of a model on devices, and their forecasts."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ Sharding = Literal["none", "optimizer", "full"]
 Optimizer = Literal["sgd", "momentum", "adam"]
 
 STATE_NUMBERS: dict[Optimizer, int] = {"sgd": 0, "momentum": 1, "adam": 2}
-"""Numbers of fp32 that each optimizer keeps per weight."""
+"""fp32 numbers that each optimizer keeps per weight."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How the model is used: samples per step, number format of the arithmetic, optimizer; or inference."""
+    """Use of the model: samples per step, number format of the arithmetic, optimizer; or inference."""
 
     batch: int
     precision: str = "fp32"
@@ -36,7 +36,7 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Nodes of the graph that run together, and who runs them.
+    """Nodes of the graph that run together on one row of devices.
 
     `ranks[r]` are the devices of replica r: one, or several that share every product (tensor parallelism).
     """
@@ -47,12 +47,12 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Stages one after the other, `replicas` times side by side, in micro-batches.
+    """A pipeline of stages, `replicas` times side by side, in micro-batches.
 
     A step is `microbatches` times `sum(shares)` samples: replica r takes `shares[r]` of each micro-batch.
-    What a later stage needs of an earlier one is handed on from stage to stage. `sharding` says what replicas
-    keep only a part of: nothing, the optimizer's state (ZeRO 1), or weights and gradients too (ZeRO 3, FSDP).
-    `recompute` keeps only what enters a stage and computes the rest again in the backward pass.
+    Tensors for later stages pass through all stages between. `sharding` is the state that replicas keep a
+    part of: none, the optimizer's (ZeRO 1), or weights and gradients too (ZeRO 3, FSDP). With `recompute`,
+    a stage keeps only its inputs and computes the rest again in the backward pass.
     """
 
     stages: tuple[Stage, ...]
@@ -64,12 +64,12 @@ class Plan:
 
     @property
     def replicas(self) -> int:
-        """How often the pipeline stands side by side (data parallelism)."""
+        """Number of pipelines side by side (data parallelism)."""
         return len(self.shares)
 
     @property
     def tensor(self) -> int:
-        """How many devices share every product."""
+        """Number of devices that share every product (tensor parallelism)."""
         return len(self.stages[0].ranks[0])
 
     @property
@@ -78,7 +78,7 @@ class Plan:
         return self.microbatches * sum(self.shares)
 
     def devices(self) -> Iterator[tuple[int, int, int]]:
-        """Every device with its stage and its replica; more than once where it runs several stages."""
+        """Every device with its stage and its replica, once for each stage that it runs."""
         for number, stage in enumerate(self.stages):
             for replica, rank in enumerate(stage.ranks):
                 for device in rank:
@@ -95,7 +95,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class DeviceUse:
-    """Use of one device by a plan: bytes by purpose, and seconds it computes in a step."""
+    """Use of one device by a plan: bytes by purpose, and busy seconds of a step."""
 
     device: int
     stages: tuple[int, ...]
@@ -114,13 +114,13 @@ class DeviceUse:
 
 
 @dataclass(frozen=True, slots=True)
-class Forecast:
-    """Forecast of a plan: seconds of a step and their range, memory per device, bottleneck.
+class PlanForecast:
+    """PlanForecast of a plan: seconds of a step and their interval, memory per device, bottleneck.
 
-    `latency` is the time of one micro-batch alone, forward and back; `bottleneck` what each further one adds;
-    `synchronisation` what adding up gradients adds. `transfers[i]` are the seconds in which stage i hands one
-    micro-batch to the next. `idle` bytes stay free on the devices in use; `price` is dollars per second of
-    all of them, None where a price is unknown.
+    `latency` is the time of one micro-batch alone, forward and back; `bottleneck` that of each further one;
+    `synchronisation` that of adding up gradients. `transfers[i]` are the seconds of sending one micro-batch
+    from stage i to the next. `short` bytes are missing; `idle` bytes stay free on the devices in use; `price`
+    is dollars per second of all of them, None where a price is unknown.
     """
 
     seconds: float
@@ -142,7 +142,7 @@ class Forecast:
 
     @property
     def throughput(self) -> float:
-        """Samples per second; none where it does not fit."""
+        """Samples per second; zero where it does not fit."""
         return self.batch / self.seconds if self.fits else 0.0
 
     @property
@@ -152,7 +152,7 @@ class Forecast:
 
 
 Row = tuple[tuple[int, ...], ...]
-"""Devices that can run one stage: for every replica, those that share its products."""
+"""Devices of one stage: for every replica, those that share its products."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,16 +168,13 @@ class Layout:
 
     @classmethod
     def of(cls, plan: Plan) -> "Layout":
-        """The layout of a plan."""
         return cls(plan.shares, plan.tensor, plan.microbatches, plan.schedule, plan.sharding, plan.recompute)
 
     @property
     def replicas(self) -> int:
-        """How often the pipeline stands side by side."""
         return len(self.shares)
 
     def plan(self, stages: tuple[Stage, ...]) -> Plan:
-        """The plan with these stages."""
         return Plan(stages, self.shares, self.microbatches, self.schedule, self.sharding, self.recompute)
 
     def in_flight(self, from_end: int) -> int:
@@ -186,11 +183,11 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Placement:
+class NodePlacement:
     """A device for every node: `latency` in seconds of one pass, `used` bytes of every device in use.
 
-    `busy` are seconds in which each of those computes; `alone` is the latency of all nodes on `fastest`, the
-    fastest device, whether they fit there or not. `loss` is what was made small, see `loss_of`.
+    `busy` are the seconds in which each device computes; `alone` is the latency of all nodes on `fastest`,
+    the fastest device, even if they do not fit there. `loss` is the minimised quantity.
     """
 
     graph: Graph
@@ -209,31 +206,31 @@ class Placement:
     fits: bool
 
     def loss_of(self, latency: float, idle: float) -> float:
-        """The loss that another way to run the same pass has, with so many bytes idle."""
+        """The loss of another way to run the same pass, with `idle` bytes."""
         return loss(latency, self.alone, idle, self.devices, self.idle_weight)
 
 
 def loss(latency: float, alone: float, idle: float, devices: Devices, idle_weight: float) -> float:
-    """Equation (1) of the seed: latency relative to the fastest device alone, and idle memory as a share."""
+    """Latency relative to the fastest device alone, plus weighted idle memory as a share of all memory."""
     return latency / alone + idle_weight * idle / float(devices.memory.sum())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Solution:
-    """The plan, its forecast, and its inputs; `method` found it in `seconds`.
+    """The plan that `method` found in `seconds`, its forecast, and its inputs.
 
-    The plan's nodes are those of `graph`. `reasons` say in words why it is this plan, `alternatives` are
-    other plans by name. Where nothing fits, it is the plan that comes nearest, and its forecast says so.
-    Where latency counts, `placement` is a way to run branches side by side that is better than the plan.
+    `reasons` explain the choice; `alternatives` are other plans by name. Where nothing fits, it is the plan
+    nearest to fitting, and its forecast says so. For the latency objective, `placement` runs branches side
+    by side where that is better than the plan.
     """
 
     plan: Plan
-    forecast: Forecast
+    forecast: PlanForecast
     graph: Graph
     devices: Devices
     recipe: Recipe
     method: str
     reasons: tuple[str, ...] = ()
-    alternatives: tuple[tuple[str, Forecast], ...] = ()
+    alternatives: tuple[tuple[str, PlanForecast], ...] = ()
     seconds: float = 0.0
-    placement: Placement | None = None
+    placement: NodePlacement | None = None

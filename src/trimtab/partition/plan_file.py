@@ -1,4 +1,4 @@
-"""A plan as a JSON document: everything that is needed to run it, and what was expected of it."""
+"""A plan as a JSON document, with everything that is needed to run it, and its forecast."""
 
 import json
 import math
@@ -12,14 +12,14 @@ from pydantic import Field
 from trimtab.core import BadInputError, StrictModel, validate
 from trimtab.partition.devices import Device, Devices
 from trimtab.partition.graph import Graph
-from trimtab.partition.plan import Forecast, Plan, Recipe, Schedule, Sharding, Stage
+from trimtab.partition.plan import Plan, PlanForecast, Recipe, Schedule, Sharding, Stage
 
 FORMAT = "trimtab partition plan 1"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanDocument:
-    """A plan with all it refers to: the model's name, operations and builder, devices, recipe, forecast."""
+    """A plan with the model's name, operations and builder, the devices, recipe and forecast."""
 
     model: str
     target: str | None
@@ -27,7 +27,7 @@ class PlanDocument:
     plan: Plan
     recipe: Recipe
     devices: Devices
-    forecast: Forecast | None
+    forecast: PlanForecast | None
 
 
 def plan_json(
@@ -35,10 +35,10 @@ def plan_json(
     graph: Graph,
     devices: Devices,
     recipe: Recipe,
-    forecast: Forecast | None = None,
+    forecast: PlanForecast | None = None,
     target: str | None = None,
 ) -> str:
-    """The document. Numbers that are not finite are written as words, which `read_plan` understands."""
+    """The document. Numbers that are not finite are written as strings, which `read_plan` parses."""
     document = {
         "format": FORMAT,
         "model": graph.name,
@@ -67,7 +67,7 @@ def plan_json(
 
 
 class _StageEntry(StrictModel):
-    """A stage: `devices` by replica; `modules` are for people."""
+    """A stage: `devices` by replica; `modules` are for readers only."""
 
     devices: tuple[tuple[int, ...], ...]
     nodes: tuple[str, ...]
@@ -75,8 +75,6 @@ class _StageEntry(StrictModel):
 
 
 class _PlanFile(StrictModel, allow_inf_nan=True):
-    """The JSON document, field by field."""
-
     format: Literal["trimtab partition plan 1"]
     model: str
     target: str | None
@@ -90,18 +88,18 @@ class _PlanFile(StrictModel, allow_inf_nan=True):
     devices: tuple[Device, ...]
     bandwidth: list[list[float]]
     latency: list[list[float]]
-    forecast: Forecast | None
+    forecast: PlanForecast | None
     operations: tuple[str, ...]
 
 
 def read_plan(text: str, where: str = "the plan") -> PlanDocument:
-    """The plan in a document; `where` is what to call it in errors."""
+    """The plan in a document; errors call it `where`."""
     try:
         written = json.loads(text)
     except ValueError as error:
-        raise BadInputError(f"{where} is no JSON: {error}") from None
+        raise BadInputError(f"{where} is not valid JSON: {error}") from None
     if not isinstance(written, dict) or written.get("format") != FORMAT:
-        raise BadInputError(f'{where} is no plan; its "format" must be "{FORMAT}"')
+        raise BadInputError(f'{where} is not a plan; its "format" must be "{FORMAT}"')
     file = validate(_PlanFile, written, where)
     place = {name: number for number, name in enumerate(file.operations)}
     stages = tuple(_stage_of(entry, place, len(file.devices), where) for entry in file.stages)
@@ -128,11 +126,9 @@ def _stage_of(entry: _StageEntry, place: Mapping[str, int], devices: int, where:
 
 
 def _finite(value: Any) -> Any:
-    """The value with numbers that JSON cannot write as words."""
+    """The value with infinite numbers, which JSON cannot represent, as strings."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, Mapping):
-        return {key: _finite(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
-    return value
+        return {key: _finite(inner) for key, inner in value.items()}
+    return [_finite(inner) for inner in value] if isinstance(value, list | tuple) else value

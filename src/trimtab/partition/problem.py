@@ -1,4 +1,4 @@
-"""A cut to be chosen, as columns: what every node costs on every row of devices, and what a cut then takes.
+"""The cut problem as columns: the cost of every node on every row of devices, and the cost of a cut.
 
 For stages s = 1..S, each with its nodes and a row of devices (`Row`):
 
@@ -8,9 +8,9 @@ For stages s = 1..S, each with its nodes and a row of devices (`Row`):
     step       = Lat + max over stages and boundaries of
                      (M - 1) × load_s + once_s,  (M - 1) × hand_s
 
-with M micro-batches and `once` what a step does once: update the weights, add up gradients over replicas. In
+with M micro-batches, and `once` the work per step: update the weights, add up gradients over replicas. In
 inference, nothing comes back: Lat has 1 × the sum of hand_s. Where sending and computing do not overlap,
-load_s holds 2 × hand_s as well. A boundary carries every tensor made before it and needed after it, once.
+load_s includes 2 × hand_s. A boundary carries every tensor made before it and needed after it, once.
 
     memory_s   = resident_s + in flight × (kept_s + received_s + sent_s) + alive × largest tensor_s + base
 
@@ -24,14 +24,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from trimtab.catalog import stage_constants
 from trimtab.partition.devices import Device, Devices
 from trimtab.partition.graph import Floats, Graph, Ints
 from trimtab.partition.node_times import WEIGHT_BYTES, CostAssumptions, NodeTimes, links, row_times
 from trimtab.partition.plan import STATE_NUMBERS, Layout, Recipe, Row
-from trimtab.predict import USABLE_DEVICE_MEMORY, USABLE_HOST_MEMORY, is_half
-
-_BASE_MEMORY = 70e6  # workspaces of the libraries, as fitted on an H200
-_HALF_SAVED = (0.47, 0.72)  # what autocast keeps of convolutions and others relative to fp32, as fitted there
+from trimtab.predict import USABLE_DEVICE_MEMORY, USABLE_HOST_MEMORY, is_half, kept_shares
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,8 +37,8 @@ class CutProblem:
     """Columns over rows and nodes; seconds per micro-batch, bytes of a device. See the module's formulas.
 
     `forward`, `backward` and `once` have a line per row; `resident` (weights, gradients, optimizer state) and
-    `kept` are of one device of a row; `tensor_bytes` are what one replica hands on. `hand_latency` and
-    `hand_rate` (B/s, zero where there is no link) are between rows.
+    `kept` are of one device of a row; `tensor_bytes` are those of one replica. `hand_latency` and `hand_rate`
+    (B/s, zero for no link) are between rows.
     """
 
     graph: Graph
@@ -63,21 +61,19 @@ class CutProblem:
 
     @property
     def trips(self) -> float:
-        """How often a boundary is crossed per micro-batch: there, and back in training."""
+        """Crossings of a boundary per micro-batch: forward, and backward in training."""
         return 2.0 if self.training else 1.0
 
     def hand_seconds(self, row: int, to: int, crossing: Floats | float) -> Floats:
         """Seconds of handing `crossing` bytes from one row to another."""
-        there = np.asarray(crossing, dtype=float)
-        rate = self.hand_rate[row, to]
-        if rate <= 0.0:
-            return np.where(there > 0.0, np.inf, 0.0)
-        return np.where(there > 0.0, self.hand_latency[row, to] + there / rate, 0.0)
+        size, rate = np.asarray(crossing, dtype=float), self.hand_rate[row, to]
+        seconds = self.hand_latency[row, to] + size / rate if rate > 0.0 else np.inf
+        return np.where(size > 0.0, seconds, 0.0)
 
     def signature(self, row: int) -> tuple[float, ...]:
         """Equal for rows that are alike in speed and memory."""
         columns = self.forward[row], self.backward[row], self.once[row]
-        sums = (float(each.sum()) for each in columns)
+        sums = (float(column.sum()) for column in columns)
         return (*sums, float(columns[0].max()), float(self.row_once[row]), float(self.capacity[row]))
 
     def crossing(self, stage_of: Ints, stages: int) -> Floats:
@@ -124,26 +120,22 @@ class CutProblem:
             held = flight * received + kept + sent
         else:
             held = flight * (kept + received + sent)
-        return StageMemory(self._resident(stage_of, stages), held, self.alive * largest)
-
-    def _resident(self, stage_of: Ints, stages: int) -> Floats:
-        """Weights and what belongs to them, a weight that is used twice in a stage counted once."""
-        resident = _summed(stage_of, self.resident, stages)
+        resident = _summed(stage_of, self.resident, stages)  # counts a weight per node that uses it
         per_weight = self.resident.sum() / max(float(self.graph.parameters.sum()), 1.0)
         for tie in self.graph.ties:
             for stage, count in zip(*np.unique(stage_of[list(tie.nodes)], return_counts=True), strict=True):
                 resident[stage] -= (count - 1) * tie.parameters * per_weight
-        return resident
+        return StageMemory(resident, held, self.alive * largest)
 
 
 def _summed(where: Ints, column: Floats, count: int) -> Floats:
-    """The column's values added up by where they belong."""
+    """The column's sums by group, given each value's group."""
     return np.bincount(where, column, count).astype(np.float64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StageMemory:
-    """Bytes per stage on one of its devices: what stays, what is in flight, what is alive for a moment."""
+    """Bytes per stage on one of its devices: resident, of micro-batches in flight, and short-lived."""
 
     resident: Floats
     held: Floats
@@ -173,19 +165,18 @@ class Cost:
 
     @property
     def latency(self) -> float:
-        """One micro-batch alone."""
+        """Seconds of one micro-batch alone."""
         return float(np.sum(self.forward + self.backward) + self.problem.trips * np.sum(self.hand))
 
     @property
     def row_loads(self) -> Floats:
-        """Seconds beside the first micro-batch of every stage, those on the same row added up."""
-        more = self.problem.layout.microbatches - 1
-        each = more * self.load + self.once
-        return _summed(self.rows, each, len(self.problem.rows))[self.rows]
+        """Seconds of every stage's row after its first micro-batch, over all stages of the row."""
+        loads = (self.problem.layout.microbatches - 1) * self.load + self.once
+        return _summed(self.rows, loads, len(self.problem.rows))[self.rows]
 
     @property
     def seconds(self) -> float:
-        """Of a step."""
+        """Seconds of a step."""
         more = self.problem.layout.microbatches - 1
         slowest = max(float(self.row_loads.max()), more * float(self.hand.max(initial=0.0)))
         return self.latency + slowest
@@ -213,14 +204,16 @@ def problem_of(
     assume: CostAssumptions | None = None,
     times: NodeTimes | None = None,
 ) -> CutProblem:
-    """The columns for a graph on rows of devices."""
+    """The cut problem of a graph on rows of devices."""
     assume = assume or CostAssumptions()
     times = times or NodeTimes(graph, recipe, assume)
     half = is_half(recipe.precision)
     largest_share = max(layout.shares)
     forward, backward, once, row_once = row_times(graph, devices, recipe, layout, rows, assume, times)
     part = 1.0 - graph.split + graph.split / layout.tensor
-    saved = np.where(np.array(graph.kinds) == "conv", *_HALF_SAVED) if half else np.ones(len(graph))
+    constants, saved = stage_constants(), np.ones(len(graph))
+    if half:
+        saved = np.where(np.array(graph.kinds) == "conv", constants.half_conv_saved, constants.half_saved)
     scale = 4.0 / graph.element
     hand_latency, hand_rate = links(devices, rows, assume)
     return CutProblem(
@@ -233,19 +226,19 @@ def problem_of(
         backward=backward,
         once=once,
         row_once=row_once,
-        resident=_resident_bytes(graph, recipe, layout) * part + graph.buffers,
+        resident=graph.parameters * sum(bytes_per_weight(recipe, layout)) * part + graph.buffers,
         kept=graph.saved * part * saved * scale * largest_share if recipe.training else np.zeros(len(graph)),
         tensor_bytes=graph.size * scale * largest_share * (0.5 if half else 1.0),
         hand_latency=hand_latency,
         hand_rate=hand_rate,
         capacity=np.array([min(usable_memory(devices[d]) for rank in row for d in rank) for row in rows]),
-        base=_BASE_MEMORY,
-        alive=assume.results_alive,
+        base=constants.base_memory,
+        alive=constants.results_alive,
     )
 
 
 def usable_memory(device: Device) -> float:
-    """Bytes of a device that a plan may use; drivers and fragmentation take the rest."""
+    """Bytes of a device that a plan may use, without those of drivers and fragmentation."""
     return device.memory * (USABLE_HOST_MEMORY if device.cores else USABLE_DEVICE_MEMORY)
 
 
@@ -254,10 +247,5 @@ def bytes_per_weight(recipe: Recipe, layout: Layout) -> tuple[float, float, floa
     if not recipe.training:
         return WEIGHT_BYTES, 0.0, 0.0
     state = WEIGHT_BYTES * STATE_NUMBERS[recipe.optimizer]
-    whole = 1.0 / layout.replicas if layout.sharding == "full" else 1.0
-    of_state = 1.0 if layout.sharding == "none" else 1.0 / layout.replicas
-    return WEIGHT_BYTES * whole, WEIGHT_BYTES * whole, state * of_state
-
-
-def _resident_bytes(graph: Graph, recipe: Recipe, layout: Layout) -> Floats:
-    return graph.parameters * sum(bytes_per_weight(recipe, layout))
+    of_weights, of_gradients, of_state = kept_shares(layout.sharding, layout.replicas)
+    return WEIGHT_BYTES * of_weights, WEIGHT_BYTES * of_gradients, state * of_state

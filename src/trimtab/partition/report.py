@@ -1,4 +1,4 @@
-"""A plan as one HTML page that needs nothing else: graph, schedule and memory as pictures, reasons."""
+"""A plan as a self-contained HTML page: graph, schedule and memory as pictures, reasons."""
 
 from collections.abc import Sequence
 from html import escape
@@ -7,32 +7,38 @@ from trimtab.core import format_bytes, format_duration, format_money
 from trimtab.page import bullets, page, table
 from trimtab.partition.explain import HOW_PLACED, Explained, explained, explained_placement, stage_labels
 from trimtab.partition.pictures import graph_picture, memory_picture, placement_picture, schedule_picture
-from trimtab.partition.plan import Forecast, Placement, Solution
+from trimtab.partition.plan import NodePlacement, Solution
 
 
-def html_report(found: Solution, decision_id: str, assumed: Sequence[str] = ()) -> str:
-    """The whole page."""
-    graph, plan, forecast = found.graph, found.plan, found.forecast
-    words, labels = explained(found), stage_labels(found.devices, plan)
+def html_report(solution: Solution, decision_id: str, assumed: Sequence[str] = ()) -> str:
+    graph, plan, forecast = solution.graph, solution.plan, solution.forecast
+    words, labels = explained(solution), stage_labels(solution.devices, plan)
+    device_rows = [
+        (row.names, row.stages, format_bytes(row.used), format_bytes(row.free), f"{row.busy:.0%}")
+        for row in words.devices
+    ]
+    kept = f" Decision {escape(decision_id)}." if decision_id else ""
     body = (
-        f"{_placed(found, found.placement) if found.placement else ''}"
-        f"{_summary(found, words, decision_id)}"
+        f"{_placed(solution, solution.placement) if solution.placement else ''}"
+        f"<p><b>{escape(words.mix)}</b></p>{_named(words.figures)}"
+        f"<p>{len(graph):,} operations, {graph.total_parameters:,.0f} parameters;"
+        f" found by {escape(solution.method)} in {format_duration(solution.seconds)}.{kept}</p>"
         f"<h2>The graph</h2>{graph_picture(graph, plan.stage_of(len(graph)), labels)}"
         "<h2>The schedule of one step</h2>"
-        f"{schedule_picture(plan, forecast, labels, found.recipe.training)}"
-        f"<h2>Memory</h2>{memory_picture(forecast, found.devices)}"
+        f"{schedule_picture(plan, forecast, labels, solution.recipe.training)}"
+        f"<h2>Memory</h2>{memory_picture(forecast, solution.devices)}"
         f"<h2>Stages</h2>{_stages(words)}"
-        f"<h2>Devices</h2>{_devices(words)}"
+        f"<h2>Devices</h2>{table(_DEVICE_HEADS, device_rows, numbers=(2, 3, 4))}"
         f"{bullets('Why this cut', words.reasons)}"
-        f"<h2>Other plans</h2>{_others(found, words)}"
-        f"{bullets('CostAssumptions', assumed)}"
+        f"<h2>Other plans</h2>{_others(solution, words)}"
+        f"{bullets('Assumptions', assumed)}"
     )
     return page(f"Trimtab: {graph.name}", f"How to split {graph.name}", body)
 
 
-def _placed(found: Solution, placed: Placement) -> str:
-    """Section on the placement, where running branches side by side is better."""
-    words = explained_placement(found)
+def _placed(solution: Solution, placed: NodePlacement) -> str:
+
+    words = explained_placement(solution)
     assert words is not None
     rows = [
         (
@@ -58,13 +64,7 @@ def _named(figures: Sequence[tuple[str, str]]) -> str:
     return f"<table><tbody>{rows}</tbody></table>"
 
 
-def _summary(found: Solution, words: Explained, decision_id: str) -> str:
-    kept = f" Decision {escape(decision_id)}." if decision_id else ""
-    return (
-        f"<p><b>{escape(words.mix)}</b></p>{_named(words.figures)}"
-        f"<p>{len(found.graph):,} operations, {found.graph.total_parameters:,.0f} parameters;"
-        f" found by {escape(found.method)} in {format_duration(found.seconds)}.{kept}</p>"
-    )
+_DEVICE_HEADS = ("Devices", "Stage", "Used on each", "Free on each", "Busy")
 
 
 def _stages(words: Explained) -> str:
@@ -86,34 +86,20 @@ def _stages(words: Explained) -> str:
     )
 
 
-def _devices(words: Explained) -> str:
-    return table(
-        ("Devices", "Stage", "Used on each", "Free on each", "Busy"),
-        [
-            (row.names, row.stages, format_bytes(row.used), format_bytes(row.free), f"{row.busy:.0%}")
-            for row in words.devices
-        ],
-        numbers=(2, 3, 4),
-    )
-
-
-def _others(found: Solution, words: Explained) -> str:
-    plans = [("this plan", found.forecast), *found.alternatives]
+def _others(solution: Solution, words: Explained) -> str:
+    plans = [("this plan", solution.forecast), *solution.alternatives]
     verdicts = ["chosen", *(sentence.rpartition(", ")[2] for _, sentence in words.others)]
+    rows = []
+    for (name, plan), verdict in zip(plans, verdicts, strict=True):
+        cost, rate, numbers = plan.cost_per_sample, plan.throughput, ["–"] * 4
+        if plan.fits:
+            numbers = [
+                format_duration(plan.seconds),
+                f"{rate:,.0f}" if rate >= 1000 else f"{rate:.4g}",
+                "–" if cost is None else format_money(cost * 1e6),
+                format_bytes(plan.idle),
+            ]
+        rows.append((name, *numbers, verdict))
     return table(
-        ("Plan", "Step", "Samples/s", "$ per million", "Idle memory", ""),
-        [(name, *_numbers(other), words) for (name, other), words in zip(plans, verdicts, strict=True)],
-        numbers=(1, 2, 3, 4),
-    )
-
-
-def _numbers(forecast: Forecast) -> tuple[str, str, str, str]:
-    if not forecast.fits:
-        return "–", "–", "–", "–"
-    cost = forecast.cost_per_sample
-    return (
-        format_duration(forecast.seconds),
-        f"{forecast.throughput:,.0f}" if forecast.throughput >= 1000 else f"{forecast.throughput:.4g}",
-        "–" if cost is None else format_money(cost * 1e6),
-        format_bytes(forecast.idle),
+        ("Plan", "Step", "Samples/s", "$ per million", "Idle memory", ""), rows, numbers=(1, 2, 3, 4)
     )

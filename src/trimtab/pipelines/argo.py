@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -53,10 +54,10 @@ def read_argo(source: Source) -> tuple[str, list[PipelineStage]]:
 
 def argo_changes(container: Mapping[str, Any], request: ResourceRequest) -> dict[str, Any]:
     """New values of a container's fields."""
-    now = mapping(container.get("resources"))
+    now = mapping(container, "resources")
     cpu, memory = format_cpu(request.cpu), format_memory(request.memory)
-    requests = {**mapping(now.get("requests")), "cpu": cpu, "memory": memory}
-    limits = {**mapping(now.get("limits")), "memory": memory}
+    requests = {**mapping(now, "requests"), "cpu": cpu, "memory": memory}
+    limits = {**mapping(now, "limits"), "memory": memory}
     limit = parse_quantity("limits.cpu", limits.get("cpu"))
     if limit is not None and limit < request.cpu:
         limits["cpu"] = cpu
@@ -69,16 +70,16 @@ def argo_changes(container: Mapping[str, Any], request: ResourceRequest) -> dict
 
 
 def _spec(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], Place]:
-    """A workflow's own part of a file, and where it is."""
-    spec = mapping(document.get("spec"))
+    """A workflow's specification and its place in the file."""
+    spec = mapping(document, "spec")
     if document.get("kind") == "CronWorkflow":
-        return mapping(spec.get("workflowSpec")), (0, "spec", "workflowSpec")
+        return mapping(spec, "workflowSpec"), (0, "spec", "workflowSpec")
     return spec, (0, "spec")
 
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A template that is called: its task's name and what is given to it."""
+    """A call of a template: its task's name and its inputs."""
 
     name: str
     template: str
@@ -97,15 +98,14 @@ class _Reader:
         self._spec, self._top = _spec(document)
         self._templates = {
             str(mapping(entry).get("name")): (number, mapping(entry))
-            for number, entry in enumerate(listed(self._spec.get("templates")))
+            for number, entry in enumerate(listed(self._spec, "templates"))
         }
-        metadata = mapping(document.get("metadata"))
+        metadata = mapping(document, "metadata")
         name = str(metadata.get("name") or metadata.get("generateName") or source.path.stem)
         self.name = name.rstrip("-")
-        entry = [mapping(each) for each in listed(mapping(self._spec.get("arguments")).get("parameters"))]
-        self._parameters = {str(each.get("name")): str(each["value"]) for each in entry if "value" in each}
-        refuse_unknown_parameters(source, [str(each.get("name")) for each in entry])
-        self._parameters |= source.parameters
+        arguments = mapping(self._spec, "arguments")
+        refuse_unknown_parameters(source, [str(p.get("name")) for p in _named(arguments, "parameters")])
+        self._parameters = {**_values(arguments), **source.parameters}
 
     def stages(self) -> Iterator[PipelineStage]:
         given: dict[str, Word | None] = {name: (value,) for name, value in self._parameters.items()}
@@ -125,8 +125,7 @@ class _Reader:
                 obstacle = obstacle or LOOP
             elif "when" in task:
                 obstacle = obstacle or CONDITION
-            names = {each for each, _, _ in tasks}
-            after = [stage for other in before for stage in self._stages_of(call, tasks, other, names)]
+            after = [stage for other in before for stage in self._stages_of(call, tasks, other)]
             yield from self._called(
                 _Call(
                     _joined(call.name, name),
@@ -140,19 +139,19 @@ class _Reader:
 
     def _template(self, call: _Call) -> tuple[int, Mapping[str, Any]]:
         if call.template not in self._templates:
-            whose = f'task "{call.name}"' if call.name else "entrypoint"
+            caller = f'task "{call.name}"' if call.name else "entrypoint"
             raise BadInputError(
-                f'{self._source.path}: the {whose} needs the template "{call.template}", which is not there'
+                f'{self._source.path}: the {caller} needs the template "{call.template}", which is missing'
             )
         return self._templates[call.template]
 
-    def _stages_of(self, call: _Call, tasks: "list[_Task]", other: str, names: set[str]) -> Iterator[str]:
+    def _stages_of(self, call: _Call, tasks: "list[_Task]", other: str) -> Iterator[str]:
         """The stages inside a task that another waits for."""
         full = _joined(call.name, other)
-        if other not in names:
-            yield full  # no task: whoever orders the stages says so
+        task = next((task for name, task, _ in tasks if name == other), None)
+        if task is None:
+            yield full  # `ordered` refuses the unknown name
             return
-        task = next(task for name, task, _ in tasks if name == other)
         inner = _Call(full, str(task.get("template", "")))
         _, template = self._template(inner)
         if any(holder in template for holder in _HOLDERS):
@@ -160,25 +159,27 @@ class _Reader:
         elif full.count(".") <= DEEPEST:
             below = _tasks(template)
             for name, _, _ in below:
-                yield from self._stages_of(inner, below, name, {each for each, _, _ in below})
+                yield from self._stages_of(inner, below, name)
 
     def _given(self, call: _Call, task: Mapping[str, Any], kind: str) -> dict[str, Any]:
-        given: dict[str, Any] = {}
-        for entry in map(mapping, listed(mapping(task.get("arguments")).get(kind))):
-            text = str(entry.get("value" if kind == "parameters" else "from", ""))
+        values: dict[str, Any] = {}
+        for entry in _named(mapping(task, "arguments"), kind):
+            name, text = (
+                str(entry.get("name")),
+                str(entry.get("value" if kind == "parameters" else "from", "")),
+            )
             made = _MADE.fullmatch(text)
             path = self._path(_joined(call.name, made[1]), made[3]) if made else None
             if kind == "artifacts":
                 inherited = re.fullmatch(r"\{\{\s*inputs\.artifacts\.([\w.-]+)\s*\}\}", text)
-                given[str(entry.get("name"))] = call.artifacts.get(inherited[1]) if inherited else path
+                values[name] = call.artifacts.get(inherited[1]) if inherited else path
             elif path is not None:
-                given[str(entry.get("name"))] = (Content(path),)
+                values[name] = (Content(path),)
             else:
-                try:
-                    given[str(entry.get("name"))] = self._filled(text, call.parameters)
-                except UnresolvedError:
-                    given[str(entry.get("name"))] = None
-        return given
+                values[name] = None
+                with suppress(UnresolvedError):
+                    values[name] = self._filled(text, call.parameters)
+        return values
 
     def _stage(self, call: _Call, number: int, template: Mapping[str, Any]) -> PipelineStage:
         holder = next(holder for holder in _HOLDERS if holder in template)
@@ -188,7 +189,7 @@ class _Reader:
         inputs: list[Path] = []
         obstacle = call.obstacle
         command: tuple[Word, ...] = ()
-        for entry in map(mapping, listed(mapping(template.get("inputs")).get("artifacts"))):
+        for entry in _named(mapping(template, "inputs"), "artifacts"):
             path = call.artifacts.get(str(entry.get("name")))
             if path is None:
                 obstacle = obstacle or f"its input {entry.get('name')} is not made by a stage"
@@ -197,9 +198,10 @@ class _Reader:
                 paths[str(entry.get("path"))] = path
         if holder == "script":
             obstacle = obstacle or "it is a script that the cluster puts into its image"
-        parameters = {**_defaults(template), **call.parameters}
+        defaults = {name: (value,) for name, value in _values(mapping(template, "inputs")).items()}
+        parameters: dict[str, Word | None] = {**defaults, **call.parameters}
         try:
-            words = [*listed(container.get("command")), *listed(container.get("args"))]
+            words = [*listed(container, "command"), *listed(container, "args")]
             command = tuple(self._filled(_moved(str(word), paths), parameters) for word in words)
             if not command:
                 obstacle = obstacle or NO_COMMAND
@@ -215,36 +217,36 @@ class _Reader:
             environment=environment(container),
             inputs=tuple(inputs),
             outputs=tuple(outputs.values()),
-            current=_current(f"{self._source.path}: {name}.resources", mapping(container.get("resources"))),
+            current=_current(f"{self._source.path}: {name}.resources", mapping(container, "resources")),
             obstacle=obstacle,
         )
 
     def _outputs(self, stage: str, template: Mapping[str, Any]) -> dict[str, Path]:
         """Files by their place in the container: artifacts, and the files of parameters."""
-        entry = mapping(template.get("outputs"))
-        found = {}
-        for each in map(mapping, listed(entry.get("artifacts"))):
-            if "path" in each:
-                found[str(each["path"])] = self._path(stage, str(each.get("name")))
-        for each in map(mapping, listed(entry.get("parameters"))):
-            place = mapping(each.get("valueFrom")).get("path")
+        entry = mapping(template, "outputs")
+        files = {}
+        for output in _named(entry, "artifacts"):
+            if "path" in output:
+                files[str(output["path"])] = self._path(stage, str(output.get("name")))
+        for output in _named(entry, "parameters"):
+            place = mapping(output, "valueFrom").get("path")
             if place is not None:
-                # An output may be given out as a parameter and as an artifact; it is one file.
-                found.setdefault(str(place), self._path(stage, str(each.get("name"))))
-        return found
+                # An output may be both a parameter and an artifact; it is one file.
+                files.setdefault(str(place), self._path(stage, str(output.get("name"))))
+        return files
 
     def _filled(self, text: str, parameters: Mapping[str, Word | None]) -> Word:
-        return fill_placeholders(text, _PLACEHOLDER, lambda what: self._value(what, parameters))
+        return fill_placeholders(text, _PLACEHOLDER, lambda placeholder: self._value(placeholder, parameters))
 
-    def _value(self, what: str, parameters: Mapping[str, Word | None]) -> Word:
-        if what == "workflow.name":
+    def _value(self, placeholder: str, parameters: Mapping[str, Word | None]) -> Word:
+        if placeholder == "workflow.name":
             return (self.name,)
-        scope, _, name = what.partition(".parameters.")
+        scope, _, name = placeholder.partition(".parameters.")
         if scope == "workflow" and name in self._parameters:
             return (self._parameters[name],)
         word = parameters.get(name) if scope == "inputs" else None
         if word is None:
-            raise UnresolvedError(f"its command uses {{{{{what:.60}}}}}, which only the cluster knows")
+            raise UnresolvedError(f"its command uses {{{{{placeholder:.60}}}}}, which only the cluster knows")
         return word
 
     def _path(self, stage: str, key: str) -> Path:
@@ -256,30 +258,29 @@ _Task = tuple[str, Mapping[str, Any], list[str]]
 
 def _tasks(template: Mapping[str, Any]) -> list[_Task]:
     """The tasks of a graph or of steps, each with its name and the tasks before it."""
-    graph = [mapping(task) for task in listed(mapping(template.get("dag")).get("tasks"))]
-    found: list[_Task] = [(str(task.get("name")), task, _before(task)) for task in graph]
+    graph = [mapping(task) for task in listed(template, "dag", "tasks")]
+    tasks: list[_Task] = [(str(task.get("name")), task, _before(task)) for task in graph]
     earlier: list[str] = []
-    for together in listed(template.get("steps")):
+    for together in listed(template, "steps"):
         group = [mapping(step) for step in (together if isinstance(together, list) else [together])]
-        found += [(str(step.get("name")), step, list(earlier)) for step in group]
+        tasks += [(str(step.get("name")), step, list(earlier)) for step in group]
         earlier = [str(step.get("name")) for step in group]
-    return found
+    return tasks
 
 
 def _before(task: Mapping[str, Any]) -> list[str]:
-    """Whom a task names as before it, and who makes what it is given."""
-    names = [str(name) for name in listed(task.get("dependencies"))]
+    """The tasks that a task names as before it, and the makers of its inputs."""
+    names = [str(name) for name in listed(task, "dependencies")]
     # "load.Succeeded && (check || !guess.Failed)": words, each the name of a task with a state behind a dot.
     names += [word.partition(".")[0] for word in re.findall(r"[\w.-]+", str(task.get("depends") or ""))]
-    arguments = mapping(task.get("arguments"))
-    for entry in (*listed(arguments.get("parameters")), *listed(arguments.get("artifacts"))):
-        given = mapping(entry)
-        names += [made[1] for made in _MADE.finditer(f"{given.get('value', '')}{given.get('from', '')}")]
+    arguments = mapping(task, "arguments")
+    for entry in (*_named(arguments, "parameters"), *_named(arguments, "artifacts")):
+        names += [made[1] for made in _MADE.finditer(f"{entry.get('value', '')}{entry.get('from', '')}")]
     return list(dict.fromkeys(names))
 
 
 def _current(where: str, resources: Mapping[str, Any]) -> CurrentRequest:
-    requests, limits = mapping(resources.get("requests")), mapping(resources.get("limits"))
+    requests, limits = mapping(resources, "requests"), mapping(resources, "limits")
 
     def amount(kind: Mapping[str, Any], word: str, name: str) -> float | None:
         return parse_quantity(f"{where}.{word}.{name}", kind.get(name))
@@ -297,17 +298,22 @@ def _current(where: str, resources: Mapping[str, Any]) -> CurrentRequest:
     )
 
 
-def _defaults(template: Mapping[str, Any]) -> dict[str, Word | None]:
-    entry = map(mapping, listed(mapping(template.get("inputs")).get("parameters")))
-    return {str(each.get("name")): (str(each["value"]),) for each in entry if "value" in each}
+def _named(holder: Mapping[str, Any], kind: str) -> list[Mapping[str, Any]]:
+    """The parameters or artifacts of inputs, outputs or arguments."""
+    return [mapping(entry) for entry in listed(holder, kind)]
+
+
+def _values(holder: Mapping[str, Any]) -> dict[str, str]:
+    """The values of parameters that have one."""
+    return {str(p.get("name")): str(p["value"]) for p in _named(holder, "parameters") if "value" in p}
 
 
 def _moved(text: str, paths: Mapping[str, Path]) -> str:
-    """A word with the container's paths of artifacts made ours, longer ones first."""
+    """A word with the container's paths of artifacts replaced by local ones, longer ones first."""
     if not paths:
         return text
     pattern = "|".join(re.escape(place) for place in sorted(paths, key=len, reverse=True))
-    return re.sub(pattern, lambda found: str(paths[found[0]]), text)
+    return re.sub(pattern, lambda match: str(paths[match[0]]), text)
 
 
 def _joined(outer: str, inner: str) -> str:

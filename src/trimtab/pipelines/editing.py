@@ -1,7 +1,7 @@
 """Changes values in the text of a YAML or JSON file and keeps its comments, order and quotes (ruamel.yaml).
 
-The edited text is parsed again and compared with what was meant. Where they differ, because the file uses
-aliases or merge keys around the changed part, the file is written anew and its comments are lost.
+The edited text is parsed again and compared with the intended documents. Where they differ, because the file
+uses aliases or merge keys around the changed part, the file is written anew and its comments are lost.
 """
 
 import io
@@ -30,15 +30,15 @@ class FieldChange:
 
 
 def load(text: str) -> tuple[Any, ...]:
-    """The documents of a YAML text, nothing shared between their parts."""
+    """The documents of a YAML text, with aliases expanded."""
     return tuple(_unshared(document, set(), [0]) for document in yaml.safe_load_all(text))
 
 
 def changed(text: str, changes: Sequence[FieldChange]) -> tuple[str, bool]:
-    """The text with the changes made, and whether comments and layout are still the user's."""
-    wanted = load(text)
+    """The text with the changes made, and whether comments and layout are preserved."""
+    intended = load(text)
     for change in changes:
-        holder = at(wanted, change.place)
+        holder = at(intended, change.place)
         if change.value is None:
             holder.pop(change.key, None)
         else:
@@ -46,24 +46,24 @@ def changed(text: str, changes: Sequence[FieldChange]) -> tuple[str, bool]:
     from ruamel.yaml.error import YAMLError
 
     try:
-        edited = _json(text, wanted) or _round_trip(text, changes)
-        if load(edited) == wanted:
+        edited = _json(text, intended) or _round_trip(text, changes)
+        if load(edited) == intended:
             return edited, True
     except (YAMLError, yaml.YAMLError, ValueError, NotImplementedError):
         pass  # ruamel.yaml refuses files that PyYAML reads, such as those with a key twice
-    return yaml.safe_dump_all(wanted, sort_keys=False, allow_unicode=True, width=_UNLIMITED), False
+    return yaml.safe_dump_all(intended, sort_keys=False, allow_unicode=True, width=_UNLIMITED), False
 
 
 def at(documents: Sequence[Any], place: Place) -> Any:
     """The value at a place."""
-    found: Any = documents
+    value: Any = documents
     for step in place:
-        found = found[step]
-    return found
+        value = value[step]
+    return value
 
 
 def _unshared(value: Any, above: set[int], count: list[int]) -> Any:
-    """A copy in which no part is the same object as another; few aliases can stand for billions of items."""
+    """A copy without shared objects; refuses too many items, because few aliases can stand for billions."""
     count[0] += 1
     if count[0] > _MOST_ITEMS:
         raise BadInputError(f"its aliases stand for more than {_MOST_ITEMS:,} items; write them out")
@@ -73,18 +73,18 @@ def _unshared(value: Any, above: set[int], count: list[int]) -> Any:
         raise BadInputError("an alias in it stands for something that contains it; write it out")
     inside = above | {id(value)}
     if isinstance(value, dict):
-        return {key: _unshared(each, inside, count) for key, each in value.items()}
-    return [_unshared(each, inside, count) for each in value]
+        return {key: _unshared(item, inside, count) for key, item in value.items()}
+    return [_unshared(item, inside, count) for item in value]
 
 
-def _json(text: str, wanted: tuple[Any, ...]) -> str:
-    """The changed document as JSON, indented as before; empty where the text is no JSON."""
+def _json(text: str, intended: tuple[Any, ...]) -> str:
+    """The changed document as JSON, indented as before; empty if the text is not valid JSON."""
     try:
         json.loads(text)
     except ValueError:
         return ""
     indent = re.search(r"\n( +)\S", text)
-    written = json.dumps(wanted[0], indent=len(indent[1]) if indent else None, ensure_ascii=False)
+    written = json.dumps(intended[0], indent=len(indent[1]) if indent else None, ensure_ascii=False)
     return written + "\n" * text.endswith("\n")
 
 
@@ -114,11 +114,11 @@ def _round_trip(text: str, changes: Sequence[FieldChange]) -> str:
 
 
 def _put(holder: Any, key: Any, value: Any) -> None:
-    """Set a value; in mappings that are there already, only what differs, so that comments in them stay."""
+    """Set a value; in existing mappings only differing keys, so that their comments stay."""
     old = holder.get(key)
     if isinstance(value, dict) and isinstance(old, dict) and old:
-        for gone in [name for name in old if name not in value]:
-            _remove(old, gone)
+        for removed in [name for name in old if name not in value]:
+            _remove(old, removed)
         for name, inner in value.items():
             _put(old, name, inner)
     elif key in holder:
@@ -131,7 +131,7 @@ def _put(holder: Any, key: Any, value: Any) -> None:
 
 
 def _remove(holder: Any, key: Any) -> None:
-    """Delete a key and its own comment; what stands below it moves below the key before."""
+    """Delete a key and its own comment; comments below it move below the key before."""
     keys = list(holder)
     below = _take_comment_below(holder, key)
     del holder[key]
@@ -182,9 +182,9 @@ def _give_comment_below(holder: Any, key: Any, below: str) -> None:
 
 
 def _commented(value: Any) -> Any:
-    """A plain value as one that can hold comments."""
+    """A plain value in ruamel.yaml's types, which can hold comments."""
     from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
     if isinstance(value, dict):
-        return CommentedMap((key, _commented(each)) for key, each in value.items())
-    return CommentedSeq(_commented(each) for each in value) if isinstance(value, list) else value
+        return CommentedMap((key, _commented(item)) for key, item in value.items())
+    return CommentedSeq(_commented(item) for item in value) if isinstance(value, list) else value

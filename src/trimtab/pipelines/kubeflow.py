@@ -2,7 +2,8 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ _NAMED = re.compile(r"\.(inputs|outputs)\.(parameters|artifacts)\[['\"](.+?)['\"
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """Values of a task's placeholders. None where only the cluster knows."""
+    """Values of a task's placeholders; None if only the cluster knows them."""
 
     task: str
     pipeline: str
@@ -46,66 +47,53 @@ class Values:
     output_parameters: Mapping[str, Path]
 
 
-def resolved(entry: Sequence[Any], values: Values) -> tuple[Word, ...]:
-    """The words of a command or of its arguments; optional ones may become none or several."""
-    return tuple(word for text in entry for word in _words(text, values))
-
-
 def filled(text: str, values: Values) -> Word:
     """One text with its placeholders filled in."""
-    return fill_placeholders(text, _PLACEHOLDER, lambda what: _value(what, values))
+    return fill_placeholders(text, _PLACEHOLDER, lambda placeholder: _value(placeholder, values))
 
 
 def _words(entry: Any, values: Values) -> list[Word]:
-    structure = _structure(entry) if isinstance(entry, str) else entry
-    if isinstance(structure, Mapping):
-        if "Concat" in structure:
-            pieces = [part for each in structure["Concat"] for word in _words(each, values) for part in word]
-            return [joined(pieces)]
-        if "IfPresent" in structure:
-            return _optional(structure["IfPresent"], values)
-        raise UnresolvedError("its command has a part that only Kubeflow can put together")
+    """The words of a command's entry; a compiled Concat is one, an IfPresent none or several."""
+    structure = entry
+    if isinstance(entry, str):
+        structure = None
+        if entry.startswith(('{"Concat"', '{"IfPresent"')):
+            with suppress(ValueError):
+                structure = json.loads(entry)
     if isinstance(structure, list):
-        return [word for each in structure for word in _words(each, values)]
-    return [filled(str(entry), values)]
+        return [word for inner in structure for word in _words(inner, values)]
+    if not isinstance(structure, Mapping):
+        return [filled(str(entry), values)]
+    if "Concat" in structure:
+        words = [word for inner in structure["Concat"] for word in _words(inner, values)]
+        return [joined([part for word in words for part in word])]
+    if "IfPresent" in structure:
+        option = structure["IfPresent"]
+        name = option.get("InputName")
+        present = name in values.parameters or name in values.artifacts
+        return _words(option.get("Then" if present else "Else") or [], values)
+    raise UnresolvedError("its command has a part that only Kubeflow can put together")
 
 
-def _structure(text: str) -> Any:
-    """The parsed form of a compiled Concat or IfPresent; None for any other text."""
-    if not text.startswith(('{"Concat"', '{"IfPresent"')):
-        return None
-    try:
-        return json.loads(text)
-    except ValueError:
-        return None
-
-
-def _optional(entry: Mapping[str, Any], values: Values) -> list[Word]:
-    name = entry.get("InputName")
-    present = name in values.parameters or name in values.artifacts
-    return _words(entry.get("Then" if present else "Else") or [], values)
-
-
-def _value(what: str, values: Values) -> Word:
-    if what == "":
+def _value(placeholder: str, values: Values) -> Word:
+    if placeholder == "":
         raise UnresolvedError("its command needs Kubeflow's own executor, the package kfp, inside its image")
     simple = {".pipeline_task_name": values.task, ".pipeline_job_name": values.pipeline}
-    if what in simple:
-        return (simple[what],)
-    found = _NAMED.fullmatch(what)
-    if found is None:
-        raise UnresolvedError(f"its command uses {{{{${what:.60}}}}}, which only the cluster knows")
-    side, kind, name, field = found.groups()
-    wanted = (side, kind, field)
-    value: Word | Path | None = None
-    if wanted == ("inputs", "parameters", None):
-        value = values.parameters.get(name)
-    elif wanted in (("inputs", "artifacts", "path"), ("inputs", "artifacts", "uri")):
-        value = values.artifacts.get(name)
-    elif wanted in (("outputs", "artifacts", "path"), ("outputs", "artifacts", "uri")):
-        value = values.output_artifacts.get(name)
-    elif wanted == ("outputs", "parameters", "output_file"):
-        value = values.output_parameters.get(name)
+    if placeholder in simple:
+        return (simple[placeholder],)
+    match = _NAMED.fullmatch(placeholder)
+    if match is None:
+        raise UnresolvedError(f"its command uses {{{{${placeholder:.60}}}}}, which only the cluster knows")
+    side, kind, name, field = match.groups()
+    tables: dict[tuple[str, str, str | None], Mapping[str, Word | Path | None]] = {
+        ("inputs", "parameters", None): values.parameters,
+        ("inputs", "artifacts", "path"): values.artifacts,
+        ("inputs", "artifacts", "uri"): values.artifacts,
+        ("outputs", "artifacts", "path"): values.output_artifacts,
+        ("outputs", "artifacts", "uri"): values.output_artifacts,
+        ("outputs", "parameters", "output_file"): values.output_parameters,
+    }
+    value = tables.get((side, kind, field), {}).get(name)
     if value is None:
         raise UnresolvedError(f"{side.removesuffix('s')} {name} has no value outside the cluster")
     return value if isinstance(value, tuple) else (str(value),)
@@ -113,7 +101,7 @@ def _value(what: str, values: Values) -> Word:
 
 def is_kubeflow(document: Mapping[str, Any]) -> bool:
     """Whether it is a compiled pipeline, bare or inside a job's description."""
-    spec = mapping(document.get("pipelineSpec")) or document
+    spec = mapping(document, "pipelineSpec") or document
     return "deploymentSpec" in spec and "root" in spec
 
 
@@ -124,8 +112,8 @@ def read_kubeflow(source: Source) -> tuple[str, list[PipelineStage]]:
 
 
 def kubeflow_changes(container: Mapping[str, Any], request: ResourceRequest) -> dict[str, Any]:
-    """New values of a container's fields: numbers that older clusters read, texts that newer ones read."""
-    now = mapping(container.get("resources"))
+    """New values of a container's fields: numbers for older clusters, texts for newer ones."""
+    now = mapping(container, "resources")
     cpu, memory = round(request.cpu, 3), request.memory / 1e9
     new = {
         **now,
@@ -154,7 +142,7 @@ def kubeflow_changes(container: Mapping[str, Any], request: ResourceRequest) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """A graph of tasks, the name it is in, and what is given to it from outside."""
+    """A graph of tasks, the prefix of its names, and its inputs."""
 
     tasks: Mapping[str, Any]
     prefix: str = ""
@@ -173,20 +161,20 @@ class _Reader:
         self._source = source
         self._spec = document["pipelineSpec"] if nested else document
         self._top: Place = (0, "pipelineSpec") if nested else (0,)
-        self._values = mapping(mapping(document.get("runtimeConfig")).get("parameterValues"))
-        self._components = mapping(self._spec.get("components"))
-        self._executors = mapping(mapping(self._spec.get("deploymentSpec")).get("executors"))
-        self.name = str(mapping(self._spec.get("pipelineInfo")).get("name") or source.path.stem)
+        self._values = mapping(document, "runtimeConfig", "parameterValues")
+        self._components = mapping(self._spec, "components")
+        self._executors = mapping(self._spec, "deploymentSpec", "executors")
+        self.name = str(mapping(self._spec, "pipelineInfo").get("name") or source.path.stem)
 
     def stages(self) -> Iterator[PipelineStage]:
-        root = mapping(self._spec.get("root"))
-        defined = mapping(mapping(root.get("inputDefinitions")).get("parameters"))
+        root = mapping(self._spec, "root")
+        defined = mapping(root, "inputDefinitions", "parameters")
         refuse_unknown_parameters(self._source, list(defined))
         given: dict[str, Word | None] = dict.fromkeys(defined)
         given |= _defaults(root)
         given |= {name: (_text(value),) for name, value in self._values.items()}
         given |= {name: (value,) for name, value in self._source.parameters.items()}
-        tasks = mapping(mapping(root.get("dag")).get("tasks"))
+        tasks = mapping(root, "dag", "tasks")
         yield from self._inside(_Scope(tasks, "", given, {}))
 
     def _inside(self, scope: _Scope) -> Iterator[PipelineStage]:
@@ -198,10 +186,10 @@ class _Reader:
             values = self._task_values(scope, name, task, component)
             after = (*scope.after, *self._waits_for(scope, task))
             iterated = "parameterIterator" in task or "artifactIterator" in task
-            conditional = "condition" in mapping(task.get("triggerPolicy"))
+            conditional = "condition" in mapping(task, "triggerPolicy")
             obstacle = scope.obstacle or (LOOP if iterated else CONDITION if conditional else "")
             if "dag" in component:
-                inner = mapping(component["dag"].get("tasks"))
+                inner = mapping(component["dag"], "tasks")
                 prefix = f"{scope.prefix}{name}."
                 yield from self._inside(
                     _Scope(inner, prefix, values.parameters, values.artifacts, after, obstacle)
@@ -214,7 +202,7 @@ class _Reader:
 
     def _component(self, scope: _Scope, name: str) -> Mapping[str, Any]:
         entry = scope.tasks.get(name)
-        reference = str(mapping(mapping(entry).get("componentRef")).get("name"))
+        reference = str(mapping(entry, "componentRef").get("name"))
         if reference not in self._components:
             raise BadInputError(
                 f'{self._source.path}: task "{scope.prefix}{name}" is of component "{reference}",'
@@ -229,7 +217,8 @@ class _Reader:
         where = f"{self._source.path}: {label}.resources"
         command: tuple[Word, ...] = ()
         try:
-            command = resolved([*listed(container.get("command")), *listed(container.get("args"))], values)
+            entries = [*listed(container, "command"), *listed(container, "args")]
+            command = tuple(word for entry in entries for word in _words(entry, values))
             if not command:
                 obstacle = obstacle or NO_COMMAND
         except UnresolvedError as error:
@@ -243,31 +232,36 @@ class _Reader:
             environment=environment(container),
             inputs=tuple(path for path in values.artifacts.values() if path is not None),
             outputs=(*values.output_artifacts.values(), *values.output_parameters.values()),
-            current=_current(where, mapping(container.get("resources"))),
+            current=_current(where, mapping(container, "resources")),
             obstacle=obstacle,
         )
 
     def _task_values(
         self, scope: _Scope, name: str, task: Mapping[str, Any], component: Mapping[str, Any]
     ) -> Values:
-        inputs = mapping(task.get("inputs"))
-        types = mapping(mapping(component.get("inputDefinitions")).get("parameters"))
+        inputs = mapping(task, "inputs")
+        types = mapping(component, "inputDefinitions", "parameters")
         parameters: dict[str, Word | None] = dict(_defaults(component))
-        for key, entry in mapping(inputs.get("parameters")).items():
-            parameters[key] = self._parameter(scope, mapping(entry), mapping(types.get(key)))
-        artifacts = {
-            key: self._artifact_given(scope, mapping(entry))
-            for key, entry in mapping(inputs.get("artifacts")).items()
-        }
-        outputs = mapping(component.get("outputDefinitions"))
+        for key, entry in mapping(inputs, "parameters").items():
+            parameters[key] = self._parameter(scope, mapping(entry), mapping(types, key))
+        artifacts: dict[str, Path | None] = {}
+        for key, given in mapping(inputs, "artifacts").items():
+            entry = mapping(given)
+            source = mapping(entry, "taskOutputArtifact")
+            artifacts[key] = (
+                scope.artifacts.get(entry["componentInputArtifact"])
+                if "componentInputArtifact" in entry
+                else self._made(scope.tasks, scope.prefix, source, "artifacts")
+            )
+        outputs = mapping(component, "outputDefinitions")
         stage = scope.prefix + name
         values = Values(
             task=name,
             pipeline=self.name,
             parameters=parameters,
             artifacts=artifacts,
-            output_artifacts={key: self._path(stage, key) for key in mapping(outputs.get("artifacts"))},
-            output_parameters={key: self._path(stage, key) for key in mapping(outputs.get("parameters"))},
+            output_artifacts={key: self._path(stage, key) for key in mapping(outputs, "artifacts")},
+            output_parameters={key: self._path(stage, key) for key in mapping(outputs, "parameters")},
         )
         for key, word in parameters.items():
             # A constant may hold placeholders of the same task's other inputs.
@@ -284,56 +278,51 @@ class _Reader:
             return (_text(constant, str(type_.get("parameterType", ""))),)
         if "componentInputParameter" in entry:
             return scope.parameters.get(entry["componentInputParameter"])
-        source = mapping(entry.get("taskOutputParameter"))
+        source = mapping(entry, "taskOutputParameter")
         path = self._made(scope.tasks, scope.prefix, source, "parameters")
         return None if path is None else (Content(path),)
-
-    def _artifact_given(self, scope: _Scope, entry: Mapping[str, Any]) -> Path | None:
-        if "componentInputArtifact" in entry:
-            return scope.artifacts.get(entry["componentInputArtifact"])
-        return self._made(scope.tasks, scope.prefix, mapping(entry.get("taskOutputArtifact")), "artifacts")
 
     def _made(
         self, tasks: Mapping[str, Any], prefix: str, source: Mapping[str, Any], kind: str
     ) -> Path | None:
-        """The file of an output of a task, or of a task inside it; None where it is made outside stages."""
+        """The file of an output of a task, or of a task inside it; None if no stage makes it."""
         short = "Artifact" if kind == "artifacts" else "Parameter"
         name = str(source.get("producerTask") or source.get("producerSubtask"))
         key = str(source.get(f"output{short}Key"))
         if name not in tasks or prefix.count(".") > DEEPEST:
             return None
         component = self._component(_Scope(tasks, prefix), name)
-        dag = mapping(component.get("dag"))
+        dag = mapping(component, "dag")
         if not dag:
             return self._path(prefix + name, key) if "container" in self._executor(component) else None
-        selected = mapping(mapping(mapping(dag.get("outputs")).get(kind)).get(key))
+        selected = mapping(dag, "outputs", kind, key)
         if kind == "artifacts":
-            inner = mapping(next(iter(listed(selected.get("artifactSelectors"))), None))
+            inner = mapping(next(iter(listed(selected, "artifactSelectors")), None))
         else:
-            inner = mapping(selected.get("valueFromParameter"))
-        return self._made(mapping(dag.get("tasks")), f"{prefix}{name}.", inner, kind)
+            inner = mapping(selected, "valueFromParameter")
+        return self._made(mapping(dag, "tasks"), f"{prefix}{name}.", inner, kind)
 
     def _waits_for(self, scope: _Scope, task: Mapping[str, Any]) -> Iterator[str]:
         """The stages that a task waits for: those it names, and the makers of its inputs."""
-        names = [str(name) for name in listed(task.get("dependentTasks"))]
-        inputs = mapping(task.get("inputs"))
+        names = [str(name) for name in listed(task, "dependentTasks")]
+        inputs = mapping(task, "inputs")
         for kind, short in (("artifacts", "Artifact"), ("parameters", "Parameter")):
-            for entry in mapping(inputs.get(kind)).values():
-                maker = mapping(mapping(entry).get(f"taskOutput{short}")).get("producerTask")
+            for entry in mapping(inputs, kind).values():
+                maker = mapping(entry, f"taskOutput{short}").get("producerTask")
                 names += [str(maker)] if maker is not None else []
         for name in names:
             yield from self._stages_of(scope, name)
 
     def _stages_of(self, scope: _Scope, name: str) -> Iterator[str]:
         if name not in scope.tasks:
-            yield scope.prefix + name  # no task: whoever orders the stages says so
+            yield scope.prefix + name  # `ordered` refuses the unknown name
             return
         component = self._component(scope, name)
         if "dag" in component:
-            inner = _Scope(mapping(component["dag"].get("tasks")), f"{scope.prefix}{name}.")
+            inner = _Scope(mapping(component["dag"], "tasks"), f"{scope.prefix}{name}.")
             if inner.prefix.count(".") <= DEEPEST:
-                for each in inner.tasks:
-                    yield from self._stages_of(inner, each)
+                for task in inner.tasks:
+                    yield from self._stages_of(inner, task)
         elif "container" in self._executor(component):
             yield scope.prefix + name
 
@@ -351,7 +340,7 @@ def _current(where: str, resources: Mapping[str, Any]) -> CurrentRequest:
 
     cpu_limit = amount("cpuLimit", 1.0)
     cpu, memory = amount("cpuRequest", 1.0), amount("memoryRequest", 1e9)
-    device = mapping(resources.get("accelerator"))
+    device = mapping(resources, "accelerator")
     count = str(device.get("resourceCount") or device.get("count") or 0)
     return CurrentRequest(
         cpu=cpu_limit if cpu is None else cpu,
@@ -363,16 +352,16 @@ def _current(where: str, resources: Mapping[str, Any]) -> CurrentRequest:
 
 
 def _defaults(component: Mapping[str, Any]) -> dict[str, Word | None]:
-    defined = mapping(mapping(component.get("inputDefinitions")).get("parameters"))
+    defined = mapping(component, "inputDefinitions", "parameters")
     return {
         name: (_text(entry["defaultValue"], str(entry.get("parameterType", ""))),)
-        for name, entry in ((name, mapping(each)) for name, each in defined.items())
+        for name, entry in ((name, mapping(value)) for name, value in defined.items())
         if "defaultValue" in entry
     }
 
 
 def _text(value: Any, type_: str = "") -> str:
-    """A parameter as a container sees it: whole numbers without a point, lists and structures as JSON."""
+    """A parameter as text for a container: integers without a point, lists and structures as JSON."""
     if isinstance(value, float) and value.is_integer() and type_ != "NUMBER_DOUBLE":
         return str(int(value))
     return value if isinstance(value, str) else json.dumps(value)

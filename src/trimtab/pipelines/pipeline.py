@@ -12,9 +12,9 @@ from trimtab.core import BadInputError, did_you_mean
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """`folder` is where commands run, `artifacts` where files between stages of a cluster's pipeline go.
+    """A pipeline's file; commands run in `folder`, files between a cluster's stages are in `artifacts`.
 
-    `parameters` are the pipeline's own, as the user gave them.
+    `parameters` are the user's values for the pipeline's parameters.
     """
 
     path: Path
@@ -24,23 +24,31 @@ class Source:
     parameters: Mapping[str, str] = field(default_factory=dict)
 
 
-def mapping(value: Any) -> Mapping[str, Any]:
-    """A value of a file as names and values; none where it is something else."""
-    return value if isinstance(value, Mapping) else {}
+def mapping(value: Any, *keys: str) -> Mapping[str, Any]:
+    """The mapping at `keys` inside a value; empty if there is none."""
+    inner = _inside(value, keys)
+    return inner if isinstance(inner, Mapping) else {}
 
 
-def listed(value: Any) -> list[Any]:
-    """A value of a file as a list; empty where it is something else."""
-    return value if isinstance(value, list) else []
+def listed(value: Any, *keys: str) -> list[Any]:
+    """The list at `keys` inside a value; empty if there is none."""
+    inner = _inside(value, keys)
+    return inner if isinstance(inner, list) else []
+
+
+def _inside(value: Any, keys: Sequence[str]) -> Any:
+    for key in keys:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
 
 
 Place = tuple[str | int, ...]
-"""Where something is in a file: the document's number, then names and indices from its top."""
+"""A place in a file: the document's number, then keys and indices from its top."""
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """The text of a file that an earlier stage writes: a part of a word that is known once that has run."""
+    """A part of a word: the text of a file that an earlier stage writes."""
 
     path: Path
 
@@ -51,9 +59,9 @@ Word = tuple[str | Content, ...]
 
 @dataclass(frozen=True, slots=True)
 class CurrentRequest:
-    """Resources that a stage requests in the file: cores, bytes, accelerators. None where it requests none.
+    """Resources that a stage requests in the file: cores, bytes, accelerators; None if it requests none.
 
-    A limit without a request counts as the request, as it does in Kubernetes.
+    A limit without a request counts as the request, as in Kubernetes.
     """
 
     cpu: float | None = None
@@ -65,7 +73,7 @@ class CurrentRequest:
 
 @dataclass(frozen=True, slots=True)
 class ResourceRequest:
-    """Resources that a stage should request: cores, bytes (also the limit), accelerators (None: as now)."""
+    """A stage's new request: cores, bytes (also the limit), accelerators (None: unchanged)."""
 
     cpu: float
     memory: float
@@ -75,10 +83,10 @@ class ResourceRequest:
 
 @dataclass(frozen=True, slots=True)
 class PipelineStage:
-    """One step of a pipeline. `place` is the part of the file that its resources are written into.
+    """One stage of a pipeline. `place` is the part of the file that its resources are written into.
 
     `after` are the stages it waits for, `inputs` and `outputs` files. `obstacle` says why its command cannot
-    be run on this machine; it is empty where it can.
+    run on this machine; empty if it can.
     """
 
     name: str
@@ -95,7 +103,7 @@ class PipelineStage:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """A file that was read. `stages` are in an order in which they can run; `format` names the dialect."""
+    """A pipeline and its file. `stages` are in topological order; `format` names the dialect."""
 
     name: str
     path: Path
@@ -105,7 +113,7 @@ class Pipeline:
     documents: tuple[Any, ...]
 
     def stage(self, name: str) -> PipelineStage:
-        """The stage called so."""
+        """The stage of that name; refuses an unknown one."""
         names = [stage.name for stage in self.stages]
         if name not in names:
             raise BadInputError(
@@ -116,7 +124,7 @@ class Pipeline:
 
 
 def ordered(path: Path, stages: Sequence[PipelineStage]) -> tuple[PipelineStage, ...]:
-    """The stages, each behind all it waits for, otherwise as in the file."""
+    """The stages in topological order, ties as in the file; refuses cycles and unknown names."""
     if not stages:
         raise BadInputError(f"{path} has no stages; there is nothing to size")
     named: dict[str, PipelineStage] = {}
@@ -128,7 +136,7 @@ def ordered(path: Path, stages: Sequence[PipelineStage]) -> tuple[PipelineStage,
         for other in stage.after:
             if other not in named:
                 raise BadInputError(
-                    f'{path}: stage "{stage.name}" waits for "{other}", which is no stage'
+                    f'{path}: stage "{stage.name}" waits for "{other}", which is not a stage'
                     f"{did_you_mean(other, named)}; the stages are {', '.join(named)}"
                 )
     sorter = TopologicalSorter({stage.name: stage.after for stage in stages})
@@ -153,28 +161,28 @@ NO_COMMAND = "its command is the image's own"
 
 
 class UnresolvedError(Exception):
-    """A placeholder has no value on this machine; the message says why, as part of a sentence."""
+    """A placeholder has no value on this machine; the message is part of a sentence."""
 
 
 def environment(container: Mapping[str, Any]) -> dict[str, str]:
-    """Its variables; empty where the cluster would take the value from elsewhere."""
-    variables = map(mapping, listed(container.get("env")))
-    return {str(each["name"]): str(each.get("value", "")) for each in variables if "name" in each}
+    """A container's variables; "" for values that the cluster takes from elsewhere."""
+    variables = map(mapping, listed(container, "env"))
+    return {str(entry["name"]): str(entry.get("value", "")) for entry in variables if "name" in entry}
 
 
 def fill_placeholders(text: str, placeholder: re.Pattern[str], value: Callable[[str], Word]) -> Word:
-    """A text with the value of what each placeholder's first group names in its place."""
+    """A text with each placeholder replaced by the value of its first group."""
     parts: list[Any] = []
     end = 0
-    for found in placeholder.finditer(text):
-        parts += [text[end : found.start()], *value(found[1].strip())]
-        end = found.end()
+    for match in placeholder.finditer(text):
+        parts += [text[end : match.start()], *value(match[1].strip())]
+        end = match.end()
     parts.append(text[end:])
     return joined(parts)
 
 
 def joined(parts: Sequence[Any]) -> Word:
-    """Neighbouring texts as one."""
+    """The parts as a word, with neighbouring texts joined."""
     word: list[Any] = []
     for part in parts:
         if isinstance(part, str) and word and isinstance(word[-1], str):
@@ -185,7 +193,7 @@ def joined(parts: Sequence[Any]) -> Word:
 
 
 def refuse_unknown_parameters(source: Source, known: Sequence[str]) -> None:
-    """A parameter that the user gave and the pipeline does not have is a mistake."""
+    """Refuse a parameter of the user that the pipeline does not have."""
     unknown = next((name for name in source.parameters if name not in known), None)
     if unknown is not None:
         names = ", ".join(known) or "none"

@@ -20,13 +20,13 @@ LEAST_MEMORY = 64.0 * _MEBIBYTE
 
 
 def quantity_of(value: Any) -> float | None:
-    """Cores or bytes; None where nothing is given, or only a placeholder that the cluster fills in."""
+    """Cores or bytes; None for nothing, or for a placeholder that the cluster fills in."""
     if value is None or (isinstance(value, str) and ("{{" in value or not value.strip())):
         return None
     text = str(value).strip() if isinstance(value, str | int | float) and not isinstance(value, bool) else ""
-    found = _QUANTITY.fullmatch(text)
-    scale = _SCALES.get(found[3]) if found else None
-    amount = float(f"{found[1]}e{found[2] or 0}") * scale if found and scale is not None else math.inf
+    match = _QUANTITY.fullmatch(text)
+    scale = _SCALES.get(match[3]) if match else None
+    amount = float(f"{match[1]}e{match[2] or 0}") * scale if match and scale is not None else math.inf
     if not math.isfinite(amount):
         raise ValueError("it should be a quantity such as 500m or 512Mi")
     return amount
@@ -53,13 +53,13 @@ def format_memory(count: float) -> str:
 
 
 def round_up_cpu(cores: float) -> float:
-    """To a twentieth of a core below one, a tenth below four, a half above."""
+    """Cores rounded up to a twentieth below one, a tenth below four, a half above."""
     step = 0.05 if cores <= 1 else 0.1 if cores <= 4 else 0.5
     return max(LEAST_CPU, round(math.ceil(round(cores / step, 9)) * step, 3))
 
 
 def round_up_memory(count: float) -> float:
-    """To an eighth of the power of two below it, so at most an eighth too much; at least 64 MiB."""
+    """Bytes rounded up to an eighth of the power of two below them; at least 64 MiB."""
     if count <= LEAST_MEMORY:
         return LEAST_MEMORY
     step = 2.0 ** (math.floor(math.log2(count)) - 3)
@@ -71,12 +71,12 @@ _ACCELERATORS = re.compile(r"([A-Za-z][\w. -]{0,40}?)\s*(?::\s*(\d{1,3}))?")
 
 def accelerators_of(value: object) -> tuple[str, int]:
     """A kind and a number from "T4:1", "A100"; ("", 0) from "none"."""
-    found = _ACCELERATORS.fullmatch(value.strip()) if isinstance(value, str) else None
-    if found is None or (found[2] is not None and int(found[2]) == 0):
+    match = _ACCELERATORS.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None or (match[2] is not None and int(match[2]) == 0):
         raise ValueError("it should be a kind and a number such as T4:1, or none")
-    if found[1].lower() == "none":
+    if match[1].lower() == "none":
         return "", 0
-    return found[1], int(found[2] or 1)
+    return match[1], int(match[2] or 1)
 
 
 def parse_accelerators(where: str, value: object) -> tuple[str, int]:
@@ -88,7 +88,7 @@ def parse_accelerators(where: str, value: object) -> tuple[str, int]:
 
 
 def device_resource(kind: str) -> str:
-    """The Kubernetes resource of such devices, as their vendor's plugin offers it: nvidia.com/gpu."""
+    """The Kubernetes resource of an accelerator, by its vendor's plugin: nvidia.com/gpu."""
     from trimtab.catalog import accelerator
     from trimtab.engines import DEVICE_RESOURCES
 

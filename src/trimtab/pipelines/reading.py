@@ -1,7 +1,7 @@
 """Reads a pipeline's file in any of its dialects, and writes new requests into its text.
 
-The dialects are the pipeline file of docs/pipelines.md (a list of stages with commands), compiled Kubeflow
-pipelines and Argo Workflows.
+The dialects are the pipeline file of docs/guide/pipelines.md (a list of stages with commands), compiled
+Kubeflow pipelines and Argo Workflows.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ def _stage_name(value: Any) -> str:
 
 
 def _command(value: Any) -> tuple[str, ...]:
-    """A list of words as it is; a line goes to the shell."""
+    """The words of a command; a line is run by the shell."""
     if isinstance(value, str) and value.strip() and "\0" not in value:
         return ("sh", "-c", value)
     words = [str(word) for word in value] if isinstance(value, list) else []
@@ -52,9 +52,9 @@ def _names(value: Any) -> tuple[str, ...]:
 
 def _environment(value: Any) -> dict[str, str]:
     variables = {} if value is None else value
-    if not isinstance(variables, dict) or any(isinstance(each, list | dict) for each in variables.values()):
+    if not isinstance(variables, dict) or any(isinstance(value, list | dict) for value in variables.values()):
         raise ValueError("it should be names with a text each, such as {SEED: '1'}")
-    return {str(name): "" if each is None else str(each) for name, each in variables.items()}
+    return {str(name): "" if text is None else str(text) for name, text in variables.items()}
 
 
 _Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
@@ -62,7 +62,7 @@ _Quantity = Annotated[float | None, BeforeValidator(quantity_of)]
 
 
 class _ResourcesEntry(StrictModel):
-    """Cores and bytes of a stage, such as {cpu: 2, memory: 4Gi}."""
+    """Cores and bytes, such as {cpu: 2, memory: 4Gi}."""
 
     cpu: _Quantity = None
     memory: _Quantity = None
@@ -82,8 +82,6 @@ class _StageEntry(StrictModel):
 
 
 class _PipelineFile(StrictModel):
-    """The pipeline file."""
-
     stages: Annotated[list[_StageEntry], Field(min_length=1)]
     name: Annotated[str, BeforeValidator(str)] | None = None
 
@@ -129,7 +127,7 @@ def _own_changes(stage: Mapping[str, Any], request: ResourceRequest) -> dict[str
 
 @dataclass(frozen=True, slots=True)
 class _Dialect:
-    """How a dialect is recognised and read, and which fields a new request changes."""
+    """Functions that recognise and read a dialect, and that return the fields a new request changes."""
 
     fits: Callable[[Mapping[str, Any]], bool]
     read: Callable[[Source], tuple[str, list[PipelineStage]]]
@@ -150,9 +148,22 @@ _RIGHT = (
 def read_pipeline(
     path: Path, work: Path | None = None, parameters: Mapping[str, str] | None = None
 ) -> Pipeline:
-    """The pipeline in a file. `work` is the folder for what its stages leave behind; see `work_folder`."""
-    text = _text(path)
-    documents = _documents(path, text)
+    """The pipeline in a file. `work` is the folder for its profiles, logs and files; see `work_folder`."""
+    import yaml
+
+    try:
+        text = path.read_bytes().decode("utf-8")
+        documents = load(text)
+    except FileNotFoundError:
+        raise NotFoundError(f"{path}: there is no such file") from None
+    except UnicodeDecodeError:
+        raise BadInputError(f"{path} is not text, so it is no pipeline") from None
+    except OSError as error:
+        raise BadInputError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from None
+    except BadInputError as error:
+        raise BadInputError(f"{path}: {error}") from None
+    except (ValueError, yaml.YAMLError, RecursionError) as error:
+        raise BadInputError(f"{path} cannot be read as YAML: {one_line(str(error)):.200}") from None
     first = documents[0] if documents and isinstance(documents[0], Mapping) else {}
     name = next((name for name, dialect in _DIALECTS.items() if dialect.fits(first)), None)
     if name is None:
@@ -179,25 +190,3 @@ def write_requests(pipeline: Pipeline, requests: Mapping[str, ResourceRequest]) 
         for key, value in changes(at(pipeline.documents, stage.place), requests[stage.name]).items():
             made[stage.place, key] = FieldChange(stage.place, key, value)
     return changed(pipeline.text, list(made.values()))
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_bytes().decode("utf-8")
-    except FileNotFoundError:
-        raise NotFoundError(f"{path}: there is no such file") from None
-    except UnicodeDecodeError:
-        raise BadInputError(f"{path} is not text, so it is no pipeline") from None
-    except OSError as error:
-        raise BadInputError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from None
-
-
-def _documents(path: Path, text: str) -> tuple[Any, ...]:
-    import yaml
-
-    try:
-        return load(text)
-    except BadInputError as error:
-        raise BadInputError(f"{path}: {error}") from None
-    except (ValueError, yaml.YAMLError, RecursionError) as error:
-        raise BadInputError(f"{path} cannot be read as YAML: {one_line(str(error)):.200}") from None

@@ -1,14 +1,15 @@
-"""The rule that turns one run of a stage into what the stage should ask for.
+"""The rule from one run of a stage to its resource request.
 
-CPU: what was enough for 95 % of the time, and headroom up to the peak. A request is no limit, so short peaks
-are served from what others leave. Memory: request and limit are the peak times a margin, because a stage that
-needs more than its limit is killed. Accelerators: only those that somebody asked for.
+CPU: the 95 % quantile over time plus headroom, at most the peak. A request is no limit, so short peaks use
+idle cores. Memory: request and limit are the peak plus a margin, because a stage that exceeds its limit is
+killed. Accelerators: only those that the user or the file requests.
 """
 
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from operator import mul
 
 from trimtab.core import (
     Answer,
@@ -37,17 +38,17 @@ from trimtab.pipelines.running import waiting
 RULE = "rule:p95-cpu-and-peak-memory"
 _ENOUGH_OF_CPU = 0.95  # of the time
 _FEW_SAMPLES = 5
-# How often the same stage, run again on the same machine, stays within the stated range: of memory the margin
-# on either side; of time a third to three times, because others may crowd the machine now or then.
+# Coverage when the same stage runs again on the same machine: memory within the margin on either side; time
+# from a third to three times, because the machine may have other load in either run.
 _MEMORY_COVERAGE = 0.9
 _TIME_COVERAGE = 0.8
 _CROWDED = 3.0
-_ALL_CORES = 0.9  # of the machine's; a stage that used so much might have used more elsewhere
+_ALL_CORES = 0.9  # share of the machine's cores; a stage that used it might use more elsewhere
 
 
 @dataclass(frozen=True, slots=True)
 class SizingRule:
-    """`headroom` is a share of CPU on top; `margin` a share of memory, which also bounds the stated range."""
+    """`headroom` is a share of CPU on top; `margin` a share of memory, also the width of its interval."""
 
     headroom: float = 0.15
     margin: float = 0.25
@@ -60,7 +61,7 @@ class SizingRule:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """Use of one run of a stage: seconds, cores, bytes. `cpu_enough` was enough for 95 % of the time."""
+    """Resource use of a stage's run: seconds, cores, bytes. `cpu_enough` is the 95 % quantile over time."""
 
     seconds: float
     cpu_peak: float
@@ -71,7 +72,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Sized:
-    """A stage, what its run used and what it should ask for, with the reason."""
+    """A stage, its resource use, its new request, and the reason."""
 
     stage: PipelineStage
     profile: Profile
@@ -88,51 +89,54 @@ def size(
     accelerators: Mapping[str, tuple[str, int]] | None = None,
     rule: SizingRule | None = None,
 ) -> tuple[Sized, ...]:
-    """Every stage's size, from its profile. `accelerators`: by stage, kind and number that the user wants."""
-    wanted = accelerators or {}
-    for name, (kind, count) in wanted.items():
+    """Every stage's size, from its profile. `accelerators`: by stage, the user's kind and number."""
+    requested = accelerators or {}
+    for name, (kind, count) in requested.items():
         pipeline.stage(name)
         if count and pipeline.format != "pipeline":
             device_resource(kind)
     sized = [
-        _sized(stage, profiles[stage.name], wanted.get(stage.name), rule or SizingRule())
+        _sized(stage, profiles[stage.name], requested.get(stage.name), rule or SizingRule())
         for stage in pipeline.stages
     ]
     return _alike_in_one_place(sized)
 
 
 def use_of(profile: Profile) -> Use:
-    """Resource use summed up from a profile's series."""
+    """Resource use of a profile's series."""
     series = profile.series
     widths = [after - before for before, after in pairwise((0.0, *series.time))]
-    whole = sum(widths)
-    mean = sum(cpu * width for cpu, width in zip(series.cpu, widths, strict=True)) / whole if whole else 0.0
+    weighted = list(zip(series.cpu, widths, strict=True))
+    total, peak = sum(widths), max(series.cpu, default=0.0)
+    enough, remaining = peak, _ENOUGH_OF_CPU * total
+    for cores, width in sorted(weighted):
+        remaining -= width
+        if remaining <= 1e-9:
+            enough = cores
+            break
     return Use(
         seconds=profile.window,
-        cpu_peak=max(series.cpu, default=0.0),
-        cpu_mean=mean,
-        cpu_enough=_enough(series.cpu, widths),
+        cpu_peak=peak,
+        cpu_mean=sum(cpu * width for cpu, width in weighted) / total if total else 0.0,
+        cpu_enough=enough,
         memory_peak=max(series.memory, default=0.0),
     )
 
 
-def _enough(cpu: Sequence[float], widths: Sequence[float]) -> float:
-    """The least number of cores that was not exceeded for 95 % of the time."""
-    left = _ENOUGH_OF_CPU * sum(widths)
-    for cores, width in sorted(zip(cpu, widths, strict=True)):
-        left -= width
-        if left <= 1e-9:
-            return cores
-    return max(cpu, default=0.0)
-
-
-def _sized(stage: PipelineStage, profile: Profile, wanted: tuple[str, int] | None, rule: SizingRule) -> Sized:
+def _sized(
+    stage: PipelineStage, profile: Profile, requested: tuple[str, int] | None, rule: SizingRule
+) -> Sized:
     use = use_of(profile)
     request = ResourceRequest(
         cpu=round_up_cpu(min(use.cpu_enough * (1 + rule.headroom), use.cpu_peak)),
         memory=round_up_memory(use.memory_peak * (1 + rule.margin)),
-        accelerator=wanted[0] if wanted else "",
-        accelerators=wanted[1] if wanted else None,
+        accelerator=requested[0] if requested else "",
+        accelerators=requested[1] if requested else None,
+    )
+    reasons = (
+        _cpu_reason(use, request, profile, rule),
+        _memory_reason(use, request, profile, rule),
+        _accelerator_reason(stage, profile, requested),
     )
     return Sized(
         stage=stage,
@@ -147,10 +151,7 @@ def _sized(stage: PipelineStage, profile: Profile, wanted: tuple[str, int] | Non
             _MEMORY_COVERAGE,
             "B",
         ),
-        reason="; ".join(
-            (_cpu_reason(use, request, profile, rule), _memory_reason(use, request, profile, rule))
-        )
-        + f"; {_accelerator_reason(stage, profile, wanted)}",
+        reason="; ".join(reasons),
     )
 
 
@@ -161,11 +162,11 @@ def _cpu_reason(use: Use, request: ResourceRequest, profile: Profile, rule: Sizi
         f" {use.cpu_peak:.2f}"
     )
     if request.cpu == LEAST_CPU:
-        reason += ", and less than this is not asked for"
+        reason += ", rounded up to the smallest request"
     if use.cpu_enough >= _ALL_CORES * profile.host.cores:
-        reason += f"; it took all {profile.host.cores:.3g} cores there were, and might take more"
+        reason += f"; it used all {profile.host.cores:.3g} cores of this machine and might use more"
     if waiting(profile):
-        reason += f"; {waiting(profile)} in all, which counts as use; with more cores free it ends sooner"
+        reason += f"; {waiting(profile)} in all, which counts as use; with more free cores it ends sooner"
     return reason
 
 
@@ -173,29 +174,29 @@ def _memory_reason(use: Use, request: ResourceRequest, profile: Profile, rule: S
     peak = format_bytes(use.memory_peak)
     reason = f"memory {format_memory(request.memory)}: the peak was {peak}, plus {rule.margin:.0%}"
     if request.memory == LEAST_MEMORY:
-        reason += ", and less than this is not asked for"
+        reason += ", rounded up to the smallest request"
     if len(profile.series.memory) < _FEW_SAMPLES:
-        seen = len(profile.series.memory)
-        reason += f"; the run was so short that memory was seen {seen} times, so a peak may have been missed"
+        samples = len(profile.series.memory)
+        reason += f"; the run was so short that memory was sampled {samples} times, so a peak may be missed"
     return reason
 
 
-def _accelerator_reason(stage: PipelineStage, profile: Profile, wanted: tuple[str, int] | None) -> str:
+def _accelerator_reason(stage: PipelineStage, profile: Profile, requested: tuple[str, int] | None) -> str:
     trains = profile.model is not None and profile.model.optimizer is not None
-    kind, count = wanted if wanted is not None else (stage.current.accelerator, stage.current.accelerators)
+    kind, count = requested or (stage.current.accelerator, stage.current.accelerators)
     if count:
-        who = "you ask for it" if wanted is not None else "the file asks for it"
-        reason = f"{count} × {kind}, because {who}"
+        source = "you request it" if requested is not None else "the file requests it"
+        reason = f"{count} × {kind}, because {source}"
         if not trains:
-            return f"{reason}; no PyTorch training was seen in the profile, so check that it is of use"
+            return f"{reason}; the profile shows no PyTorch training, so check that it is used"
         return f"{reason}{_device_need(profile, kind)}"
-    if wanted is not None:
-        return "no accelerator, because you say so"
+    if requested is not None:
+        return "no accelerator, because you request none"
     if not trains or profile.model is None:
-        return "no accelerator: none is asked for"
+        return "no accelerator: none is requested"
     return (
         f"no accelerator: it trains a PyTorch model of {profile.model.parameters:,} parameters, but none is"
-        f" asked for (--accelerator {stage.name}=T4:1 would)"
+        f" requested (--accelerator {stage.name}=T4:1 would)"
     )
 
 
@@ -217,72 +218,49 @@ def _device_need(profile: Profile, kind: str) -> str:
 
 
 def _alike_in_one_place(sized: Sequence[Sized]) -> tuple[Sized, ...]:
-    """Tasks that share one container in the file share its request: the largest of theirs."""
+    """Tasks that share one container in the file get the largest of their requests."""
     together: dict[object, list[Sized]] = {}
-    for each in sized:
-        together.setdefault(each.stage.place, []).append(each)
+    for stage in sized:
+        together.setdefault(stage.stage.place, []).append(stage)
 
-    def shared(each: Sized) -> Sized:
-        group = together[each.stage.place]
+    def shared(stage: Sized) -> Sized:
+        group = together[stage.stage.place]
         if len(group) == 1:
-            return each
+            return stage
         most = max(group, key=lambda other: other.request.accelerators or 0).request
-        request = ResourceRequest(
-            max(other.request.cpu for other in group),
-            max(other.request.memory for other in group),
-            most.accelerator,
-            most.accelerators,
-        )
+        cpu = max(other.request.cpu for other in group)
+        memory = max(other.request.memory for other in group)
         names = ", ".join(other.stage.name for other in group)
-        return replace(
-            each, request=request, reason=f"{each.reason}; {names} share one container, so the largest holds"
-        )
+        reason = f"{stage.reason}; {names} share one container, so the largest request counts"
+        return replace(stage, request=replace(most, cpu=cpu, memory=memory), reason=reason)
 
-    return tuple(shared(each) for each in sized)
+    return tuple(shared(stage) for stage in sized)
 
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """Core-seconds and byte-seconds over all stages, each for as long as it ran."""
+    """Core-seconds and byte-seconds over all stages, each for the time of its run."""
 
     core_seconds: float
     byte_seconds: float
 
 
 def reserved_ways(sized: Sequence[Sized]) -> dict[str, Reserved]:
-    """Reservations of the pipeline, by the way it is sized, in words."""
-    before = reserved_before(sized)
-    file = {"as the file asked": before} if before is not None else {}
-    return {**file, "one size for all": reserved_alike(sized), "each its own": reserved_each(sized)}
+    """Reservations by the way of sizing; the file's only if every stage requests CPU and memory."""
+    seconds = [stage.use.seconds for stage in sized]
 
+    def reserved(cpu: Sequence[float], memory: Sequence[float]) -> Reserved:
+        return Reserved(sum(map(mul, cpu, seconds)), sum(map(mul, memory, seconds)))
 
-def reserved_each(sized: Sequence[Sized]) -> Reserved:
-    """Every stage with a request of its own."""
-    return Reserved(
-        sum(each.request.cpu * each.use.seconds for each in sized),
-        sum(each.request.memory * each.use.seconds for each in sized),
-    )
-
-
-def reserved_alike(sized: Sequence[Sized]) -> Reserved:
-    """One size for all stages, large enough for the largest."""
-    seconds = sum(each.use.seconds for each in sized)
-    return Reserved(
-        max(each.request.cpu for each in sized) * seconds,
-        max(each.request.memory for each in sized) * seconds,
-    )
-
-
-def reserved_before(sized: Sequence[Sized]) -> Reserved | None:
-    """Reservation as the file requests; None where a stage did not ask for both CPU and memory."""
-    cpu, memory = 0.0, 0.0
-    for each in sized:
-        current = each.stage.current
-        if current.cpu is None or current.memory is None:
-            return None
-        cpu += current.cpu * each.use.seconds
-        memory += current.memory * each.use.seconds
-    return Reserved(cpu, memory)
+    cpu, memory = [stage.request.cpu for stage in sized], [stage.request.memory for stage in sized]
+    file_cpu = [stage.stage.current.cpu for stage in sized if stage.stage.current.cpu is not None]
+    file_memory = [stage.stage.current.memory for stage in sized if stage.stage.current.memory is not None]
+    complete = len(file_cpu) == len(file_memory) == len(sized)
+    return {
+        **({"as the file requests": reserved(file_cpu, file_memory)} if complete else {}),
+        "one size for all": reserved([max(cpu)] * len(sized), [max(memory)] * len(sized)),
+        "each its own": reserved(cpu, memory),
+    }
 
 
 def stage_decision(pipeline: str, sized: Sized, clock: Clock | None = None) -> Decision:

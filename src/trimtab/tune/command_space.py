@@ -37,6 +37,7 @@ from trimtab.core import (
     format_duration,
     one_line,
     parse_bytes,
+    validate,
 )
 from trimtab.kernel import die_with_parent, read_user_file
 from trimtab.predict import Array, Case, metrics_table, settings_table
@@ -60,25 +61,24 @@ _KNOWN = {
 }
 """Settings by the names of `predict.fewshot.SETTINGS`, whose meaning the search knows."""
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][\w.-]*)\}")
-_OF_MEASUREMENTS = ("workload", "seconds")
+_MEASUREMENT_COLUMNS = ("workload", "seconds")
 
 Value = int | float | str
+_SettingValue = Annotated[
+    # YAML's true and false are words here: a command takes nothing else.
+    Value, BeforeValidator(lambda value: str(value).lower() if isinstance(value, bool) else value)
+]
 PriceRule = float | dict[str, dict[str, float] | Literal["times"]]
 """Dollars per hour, or for each setting a table of factors by value, or "times" for the value itself."""
-
-
-def _setting_value(value: Any) -> Any:
-    """YAML's true and false are words here: a command cannot take anything else."""
-    return str(value).lower() if isinstance(value, bool) else value
 
 
 def _price_rule(value: Any) -> PriceRule:
     right = "it should be dollars per hour, or by setting a table of dollars by value, or times"
 
-    def amount(each: Any) -> float:
-        if isinstance(each, bool) or not isinstance(each, int | float) or not 0 < each < math.inf:
+    def amount(number: Any) -> float:
+        if isinstance(number, bool) or not isinstance(number, int | float) or not 0 < number < math.inf:
             raise ValueError(right)
-        return float(each)
+        return float(number)
 
     if not isinstance(value, Mapping):
         return amount(value)
@@ -96,7 +96,7 @@ class SpaceFile(StrictModel):
 
     command: Command | None = None
     name: Name | None = None
-    settings: dict[str, list[Annotated[Value, BeforeValidator(_setting_value)]]] | None = None
+    settings: dict[str, list[_SettingValue]] | None = None
     configurations: str | None = None
     price: Annotated[Any, BeforeValidator(_price_rule)] = None
     measure: Literal["time", "printed"] = "time"
@@ -114,7 +114,7 @@ class PricedSettings:
 
     @property
     def name(self) -> str:
-        """Such as "instance=m5.large, nodes=4"."""
+        """A name such as "instance=m5.large, nodes=4"."""
         return ", ".join(f"{name}={_written(value)}" for name, value in self.settings.items())
 
     @property
@@ -167,7 +167,7 @@ class CommandSpace:
 
     @property
     def identity(self) -> list[Any]:
-        """What trials of this space have in common."""
+        """The parts of the space that trials must share to be compared."""
         configurations = [[dict(setup.settings), setup.price_per_second] for setup in self.setups]
         return [list(self.command), str(self.folder), self.measure, configurations]
 
@@ -187,7 +187,9 @@ class SpaceSource:
         file = SpaceFile() if is_csv else read_user_file(path, SpaceFile, "that describes a space")
         if self.command is not None and file.command is not None:
             raise BadInputError(f"{path} has a command already; leave out --command, or remove it there")
-        command = file.command or (_split(self.command) if self.command else None)
+        command = file.command
+        if self.command:
+            command = validate(SpaceFile, {"command": self.command}, "--command").command
         if command is None:
             where = "name it with --command" if is_csv else "add the field command, or name it with --command"
             raise BadInputError(f"{path}: there is no command that measures a configuration; {where}")
@@ -221,7 +223,7 @@ class SpaceSource:
         cases, outside = _cases(path, space)
         if outside:
             tell(f"{path}: {outside} measurements of configurations outside the space are not used")
-        tell(f"{len(cases)} other workloads are known from {path}")
+        tell(f"{path} has measurements of {len(cases)} other workloads")
         return cases
 
 
@@ -235,17 +237,12 @@ def _rows_of_csv(path: Path) -> tuple[PricedSettings, ...]:
         )
     if len(columns) < 2:
         raise BadInputError(f"{path} has no column but price; a configuration needs a setting at least")
-    found = dict[str, int]()
-    setups = []
+    lines, setups = dict[str, int](), list[PricedSettings]()
     for line, row in rows:
-        setup = PricedSettings(
-            {name: _value(row[name]) for name in columns if name != "price"},
-            _positive(path, line, "price", row["price"]) / HOUR,
-        )
-        if setup.name in found:
-            first = found[setup.name]
+        settings = {name: _value(row[name]) for name in columns if name != "price"}
+        setup = PricedSettings(settings, _positive(path, line, "price", row["price"]) / HOUR)
+        if (first := lines.setdefault(setup.name, line)) != line:
             raise BadInputError(f"{path}, line {line}: {setup.name} is there twice, first in line {first}")
-        found[setup.name] = line
         setups.append(setup)
     return tuple(setups)
 
@@ -307,10 +304,10 @@ def _cases(path: Path, space: CommandSpace) -> tuple[list[Case], int]:
     """The workloads of a file of measurements; and how many of its rows are outside the space."""
     columns, rows = _read_csv(path)
     names = list(space.setups[0].settings)
-    for needed in (*_OF_MEASUREMENTS, *names):
-        if needed not in columns:
-            wanted = ", ".join((*_OF_MEASUREMENTS, *names))
-            raise BadInputError(f"{path} has no column {needed}; measurements need {wanted}")
+    required = (*_MEASUREMENT_COLUMNS, *names)
+    for column in required:
+        if column not in columns:
+            raise BadInputError(f"{path} has no column {column}; measurements need {', '.join(required)}")
     row_of = {setup.name: row for row, setup in enumerate(space.setups)}
     measured = dict[str, dict[int, float]]()
     outside = 0
@@ -383,15 +380,6 @@ def _written(value: Value) -> str:
     return repr(value) if isinstance(value, float) else str(value)
 
 
-def _split(command: str) -> tuple[str, ...]:
-    class Line(StrictModel):
-        command: Command
-
-    from trimtab.core import validate
-
-    return validate(Line, {"command": command}, "--command").command
-
-
 def _amounts(name: str, values: Sequence[Value]) -> Array | None:
     """Values as numbers, with units for memory; None where one is no number."""
     try:
@@ -416,19 +404,19 @@ def _coordinates(values: Sequence[Value]) -> list[Array]:
 
 @dataclass(frozen=True, slots=True)
 class CommandTrials:
-    """Runs the command of a space: its run time, or the number it prints last, is what is measured."""
+    """Runs the command of a space; measured is its run time, or the number it prints last."""
 
     space: CommandSpace
 
     name = "this machine"
-    stops_by_price = False  # a trial is a whole run, and how often more will follow is not known
+    stops_by_price = False  # a trial is a whole run, and the number of later runs is not known
 
     def run(self, row: int, worth: Callable[[Turn], bool]) -> Trial:
         space, setup = self.space, self.space.setups[row]
         with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
-            begun = time.monotonic()
+            begin = time.monotonic()
             status = self._ended(space.words(row), output, errors)
-            seconds = time.monotonic() - begun
+            seconds = time.monotonic() - begin
             reason = _failure(status, space.timeout, _last_line(errors) or _last_line(output))
             measured = None
             if status == 0:
@@ -466,34 +454,29 @@ class CommandTrials:
                 preexec_fn=prepare,
             )
         except (OSError, subprocess.SubprocessError) as error:
-            why = (getattr(error, "strerror", None) or str(error)).lower()
-            raise BadInputError(f'the command "{words[0]}" cannot be started: {why}') from None
+            reason = (getattr(error, "strerror", None) or str(error)).lower()
+            raise BadInputError(f'the command "{words[0]}" cannot be started: {reason}') from None
         try:
             return child.wait(self.space.timeout)
         except subprocess.TimeoutExpired:
             return None
         finally:
-            _end_group(child)
-
-
-def _end_group(child: "subprocess.Popen[bytes]") -> None:
-    """End whatever is left of the command's process group."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.killpg(child.pid, number)
-        except ProcessLookupError:
-            break
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            child.wait(_GRACE)
+            for number in (signal.SIGTERM, signal.SIGKILL):  # ends the rest of the process group
+                try:
+                    os.killpg(child.pid, number)
+                except ProcessLookupError:
+                    break
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    child.wait(_GRACE)
 
 
 def _failure(status: int | None, timeout: float, last: str) -> str:
-    said = f": {last:.200}" if last else ""
+    output = f": {last:.200}" if last else ""
     if status is None:
         return f"it took longer than the timeout of {format_duration(timeout)}"
     if status < 0:
-        return f"it was killed by {signal.Signals(-status).name}{said}"
-    return f"it ended with status {status}{said}" if status else ""
+        return f"it was killed by {signal.Signals(-status).name}{output}"
+    return f"it ended with status {status}{output}" if status else ""
 
 
 def _printed(space: CommandSpace, row: int, last: str) -> float:

@@ -19,6 +19,7 @@ from trimtab.predict import (
     StepTimeModel,
     StepTimeRule,
     StepTrial,
+    condition,
     forecast,
 )
 from trimtab.tune.searcher import LIKELY, Belief, Mixture
@@ -35,10 +36,10 @@ _RULE_OFF = 2.0  # times too fast or too slow, in nine cases of ten, where nothi
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JobForecast:
-    """What is known of a job. `model` is None where the rule answers for all configurations.
+    """Forecast of a job in every configuration; `model` is None where the rule answers for all of them.
 
-    Seconds are those of the whole job, `steps` how many steps it takes, `rule_memory` bytes of a worker's
-    peak, `rule_fits` 1 where the machine has so many. The model learned from `jobs` other jobs.
+    Seconds and `steps` are those of the whole job, `rule_memory` is a worker's peak in bytes, `rule_fits` is
+    1 where the machine has that much. The model learned from `jobs` other jobs.
     """
 
     space: Space
@@ -67,19 +68,18 @@ class JobForecast:
         model, jobs, why = None, 0, "nothing is known of other jobs"
         note = f"the rule from the local run answers: {why}"
         if others is not None and points is not None and points.ok.any():
-            jobs, ours = len(points.jobs), StepTimeModel.fitted(points, others.local)
-            said = forecast(ours, local, where)
-            if MODEL in said.by:
-                model, why = ours, said.reasons[said.by.index(MODEL)]
+            jobs, fitted = len(points.jobs), StepTimeModel.fitted(points, others.local)
+            first = forecast(fitted, local, where)
+            why = first.reasons[0]
+            note = f"the rule from the local run answers: {why}"
+            if MODEL in first.by:
+                model, why = fitted, first.reasons[first.by.index(MODEL)]
                 learned = f"{int(points.ok.sum())} measured points of {jobs} other jobs"
                 note = f"the model learned from {learned} answers: {why}"
-            else:
-                why = said.reasons[0]
-                note = f"the rule from the local run answers: {why}"
         by_rule = (rule.step_seconds(where) * steps, rule.memory_bytes(where), rule.fits(where))
         return cls(space, where, steps, local, *by_rule, model, jobs, why, note)
 
-    def rule_range(self, row: int, seen: Sequence[Observation] = ()) -> tuple[float, float, float]:
+    def rule_range(self, row: int, observations: Sequence[Observation] = ()) -> tuple[float, float, float]:
         """Low, value and high seconds by the rule alone."""
         value = float(self.rule_seconds[row])
         return value / _RULE_OFF, value, value * _RULE_OFF
@@ -102,53 +102,50 @@ class JobForecast:
     def first_reason(self) -> str:
         return f"forecast to be the best by the {RULE if self.model is None else MODEL}"
 
-    def mixture(self, seen: Sequence[Observation]) -> Mixture:
-        belief, deviation = self._given(seen)
+    def mixture(self, observations: Sequence[Observation]) -> Mixture:
+        belief, deviation = self._given(observations)
         return Mixture(np.log(belief.value)[None], deviation[None], np.ones(1))
 
-    def runs(self, seen: Sequence[Observation]) -> Array:
-        return self._given(seen)[0].runs
+    def runs(self, observations: Sequence[Observation]) -> Array:
+        return self._given(observations)[0].runs
 
-    def belief(self, seen: Sequence[Observation]) -> Belief:
-        return self._given(seen)[0]
+    def belief(self, observations: Sequence[Observation]) -> Belief:
+        return self._given(observations)[0]
 
-    def _given(self, seen: Sequence[Observation]) -> tuple[Belief, Array]:
+    def _given(self, observations: Sequence[Observation]) -> tuple[Belief, Array]:
         """The belief after trials, and the standard deviation of log seconds."""
-        belief, deviation = self._by_rule(seen) if self.model is None else self._by_model(self.model, seen)
-        for one in seen:
+        belief, deviation = (
+            self._by_rule(observations) if self.model is None else self._by_model(self.model, observations)
+        )
+        for one in observations:
             belief.runs[one.row] = float(one.ok)
         return belief, deviation
 
-    def _by_model(self, model: StepTimeModel, seen: Sequence[Observation]) -> tuple[Belief, Array]:
+    def _by_model(self, model: StepTimeModel, observations: Sequence[Observation]) -> tuple[Belief, Array]:
         tried = [
             StepTrial(one.row, one.seconds / float(self.steps[one.row]), one.ok, one.fidelity)
-            for one in seen
-            if one.ok or lacked_memory(one)
+            for one in observations
+            # A lack of memory says something of other configurations too.
+            if one.ok or one.metrics.get("memory_fraction", 0.0) >= 1
         ]
-        said = forecast(model, self.local, self.where, tried)
-        seconds = (said.low * self.steps, said.value * self.steps, said.high * self.steps)
-        return Belief(*seconds, said.fits.copy(), said.by, said.reasons), said.belief.deviation
+        answer = forecast(model, self.local, self.where, tried)
+        seconds = (answer.low * self.steps, answer.value * self.steps, answer.high * self.steps)
+        return Belief(*seconds, answer.fits.copy(), answer.by, answer.reasons), answer.belief.deviation
 
-    def _by_rule(self, seen: Sequence[Observation]) -> tuple[Belief, Array]:
+    def _by_rule(self, observations: Sequence[Observation]) -> tuple[Belief, Array]:
         places = self.space.coordinates()
         apart = ((places[:, None] - places[None]) ** 2).sum(axis=-1)
         prior = _SHARED**2 + _OWN**2 * np.exp(-apart / (2 * _LENGTH**2))
-        done = [one for one in seen if one.ok]
+        done = [one for one in observations if one.ok]
         mean, variance = np.log(self.rule_seconds), np.diag(prior)
         if done:
             rows = np.array([one.row for one in done])
             off = np.log([one.seconds for one in done]) - mean[rows]
-            noise = np.diag([_NOISE**2 / one.fidelity for one in done])
-            weights = np.linalg.solve(prior[np.ix_(rows, rows)] + noise, prior[rows]).T
-            mean = mean + weights @ off
-            variance = variance - np.einsum("ij,ji->i", weights, prior[rows])
-        deviation = np.sqrt(np.maximum(variance, 0.0) + _NOISE**2)
+            noise = [_NOISE**2 / one.fidelity for one in done]
+            given = condition(prior[np.ix_(rows, rows)], off, noise)
+            mean, variance = mean + given.mean(prior[:, rows]), given.variance(variance, prior[:, rows])
+        deviation = np.sqrt(variance + _NOISE**2)
         low, value, high = (np.exp(mean + by * _WIDTH * deviation) for by in (-1, 0, 1))
         runs = np.where(self.rule_fits > 0, 1 - _DOUBT, _DOUBT)
         count = len(runs)
         return Belief(low, value, high, runs, (RULE,) * count, (self.why,) * count), deviation
-
-
-def lacked_memory(seen: Observation) -> bool:
-    """Whether a trial failed for want of memory, which says something of other configurations too."""
-    return not seen.ok and seen.metrics.get("memory_fraction", 0.0) >= 1

@@ -1,5 +1,6 @@
-"""A job of a SPEC and what is known of it: other jobs' points, its local run, where its trials run."""
+"""A job of a SPEC with its data: other jobs' points, its local run, and the place of its trials."""
 
+import functools
 import hashlib
 import json
 import math
@@ -14,15 +15,14 @@ from trimtab.collect import Spec, TrainingJob, run_locally
 from trimtab.core import BadInputError, StorageError, home
 from trimtab.kernel import write_whole
 from trimtab.predict import DataSet, LocalJob, Points, local_job, read_data, read_local, read_points
-from trimtab.tune.engine_trials import EngineTrials
 from trimtab.tune.job_space import JobSpace, configurations
 from trimtab.tune.state import LOCAL, Subject, kept_states
-from trimtab.tune.trials import Place, ThisMachine, Trial
+from trimtab.tune.trials import EngineTrials, ThisMachine, Trial
 
 
 @dataclass(frozen=True, slots=True)
 class JobSource:
-    """A job, where its trials run and are kept, and the data of other jobs.
+    """A job, the engine and state file of its trials, and the data of other jobs.
 
     Without `points`, other jobs are those that come with Trimtab; without `engine`, trials run on this
     machine.
@@ -49,39 +49,39 @@ class JobSource:
         tried = tried_jobs(self.job)
         return known if tried is None else known.joined(tried)
 
-    def place_and_space(self, spec: Spec, objective: str) -> tuple[Place, JobSpace]:
-        """Where trials run, and the configurations for which there is room."""
+    def place_and_space(self, spec: Spec, objective: str) -> tuple[ThisMachine | EngineTrials, JobSpace]:
+        """The place of trials, and the configurations for which it has room."""
         if self.engine is None:
             spec.check_host()
             return ThisMachine(), JobSpace.of(
                 spec, self.job, lambda setup: setup.shape in spec.shapes_of(setup.workers)
             )
-        session = [str(each) for each in (self.engine, self.spec.resolve(), self.job, objective, self.state)]
+        session = [str(part) for part in (self.engine, self.spec.resolve(), self.job, objective, self.state)]
         folder = home() / "tune" / "engines" / hashlib.sha256(json.dumps(session).encode()).hexdigest()[:12]
-        there = EngineTrials(self.engine, folder)
-        return there, JobSpace.of(spec, self.job, there.has_room)
+        place = EngineTrials(self.engine, folder)
+        return place, JobSpace.of(spec, self.job, place.has_room)
 
 
 def local_run(job: TrainingJob, spec: Spec, others: DataSet, tell: Callable[[str], None]) -> LocalJob:
     """The job's local run: from the data, else the one kept in Trimtab's home, else made now and kept."""
-    given = others.local.get(job.name)
-    if given is not None and {run.batch for run in given.runs} == set(job.batches):
+    known = others.local.get(job.name)
+    if known is not None and {run.batch for run in known.runs} == set(job.batches):
         tell(f"{job.name}: its local run comes with the data")
-        return given
+        return known
     path = local_run_file(job)
-    kept = _read_local_run(path)
-    if kept is None:
+    run = _read_local_run(path)
+    if run is None:
         count = 2 * len(job.batches)
         tell(f"{job.name} has no local run yet: it runs here {count} times for {spec.window:g} s, unlimited")
-        kept = run_locally(job, spec).plain()
-        write_whole(path, json.dumps(kept) + "\n")
+        run = run_locally(job, spec).plain()
+        write_whole(path, json.dumps(run) + "\n")
     else:
         tell(f"{job.name}: its local run is in {path}; remove that when its code has changed")
-    return local_job(str(path), job.name, kept)
+    return local_job(str(path), job.name, run)
 
 
 def local_run_file(job: TrainingJob) -> Path:
-    """Where the local run is kept: another command, folder or batch makes it another job."""
+    """The file of the local run, named by the job's command, folder and batches."""
     content = json.dumps([job.command, str(job.folder), job.batches])
     return home() / "tune" / f"{job.name}-{hashlib.sha256(content.encode()).hexdigest()[:16]}{LOCAL}"
 
@@ -105,18 +105,13 @@ def tried_jobs(but: str) -> DataSet | None:
             continue
         try:
             run = local_job(subject.local, job, _read_local_run(home() / "tune" / subject.local))
-        except BadInputError:  # it was removed, or is damaged
+        except BadInputError:  # removed or damaged
             continue
         last = {trial.setup: trial for trial in state.trials}
         if last:
             points.append(_points(job, subject, last))
             local[job] = run
-    if not points:
-        return None
-    together = points[0]
-    for more in points[1:]:
-        together = together.joined(more)
-    return DataSet(together, local)
+    return DataSet(functools.reduce(Points.joined, points), local) if points else None
 
 
 def _points(job: str, subject: Subject, last: Mapping[str, Trial]) -> Points:

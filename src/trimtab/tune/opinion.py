@@ -1,15 +1,13 @@
-"""Estimates for every configuration at some moment of a tuning session, ranked, and the decisions they lead
-to.
+"""Estimates for every configuration at some moment of a tuning session, ranked, and decisions from them.
 
-A configuration that was tried has its trial's estimate, any other one what the searcher believes.
+A configuration that was tried has its trial's estimate, any other one the searcher's belief.
 """
 
 import math
 import uuid
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,53 +22,19 @@ from trimtab.core import (
     format_duration,
     format_money,
 )
-from trimtab.predict import MODEL, RULE, TRIAL, Array
+from trimtab.predict import MODEL, RULE, TRIAL
 from trimtab.tune.searcher import Belief, Searcher
-from trimtab.tune.space import Observation, Space
+from trimtab.tune.space import Observation
 from trimtab.tune.trials import Trial, standard_error
+
+if TYPE_CHECKING:
+    from trimtab.tune.command_space import CommandSpace, PricedSettings
+    from trimtab.tune.job_space import JobSpace, Setup
 
 COVERAGE = 0.9
 _TRIAL_NOISE = 0.03  # of a full trial, over the truth: two of the same configuration differ about so much
 _WIDTH = 1.645  # standard deviations on each side of 90 %
 _ALTERNATIVES = 5  # in a decision
-
-
-class Candidate(Protocol):
-    """A configuration that can be rented."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def price_per_second(self) -> float:
-        """Dollars per second of all its machines."""
-        ...
-
-    @property
-    def action(self) -> Mapping[str, Scalar]:
-        """Its fields in decisions of the ledger."""
-        ...
-
-    @property
-    def plain(self) -> Mapping[str, object]:
-        """Its fields in JSON."""
-        ...
-
-
-class Task(Protocol):
-    """A workload that is tuned: its configurations, and how many steps all of it takes in each."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def setups(self) -> Sequence[Candidate]: ...
-
-    @property
-    def space(self) -> Space: ...
-
-    @property
-    def steps(self) -> Array: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,27 +47,31 @@ class Opinion:
     """
 
     row: int
-    setup: Candidate
+    setup: "Setup | PricedSettings"
     time: Estimate
-    cost: Estimate
     evidence: str
     why: str
     memory: float | None
     fits: float
     fidelity: float | None = None
 
+    @property
+    def cost(self) -> Estimate:
+        """Dollars of all machines for the whole workload."""
+        return self.time.scaled(self.setup.price_per_second, "$")
+
 
 @dataclass(frozen=True)
 class Opinions:
     """Opinions about all configurations after some trials."""
 
-    task: Task
+    task: "JobSpace | CommandSpace"
     searcher: Searcher
     trials: tuple[Trial, ...]
     within: tuple[Opinion, ...] | None = None  # the alternatives of a decision; all that are ranked if None
 
     @cached_property
-    def seen(self) -> list[Observation]:
+    def observations(self) -> list[Observation]:
         """The last trial of every configuration that was tried.
 
         A random search would draw a configuration again after a short trial, so all count as full for it.
@@ -121,7 +89,7 @@ class Opinions:
     def ranked(self) -> tuple[Opinion, ...]:
         """Opinions by the objective, best first; without failed trials and what should lack memory."""
         tried = {self._row(trial): self.measured(trial) for trial in self.trials}
-        rows = self.searcher.ranked(self.seen)
+        rows = self.searcher.ranked(self.observations)
         return tuple(tried.get(row) or self._believed(row) for row in rows)
 
     @property
@@ -131,7 +99,7 @@ class Opinions:
 
     def of(self, row: int) -> Opinion | None:
         """The opinion about one configuration; None where it is not ranked."""
-        return next((each for each in self.ranked if each.row == row), None)
+        return next((opinion for opinion in self.ranked if opinion.row == row), None)
 
     def measured(self, trial: Trial) -> Opinion | None:
         """The whole workload by a trial; None where the trial failed."""
@@ -141,16 +109,19 @@ class Opinions:
         seconds, off = trial.step_seconds * self._steps(row), _relative_error(trial.off or 0.0)
         time = Estimate(seconds, seconds * (1 - off), seconds * (1 + off), COVERAGE, "s")
         memory = trial.memory_peak_bytes or self.searcher.knowledge.memory(row)
-        return self._opinion(row, time, TRIAL, f"it was tried: {trial.extent}", memory, 1.0, trial.fidelity)
+        why = f"it was tried: {trial.extent}"
+        return Opinion(row, self.task.setups[row], time, TRIAL, why, memory, 1.0, trial.fidelity)
 
     def could_be_best(self, row: int, turn: Turn) -> bool:
         """Whether the low end of a short trial is below the high end of every other configuration."""
         lowest = turn.step_seconds * self._steps(row) * (1 - _relative_error(standard_error([turn])))
-        others = [self._value(each.time.high, each.row) for each in self.ranked if each.row != row]
+        others = [
+            self._value(opinion.time.high, opinion.row) for opinion in self.ranked if opinion.row != row
+        ]
         return self._value(lowest, row) <= min(others, default=math.inf)
 
     def rests_on(self, opinion: Opinion) -> str:
-        """Where an opinion's numbers come from."""
+        """The evidence of an opinion, in words."""
         done = [trial for trial in self.trials if trial.ok]
         own = [trial for trial in done if trial.setup == opinion.setup.name]
         if own:
@@ -165,7 +136,7 @@ class Opinions:
         action, model = _action(setup), f"model:tune-{method}"
         estimates = _estimates(chosen) if chosen else {}
         ranked = self.ranked if self.within is None else self.within
-        others = [each for each in ranked if each.row != row][:_ALTERNATIVES]
+        others = [opinion for opinion in ranked if opinion.row != row][:_ALTERNATIVES]
         return Decision(
             id=uuid.uuid4().hex[:12],
             created=now,
@@ -176,14 +147,16 @@ class Opinions:
             chosen_by=knowledge.rule_name if chosen and chosen.evidence == RULE else model,
             rule=Answer(knowledge.rule_name, action, self.by_rule(row)),
             model=Answer(model, action, estimates),
-            alternatives=tuple(Answer(model, _action(each.setup), _estimates(each)) for each in others),
+            alternatives=tuple(
+                Answer(model, _action(opinion.setup), _estimates(opinion)) for opinion in others
+            ),
             reason=reason,
             contributions=self._contributions(chosen) if chosen else (),
         )
 
     def by_rule(self, row: int) -> dict[str, Estimate]:
         """Time and cost by the rule alone; empty where it knows nothing."""
-        seconds = self.searcher.knowledge.rule_range(row, self.seen)
+        seconds = self.searcher.knowledge.rule_range(row, self.observations)
         if seconds is None:
             return {}
         low, value, high = seconds
@@ -204,28 +177,15 @@ class Opinions:
     def _believed(self, row: int) -> Opinion:
         belief = self._belief
         assert belief is not None  # or the row would not be ranked
-        low, value, high = (float(each[row]) for each in (belief.low, belief.value, belief.high))
+        low, value, high = (float(bound[row]) for bound in (belief.low, belief.value, belief.high))
         time = Estimate(value, min(low, value), max(high, value), COVERAGE, "s")
         memory, runs = self.searcher.knowledge.memory(row), float(belief.runs[row])
-        return self._opinion(row, time, belief.by[row], belief.reasons[row], memory, runs)
+        setup = self.task.setups[row]
+        return Opinion(row, setup, time, belief.by[row], belief.reasons[row], memory, runs)
 
     @cached_property
     def _belief(self) -> Belief | None:
-        return self.searcher.belief(self.seen)
-
-    def _opinion(
-        self,
-        row: int,
-        time: Estimate,
-        evidence: str,
-        why: str,
-        memory: float | None,
-        fits: float,
-        fidelity: float | None = None,
-    ) -> Opinion:
-        setup = self.task.setups[row]
-        cost = time.scaled(setup.price_per_second, "$")
-        return Opinion(row, setup, time, cost, evidence, why, memory, fits, fidelity)
+        return self.searcher.knowledge.belief(self.observations)
 
     def _row(self, trial: Trial) -> int:
         return self.task.space.names.index(trial.setup)
@@ -239,10 +199,12 @@ class Opinions:
 
 def refuse_hopeless(now: Opinions, remedy: str) -> None:
     """Refuse to recommend where all trials failed, where nothing fits, and where nothing is known."""
-    last = _last_failure(now.trials)
-    if last is not None:
-        raise BadInputError(f"no trial completed, {last.setup} because {last.reason}; {remedy}")
-    if not now.ranked and now.searcher.belief(now.seen) is None:
+    failures = [trial for trial in now.trials if trial.status != OUT_OF_MEMORY]
+    if failures and not any(trial.ok for trial in now.trials):
+        raise BadInputError(
+            f"no trial completed, {failures[-1].setup} because {failures[-1].reason}; {remedy}"
+        )
+    if not now.ranked and now.searcher.knowledge.belief(now.observations) is None:
         raise BadInputError(
             f"nothing is known of {now.task.name} without a trial; allow one with --trials, or name other"
             " workloads' measurements with --data"
@@ -254,19 +216,12 @@ def refuse_hopeless(now: Opinions, remedy: str) -> None:
         )
 
 
-def _last_failure(trials: Sequence[Trial]) -> Trial | None:
-    """The last trial that failed for another reason than memory, where none has completed."""
-    if any(trial.ok for trial in trials):
-        return None
-    return next((trial for trial in reversed(trials) if trial.status != OUT_OF_MEMORY), None)
-
-
 def _relative_error(standard_error: float) -> float:
-    """By which part a trial may be off the truth, in nine cases of ten; always less than all of it."""
+    """Half-width of a trial's 90 % interval over its value; always below 1."""
     return _WIDTH * min(0.5, math.hypot(_TRIAL_NOISE, standard_error))
 
 
-def _action(setup: Candidate) -> dict[str, Scalar]:
+def _action(setup: "Setup | PricedSettings") -> dict[str, Scalar]:
     return {**setup.action, "price_per_second": setup.price_per_second}
 
 

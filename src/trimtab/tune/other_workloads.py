@@ -1,4 +1,4 @@
-"""What other workloads' measurements say about this one: a mixture of Gaussian processes over a space.
+"""Forecast of a workload from other workloads' measurements: a mixture of Gaussian processes over a space.
 
 Each other workload gives a picture: its log seconds over the space's configurations, interpolated from its
 own runs, also where it ran on other configurations. It is drawn several times, stretched: a workload twice as
@@ -18,7 +18,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from trimtab.predict import METRICS, MODEL, RULE, SCALES, SETTINGS, Array, Case
+from trimtab.predict import METRICS, MODEL, RULE, SCALES, SETTINGS, Array, Case, condition
 from trimtab.tune.searcher import Belief, Mixture
 from trimtab.tune.space import Observation, Space
 
@@ -89,15 +89,13 @@ class _Group:
     covariance: Array
 
     def given(self, rows: NDArray[np.intp], shown: Array, noise: Array) -> tuple[Array, Array, Array]:
-        """Means, standard deviations of another run, and the log likelihood of what was shown."""
-        towards = self.covariance[:, rows]
-        among = towards[rows] + np.diag(noise)
-        gain = np.linalg.solve(among, towards.T).T
-        rest = shown - self.curves[:, rows]
-        variance = np.diag(self.covariance) - (gain * towards).sum(axis=1)
-        deviation = np.sqrt(np.maximum(variance, 0.0) + _NOISE)
-        surprise = (rest @ np.linalg.inv(among) * rest).sum(axis=1) + np.linalg.slogdet(among)[1]
-        return self.curves + rest @ gain.T, np.tile(deviation, (len(self.curves), 1)), -0.5 * surprise
+        """Means, standard deviations of another run, and the log likelihood of the values shown."""
+        across = self.covariance[:, rows]
+        given = condition(across[rows], shown - self.curves[:, rows], noise)
+        variance = given.variance(np.diag(self.covariance), across)
+        deviation = np.sqrt(variance + _NOISE)
+        means = self.curves + given.mean(across)
+        return means, np.tile(deviation, (len(self.curves), 1)), given.log_likelihood
 
 
 class OtherWorkloads:
@@ -136,9 +134,9 @@ class OtherWorkloads:
         weights = np.exp(logs - logs.max(initial=-np.inf))
         return np.asarray(weights / weights.sum()) if len(weights) else weights
 
-    def mixture(self, seen: Sequence[Observation]) -> Mixture:
+    def mixture(self, observations: Sequence[Observation]) -> Mixture:
         """Log seconds of every configuration after trials; those of low fidelity have more noise."""
-        done = [one for one in seen if one.ok]
+        done = [one for one in observations if one.ok]
         rows = np.array([one.row for one in done], dtype=np.intp)
         shown = np.log([one.seconds for one in done])
         noise = _NOISE / np.array([one.fidelity for one in done])
@@ -151,36 +149,35 @@ class OtherWorkloads:
         weights = np.exp(_normalised(priors + _TEMPERATURE * np.concatenate(fits)))
         return Mixture(np.vstack(means), np.vstack(deviations), weights)
 
-    def runs(self, seen: Sequence[Observation]) -> Array:
+    def runs(self, observations: Sequence[Observation]) -> Array:
         """The chance of every configuration to complete."""
         mean, covariance = self._failures
-        if not seen:
+        if not observations:
             return 1 - np.clip(mean, _LEAST, _MOST)
-        ordered = [one for one in seen if one.ok] + [one for one in seen if not one.ok]
+        ordered = [one for one in observations if one.ok] + [one for one in observations if not one.ok]
         rows = np.array([one.row for one in ordered], dtype=np.intp)
         shown = np.array([float(not one.ok) for one in ordered])
-        among = covariance[np.ix_(rows, rows)] + _FAILURE_NOISE * np.eye(len(rows))
-        pull = np.linalg.solve(among, shown - mean[rows])
-        return 1 - np.clip(mean + covariance[:, rows] @ pull, _LEAST, _MOST)
+        given = condition(covariance[np.ix_(rows, rows)], shown - mean[rows], _FAILURE_NOISE)
+        return 1 - np.clip(mean + given.mean(covariance[:, rows]), _LEAST, _MOST)
 
-    def belief(self, seen: Sequence[Observation]) -> Belief | None:
+    def belief(self, observations: Sequence[Observation]) -> Belief | None:
         """Ranges of seconds; None before anything is known of this or another workload."""
-        tried = sum(one.ok for one in seen)
+        tried = sum(one.ok for one in observations)
         if not tried and self.first_pictures is None:
             return None
-        mixture = self.mixture(seen)
+        mixture = self.mixture(observations)
         low, value, high = (np.exp(_quantile(mixture, level)) for level in (_TAIL, 0.5, 1 - _TAIL))
         count = len(self.space)
         sources = [f"{len(self.others)} other workloads"] if self.others else []
         sources += [f"{tried} trial{'' if tried == 1 else 's'} elsewhere"] if tried else []
         why = (f"learned from {' and '.join(sources)}",) * count
-        return Belief(low, value, high, self.runs(seen), (MODEL,) * count, why)
+        return Belief(low, value, high, self.runs(observations), (MODEL,) * count, why)
 
     rule_name = "rule:same-time-everywhere"
 
-    def rule_range(self, row: int, seen: Sequence[Observation]) -> tuple[float, float, float] | None:
+    def rule_range(self, row: int, observations: Sequence[Observation]) -> tuple[float, float, float] | None:
         """Every configuration takes as long as the trials so far, by their geometric mean."""
-        done = [one.seconds for one in seen if one.ok]
+        done = [one.seconds for one in observations if one.ok]
         if not done:
             return None
         value = float(np.exp(np.log(done).mean()))
@@ -251,10 +248,10 @@ class OtherWorkloads:
         apart = plain - plain.mean(axis=0)
         return mean, covariance + _TOGETHER * apart.T @ apart / len(plain)
 
-    def _likeness(self, rows: NDArray[np.intp], seen: Sequence[Observation]) -> Array:
+    def _likeness(self, rows: NDArray[np.intp], observations: Sequence[Observation]) -> Array:
         """Log weights of the pictures by the metrics that trials showed beside their times."""
         known, scale = self._metrics
-        shown = np.array([[one.metrics.get(name, np.nan) for name in METRICS] for one in seen])
+        shown = np.array([[one.metrics.get(name, np.nan) for name in METRICS] for one in observations])
         shown = shown.reshape(-1, len(METRICS))
         counted = ~np.isnan(shown) & (scale > 0)
         if not counted.any() or not len(known):
@@ -262,7 +259,7 @@ class OtherWorkloads:
         apart = ((known[:, rows] - _squashed(shown)) / np.where(scale > 0, scale, 1.0)) ** 2
         apart = np.where(np.isnan(apart), _UNRELATED, apart)
         distance = (apart * counted).sum(axis=(1, 2)) / counted.sum()
-        return np.asarray(-_METRICS * np.sqrt(len(seen)) * distance[self._pictures.case])
+        return np.asarray(-_METRICS * np.sqrt(len(observations)) * distance[self._pictures.case])
 
     @cached_property
     def _metrics(self) -> tuple[Array, Array]:
@@ -345,9 +342,8 @@ def _times(case: Case, here: Array, there: Array, known: Sequence[tuple[int, int
         return np.full(len(there), np.nan)
     ran, measured = here[case.ok], np.log(case.seconds[case.ok])
     level = measured.mean()
-    among = _SMOOTH * _nearness(ran, ran) + _TREND * _slope(ran, ran) + _ROUGH * np.eye(len(ran))
-    towards = _SMOOTH * _nearness(there, ran) + _TREND * _slope(there, ran)
-    drawn = level + towards @ np.linalg.solve(among, measured - level)
+    given = condition(_SMOOTH * _nearness(ran, ran) + _TREND * _slope(ran, ran), measured - level, _ROUGH)
+    drawn = level + given.mean(_SMOOTH * _nearness(there, ran) + _TREND * _slope(there, ran))
     for row, own in known:
         if case.ok[own]:
             drawn[row] = np.log(case.seconds[own])
@@ -358,8 +354,8 @@ def _failures(case: Case, here: Array, there: Array, known: Sequence[tuple[int, 
     """The chance of a case to fail, interpolated at `there`."""
     failed = (~case.ok).astype(float)
     usual = failed.mean()
-    among = _nearness(here, here) + _FAILURE_ROUGH * np.eye(len(here))
-    drawn = np.clip(usual + _nearness(there, here) @ np.linalg.solve(among, failed - usual), 0.0, 1.0)
+    given = condition(_nearness(here, here), failed - usual, _FAILURE_ROUGH)
+    drawn = np.clip(usual + given.mean(_nearness(there, here)), 0.0, 1.0)
     for row, own in known:
         drawn[row] = failed[own]
     return np.asarray(drawn)

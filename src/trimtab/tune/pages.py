@@ -25,8 +25,8 @@ def tuning_report(tuned: Tuned) -> str:
     name, best = tuned.task.name, tuned.best
     kept = f" Decision {escape(tuned.decision)}." if tuned.decision else ""
     rows = [
-        (str(rank), each.setup.name, span(each.time), span(each.cost), each.evidence)
-        for rank, each in enumerate(tuned.opinions[:_TUNED_ROWS], start=1)
+        (str(rank), opinion.setup.name, span(opinion.time), span(opinion.cost), opinion.evidence)
+        for rank, opinion in enumerate(tuned.opinions[:_TUNED_ROWS], start=1)
     ]
     considered = (
         f"{len(tuned.task.setups)} configurations were considered; the objective is {tuned.objective}"
@@ -45,7 +45,7 @@ def tuning_report(tuned: Tuned) -> str:
 
 
 def ranking_report(ranking: Ranking, tell: Callable[[str], None] = lambda news: None) -> str:
-    """The page of a ranking: estimates, what each rests on, and which features count."""
+    """The page of a ranking: estimates, their evidence, and important features."""
     best, now = ranking.best, ranking.opinions
     kept = f" Decision {escape(ranking.decision.id)}." if ranking.decision.id else ""
     heads = ("#", "Configuration", "Time", "Cost", "Price", "Memory of a worker", "Evidence")
@@ -67,7 +67,7 @@ def ranking_report(ranking: Ranking, tell: Callable[[str], None] = lambda news: 
         f"<h2>Ranking</h2>{table(heads, rows, numbers=(0, 2, 3, 4, 5), best_first=True)}"
         f"{bullets('Why the first row', [line.strip() for line in explain_opinion(ranking, 1)[1:]])}"
         f"{bullets('Who answers', [ranking.forecast.note])}"
-        f"{bullets('Left out', [f'{each.count:,}: {each.reason}' for each in ranking.dropped])}"
+        f"{bullets('Left out', [f'{dropped.count:,}: {dropped.reason}' for dropped in ranking.dropped])}"
         f"<h2>Trials</h2>{_trials_table(now.trials)}"
     )
     tell("weighing the features of what was learned from other jobs")
@@ -95,18 +95,18 @@ def _cost_against_time(opinions: Sequence[Opinion]) -> go.Figure:
     """Every configuration with both its ranges, marked by its evidence; the first is the best."""
     figure, best = go.Figure(), opinions[0]
     for color, (evidence, (symbol, size)) in zip(COLORS, _MARKERS.items(), strict=False):
-        shown = [each for each in opinions if each.evidence == evidence]
+        shown = [opinion for opinion in opinions if opinion.evidence == evidence]
         if not shown:
             continue
         figure.add_trace(
             go.Scatter(
-                x=[each.time.value / HOUR for each in shown],
-                y=[each.cost.value for each in shown],
-                error_x=_ranges([each.time for each in shown], HOUR, color),
-                error_y=_ranges([each.cost for each in shown], 1.0, color),
+                x=[opinion.time.value / HOUR for opinion in shown],
+                y=[opinion.cost.value for opinion in shown],
+                error_x=_ranges([opinion.time for opinion in shown], HOUR, color),
+                error_y=_ranges([opinion.cost for opinion in shown], 1.0, color),
                 mode="markers",
                 name=f"by {evidence}",
-                text=[each.setup.name for each in shown],
+                text=[opinion.setup.name for opinion in shown],
                 marker={"size": size, "symbol": symbol, "color": color},
                 hovertemplate="%{text}<br>%{x:.3g} h, $%{y:.3g}<extra></extra>",
             )
@@ -131,8 +131,8 @@ def _ranges(estimates: Sequence[Estimate], unit: float, color: str) -> dict[str,
     return {
         "type": "data",
         "symmetric": False,
-        "array": [(each.high - each.value) / unit for each in estimates],
-        "arrayminus": [(each.value - each.low) / unit for each in estimates],
+        "array": [(estimate.high - estimate.value) / unit for estimate in estimates],
+        "arrayminus": [(estimate.value - estimate.low) / unit for estimate in estimates],
         "thickness": 0.7,
         "width": 0,
         "color": color,
@@ -163,32 +163,33 @@ def _importance(others: DataSet, job: str, objective: str) -> str:
         return ""
     targets = (objective,) if objective in ("cost", "time") else ("cost", "time")
     forests = {target: forest_importance(points, others.local, target) for target in targets}
-    ours = model_importance(points, others.local) if len(points.jobs) > 1 else None
-    return f"<h2>Which features count</h2>{_model_part(ours) if ours else ''}{_forest_part(forests)}"
+    model = model_importance(points, others.local) if len(points.jobs) > 1 else None
+    return f"<h2>Which features count</h2>{_model_part(model) if model else ''}{_forest_part(forests)}"
 
 
 def _model_part(importance: Importance) -> str:
-    figure = _bars(
-        {"the model": importance.features}, list(importance.features), "percentage points of error"
-    )
+    series = {"the model": importance.features}
+    figure = _bars(series, list(importance.features), "percentage points of error")
     rows = [(name, f"{value:+.2f}") for name, value in importance.features.items()]
     return (
         f"<h3>{_MODEL_PART}</h3><p>By how many percentage points the model's error for a step's time grows,"
-        " on jobs it has not learned from, when a feature is shuffled among their configurations. Below zero,"
-        f" it would do without.</p>{chart(figure, _MODEL_PART, False)}"
+        " on held-out jobs, when a feature is shuffled among their configurations. Below zero, the model does"
+        f" not need it.</p>{chart(figure, _MODEL_PART, False)}"
         f"{table(('Feature', 'Points'), rows, numbers=(1,))}"
     )
 
 
 def _forest_part(forests: Mapping[str, Importance]) -> str:
     first = next(iter(forests.values()))
-    most = {name: max(each.features[name] for each in forests.values()) for name in first.features}
+    most = {name: max(forest.features[name] for forest in forests.values()) for name in first.features}
     names = sorted(most, key=lambda name: -most[name])[:_FEATURES]
-    by_group = _bars({f"for {t}": each.groups for t, each in forests.items()}, list(first.groups), "share")
-    by_name = _bars({f"for {t}": each.features for t, each in forests.items()}, names, "share")
+    by_group = _bars(
+        {f"for {t}": forest.groups for t, forest in forests.items()}, list(first.groups), "share"
+    )
+    by_name = _bars({f"for {t}": forest.features for t, forest in forests.items()}, names, "share")
     heads = ("Feature", *(f"Share for {target}" for target in forests))
-    rows = [(g, *(f"{each.groups[g]:.1%}" for each in forests.values())) for g in first.groups]
-    rows += [(n, *(f"{each.features[n]:.1%}" for each in forests.values())) for n in names]
+    rows = [(g, *(f"{forest.groups[g]:.1%}" for forest in forests.values())) for g in first.groups]
+    rows += [(n, *(f"{forest.features[n]:.1%}" for forest in forests.values())) for n in names]
     return (
         "<p>How much each feature lowers the error inside the trees of a random forest that was taught the"
         " same points. Local features are series of the local run: CPU, memory, bytes received and sent.</p>"

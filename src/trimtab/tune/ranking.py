@@ -1,4 +1,4 @@
-"""The configurations of a job of a SPEC, ranked by what is known of it already, without a trial."""
+"""The configurations of a job of a SPEC, ranked by earlier measurements, without a new trial."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ from trimtab.tune.job_space import JobSpace
 from trimtab.tune.opinion import Opinion, Opinions, counted, refuse_hopeless, span
 from trimtab.tune.searcher import LIKELY, Searcher
 from trimtab.tune.state import Identity, earlier_trials
-from trimtab.tune.trials import Effort, Trial
+from trimtab.tune.trials import Trial, TrialWindow
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,10 +60,7 @@ class Ranking:
 
 
 def rank(
-    source: JobSource,
-    goal: Goal,
-    tell: Callable[[str], None] = lambda news: None,
-    clock: Clock | None = None,
+    source: JobSource, goal: Goal, tell: Callable[[str], None] = lambda news: None, clock: Clock | None = None
 ) -> Ranking:
     """The job's configurations by its trials so far, its local run and other jobs; the first is decided for.
 
@@ -79,23 +76,26 @@ def rank(
     forecast = JobForecast.of(space.space, space.where, space.steps, local, others)
     tell(forecast.note)
     now = Opinions(space, Searcher(space.space, goal.objective, forecast), trials)
-    refuse_hopeless(now, "see to that, and tune it anew with another --state")
-    rows = _within(now, goal)
+    refuse_hopeless(now, "fix that, and tune it again with another --state")
+    time = np.array([opinion.time.value for opinion in now.ranked])
+    cost = np.array([opinion.cost.value for opinion in now.ranked])
+    within = within_limits(time, cost, goal, lambda place: now.ranked[place].setup.name)
+    rows = tuple(now.ranked[place] for place in within.tolist())
     why = (
         f"{goal.objective}: the best of {len(space.setups)} configurations, by {now.rests_on(rows[0])};"
         f" {rows[0].why}"
     )
     limited = Opinions(space, now.searcher, trials, rows)
-    made = limited.decision("recommend", rows[0].row, "trimtab", why, (clock or RealClock()).now())
+    decision = limited.decision("recommend", rows[0].row, "trimtab", why, (clock or RealClock()).now())
     dropped = tuple(_dropped(space, now, rows))
-    return Ranking(space, forecast, now, goal, rows, dropped, spec.price_date, others, made)
+    return Ranking(space, forecast, now, goal, rows, dropped, spec.price_date, others, decision)
 
 
 def _space_and_trials(source: JobSource, spec: Spec) -> tuple[JobSpace, tuple[Trial, ...]]:
-    """What can be rented, and the trials made of it.
+    """The configurations that can be rented, and earlier trials of them.
 
-    Machines to rent may be larger than this one, on which trials of them cannot have been made. On an engine
-    nothing is rented for which its nodes have no room.
+    Machines to rent may be larger than this one, so that there are no trials of them. On an engine, only
+    configurations count for which its nodes have room.
     """
     everything = JobSpace.of(spec, source.job, lambda setup: True)
     try:
@@ -104,22 +104,15 @@ def _space_and_trials(source: JobSource, spec: Spec) -> tuple[JobSpace, tuple[Tr
         if source.engine is not None or source.state is not None:
             raise
         return everything, ()
-    effort = Effort(spec.window, spec.patience)
-    identity = Identity.of_job(tried, "cost", place.name, effort, spec.price_date)
+    window = TrialWindow(spec.window, spec.patience)
+    identity = Identity.of_job(tried, "cost", place.name, window, spec.price_date)
     trials = earlier_trials(identity, source.state)
     return (everything if source.engine is None else tried), trials
 
 
-def _within(now: Opinions, goal: Goal) -> tuple[Opinion, ...]:
-    time = np.array([each.time.value for each in now.ranked])
-    cost = np.array([each.cost.value for each in now.ranked])
-    kept = within_limits(time, cost, goal, lambda place: now.ranked[place].setup.name)
-    return tuple(now.ranked[place] for place in kept.tolist())
-
-
 def _dropped(space: JobSpace, now: Opinions, rows: tuple[Opinion, ...]) -> Iterator[Dropped]:
     """Reasons why configurations are not among the rows: failed trials, too little memory, limits."""
-    ranked = {each.row for each in now.ranked}
+    ranked = {opinion.row for opinion in now.ranked}
     last = {trial.setup: trial for trial in now.trials}
     for trial in last.values():
         if not trial.ok:
@@ -143,7 +136,7 @@ def _dropped(space: JobSpace, now: Opinions, rows: tuple[Opinion, ...]) -> Itera
 
 
 def explain_opinion(ranking: Ranking, rank: int) -> list[str]:
-    """Lines that explain one row, which are counted from 1."""
+    """Lines that explain one row; rows count from 1."""
     row = ranking.rows[rank - 1]
     now, space = ranking.opinions, ranking.space
     setup, steps = space.setups[row.row], space.steps[row.row]
@@ -173,13 +166,13 @@ def compared(ranking: Ranking, row: Opinion) -> str:
 
 
 def evidence_detail(ranking: Ranking, row: Opinion) -> str:
-    """How long the trial was, how many jobs the model learned from, or where the rule comes from."""
+    """Extent of the trial, number of jobs that the model learned from, or "local run" for the rule."""
     if row.evidence == TRIAL:
-        return "in full" if row.fidelity == 1 else "in short"
+        return "full" if row.fidelity == 1 else "short"
     jobs = ranking.forecast.jobs
     return f"{jobs} other job{'' if jobs == 1 else 's'}" if row.evidence == MODEL else "local run"
 
 
 def fits_words(row: Opinion) -> str:
-    """Whether the memory suffices."""
+    """Whether the memory suffices, in words."""
     return "it ran" if row.evidence == TRIAL else f"fits: {row.fits:.0%}"

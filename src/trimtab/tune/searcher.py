@@ -7,19 +7,23 @@ Every later one maximises
     chance to complete x expected improvement over the best so far (as a part of it)
 
 over a mixture of log-normal beliefs about every configuration. While nothing has completed, the trial is the
-best of what is likely to complete. The search keeps no state: it is told all observations each time, so an
-interrupted session continues from its trials.
+best of the configurations that are likely to complete. The search keeps no state: every call gets all
+observations, so an interrupted session continues from its trials.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from trimtab.core import format_duration, format_money
 from trimtab.predict import Array
 from trimtab.tune.space import Observation, Space, Trials
+
+if TYPE_CHECKING:
+    from trimtab.tune.job_forecast import JobForecast
+    from trimtab.tune.other_workloads import OtherWorkloads
 
 LIKELY = 0.5
 """Below this chance to complete, an untried configuration is not recommended."""
@@ -30,7 +34,7 @@ STOP_BELOW, STOP_FROM = 0.1, 6
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What to try next and why, and by which part of the best value so far it is expected to be better."""
+    """The configuration to try next, why, and the expected improvement as a part of the best value."""
 
     row: int
     reason: str
@@ -70,120 +74,65 @@ class Belief:
     reasons: tuple[str, ...]
 
 
-class Knowledge(Protocol):
-    """What is known about a workload before and after trials."""
-
-    @property
-    def least_chance(self) -> float:
-        """A trial needs at least this chance to complete."""
-        ...
-
-    @property
-    def rents_untried(self) -> bool:
-        """Whether a configuration may be recommended that was not tried although others were."""
-        ...
-
-    @property
-    def first_pictures(self) -> Mixture | None:
-        """Log seconds by which the first trial is chosen; None where nothing is known."""
-        ...
-
-    @property
-    def first_failing(self) -> Array:
-        """The chance to fail, of the same shape as the means of `first_pictures`."""
-        ...
-
-    @property
-    def first_reason(self) -> str:
-        """Why the first trial is the first."""
-        ...
-
-    def mixture(self, seen: Sequence[Observation]) -> Mixture:
-        """Log seconds of every configuration."""
-        ...
-
-    def runs(self, seen: Sequence[Observation]) -> Array:
-        """The chance of every configuration to complete."""
-        ...
-
-    def belief(self, seen: Sequence[Observation]) -> Belief | None:
-        """Ranges of seconds for people; None where nothing is known."""
-        ...
-
-    @property
-    def rule_name(self) -> str:
-        """The simple rule that decisions are compared with."""
-        ...
-
-    def rule_range(self, row: int, seen: Sequence[Observation]) -> tuple[float, float, float] | None:
-        """Low, value and high seconds by the rule alone; None where it knows nothing."""
-        ...
-
-    def source(self, evidence: str) -> str:
-        """What the rule or the model of this knowledge rests on, in words."""
-        ...
-
-    def memory(self, row: int) -> float | None:
-        """Bytes that a worker needs at its peak; None where that is not known."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Searcher:
     """Searches a space for the least objective.
 
-    `stop_below` above 0 stops after `least_trials` trials when nothing promises that part of the best value.
-    `at_random` draws trials instead of choosing them, to compare with.
+    `knowledge` forecasts the workload before and after trials. `stop_below` above 0 stops after
+    `least_trials` trials when no configuration promises that part of the best value. `at_random` draws trials
+    instead of choosing them, to compare with.
     """
 
     space: Space
     objective: str
-    knowledge: Knowledge
+    knowledge: "JobForecast | OtherWorkloads"
     seed: int = 0
     stop_below: float = 0.0
     least_trials: int = 0
     at_random: bool = False
 
-    def next(self, seen: Sequence[Observation]) -> Choice | Stop:
+    def next(self, observations: Sequence[Observation]) -> Choice | Stop:
         """The configuration to try now; never one that failed or had a full trial."""
-        trials = Trials.of(self.space, self.objective, seen)
+        trials = Trials.of(self.space, self.objective, observations)
         if not trials.left.size:
             return ALL_TRIED
         if self.at_random:
             return Choice(random_row(self.space, self.seed, trials), "drawn at random")
-        if not seen and self.knowledge.first_pictures is None:
+        if not observations and self.knowledge.first_pictures is None:
             return Choice(random_row(self.space, self.seed, trials), "a random start: nothing is known yet")
-        runs = self.knowledge.runs(seen)
+        runs = self.knowledge.runs(observations)
         left = trials.left[runs[trials.left] >= self.knowledge.least_chance]
         if not left.size:
-            return Stop("what is left to try is not expected to have the memory it needs")
-        values = self._values(seen)
+            return Stop("the configurations left to try are not expected to have enough memory")
+        values = self._values(observations)
         if not trials.values.size:
-            regret = self._first_regret() if not seen else _regret_after_failures(values, runs)
+            means = values.weights @ values.means
+            # After failures, another one counts as the worst value there is.
+            after_failures = runs * means + (1 - runs) * means.max()
+            regret = after_failures if observations else self._first_regret()
             row = int(left[regret[left].argmin()])
-            mean = float((values.weights @ values.means)[row])
-            gain = runs[row] * _gain(mean, values)[row]
-            return Choice(row, self._first_words(row, runs[row], not seen, mean), float(gain))
+            gain = runs[row] * _gain(float(means[row]), values)[row]
+            show = {"cost": format_money, "time": format_duration}.get(self.objective, "{:.4g}".format)
+            reason = self.knowledge.first_reason
+            if observations:
+                reason = f"nothing has completed yet, and this is {runs[row]:.0%} likely to"
+            return Choice(row, f"{reason}, {show(float(np.exp(means[row])))} expected", float(gain))
         gains = runs * _gain(np.log(trials.best), values)
         row = int(left[gains[left].argmax()])
-        if gains[row] < self.stop_below and len(seen) >= self.least_trials:
+        if gains[row] < self.stop_below and len(observations) >= self.least_trials:
             return Stop(f"no configuration promises {self.stop_below:.0%} of the best value")
         reason = f"the most promising: {gains[row]:.1%} of the best value, {runs[row]:.0%} likely to run"
         return Choice(row, reason, float(gains[row]))
 
-    def belief(self, seen: Sequence[Observation]) -> Belief | None:
-        """Seconds of every configuration; None where nothing is known."""
-        return self.knowledge.belief(seen)
-
-    def recommended(self, seen: Sequence[Observation]) -> int | None:
+    def recommended(self, observations: Sequence[Observation]) -> int | None:
         """The best row of what was measured and what is believed; None where nothing completes."""
-        order = self.ranked(seen)
+        order = self.ranked(observations)
         return order[0] if order else None
 
-    def ranked(self, seen: Sequence[Observation]) -> list[int]:
+    def ranked(self, observations: Sequence[Observation]) -> list[int]:
         """Rows by the objective, best first: by their last trial, or as believed; failures are left out."""
-        tried = {one.row: one for one in seen}
-        belief = self.knowledge.belief(seen)
+        tried = {one.row: one for one in observations}
+        belief = self.knowledge.belief(observations)
         seconds = np.full(len(self.space), np.inf)
         if belief is not None:
             seconds = np.where(belief.runs >= LIKELY, belief.value, np.inf)
@@ -194,9 +143,9 @@ class Searcher:
         rows = np.flatnonzero(np.isfinite(seconds)).tolist()
         return sorted(rows, key=lambda row: (row in later, values[row], row))
 
-    def _values(self, seen: Sequence[Observation]) -> Mixture:
+    def _values(self, observations: Sequence[Observation]) -> Mixture:
         """The mixture of the objective's logarithm."""
-        times = self.knowledge.mixture(seen)
+        times = self.knowledge.mixture(observations)
         values = np.log(self.space.values(self.objective, np.exp(times.means)))
         power = np.log(self.space.values(self.objective, np.e) / self.space.values(self.objective, 1.0))
         return Mixture(values, times.deviations * power, times.weights)
@@ -212,24 +161,11 @@ class Searcher:
         regret = (1 - failing) * np.maximum(values - best, 0.0) + failing * (worst - best)
         return np.asarray(pictures.weights @ regret / pictures.weights.sum())
 
-    def _first_words(self, row: int, runs: float, nothing_tried: bool, log_value: float) -> str:
-        show = {"cost": format_money, "time": format_duration}.get(self.objective, "{:.4g}".format)
-        expected = f"{show(float(np.exp(log_value)))} expected"
-        if nothing_tried:
-            return f"{self.knowledge.first_reason}, {expected}"
-        return f"nothing has completed yet, and this is {runs:.0%} likely to; {expected}"
-
 
 def random_row(space: Space, seed: int, trials: Trials) -> int:
     """The first row that is left to try, of all rows in random order."""
     left = set(trials.left.tolist())
     return next(int(row) for row in np.random.default_rng(seed).permutation(len(space)) if int(row) in left)
-
-
-def _regret_after_failures(values: Mixture, runs: Array) -> Array:
-    """The expected log value of every configuration; a failure counts as the worst there is."""
-    mean = values.weights @ values.means
-    return np.asarray(runs * mean + (1 - runs) * mean.max())
 
 
 def _gain(best: float, values: Mixture) -> Array:
@@ -238,5 +174,5 @@ def _gain(best: float, values: Mixture) -> Array:
 
     ahead = (best - values.means) / values.deviations
     over = values.means - best + values.deviations**2 / 2
-    each = ndtr(ahead) - np.exp(np.minimum(over, 50.0)) * ndtr(ahead - values.deviations)
-    return np.asarray(values.weights @ np.clip(each, 0.0, 1.0))
+    gains = ndtr(ahead) - np.exp(np.minimum(over, 50.0)) * ndtr(ahead - values.deviations)
+    return np.asarray(values.weights @ np.clip(gains, 0.0, 1.0))

@@ -17,15 +17,15 @@ from trimtab.core import (
     format_duration,
     format_money,
 )
-from trimtab.tune.command_space import CommandTrials, SpaceSource
+from trimtab.tune.command_space import CommandSpace, CommandTrials, PricedSettings, SpaceSource
 from trimtab.tune.job_forecast import JobForecast
 from trimtab.tune.job_source import JobSource, local_run, local_run_file
-from trimtab.tune.job_space import JobSpace
-from trimtab.tune.opinion import Candidate, Opinion, Opinions, Task, refuse_hopeless
+from trimtab.tune.job_space import JobSpace, Setup
+from trimtab.tune.opinion import Opinion, Opinions, refuse_hopeless
 from trimtab.tune.other_workloads import OtherWorkloads
 from trimtab.tune.searcher import STOP_BELOW, STOP_FROM, Choice, Searcher, Stop
 from trimtab.tune.state import Identity, StateFile, Subject, open_state
-from trimtab.tune.trials import Effort, Place, Trial, try_out
+from trimtab.tune.trials import EngineTrials, ThisMachine, Trial, TrialWindow, try_out
 
 OBJECTIVES = ("cost", "time")
 METHODS = ("trimtab", "random")
@@ -34,8 +34,8 @@ METHODS = ("trimtab", "random")
 _START = 15.0  # s until workers step, where no trial has shown it yet
 
 
-class Ledger(Protocol):
-    """Where decisions and outcomes are kept; a decision comes back with the id under which it is kept."""
+class DecisionRecorder(Protocol):
+    """Keeps decisions and outcomes; `record` returns the decision with the id that it is kept under."""
 
     def record(self, decision: Decision) -> Decision: ...
 
@@ -44,19 +44,17 @@ class Ledger(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """At most so many trials, dollars and seconds for all of them, those of earlier calls included."""
+    """Most trials, dollars and seconds for all of them, those of earlier calls included."""
 
     trials: int = 3
     budget: float = math.inf
     seconds: float = math.inf
 
     def __post_init__(self) -> None:
-        if self.trials < 0:
-            raise BadInputError(f"{self.trials} trials cannot be made; 0 only predicts")
-        if not self.budget >= 0:
-            raise BadInputError(f"a budget of {self.budget:g} dollars cannot be spent; it is 0 or more")
-        if not self.seconds >= 0:
-            raise BadInputError(f"a deadline of {self.seconds:g} s cannot be met; it is 0 or more")
+        limits = {"number of trials": self.trials, "budget": self.budget, "deadline": self.seconds}
+        for name, value in limits.items():
+            if not value >= 0:
+                raise BadInputError(f"the {name} is {value:g}; it should be 0 or more")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +78,10 @@ class TuneOptions:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A trial that is about to run: what is expected of it, what it should cost, and why it is chosen."""
+    """A trial that is about to run: its expected result and price, and why it is chosen."""
 
     number: int
-    setup: Candidate
+    setup: Setup | PricedSettings
     expected: Opinion | None
     price: float | None  # dollars; None where it cannot be foreseen
     reason: str
@@ -91,7 +89,7 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A trial that has run, the whole workload there by it, and the best configuration now."""
+    """A trial that has run, its estimate for the whole workload, and the best configuration now."""
 
     number: int
     trial: Trial
@@ -108,13 +106,13 @@ Tell = Callable[[News], None]
 class Tuned:
     """The end of a session: why it ended, and its opinions, best first."""
 
-    task: Task
+    task: JobSpace | CommandSpace
     objective: str
     trials: tuple[Trial, ...]
     stopped: str
     opinions: tuple[Opinion, ...]
-    rests_on: str  # where the recommended configuration's numbers come from
-    decision: str  # its id, "" where it could not be kept
+    rests_on: str  # the evidence of the recommended configuration, in words
+    decision: str  # id of the decision, "" where it could not be kept
 
     @property
     def best(self) -> Opinion:
@@ -132,39 +130,16 @@ class Tuned:
         return isinstance(self.task, JobSpace)
 
 
-class TrialRunner(Protocol):
-    """Runs trials of a task's configurations."""
-
-    @property
-    def name(self) -> str:
-        """The place where they run."""
-        ...
-
-    @property
-    def stops_by_price(self) -> bool:
-        """Whether a trial is made only if it is expected to save more than it costs."""
-        ...
-
-    def run(self, row: int, worth: Callable[[Turn], bool]) -> Trial:
-        """One trial; `worth` says after a short look whether to run all of it."""
-        ...
-
-    def expected_seconds(self, row: int, trials: Sequence[Trial], expected: Opinion | None) -> float | None:
-        """How long a trial will take; None where that cannot be foreseen."""
-        ...
-
-    def clear(self) -> None:
-        """End what a killed session has left running."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class JobTrials:
-    """Trials of a training job: short runs, of which the whole job is extrapolated."""
+    """Trials of a training job: short runs, from which the whole job is extrapolated.
+
+    A trial is made only if it is expected to save more than it costs (`stops_by_price`).
+    """
 
     space: JobSpace
-    place: Place
-    effort: Effort
+    place: ThisMachine | EngineTrials
+    window: TrialWindow
 
     stops_by_price = True
 
@@ -173,10 +148,12 @@ class JobTrials:
         return self.place.name
 
     def run(self, row: int, worth: Callable[[Turn], bool]) -> Trial:
-        return try_out(self.place, self.space.job, self.space.setups[row], self.effort, worth)
+        """One trial; `worth` decides after a short run whether to run all of the window."""
+        return try_out(self.place, self.space.job, self.space.setups[row], self.window, worth)
 
     def expected_seconds(self, row: int, trials: Sequence[Trial], expected: Opinion | None) -> float:
-        window = self.effort.window
+        """Expected duration of a trial."""
+        window = self.window.seconds
         starts = [max(0.0, trial.seconds - trial.fidelity * window) for trial in trials]
         return window + (sum(starts) / len(starts) if starts else _START)
 
@@ -184,16 +161,16 @@ class JobTrials:
         self.place.clear()
 
 
-class Session:
-    """One task, one objective; its trials are kept in its state."""
+class TuningSession:
+    """The search for one task and one objective; its trials are kept in `state`."""
 
     def __init__(
         self,
-        task: Task,
+        task: JobSpace | CommandSpace,
         searcher: Searcher,
-        runner: TrialRunner,
+        runner: JobTrials | CommandTrials,
         state: StateFile,
-        ledger: Ledger,
+        ledger: DecisionRecorder,
         clock: Clock | None = None,
     ) -> None:
         self._task, self._searcher, self._runner = task, searcher, runner
@@ -207,12 +184,13 @@ class Session:
         while not isinstance(choice := self._next(limits), Stop):
             self._try(choice, tell)
         now = self._now()
-        refuse_hopeless(now, f"when that is seen to, begin anew with another --state than {self._state.path}")
+        refuse_hopeless(now, f"when that is fixed, start again with another --state than {self._state.path}")
         rests_on = now.rests_on(now.ranked[0])
         objective = self._searcher.objective
         why = f"the best {objective} of {len(self._task.setups)} configurations, by {rests_on}"
-        made = now.decision("tune", now.ranked[0].row, self._method, why, self._clock.now())
-        kept = self._ledger.record(made)
+        kept = self._ledger.record(
+            now.decision("tune", now.ranked[0].row, self._method, why, self._clock.now())
+        )
         return Tuned(self._task, objective, now.trials, choice.reason, now.ranked, rests_on, kept.id)
 
     def _now(self) -> Opinions:
@@ -221,8 +199,11 @@ class Session:
     def _next(self, limits: Limits) -> Choice | Stop:
         now = self._now()
         if len(now.trials) >= limits.trials:
-            return Stop(_used_up(limits.trials))
-        choice = self._searcher.next(now.seen)
+            if limits.trials == 0:
+                return Stop("no trials were allowed; these are predictions")
+            many = limits.trials > 1
+            return Stop(f"the {limits.trials} allowed trials are made" if many else "the one trial is made")
+        choice = self._searcher.next(now.observations)
         if isinstance(choice, Stop):
             return choice
         seconds = self._runner.expected_seconds(choice.row, now.trials, now.of(choice.row))
@@ -252,7 +233,7 @@ class Session:
         saves = "saves" if self._searcher.objective == "cost" else "saves time worth"
         return Stop(
             f"the next trial would be {name}, which {saves} {format_money(gain)} of the whole job's"
-            f" {format_money(best.cost.value)}, as far as one can expect, and costs {format_money(price)}"
+            f" {format_money(best.cost.value)} by expectation, and costs {format_money(price)}"
         )
 
     def _try(self, choice: Choice, tell: Tell) -> None:
@@ -260,9 +241,10 @@ class Session:
         number, expected = len(now.trials) + 1, now.of(choice.row)
         seconds = self._runner.expected_seconds(choice.row, now.trials, expected)
         tell(Begun(number, setup, expected, self._price(choice.row, seconds), choice.reason))
-        made = now.decision("trial", choice.row, self._method, choice.reason, self._clock.now())
-        decision = self._ledger.record(made)
-        again = any(trial.setup == setup.name for trial in now.trials)  # then it was too short before
+        decision = self._ledger.record(
+            now.decision("trial", choice.row, self._method, choice.reason, self._clock.now())
+        )
+        again = any(trial.setup == setup.name for trial in now.trials)  # its first trial was too short
         trial = self._runner.run(choice.row, lambda turn: again or now.could_be_best(choice.row, turn))
         self._state.add(replace(trial, decision=decision.id))
         result = now.measured(trial)
@@ -275,37 +257,31 @@ class Session:
         return None if seconds is None else seconds * self._task.setups[row].price_per_second
 
 
-def _used_up(trials: int) -> str:
-    if trials == 0:
-        return "no trials were asked for; this is what is predicted"
-    return f"the {trials} trials that were allowed are made" if trials > 1 else "the one trial is made"
-
-
 def tune_job(
-    source: JobSource, options: TuneOptions, ledger: Ledger, tell: Tell = lambda news: None
+    source: JobSource, options: TuneOptions, ledger: DecisionRecorder, tell: Tell = lambda news: None
 ) -> Tuned:
-    """Try configurations of a job of a SPEC until that is not worth its price, and recommend one."""
+    """Try configurations of a job of a SPEC until another trial is not worth its price, and recommend one."""
     spec = read_spec(source.spec)
-    effort = Effort(spec.window, spec.patience)
+    window = TrialWindow(spec.window, spec.patience)
     place, space = source.place_and_space(spec, options.objective)
     others = source.others()
-    identity = Identity.of_job(space, options.objective, place.name, effort, spec.price_date)
+    identity = Identity.of_job(space, options.objective, place.name, window, spec.price_date)
     with open_state(identity, source.state) as state:
         _tell_earlier(state, tell)
         local = local_run(space.job, spec, others, tell)
         state.about(Subject(space.setups, space.job.length, spec.price_date, local_run_file(space.job).name))
         at_random = options.method == "random"
         forecast = JobForecast.of(space.space, space.where, space.steps, local, None if at_random else others)
-        tell("trials are drawn at random, to compare with" if at_random else forecast.note)
+        tell("trials are drawn at random" if at_random else forecast.note)
         searcher = Searcher(space.space, options.objective, forecast, at_random=at_random)
-        session = Session(space, searcher, JobTrials(space, place, effort), state, ledger)
+        session = TuningSession(space, searcher, JobTrials(space, place, window), state, ledger)
         return session.run(options.limits, tell)
 
 
 def tune_space(
     source: SpaceSource,
     options: TuneOptions,
-    ledger: Ledger,
+    ledger: DecisionRecorder,
     state_file: Path | None = None,
     tell: Tell = lambda news: None,
 ) -> Tuned:
@@ -325,7 +301,7 @@ def tune_space(
             least_trials=STOP_FROM,
             at_random=at_random,
         )
-        return Session(space, searcher, CommandTrials(space), state, ledger).run(options.limits, tell)
+        return TuningSession(space, searcher, CommandTrials(space), state, ledger).run(options.limits, tell)
 
 
 def _tell_earlier(state: StateFile, tell: Tell) -> None:

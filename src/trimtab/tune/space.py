@@ -110,20 +110,20 @@ class Trials:
     left: NDArray[np.intp]  # not those that failed or had a full trial
 
     @classmethod
-    def of(cls, space: Space, objective: str, seen: Sequence[Observation]) -> "Trials":
-        for one in seen:
+    def of(cls, space: Space, objective: str, observations: Sequence[Observation]) -> "Trials":
+        for one in observations:
             if one.row >= len(space):
                 raise BadInputError(
                     f"row {one.row} was tried, but there are only {len(space)} configurations"
                 )
-        done = [one for one in seen if one.ok]
+        done = [one for one in observations if one.ok]
         rows = np.array([one.row for one in done], dtype=np.intp)
-        settled = {one.row for one in seen if not one.ok or one.fidelity >= 1}
+        settled = {one.row for one in observations if not one.ok or one.fidelity >= 1}
         return cls(
             rows,
             space.values(objective, [one.seconds for one in done], rows),
             np.array([one.fidelity for one in done], dtype=float),
-            np.array([one.row for one in seen if not one.ok], dtype=np.intp),
+            np.array([one.row for one in observations if not one.ok], dtype=np.intp),
             np.array([row for row in range(len(space)) if row not in settled], dtype=np.intp),
         )
 

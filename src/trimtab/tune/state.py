@@ -11,7 +11,7 @@ from typing import Any
 from trimtab.core import BadInputError, StorageError, from_plain, home, to_plain
 from trimtab.kernel import file_lock, write_whole
 from trimtab.tune.job_space import JobSpace, Setup
-from trimtab.tune.trials import Effort, Trial
+from trimtab.tune.trials import Trial, TrialWindow
 
 LOCAL = ".local.json"
 """Suffix of the files of local runs, which lie in the same folder."""
@@ -21,7 +21,7 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What trials must have in common to be compared."""
+    """Properties that trials must share to be compared."""
 
     job: str
     objective: str
@@ -30,13 +30,13 @@ class Identity:
 
     @classmethod
     def of_job(
-        cls, space: JobSpace, objective: str, where: str, effort: Effort, price_date: str
+        cls, space: JobSpace, objective: str, where: str, window: TrialWindow, price_date: str
     ) -> "Identity":
         """The identity of a session about a job of a SPEC."""
         job = space.job
         content = [
             *(job.name, job.command, str(job.folder), job.samples, job.epochs),
-            *(effort.window, price_date, where),
+            *(window.seconds, price_date, where),
             *(to_plain(setup) for setup in space.setups),
         ]
         return cls.of(job.name, objective, where, content)
@@ -49,7 +49,7 @@ class Identity:
 
     @property
     def file(self) -> Path:
-        """Where the state is kept unless another file is named."""
+        """The file of the state, unless another is named."""
         return home() / "tune" / f"{self.job}-{self.objective}-{self.digest}.json"
 
 
@@ -102,7 +102,7 @@ class StateFile:
 def open_state(identity: Identity, path: Path | None = None) -> Iterator[StateFile]:
     """The session's state, new or as it was left; a state of another session is refused."""
     path = path or identity.file
-    busy = f"another trimtab tune is at work with {path}; wait for it, or name another"
+    busy = f"another trimtab tune uses {path}; wait for it, or name another file with --state"
     with file_lock(path.with_name(f".{path.name}.lock"), busy):
         state = _read(path)
         if state is not None:
@@ -118,13 +118,13 @@ def earlier_trials(identity: Identity, path: Path | None = None) -> tuple[Trial,
     if path is not None and not path.exists():
         raise BadInputError(f"there is no file {path}; trimtab tune writes it")
     files = [path] if path else sorted(identity.file.parent.glob(f"*-{identity.digest}.json"))
-    found = list[Trial]()
+    trials = list[Trial]()
     for file in files:
         state = _read(file)
         if state is not None:
             _check(file, state.identity, replace(identity, objective=state.identity.objective))
-            found += state.trials
-    return tuple(sorted(found, key=lambda trial: (trial.fidelity, trial.measured_at)))
+            trials += state.trials
+    return tuple(sorted(trials, key=lambda trial: (trial.fidelity, trial.measured_at)))
 
 
 def kept_states() -> Iterator[State]:
@@ -151,13 +151,13 @@ def _read(path: Path) -> State | None:
 
 def _check(path: Path, kept: Identity, identity: Identity) -> None:
     """Refuse a state that belongs to another session."""
-    for what, theirs, wanted in (
+    for name, old, new in (
         ("the job", kept.job, identity.job),
         ("the objective", kept.objective, identity.objective),
         ("trials on", kept.where, identity.where),
-        ("another SPEC or space than this:", kept.digest, identity.digest),
+        ("another SPEC or space:", kept.digest, identity.digest),
     ):
-        if theirs != wanted:
+        if old != new:
             raise BadInputError(
-                f"{path} is the state of {what} {theirs}, not {wanted}; name another file with --state"
+                f"{path} is the state of {name} {old}, not {new}; name another file with --state"
             )

@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 
 from trimtab.collect import LAWS, Effort
 from trimtab.collect.functions.applications import Application, Segment, Surroundings
-from trimtab.collect.functions.lane import Function, Lane, RunningFunction, _Contestant, running
+from trimtab.collect.functions.lane import Function, FunctionLane, RunningFunction, _SizedFunction, running
 from trimtab.collect.functions.surroundings import neighbours_on
 from trimtab.core import StorageError
 from trimtab.kernel import LimitedGroup, read_process
@@ -134,7 +134,7 @@ def test_a_full_disk_is_no_property_of_the_function(group: LimitedGroup, tmp_pat
 
     with (
         running(function(full, group, tmp_path)) as process,
-        pytest.raises(StorageError, match="disk of the temporary folder is full"),
+        pytest.raises(StorageError, match="TMPDIR"),
     ):
         turn(process, 0.0)
 
@@ -156,8 +156,8 @@ pytestmark = pytest.mark.usefixtures("no_group_is_left")
 QUICK = Effort(least=2, seconds=0.2, turn=0.05, ceiling=10.0)
 
 
-def lane(effort: Effort = QUICK) -> Lane:
-    return Lane(tuple(sorted(os.sched_getaffinity(0)))[:2], "", effort)
+def lane(effort: Effort = QUICK) -> FunctionLane:
+    return FunctionLane(tuple(sorted(os.sched_getaffinity(0)))[:2], "", effort)
 
 
 def application(kind: str, **inputs: int) -> Application:
@@ -190,13 +190,13 @@ def test_more_memory_buys_a_busy_function_time(law: str) -> None:
 
 def test_sizes_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     turns = list[tuple[int, ...]]()
-    turn = Lane._turn
+    turn = FunctionLane._turn
 
-    def watched(self: Lane, contestants: list[_Contestant], *rest: object) -> None:
-        turns.append(tuple(each.memory_mb for each in contestants))
-        turn(self, contestants, *rest)  # type: ignore[arg-type]
+    def watched(self: FunctionLane, batch: list[_SizedFunction], *rest: object) -> None:
+        turns.append(tuple(function.memory_mb for function in batch))
+        turn(self, batch, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Lane, "_turn", watched)
+    monkeypatch.setattr(FunctionLane, "_turn", watched)
     lane(Effort(least=4, seconds=0.6, turn=0.05)).measure(
         application("sleep", milliseconds=20), LAWS["lambda"], (128, 256, 1024, 2048)
     )

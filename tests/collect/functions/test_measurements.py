@@ -5,27 +5,29 @@ import json
 import resource
 import signal
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from trimtab.collect.functions.applications import Application, draw_application
 from trimtab.collect.functions.measurements import (
-    COLUMNS,
+    Invocations,
     Measurement,
     MeasurementFile,
-    Turn,
     Usage,
     statistics_of,
 )
 from trimtab.core import BadInputError, StorageError
 
+COLUMNS = tuple(field.name for field in fields(Measurement))
+
 
 def test_durations_are_pooled_and_usage_is_per_invocation() -> None:
     found = statistics_of(
         [
-            Turn((0.1, 0.2), Usage(cpu_user_s=0.3, throttled_periods=4)),
-            Turn((0.6,), Usage(cpu_user_s=0.3, bytes_sent=30)),
+            Invocations((0.1, 0.2), Usage(cpu_user_s=0.3, throttled_periods=4)),
+            Invocations((0.6,), Usage(cpu_user_s=0.3, bytes_sent=30)),
         ]
     )
     assert found["mean_s"] == pytest.approx(0.3)
@@ -55,7 +57,7 @@ def path(tmp_path: Path) -> Path:
     """A file with two applications."""
     path = tmp_path / "functions.csv"
     file = MeasurementFile(path, SIZES, 0)
-    file.begin(DRAWN)
+    file.begin_with(DRAWN)
     for application in DRAWN[:2]:
         file.append(rows(application))
     return path
@@ -78,7 +80,7 @@ def test_what_a_kill_cut_off_is_dropped_and_measured_again(path: Path, cut: int)
     file = MeasurementFile(path, SIZES, 0)
     assert file.finished(DRAWN) == {("lambda", "f0-0000")}
     assert path.read_text() == whole[:-cut], "looking changes nothing"
-    file.begin(DRAWN)
+    file.begin_with(DRAWN)
     file.append(rows(DRAWN[1]))
     assert path.read_text() == whole
 
@@ -92,18 +94,18 @@ def test_a_file_that_is_not_there_or_empty_has_nothing(tmp_path: Path) -> None:
 
 def test_other_sizes_and_another_seed_are_not_mixed_in(path: Path) -> None:
     before = path.read_text()
-    with pytest.raises(BadInputError, match="at 128, 256 MB, not as asked"):
+    with pytest.raises(BadInputError, match="128, 256 MB"):
         MeasurementFile(path, (128, 256, 512), 0).finished(DRAWN)
-    with pytest.raises(BadInputError, match="at 128, 256 MB, not as asked"):
+    with pytest.raises(BadInputError, match="128, 256 MB"):
         MeasurementFile(path, (128,), 0).finished(DRAWN)
-    with pytest.raises(BadInputError, match="drawn with another seed"):
+    with pytest.raises(BadInputError, match="seed"):
         MeasurementFile(path, SIZES, 1).finished([draw_application(0, 1)])
     assert path.read_text() == before
 
 
 def test_applications_made_of_something_else_are_not_mixed_in(path: Path) -> None:
     other = Application("f0-0001", DRAWN[2].segments)
-    with pytest.raises(BadInputError, match="has another f0-0001 than this Trimtab draws"):
+    with pytest.raises(BadInputError, match="f0-0001"):
         MeasurementFile(path, SIZES, 0).finished([DRAWN[0], other])
 
 
@@ -111,7 +113,7 @@ def test_applications_made_of_something_else_are_not_mixed_in(path: Path) -> Non
 def test_another_file_is_refused_and_kept(tmp_path: Path, text: str) -> None:
     path = tmp_path / "other.csv"
     path.write_text(text)
-    with pytest.raises(BadInputError, match="not a file of function measurements"):
+    with pytest.raises(BadInputError, match="function measurements"):
         MeasurementFile(path, SIZES, 0).finished(DRAWN)
     assert path.read_text() == text
 
@@ -119,14 +121,14 @@ def test_another_file_is_refused_and_kept(tmp_path: Path, text: str) -> None:
 def test_a_line_in_the_middle_that_is_no_measurement_is_named(path: Path) -> None:
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join([*lines[:2], "spoilt\n", *lines[2:]]))
-    with pytest.raises(BadInputError, match="line 3 is not a row of function measurements"):
+    with pytest.raises(BadInputError, match="line 3 "):
         MeasurementFile(path, SIZES, 0).finished(DRAWN)
 
 
 @pytest.mark.parametrize("text", ["[]", "{", "3"])
 def test_a_broken_companion_is_named(path: Path, text: str) -> None:
     path.with_suffix(".applications.json").write_text(text)
-    with pytest.raises(BadInputError, match="does not say what applications are made of"):
+    with pytest.raises(BadInputError, match=r"applications\.json"):
         MeasurementFile(path, SIZES, 0).finished(DRAWN)
 
 
@@ -147,6 +149,6 @@ def test_a_full_disk_leaves_whole_applications(path: Path) -> None:
     file = MeasurementFile(path, SIZES, 0)
     before = path.read_text()
     many = [row for _ in range(5) for row in rows(DRAWN[2])]
-    with pytest.raises(StorageError, match="what was measured before is kept"), small_files():
+    with pytest.raises(StorageError, match="cannot be written"), small_files():
         file.append(many)
     assert path.read_text() == before

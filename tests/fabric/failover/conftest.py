@@ -4,15 +4,15 @@ import json
 import os
 import subprocess
 import threading
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from waiting import until
 
-from trimtab.fabric import Host, host_of
+from trimtab.fabric import FabricHost, host_of
 from trimtab.fabric.failover.keeper import Failover, PathKeeper, UplinkNow
 from trimtab.kernel import Owner
 
@@ -25,7 +25,7 @@ class Wires:
 
     near: str
     far: str
-    host: Host
+    host: FabricHost
     folder: Path
     failovers: list[Failover] = field(default_factory=list)
 
@@ -46,10 +46,12 @@ class Wires:
 
     def wait_for(self, *devices: str, to: str = OTHER) -> None:
         """Until a route has these devices."""
-        eventually(lambda: self.devices(to) == set(devices), lambda: f"{to} has {self.devices(to)}")
+        until(lambda: self.devices(to) == set(devices))
 
     @contextmanager
-    def keeping(self, host: Host | None = None, before: Iterable[UplinkNow] = ()) -> Iterator[PathKeeper]:
+    def keeping(
+        self, host: FabricHost | None = None, before: Iterable[UplinkNow] = ()
+    ) -> Iterator[PathKeeper]:
         """A keeper of the host, at work; no bfdd runs."""
         bfd = self.folder / "bfdd.sock"
         kept = PathKeeper(host or self.host, bfd, self.near, self.failovers.append, before=before)
@@ -61,16 +63,6 @@ class Wires:
         finally:
             kept.stop()
             thread.join()
-
-
-def eventually(
-    holds: Callable[[], object], says: Callable[[], str] = lambda: "", within: float = 10.0
-) -> None:
-    """Wait until something holds."""
-    give_up = time.monotonic() + within
-    while not holds():
-        assert time.monotonic() < give_up, says()
-        time.sleep(0.01)
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +118,7 @@ def wires(bare_wires: Wires) -> Iterator[Wires]:
         bare_wires.ip(f"link set p{number} up")
     bare_wires.ip("route flush proto bgp")
     bare_wires.failovers.clear()
-    eventually(lambda: "NO-CARRIER" not in bare_wires.ip("link show up"))
+    until(lambda: "NO-CARRIER" not in bare_wires.ip("link show up"))
     bare_wires.write_route(1, 2)
     return bare_wires
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from trimtab.fabric.failover.messages import BfdSocket, Session
+from trimtab.fabric.failover.messages import BfdSession, BfdSocket
 
 
-def message(told: object, kind: int = 4) -> bytes:
-    content = told if isinstance(told, bytes) else json.dumps(told).encode()
+def message(notice: object, kind: int = 4) -> bytes:
+    content = notice if isinstance(notice, bytes) else json.dumps(notice).encode()
     return struct.pack(">IHBB", len(content), 0, kind, 1) + content
 
 
@@ -38,7 +38,7 @@ def test_states_come_in_pieces_and_what_is_not_one_is_passed_over(
     assert there.recv(64)[:8] == struct.pack(">IHBB", 8, 1, 4, 1)
     data = message({"status": "ok"}, kind=1) + message(status("up")) + message(b"{no json") + message([1, 2])
     data += message({"op": "add", "peer-address": "172.16.1.3"}) + message(status("down"))
-    heard = list[Session]()
+    heard = list[BfdSession]()
     for place in range(0, len(data), 7):
         there.sendall(data[place : place + 7])
         heard += bfd.sessions()

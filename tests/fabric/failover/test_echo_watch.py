@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from waiting import until
 
 from trimtab.fabric import Echo
 from trimtab.fabric.failover.echo import EchoSocket, EchoWatch
 from trimtab.fabric.failover.keeper import PathKeeper
-from trimtab.fabric.machine import inside, made_in
+from trimtab.fabric.machine import inside
 
 if TYPE_CHECKING:
     from conftest import Wires
@@ -30,7 +31,7 @@ def switched(wires: "Wires") -> Iterator["Wires"]:
 
 @pytest.fixture
 def watch(switched: "Wires") -> Iterator[EchoWatch]:
-    made = made_in(switched.near, lambda: EchoWatch(switched.host.uplinks, ECHO, 0.0))
+    made = inside(switched.near, lambda: EchoWatch(switched.host.uplinks, ECHO, 0.0))
     yield made
     made.close()
 
@@ -77,16 +78,15 @@ def test_nothing_is_sent_before_the_switch_was_heard_and_then_it_comes_back(
 
 def test_probes_of_another_agent_are_not_ours(switched: "Wires") -> None:
     uplink = switched.host.uplinks[0]
-    one, other = made_in(
+    one, other = inside(
         switched.near, lambda: [EchoSocket(uplink, session) for session in (b"session1", b"session2")]
     )
     try:
         speak(switched, 1)
         assert one.back() == other.back() == []
         one.send(7)
-        give_up = time.monotonic() + 5
-        while not (back := one.back()):
-            assert time.monotonic() < give_up
+        back = list[int]()
+        until(lambda: back.extend(one.back()) or back)
         assert back == [7]
         assert other.back() == []
     finally:
@@ -169,7 +169,4 @@ def test_a_switch_that_came_anew_and_sends_nothing_back_is_used(
 
 
 def wait_for_echoes(keeper: PathKeeper, *wanted: bool | None) -> None:
-    give_up = time.monotonic() + 10
-    while (now := tuple(each.echo for each in keeper.look().uplinks)) != wanted:
-        assert time.monotonic() < give_up, now
-        time.sleep(0.01)
+    until(lambda: tuple(uplink.echo for uplink in keeper.look().uplinks) == wanted)

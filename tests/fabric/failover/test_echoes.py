@@ -29,7 +29,7 @@ class Machine:
     lost: str = ""
     since: float = float("inf")  # of its own time
     own: float = 0.0
-    said: list[tuple[float, str, str]] = field(default_factory=list)
+    changes: list[tuple[float, str, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         runs = [run for run, _ in self.pauses]
@@ -47,7 +47,7 @@ class Machine:
             for device in self.back:
                 self._read(device)
             now = self.wall(self.own)
-            self.said += [(now, device, looped) for device, looped in self.echoes.tick(now)]
+            self.changes += [(now, device, state) for device, state in self.echoes.tick(now)]
             for device, delay in self.back.items():
                 self.own += STEP
                 self._coming[device].append((self.own + delay, self.echoes.number))
@@ -78,7 +78,7 @@ def test_no_pattern_of_pauses_makes_one_of_two_uplinks_dead(
 ) -> None:
     machine = Machine(away, {"p1": back, "p2": back}, multiplier)
     machine.run(TICKS)
-    assert [(device, looped) for _, device, looped in machine.said] == [("p1", "well"), ("p2", "well")]
+    assert [(device, state) for _, device, state in machine.changes] == [("p1", "well"), ("p2", "well")]
 
 
 @settings(max_examples=100, deadline=None)
@@ -98,7 +98,9 @@ def test_pauses_make_no_uplink_dead_however_unlike_they_are_or_if_one_is_alone(
     machine = Machine(away, delays, multiplier)
     machine.run(TICKS)
     well = [device for device, delay in delays.items() if delay < INTERVAL]
-    assert sorted((device, looped) for _, device, looped in machine.said) == [(each, "well") for each in well]
+    assert sorted((device, state) for _, device, state in machine.changes) == [
+        (each, "well") for each in well
+    ]
 
 
 @settings(max_examples=100, deadline=None)
@@ -116,7 +118,7 @@ def test_a_loss_is_noticed_after_the_intervals_and_what_the_machine_was_away(
     delays = {"p1": back, "p2": float("inf") if alone else back}
     machine = Machine(away, delays, multiplier, "p1", since)
     machine.run(TICKS)
-    ((when, *_),) = [said for said in machine.said if said[1:] == ("p1", "lost")]
+    ((when, *_),) = [change for change in machine.changes if change[1:] == ("p1", "lost")]
     began = machine.wall(since)
     paused = [
         length
@@ -127,55 +129,55 @@ def test_a_loss_is_noticed_after_the_intervals_and_what_the_machine_was_away(
     assert when - began >= multiplier * INTERVAL / 4 - back
 
 
-def told(echoes: Echoes, *rows: tuple[int, ...]) -> list[list[tuple[str, str]]]:
+def ticked(echoes: Echoes, *rows: tuple[int, ...]) -> list[list[tuple[str, str]]]:
     """Ticks in time, with the numbers of uplinks on which the probe before came back."""
-    said = []
+    changes = []
     for row in rows:
         for number in row:
             echoes.came(f"p{number}", echoes.number)
-        said.append(list(echoes.tick(echoes.next_tick)))
-    return said
+        changes.append(list(echoes.tick(echoes.next_tick)))
+    return changes
 
 
 def test_an_uplink_whose_switch_sends_nothing_back_is_never_lost() -> None:
     echoes = Echoes(("p1", "p2"), INTERVAL, 3, 0.0)
-    assert told(echoes, (), *[(1,)] * 3)[-1] == [("p1", "well")]
-    assert not any(told(echoes, *[(1,)] * 20))
+    assert ticked(echoes, (), *[(1,)] * 3)[-1] == [("p1", "well")]
+    assert not any(ticked(echoes, *[(1,)] * 20))
     assert echoes.comes_back("p1") is True
     assert echoes.comes_back("p2") is None
 
 
 def test_a_lost_uplink_is_well_again_after_so_many_in_a_row() -> None:
     echoes = Echoes(("p1", "p2"), INTERVAL, 3, 0.0)
-    told(echoes, (), *[(1, 2)] * 5)
-    assert told(echoes, (1,), (1,), (1,)) == [[], [], [("p2", "lost")]]
+    ticked(echoes, (), *[(1, 2)] * 5)
+    assert ticked(echoes, (1,), (1,), (1,)) == [[], [], [("p2", "lost")]]
     assert echoes.comes_back("p2") is False
-    assert told(echoes, (1, 2), (1, 2), (1,), (1, 2), (1, 2), (1, 2))[-2:] == [[], [("p2", "well")]]
+    assert ticked(echoes, (1, 2), (1, 2), (1,), (1, 2), (1, 2), (1, 2))[-2:] == [[], [("p2", "well")]]
 
 
 def test_uplinks_that_fall_silent_together_are_not_lost_until_one_comes_back() -> None:
     echoes = Echoes(("p1", "p2"), INTERVAL, 3, 0.0)
-    told(echoes, (), *[(1, 2)] * 5)
-    assert not any(told(echoes, *[()] * 50))
+    ticked(echoes, (), *[(1, 2)] * 5)
+    assert not any(ticked(echoes, *[()] * 50))
     assert echoes.comes_back("p1") is False
-    assert told(echoes, (1,), (1,), (1,)) == [[], [], [("p2", "lost")]]
+    assert ticked(echoes, (1,), (1,), (1,)) == [[], [], [("p2", "lost")]]
 
 
 def test_a_forgotten_uplink_is_not_lost_until_it_was_well_again() -> None:
     echoes = Echoes(("p1", "p2"), INTERVAL, 3, 0.0)
-    told(echoes, (), *[(1, 2)] * 5)
+    ticked(echoes, (), *[(1, 2)] * 5)
     echoes.forget("p2")
-    assert not any(told(echoes, *[(1,)] * 20))
-    assert told(echoes, *[(1, 2)] * 3)[-1] == [("p2", "well")]
+    assert not any(ticked(echoes, *[(1,)] * 20))
+    assert ticked(echoes, *[(1, 2)] * 3)[-1] == [("p2", "well")]
 
 
 def test_copies_old_ones_and_ones_never_sent_do_not_count() -> None:
     echoes = Echoes(("p1", "p2"), INTERVAL, 3, 0.0)
-    told(echoes, (), *[(1, 2)] * 5)
+    ticked(echoes, (), *[(1, 2)] * 5)
     for _ in range(3):
         echoes.came("p2", 2)
         echoes.came("p2", 99)
-        last = told(echoes, (1,))
+        last = ticked(echoes, (1,))
     assert last == [[("p2", "lost")]]
 
 

@@ -1,4 +1,4 @@
-"""Failovers in memory, on file, and told."""
+"""Failovers in memory, on file, and reported."""
 
 import logging
 from pathlib import Path
@@ -6,21 +6,21 @@ from pathlib import Path
 import pytest
 
 from trimtab.core import StorageError
-from trimtab.fabric.failover.keeper import KEPT, Failover, FailoverRecord, read_failovers
+from trimtab.fabric.failover.keeper import KEPT, Failover, FailoverRecord
 
 ONE = Failover(1000.5, "p1", "172.16.1.3", "bfd", 0.0002, 1)
 OTHER = Failover(1001.5, "p2", "172.16.2.3", "carrier", 0.0003, 1)
 
 
 def test_each_is_kept_appended_and_told_and_a_later_record_knows_it(tmp_path: Path) -> None:
-    path, told = tmp_path / "fabric" / "failovers.jsonl", list[Failover]()
-    with FailoverRecord(path, told.append) as record:
+    path, reported = tmp_path / "fabric" / "failovers.jsonl", list[Failover]()
+    with FailoverRecord(path, reported.append) as record:
         record(ONE)
-    with FailoverRecord(path, told.append) as record:
+    with FailoverRecord(path, reported.append) as record:
         assert record.latest == (ONE,)
         record(OTHER)
-    assert told == [ONE, OTHER]
-    assert read_failovers(path) == [ONE, OTHER]
+    assert reported == [ONE, OTHER]
+    assert FailoverRecord(path).latest == (ONE, OTHER)
 
 
 def test_all_are_counted_however_many_are_kept(tmp_path: Path) -> None:
@@ -36,8 +36,8 @@ def test_lines_that_are_no_failovers_are_left_out(tmp_path: Path) -> None:
     with FailoverRecord(path) as record:
         record(ONE)
     path.write_text('{"time": 1}\n[]\nnonsense\n' + path.read_text() + '{"time": 10')
-    assert read_failovers(path) == [ONE]
-    assert read_failovers(tmp_path / "none") == []
+    assert FailoverRecord(path).latest == (ONE,)
+    assert FailoverRecord(tmp_path / "none").latest == ()
 
 
 def test_a_ledger_that_cannot_be_written_is_said_once_and_ends_nothing(

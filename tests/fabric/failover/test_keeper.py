@@ -6,12 +6,13 @@ from ipaddress import IPv4Address
 from typing import TYPE_CHECKING
 
 import pytest
+from waiting import until
 
 from trimtab.core import BadInputError, NotFoundError
 from trimtab.fabric.failover.keeper import PathKeeper, UplinkNow
-from trimtab.fabric.failover.messages import Notices
+from trimtab.fabric.failover.messages import Notice, Notices
 from trimtab.fabric.failover.routes import Hop
-from trimtab.fabric.machine import made_in
+from trimtab.fabric.machine import inside
 
 if TYPE_CHECKING:
     from conftest import Wires
@@ -92,9 +93,9 @@ def test_a_path_that_the_daemon_believes_in_and_the_kernel_lost_is_put_back(
 def test_what_another_host_lost_is_heard_and_avoided(wires: "Wires", keeper: PathKeeper) -> None:
     wires.write_route(1, 2, to="10.255.0.3")
     wires.ip("route replace 10.255.0.1/32 via 172.16.2.2 dev q2", far=True)
-    other = made_in(wires.far, lambda: Notices(IPv4Address("10.255.0.2")))
+    other = inside(wires.far, lambda: Notices(IPv4Address("10.255.0.2")))
     try:
-        other.tell(["10.255.0.1"], [65101], 0.5)
+        other.send(["10.255.0.1"], [65101], 0.5)
         wires.wait_for("p2")
         assert wires.devices("10.255.0.3") == {"p1", "p2"}
         wires.wait_for("p1", "p2")  # nobody said it again
@@ -105,16 +106,14 @@ def test_what_another_host_lost_is_heard_and_avoided(wires: "Wires", keeper: Pat
 
 def test_other_hosts_hear_what_this_one_lost(wires: "Wires", keeper: PathKeeper) -> None:
     wires.ip("route replace 10.255.0.1/32 via 172.16.2.2 dev q2", far=True)
-    other = made_in(wires.far, lambda: Notices(IPv4Address("10.255.0.2")))
+    other = inside(wires.far, lambda: Notices(IPv4Address("10.255.0.2")))
     try:
         wires.ip("link set q1 down", far=True)
         wires.wait_for("p2")
-        give_up = time.monotonic() + 10
-        while not (heard := other.heard()):
-            assert time.monotonic() < give_up
-            time.sleep(0.01)
-        assert heard[0].sender == "10.255.0.1"
-        assert heard[0].lost == {65101}
+        notices = list[Notice]()
+        until(lambda: notices.extend(other.received()) or notices)
+        assert notices[0].sender == "10.255.0.1"
+        assert notices[0].lost == {65101}
     finally:
         other.close()
 
@@ -122,10 +121,7 @@ def test_other_hosts_hear_what_this_one_lost(wires: "Wires", keeper: PathKeeper)
 def test_a_host_whose_routes_are_removed_is_gone(wires: "Wires", keeper: PathKeeper) -> None:
     before = time.time()
     wires.ip("route del 10.255.0.2/32 proto bgp metric 20")
-    give_up = time.monotonic() + 10
-    while not keeper.look().gone:
-        assert time.monotonic() < give_up
-        time.sleep(0.01)
+    until(lambda: keeper.look().gone)
     assert before - 1 < keeper.look().gone["10.255.0.2/32"] <= time.time()
     assert keeper.look().devices == {}
 

@@ -1,11 +1,11 @@
 """Hosts tell each other what they lost; anything else that arrives is nothing."""
 
 import socket
-import time
 from collections.abc import Iterator
 from ipaddress import IPv4Address
 
 import pytest
+from waiting import until
 
 from trimtab.fabric.failover.messages import PORT, Notice, Notices
 
@@ -18,17 +18,16 @@ def listening() -> Iterator[Notices]:
 
 
 def hear(notices: Notices) -> list[Notice]:
-    give_up = time.monotonic() + 5
-    while not (heard := notices.heard()) and time.monotonic() < give_up:
-        time.sleep(0.01)
-    return heard
+    received = list[Notice]()
+    until(lambda: received.extend(notices.received()) or received)
+    return received
 
 
 def test_a_notice_says_who_lost_what_and_for_how_long(listening: Notices) -> None:
     other = Notices(IPv4Address("127.0.0.12"))
-    other.tell(["127.0.0.11", "127.0.0.13"], {65102, 65101}, 3.0)
+    other.send(["127.0.0.11", "127.0.0.13"], {65102, 65101}, 3.0)
     assert hear(listening) == [Notice("127.0.0.12", frozenset({65101, 65102}), 3.0)]
-    assert listening.heard() == []
+    assert listening.received() == []
     other.close()
 
 

@@ -53,8 +53,8 @@ class World:
         self.write()
 
     def write(self) -> None:
-        for changed, hops, anew in self.traffic.changes(self.clock.monotonic()):
-            if anew or changed.prefix in self.kernel:
+        for changed, hops, create in self.traffic.changes(self.clock.monotonic()):
+            if create or changed.prefix in self.kernel:
                 self.kernel[changed.prefix] = hops
 
     def check(self) -> None:
@@ -170,8 +170,8 @@ def test_what_another_host_lost_is_avoided_towards_it_alone_and_for_a_while() ->
     world = World()
     for prefix in PREFIXES:
         world.daemon_writes(prefix, ("p1", "p2"))
-    assert world.traffic.told_lost(PREFIXES[0], frozenset({"p1"}), until=3.0)
-    assert not world.traffic.told_lost("10.9.9.9/32", frozenset({"p1"}), until=3.0)
+    assert world.traffic.lost_through(PREFIXES[0], frozenset({"p1"}), until=3.0)
+    assert not world.traffic.lost_through("10.9.9.9/32", frozenset({"p1"}), until=3.0)
     world.write()
     assert world.kernel[PREFIXES[0]] == (HOPS["p2"],)
     assert world.kernel[PREFIXES[1]] == (HOPS["p1"], HOPS["p2"])

@@ -25,7 +25,7 @@ def test_one_that_comes_back_is_held_and_then_used(clock: SimulatedClock, uplink
     clock.advance(5)
     uplinks.up("p1", "bfd", clock.monotonic())
     assert uplinks.state("p1", clock.monotonic()) == "held"
-    assert uplinks.next_release(clock.monotonic()) == pytest.approx(7.0)
+    assert uplinks.held_until("p1", clock.monotonic()) == pytest.approx(7.0)
     clock.advance(HOLD)
     assert uplinks.state("p1", clock.monotonic()) == "up"
     assert uplinks.state("p2", clock.monotonic()) == "up"

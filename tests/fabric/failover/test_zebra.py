@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from trimtab.core import TrimtabError
-from trimtab.fabric.failover.routes import Hop, hops_of, wanted_hops
+from trimtab.fabric.failover.routes import Hop, daemon_hops, hops_of
 
 
 def hop(number: int, **more: object) -> dict[str, object]:
@@ -49,10 +49,10 @@ def test_a_zebra_that_says_something_else_is_a_sentence(tmp_path: Path, answer: 
         thread = threading.Thread(target=serve)
         thread.start()
         with pytest.raises(TrimtabError, match=says):
-            wanted_hops(tmp_path)
+            daemon_hops(tmp_path)
         thread.join()
 
 
 def test_where_no_zebra_runs_that_is_said(tmp_path: Path) -> None:
     with pytest.raises(TrimtabError, match="zebra's routes cannot be read"):
-        wanted_hops(tmp_path)
+        daemon_hops(tmp_path)

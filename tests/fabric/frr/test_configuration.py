@@ -9,11 +9,11 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from trimtab.core import MissingDependencyError
-from trimtab.fabric import Host, Timers, Uplink
+from trimtab.fabric import FabricHost, Timers, Uplink
 from trimtab.fabric.frr.configuration import Port, Switch, host_files, switch_files
 from trimtab.fabric.frr.daemons import Programs, find_programs
 
-HOST = Host(
+HOST = FabricHost(
     "node-1",
     IPv4Address("10.255.0.1"),
     65001,

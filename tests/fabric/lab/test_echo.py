@@ -3,10 +3,11 @@
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import psutil
 import pytest
+from waiting import until
 
 from trimtab.fabric import Failover, Status, Timers
 from trimtab.fabric.agent import read_status
@@ -28,7 +29,7 @@ def lab(can_build: None) -> Iterator[Lab]:
 @pytest.fixture(autouse=True)
 def _all_well(lab: Lab) -> None:
     """Every uplink is used, and its switch sends probes back."""
-    eventually(
+    until(
         lambda: all(each.state == "up" and each.echo for host in (0, 1) for each in status(lab, host).uplinks)
     )
     lab.wait_ready(60)
@@ -36,13 +37,6 @@ def _all_well(lab: Lab) -> None:
 
 def status(lab: Lab, host: int) -> Status:
     return read_status(lab.hosts[host].host.name)
-
-
-def eventually(holds: Callable[[], object], within: float = 30.0) -> None:
-    give_up = time.monotonic() + within
-    while not holds():
-        assert time.monotonic() < give_up
-        time.sleep(0.02)
 
 
 def dead(lab: Lab, host: int) -> list[str]:
@@ -80,7 +74,7 @@ def test_a_silent_fault_is_failed_over_before_bfd_could_notice_it(
     before = len(status(lab, host).failovers)
     with lab.fault(kind, host, uplink):
         broken = time.time()
-        eventually(lambda: len(status(lab, host).failovers) > before)
+        until(lambda: len(status(lab, host).failovers) > before)
     failover = status(lab, host).failovers[before]
     assert (failover.uplink, failover.cause, failover.paths) == (uplink, "echo", 1)
     assert failover.time - broken < SOON
@@ -89,15 +83,15 @@ def test_a_silent_fault_is_failed_over_before_bfd_could_notice_it(
 def test_ports_that_are_turned_off_one_after_another_cut_nobody_off(lab: Lab) -> None:
     for host, uplink in ((0, "p1"), (1, "p1"), (0, "p2")):
         with lab.fault("link-down", host, uplink):
-            eventually(lambda at=(host, uplink): at[1] in dead(lab, at[0]))
+            until(lambda at=(host, uplink): at[1] in dead(lab, at[0]))
         lab.wait_ready(60)
 
 
 def test_a_switch_whose_programs_died_is_left_although_it_sends_probes_back(lab: Lab) -> None:
     before = len(status(lab, 0).failovers)
     with daemons_killed("death of bfdd", lab.switches[0].daemons, ["bfdd"]):
-        eventually(lambda: len(status(lab, 0).failovers) > before)
-        eventually(lambda: status(lab, 0).uplinks[0].echo)
+        until(lambda: len(status(lab, 0).failovers) > before)
+        until(lambda: status(lab, 0).uplinks[0].echo)
         assert dead(lab, 0) == ["p1"]
     failover = status(lab, 0).failovers[before]
     assert (failover.uplink, failover.cause) in (("p1", "bfd"), ("p1", "flap"))
@@ -112,7 +106,7 @@ def test_an_agent_that_was_away_takes_nothing_for_dead(lab: Lab) -> None:
     ]
     assert len(agents) == 2
     stop_for(agents, 0.2)
-    eventually(lambda: status(lab, 0).late > late)
+    until(lambda: status(lab, 0).late > late)
     assert failovers(lab) == before
 
 
@@ -121,5 +115,5 @@ def test_daemons_that_were_away_for_a_moment_are_no_failure(lab: Lab) -> None:
     processes = [node.daemons.process("bfdd") for node in (*lab.hosts, *lab.switches)]
     stop_for([each.pid for each in processes if each is not None], 0.07)
     written = status(lab, 0).time
-    eventually(lambda: status(lab, 0).time > written + 0.5)
+    until(lambda: status(lab, 0).time > written + 0.5)
     assert failovers(lab) == before

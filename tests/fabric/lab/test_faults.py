@@ -3,10 +3,10 @@
 import json
 import socket
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
+from waiting import until
 
 from trimtab.core import BadInputError, NotFoundError
 from trimtab.fabric.lab.faults import Cycle
@@ -63,22 +63,15 @@ def carrier(lab: Lab, device: str = "p1") -> str:
     return str(told[0]["operstate"])
 
 
-def seen(true: Callable[[], bool], seconds: float = 5.0) -> bool:
-    give_up = time.monotonic() + seconds
-    while not true() and time.monotonic() < give_up:
-        time.sleep(0.02)
-    return true()
-
-
 def test_a_port_turned_off_is_seen_at_both_ends(lab: Lab) -> None:
     assert through(lab, 0) == (1, 1)
     for kind, state in (("link-down", "DOWN"), ("carrier-loss", "DOWN")):
         with lab.fault(kind, 0, "p1"):
-            assert seen(lambda state=state: carrier(lab) == state)
+            until(lambda state=state: carrier(lab) == state)
             assert through(lab, 0) == (0, 0)
             assert through(lab, 1) == (1, 1)
-        assert seen(lambda: carrier(lab) == "UP")
-        assert seen(lambda: through(lab, 0) == (1, 1))
+        until(lambda: carrier(lab) == "UP")
+        until(lambda: through(lab, 0) == (1, 1))
 
 
 def test_a_blackhole_is_not_seen_in_the_carrier(lab: Lab) -> None:
@@ -109,7 +102,7 @@ def test_some_packets_are_lost(lab: Lab) -> None:
     with lab.fault("loss", 0, "p1", percent=50):
         for share in through(lab, 0):
             assert 0.25 < share < 0.75
-    with pytest.raises(BadInputError, match="percent of packets can be lost, not 200"):
+    with pytest.raises(BadInputError, match="200"):
         lab.fault("loss", percent=200)
 
 
@@ -126,16 +119,16 @@ def test_flapping_goes_on_until_it_is_stopped(lab: Lab) -> None:
     states = set[str]()
     with lab.fault("flapping", 0, "p1", down=0.05, up=0.05) as flapping:
         assert isinstance(flapping, Cycle)
-        assert seen(lambda: states.add(carrier(lab)) or len(flapping.happened) >= 3)
+        until(lambda: states.add(carrier(lab)) or len(flapping.happened) >= 3)
     assert states == {"UP", "DOWN"}
-    assert seen(lambda: carrier(lab) == "UP")
-    assert seen(lambda: through(lab, 0) == (1, 1))
+    until(lambda: carrier(lab) == "UP")
+    until(lambda: through(lab, 0) == (1, 1))
 
 
 def test_the_cycle_goes_round_all_ports(lab: Lab) -> None:
     with lab.cycle("blackhole", down=0.02, up=0.01) as cycle:
-        assert seen(lambda: len(cycle.happened) >= 5)
-    assert [each.what for each in cycle.happened[:5]] == [
+        until(lambda: len(cycle.happened) >= 5)
+    assert [each.name for each in cycle.happened[:5]] == [
         f"blackhole at {place}" for place in ("h1 p1", "h1 p2", "h2 p1", "h2 p2", "h1 p1")
     ]
     for one, other in zip(cycle.happened, cycle.happened[1:], strict=False):
@@ -146,9 +139,9 @@ def test_the_cycle_goes_round_all_ports(lab: Lab) -> None:
 
 
 def test_what_cannot_break_is_said(lab: Lab) -> None:
-    with pytest.raises(BadInputError, match=r"there is no fault 'blackhol'.*blackhole"):
+    with pytest.raises(BadInputError, match=r"blackhol'.*blackhole"):
         lab.fault("blackhol")
-    with pytest.raises(NotFoundError, match=r"no uplink p3 at host 0: hosts are 0 to 1, uplinks are p1, p2"):
+    with pytest.raises(NotFoundError, match=r"p3 .*0 to 1, .*p1, p2"):
         lab.fault("blackhole", 0, "p3")
-    with pytest.raises(BadInputError, match="a cycle has at least one fault"):
+    with pytest.raises(BadInputError, match="at least one fault"):
         Cycle("nothing", [], 1, 1)

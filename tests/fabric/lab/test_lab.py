@@ -4,9 +4,10 @@ import json
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
+from waiting import until
 
 from trimtab.core import BadInputError, TrimtabError
 from trimtab.fabric import Timers
@@ -27,14 +28,7 @@ def lab(can_build: None) -> Iterator[Lab]:
         yield built
 
 
-def seen(true: Callable[[], bool], seconds: float = 20.0) -> bool:
-    give_up = time.monotonic() + seconds
-    while not true() and time.monotonic() < give_up:
-        time.sleep(0.05)
-    return true()
-
-
-def asked(lab: Lab, command: str, host: int = 0) -> dict[str, object]:
+def frr_answer(lab: Lab, command: str, host: int = 0) -> dict[str, object]:
     answer: dict[str, object] = json.loads(lab.hosts[host].daemons.vtysh(command))
     return answer
 
@@ -46,20 +40,20 @@ def test_all_sessions_are_up_and_both_tenants_are_announced(lab: Lab) -> None:
     ]
     assert {(state.link, state.bfd, state.bgp) for state in states} == {("up", "up", "Established")}
     for tenant in lab.hosts[0].host.tenants:
-        remote = asked(lab, f"show evpn mac vni {tenant.vni} json")
+        remote = frr_answer(lab, f"show evpn mac vni {tenant.vni} json")
         assert "10.255.0.2" in json.dumps(remote)
 
 
 def test_a_host_announces_only_itself_and_takes_no_default_route(lab: Lab) -> None:
     uplink = lab.hosts[0].host.uplinks[0]
-    told = asked(lab, f"show bgp ipv4 unicast neighbors {uplink.peer} advertised-routes json")
-    assert list(told["advertisedRoutes"]) == ["10.255.0.1/32"]  # type: ignore[call-overload]
+    answer = frr_answer(lab, f"show bgp ipv4 unicast neighbors {uplink.peer} advertised-routes json")
+    assert list(answer["advertisedRoutes"]) == ["10.255.0.1/32"]  # type: ignore[call-overload]
     switch = lab.switches[0]
     words = ["vtysh", "--vty_socket", switch.daemons.folder, "-c", "configure terminal"]
     words += ["-c", f"router bgp {switch.switch.asn}", "-c", "address-family ipv4 unicast"]
     subprocess.run([*words, "-c", f"neighbor {uplink.address.ip} default-originate"], check=True)
     announced = f"show bgp ipv4 unicast neighbors {uplink.address.ip} advertised-routes json"
-    assert seen(lambda: "0.0.0.0/0" in switch.daemons.vtysh(announced))
+    until(lambda: "0.0.0.0/0" in switch.daemons.vtysh(announced))
     routes = subprocess.run(
         ["ip", "-n", lab.hosts[0].namespace, "route"], capture_output=True, text=True, check=True
     )
@@ -73,9 +67,9 @@ def test_traffic_goes_on_after_a_silent_fault_and_comes_back_to_both_paths(lab: 
         assert probes.outage(begin, begin + 0.3).worst < 0.2
         uplink = busiest_uplink(lab, 0)
         fault = lab.fault("blackhole", 0, uplink)
-        told = probes.measure(fault, lasting=3.0)
-    assert told.flows_hit > 0
-    assert 0.15 < told.worst < 2.5, "the session's silence must be noticed, and then the other path taken"
+        outage = probes.measure(fault, lasting=3.0)
+    assert outage.flows_hit > 0
+    assert 0.15 < outage.worst < 2.5, "the session's silence must be noticed, and then the other path taken"
     lab.wait_ready(30)
 
 
@@ -88,8 +82,8 @@ def test_a_worker_without_a_way_around_is_cut_off_all_the_time(lab: Lab) -> None
     ):
         subprocess.run(["ip", "-n", namespace, "route", "add", f"{other}/32", "via", str(peer)], check=True)
     with Probes(lab, addresses=addresses) as probes:
-        told = probes.measure(lab.fault("blackhole", 0, "p1"), lasting=0.5)
-    assert told.worst > 0.45
+        outage = probes.measure(lab.fault("blackhole", 0, "p1"), lasting=0.5)
+    assert outage.worst > 0.45
 
 
 def test_agents_are_processes_of_their_hosts_and_end_with_the_lab(lab: Lab) -> None:
@@ -103,19 +97,18 @@ def test_agents_are_processes_of_their_hosts_and_end_with_the_lab(lab: Lab) -> N
 def test_a_killed_daemon_and_a_crashed_switch_come_back(lab: Lab) -> None:
     host, switch = lab.hosts[0], lab.switches[1]
     with lab.fault("daemon-kill", 0, daemon="bgpd"):
-        assert seen(lambda: host.daemons.missing() == ("bgpd",))
+        until(lambda: host.daemons.missing() == ("bgpd",))
     assert host.daemons.missing() == ()
     with lab.fault("switch-crash", 1, "p2"):
-        assert seen(lambda: len(switch.daemons.missing()) == 3)
-        assert seen(lambda: [state.bfd for state in uplink_states(lab)] == ["up", "down"] * 2)
-        assert seen(lambda: [state.link for state in uplink_states(lab)] == ["up", "down"] * 2)
+        until(lambda: len(switch.daemons.missing()) == 3)
+        until(lambda: [state.bfd for state in uplink_states(lab)] == ["up", "down"] * 2)
+        until(lambda: [state.link for state in uplink_states(lab)] == ["up", "down"] * 2)
     assert switch.daemons.missing() == ()
-    assert seen(lambda: {state.bfd for state in uplink_states(lab)} == {"up"})
+    until(lambda: {state.bfd for state in uplink_states(lab)} == {"up"})
 
 
 def test_what_is_not_ready_is_said(can_build: None) -> None:
-    silent = r"the lab is not ready after 0\.01 s: FRR in .*h1 does not answer"
-    with Lab(start_daemons=False) as lab, pytest.raises(TrimtabError, match=silent):
+    with Lab(start_daemons=False) as lab, pytest.raises(TrimtabError, match=r"0\.01 s: .*h1 "):
         lab.wait_ready(0.01)
 
 
@@ -149,5 +142,5 @@ def test_a_handler_that_raises_does_not_break_the_building(can_build: None) -> N
 
 @pytest.mark.parametrize("hosts", [1, 101])
 def test_too_few_or_too_many_hosts_are_refused(hosts: int) -> None:
-    with pytest.raises(BadInputError, match=f"a lab has 2 to 100 hosts, not {hosts}"):
+    with pytest.raises(BadInputError, match=rf"2 to 100 .*\b{hosts}\b"):
         Lab(hosts=hosts)

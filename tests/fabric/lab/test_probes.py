@@ -23,17 +23,17 @@ def flow(number: int, lost: range, pauses: dict[int, float] | None = None) -> li
 def test_it_is_as_long_as_what_was_lost(first: int, length: int, order) -> None:  # type: ignore[no-untyped-def]
     arrivals = [*flow(0, range(first, first + length)), *flow(1, range(0))]
     order.shuffle(arrivals)
-    told = outage_of(arrivals, 2, 10.0, 10.0 + (PACKETS + 1) * PERIOD, PERIOD)
-    assert abs(told.flows[0] - length * PERIOD) < 1e-6
-    assert told.flows[1] == 0
-    assert abs(told.worst - length * PERIOD) < 1e-6
-    assert told.lost == length
-    assert told.flows_hit == (length > 0)
+    outage = outage_of(arrivals, 2, 10.0, 10.0 + (PACKETS + 1) * PERIOD, PERIOD)
+    assert abs(outage.flows[0] - length * PERIOD) < 1e-6
+    assert outage.flows[1] == 0
+    assert abs(outage.worst - length * PERIOD) < 1e-6
+    assert outage.lost == length
+    assert outage.flows_hit == (length > 0)
 
 
 def test_a_sender_that_paused_is_no_outage() -> None:
-    told = outage_of(flow(0, range(0), {100: 0.5}), 1, 10.0, 10.9, PERIOD)
-    assert told.flows == (0.0,)
+    outage = outage_of(flow(0, range(0), {100: 0.5}), 1, 10.0, 10.9, PERIOD)
+    assert outage.flows == (0.0,)
 
 
 def test_only_what_is_between_both_times_counts() -> None:
@@ -44,7 +44,7 @@ def test_only_what_is_between_both_times_counts() -> None:
 
 
 def test_a_flow_that_never_comes_back_is_gone_to_the_end() -> None:
-    told = outage_of(flow(0, range(100, PACKETS)), 2, 10.0, 10.4, PERIOD)
-    assert abs(told.flows[0] - 0.3) < 3 * PERIOD
-    assert abs(told.flows[1] - 0.4) < 3 * PERIOD
-    assert told.flows_hit == 2
+    outage = outage_of(flow(0, range(100, PACKETS)), 2, 10.0, 10.4, PERIOD)
+    assert abs(outage.flows[0] - 0.3) < 3 * PERIOD
+    assert abs(outage.flows[1] - 0.4) < 3 * PERIOD
+    assert outage.flows_hit == 2

@@ -3,13 +3,13 @@
 import contextlib
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from lone_host import LoneHost
+from waiting import until
 
-from trimtab.fabric import Host, Tenant, WorkerDevice
+from trimtab.fabric import FabricHost, TenantNetwork, WorkerDevice
 from trimtab.fabric.reconcile.bpf_plane import BpfPlane, bpf_unavailable
 from trimtab.fabric.reconcile.planes import Changes, PlaneError, mac_bytes
 from trimtab.fabric.reconcile.reconciler import Reconciler, reconciler_of
@@ -33,13 +33,6 @@ def reconciling(host: LoneHost, period: float = 0.2) -> Iterator[Reconciler]:
         reconciler.stop()
         thread.join()
         reconciler.close()
-
-
-def eventually(true: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < deadline, f"{what} did not become true"
-        time.sleep(0.01)
 
 
 def sent(one: LoneHost, two: LoneHost) -> dict[str, int]:
@@ -84,7 +77,7 @@ def test_frames_to_a_known_mac_go_around_the_bridge_and_spread_over_the_uplinks(
     plain = sent(one, two)
     assert min(plain["p1"], plain["p2"]) < 4  # a few for neighbours; all flows take one cable
     with reconciling(one) as reconciler:
-        eventually(lambda: dict(reconciler.plane.entries()) == THERE, "the plane knows the other's worker")
+        until(lambda: dict(reconciler.plane.entries()) == THERE)
         counts = sent(one, two)
     assert counts["fvxout"] == FLOWS
     assert counts["fvx100"] < 4
@@ -94,7 +87,7 @@ def test_frames_to_a_known_mac_go_around_the_bridge_and_spread_over_the_uplinks(
 def test_when_nobody_renews_its_trust_the_bridge_takes_over(hosts: tuple[LoneHost, LoneHost]) -> None:
     one, two = hosts
     with reconciling(one) as reconciler:
-        eventually(lambda: dict(reconciler.plane.entries()) == THERE, "the plane knows the other's worker")
+        until(lambda: dict(reconciler.plane.entries()) == THERE)
     plane = BpfPlane(one.host, one.tenant)
     one.call(plane.prepare)
     assert goes_by(one, two) == "program"  # it goes on alone for a while
@@ -106,7 +99,7 @@ def test_when_nobody_renews_its_trust_the_bridge_takes_over(hosts: tuple[LoneHos
 def test_whatever_somebody_does_to_it_is_repaired(hosts: tuple[LoneHost, LoneHost]) -> None:
     one, two = hosts
     with reconciling(one) as reconciler:
-        eventually(lambda: dict(reconciler.plane.entries()) == THERE, "the plane knows the other's worker")
+        until(lambda: dict(reconciler.plane.entries()) == THERE)
         for harm in (
             "tc filter del dev w0-br ingress",
             "tc qdisc del dev p1 clsact",
@@ -116,7 +109,7 @@ def test_whatever_somebody_does_to_it_is_repaired(hosts: tuple[LoneHost, LoneHos
         ):
             before = reconciler.counts.repairs
             one.run(harm)
-            eventually(lambda before=before: reconciler.counts.repairs > before, f"a repair of `{harm}`")
+            until(lambda before=before: reconciler.counts.repairs > before)
             assert "02:00:0a:64:00:01 master fbr100 static" in one.run("bridge fdb show dev w0-br")
             assert goes_by(one, two) == "program", harm
         assert reconciler.problem is None
@@ -125,61 +118,61 @@ def test_whatever_somebody_does_to_it_is_repaired(hosts: tuple[LoneHost, LoneHos
 def test_an_uplink_that_is_gone_keeps_nobody_from_the_other(hosts: tuple[LoneHost, LoneHost]) -> None:
     one, two = hosts
     with reconciling(one) as reconciler:
-        eventually(lambda: dict(reconciler.plane.entries()) == THERE, "the plane knows the other's worker")
+        until(lambda: dict(reconciler.plane.entries()) == THERE)
         one.run("ip link del p1")  # and with it the route over both
         for here, there in ((one, 2), (two, 1)):
             here.run(f"ip route replace 10.255.0.{there}/32 src {here.host.loopback} via 172.16.2.{there}")
         before = reconciler.counts.repairs
         one.run("ip link del fvxout")
-        eventually(lambda: reconciler.counts.repairs > before, "the sender is back")
+        until(lambda: reconciler.counts.repairs > before)
         assert goes_by(one, two) == "program"
         assert reconciler.problem is None
 
 
 def test_what_is_taken_off_a_device_comes_back_at_once(host: LoneHost) -> None:
     with reconciling(host, period=60) as reconciler:
-        eventually(lambda: reconciler.counts.dumps > 0, "it has begun")
+        until(lambda: reconciler.counts.dumps > 0)
         for device, direction in (("w0-br", "ingress"), ("p2", "egress")):
             host.run(f"tc filter del dev {device} {direction}")
             show = f"tc filter show dev {device} {direction}"
-            eventually(lambda show=show: "trimtab-" in host.run(show), f"a program on {device}")
+            until(lambda show=show: "trimtab-" in host.run(show))
 
 
 def test_a_map_changed_behind_its_back_is_put_right(host: LoneHost) -> None:
     host.learn({"02:00:00:00:00:02": "10.255.0.2"})
     with reconciling(host) as reconciler:
         expected = {mac_bytes("02:00:00:00:00:02"): bytes([10, 255, 0, 2])}
-        eventually(lambda: dict(reconciler.plane.entries()) == expected, "the plane knows the MAC")
+        until(lambda: dict(reconciler.plane.entries()) == expected)
         other = BpfPlane(host.host, host.tenant)  # finds the map by the program on the port
         host.call(other.prepare)
         wrong = mac_bytes("02:00:00:00:00:09")
         other.apply(Changes({wrong: bytes([1, 2, 3, 4])}, tuple(expected)))
-        eventually(lambda: dict(other.entries()) == expected, "the map is right again")
+        until(lambda: dict(other.entries()) == expected)
         assert reconciler.counts.repairs >= 2
         other.close()
 
 
 def test_it_follows_every_change_of_the_tunnel(host: LoneHost) -> None:
     with reconciling(host, period=60) as reconciler:
-        eventually(lambda: reconciler.counts.dumps > 0, "it has begun")
+        until(lambda: reconciler.counts.dumps > 0)
         at = {f"02:00:00:00:00:{number:02x}": f"10.255.0.{number % 3 + 2}" for number in range(100)}
         host.learn(at)
-        eventually(lambda: len(reconciler.plane.entries()) == 100, "all are there")
+        until(lambda: len(reconciler.plane.entries()) == 100)
         host.learn({"02:00:00:00:00:07": "10.255.0.99"})
         moved = mac_bytes("02:00:00:00:00:07")
-        eventually(lambda: reconciler.plane.entries()[moved] == bytes([10, 255, 0, 99]), "one has moved")
+        until(lambda: reconciler.plane.entries()[moved] == bytes([10, 255, 0, 99]))
         host.forget(at | {"02:00:00:00:00:07": "10.255.0.99"})
-        eventually(lambda: not reconciler.plane.entries(), "all are gone")
+        until(lambda: not reconciler.plane.entries())
         assert reconciler.counts.dumps < 50  # bursts, not entries
 
 
 def test_a_later_process_takes_it_over_without_a_gap(hosts: tuple[LoneHost, LoneHost]) -> None:
     one, two = hosts
     with reconciling(one) as reconciler:
-        eventually(lambda: dict(reconciler.plane.entries()) == THERE, "the plane knows the other's worker")
+        until(lambda: dict(reconciler.plane.entries()) == THERE)
     shown = one.run("tc filter show dev w0-br ingress")
     with reconciling(one) as reconciler:
-        eventually(lambda: reconciler.counts.dumps > 1, "it has begun")
+        until(lambda: reconciler.counts.dumps > 1)
         assert (reconciler.counts.changes, reconciler.counts.repairs) == (0, 0)
     assert one.run("tc filter show dev w0-br ingress") == shown
     assert goes_by(one, two) == "program"
@@ -201,7 +194,7 @@ def test_filters_of_others_stay_where_they_are(host: LoneHost) -> None:
     host.run("tc filter add dev p1 egress pref 4789 bpf bytecode '1,6 0 0 0'")
     before = host.run("tc filter show dev p1 egress")
     plane = BpfPlane(host.host, host.tenant)
-    with pytest.raises(PlaneError, match="p1 has a filter of somebody else with the priority 4789"):
+    with pytest.raises(PlaneError, match=r"p1 .*4789"):
         host.call(plane.prepare)
     host.call(plane.remove)
     assert host.run("tc filter show dev p1 egress") == before
@@ -210,9 +203,9 @@ def test_filters_of_others_stay_where_they_are(host: LoneHost) -> None:
 def test_what_tenants_share_stays_for_the_others(host: LoneHost) -> None:
     host.run("ip link add w1 type veth peer name w1-br")
     worker = WorkerDevice("w1", host.host.uplinks[0].address, "02:00:00:00:00:11")
-    second = Tenant("red", 200, (worker,))
+    second = TenantNetwork("red", 200, (worker,))
     host.run("ip link set w1-br master fbr100")
-    both = Host("h", host.host.loopback, 65001, host.host.uplinks, (host.tenant, second), 1550)
+    both = FabricHost("h", host.host.loopback, 65001, host.host.uplinks, (host.tenant, second), 1550)
     planes = [BpfPlane(both, tenant) for tenant in both.tenants]
     for plane in planes:
         host.call(plane.prepare)
@@ -227,7 +220,7 @@ def test_a_device_of_its_name_that_is_not_its_own_is_left_alone(host: LoneHost) 
     host.run("ip link add fvxout type bridge")
     reconciler = host.call(lambda: reconciler_of(host.host, host.tenant, "bpf"))
     host.call(lambda: reconciler.step(0))
-    assert "there is a device fvxout already" in str(reconciler.problem)
+    assert "fvxout" in str(reconciler.problem)
     reconciler.close()
 
 
@@ -235,5 +228,5 @@ def test_a_port_that_is_not_there_is_named(host: LoneHost) -> None:
     host.run("ip link del w0")
     reconciler = host.call(lambda: reconciler_of(host.host, host.tenant, "bpf"))
     host.call(lambda: reconciler.step(0))
-    assert "none of the ports of tenant blue is here (w0-br)" in str(reconciler.problem)
+    assert "blue exists (w0-br)" in str(reconciler.problem)
     reconciler.close()

@@ -5,7 +5,7 @@ from ipaddress import IPv4Address, IPv4Interface
 import pytest
 
 from trimtab.core import BadInputError
-from trimtab.fabric import Host, Tenant, VirtualFunction, WorkerDevice
+from trimtab.fabric import FabricHost, TenantNetwork, VirtualFunction, WorkerDevice
 from trimtab.fabric.reconcile.bpf_plane import bpf_unavailable
 from trimtab.fabric.reconcile.flower_plane import flower_unavailable
 from trimtab.fabric.reconcile.planes import Changes
@@ -18,8 +18,8 @@ ON_A_CARD = WorkerDevice(
 
 
 def chosen(worker: WorkerDevice, wanted: str | None = None) -> str:
-    tenant = Tenant("blue", 100, (worker,))
-    return plane_of(Host("h", IPv4Address("10.255.0.1"), 65001, (), (tenant,)), tenant, wanted).name
+    tenant = TenantNetwork("blue", 100, (worker,))
+    return plane_of(FabricHost("h", IPv4Address("10.255.0.1"), 65001, (), (tenant,)), tenant, wanted).name
 
 
 def test_without_a_card_it_is_the_program_where_the_kernel_can_run_it() -> None:
@@ -32,15 +32,15 @@ def test_with_a_card_it_is_the_rules_where_the_kernel_has_them() -> None:
 
 
 def test_the_kernels_own_can_be_asked_for_and_only_keeps_count() -> None:
-    tenant = Tenant("blue", 100, (WORKER,))
-    plane = plane_of(Host("h", IPv4Address("10.255.0.1"), 65001, (), (tenant,)), tenant, "kernel")
+    tenant = TenantNetwork("blue", 100, (WORKER,))
+    plane = plane_of(FabricHost("h", IPv4Address("10.255.0.1"), 65001, (), (tenant,)), tenant, "kernel")
     plane.apply(Changes({bytes(6): bytes(4)}))
     plane.apply(Changes({b"mac..2": bytes(4)}, (bytes(6),)))
     assert plane.entries() == {b"mac..2": bytes(4)}
 
 
 def test_a_plane_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(BadInputError, match="there is no data plane ebpf; there are flower, bpf, kernel"):
+    with pytest.raises(BadInputError, match=r"ebpf.*flower, bpf, kernel"):
         chosen(WORKER, "ebpf")
 
 
@@ -48,7 +48,5 @@ def test_one_that_cannot_be_used_here_says_why() -> None:
     reason = flower_unavailable()
     if reason is None:
         pytest.skip("this kernel has flower")
-    with pytest.raises(
-        BadInputError, match="the data plane flower cannot be used: this kernel lacks cls_flower"
-    ):
+    with pytest.raises(BadInputError, match=r"flower .*cls_flower"):
         chosen(WORKER, "flower")

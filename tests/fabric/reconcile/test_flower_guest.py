@@ -31,12 +31,12 @@ def test_the_flower_plane_holds_in_a_kernel_that_has_flower(tmp_path: Path) -> N
         "--assert=plain",
     ]
     python += ["-p", "no:cacheprovider", f"--confcutdir={HERE}", "--junitxml=/run/out/results.xml"]
-    said = run_in_guest([*python, str(HERE / "test_flower_plane.py")], MODULES, tmp_path, SECONDS)
+    output = run_in_guest([*python, str(HERE / "test_flower_plane.py")], MODULES, tmp_path, SECONDS)
     results = tmp_path / "out" / "results.xml"
-    assert results.exists(), said[-4000:]
+    assert results.exists(), output[-4000:]
     cases = list(ElementTree.parse(results).iter("testcase"))
     failed = [case.get("name") for case in cases if {part.tag for part in case} & {"failure", "error"}]
-    assert failed == [], said[-4000:]
+    assert failed == [], output[-4000:]
     skipped = {case.get("name") for case in cases if case.find("skipped") is not None}
-    assert skipped == LACKING, said[-4000:]
+    assert skipped == LACKING, output[-4000:]
     assert len(cases) >= 10

@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import given, settings, strategies as some
 
-from trimtab.fabric import Host, Tenant, VirtualFunction, WorkerDevice
+from trimtab.fabric import FabricHost, TenantNetwork, VirtualFunction, WorkerDevice
 from trimtab.fabric.reconcile.flower_plane import (
     NOWHERE,
     Numbers,
@@ -18,13 +18,13 @@ from trimtab.fabric.reconcile.flower_plane import (
 )
 from trimtab.fabric.reconcile.planes import Changes, difference, mac_bytes
 
-HOST = Host("h1", IPv4Address("10.255.0.1"), 65001, ())
+HOST = FabricHost("h1", IPv4Address("10.255.0.1"), 65001, ())
 CARD = WorkerDevice(
     "w0", IPv4Interface("10.100.0.1/24"), "02:00:0a:64:00:01", "", VirtualFunction("p1", 0, "p1_0")
 )
 VETH = WorkerDevice("w1", IPv4Interface("10.100.0.2/24"), "02:00:0a:64:00:02")
-TENANT = Tenant("blue", 100, (VETH,))
-TWO_PORTS = Tenant("blue", 100, (CARD, VETH))
+TENANT = TenantNetwork("blue", 100, (VETH,))
+TWO_PORTS = TenantNetwork("blue", 100, (CARD, VETH))
 FAR = bytes([10, 255, 0, 2])
 FARTHER = bytes([10, 255, 0, 3])
 A, B = mac_bytes("02:00:00:00:00:0a"), mac_bytes("02:00:00:00:00:0b")
@@ -101,8 +101,8 @@ class Tc:
 
     def take(self, line: str) -> None:
         words = line.split(" action ")[0].split()
-        told = dict(pairwise(words))
-        place = (told["dev"], int(told["handle"]))
+        options = dict(pairwise(words))
+        place = (options["dev"], int(options["handle"]))
         assert (place in self.filters) == (words[1] != "add"), line
         if words[1] == "del":
             del self.filters[place]
@@ -110,20 +110,20 @@ class Tc:
         kind = "skip_sw" if "skip_sw" in words else "skip_hw"
         tunnel, redirect = line.split(" action ")[1:]
         actions = [self._action(tunnel, kind), self._action(redirect, kind)]
-        self.filters[place] = {"keys": {"dst_mac": told["dst_mac"]}, kind: True, "actions": actions}
+        self.filters[place] = {"keys": {"dst_mac": options["dst_mac"]}, kind: True, "actions": actions}
 
     def _action(self, line: str, kind: str) -> dict[str, Any]:
-        told = dict(pairwise(line.split()))
-        name, index = line.split()[0], int(told["index"])
+        options = dict(pairwise(line.split()))
+        name, index = line.split()[0], int(options["index"])
         for each in self.actions(name):
             if each["index"] == index:
                 assert each.get(kind), f"mismatch between action and filter offload flags: {line}"
                 return each
         made = {"kind": name, "index": index, "bind": 1, kind: True}
         if name == "mirred":
-            return {**made, "to_dev": told["dev"]}
-        numbers = {"key_id": int(told["id"]), "dst_port": int(told["dst_port"])}
-        return {**made, **numbers, "src_ip": told["src_ip"], "dst_ip": told["dst_ip"]}
+            return {**made, "to_dev": options["dev"]}
+        numbers = {"key_id": int(options["id"]), "dst_port": int(options["dst_port"])}
+        return {**made, **numbers, "src_ip": options["src_ip"], "dst_ip": options["dst_ip"]}
 
     def actions(self, name: str) -> list[dict[str, Any]]:
         """Those that rules use, and somebody else's."""

@@ -19,7 +19,7 @@ HOSTS = [bytes([10, 255, 0, number]) for number in range(1, 4)]
 
 
 @dataclass
-class Told:
+class ScriptedView:
     """A control plane whose messages get lost, doubled and late at will."""
 
     table: dict[bytes, bytes] = field(default_factory=dict)
@@ -89,11 +89,11 @@ class Plane:
 
 
 @contextmanager
-def reconciling(period: float = 60.0) -> Iterator[tuple[Told, Plane, Reconciler]]:
-    told, plane = Told(), Plane()
-    reconciler = Reconciler(told, plane, period)
+def reconciling(period: float = 60.0) -> Iterator[tuple[ScriptedView, Plane, Reconciler]]:
+    view, plane = ScriptedView(), Plane()
+    reconciler = Reconciler(view, plane, period)
     try:
-        yield told, plane, reconciler
+        yield view, plane, reconciler
     finally:
         reconciler.close()
 
@@ -114,22 +114,22 @@ steps = some.lists(
 @settings(deadline=None, max_examples=40)
 @given(steps)
 def test_after_any_history_one_period_puts_everything_right(history: list[tuple[str, bytes, bytes]]) -> None:
-    with reconciling() as (told, plane, reconciler):
+    with reconciling() as (view, plane, reconciler):
         for what, mac, host in history:
             if what == "learn":
-                told.table[mac] = host
+                view.table[mac] = host
             elif what == "lose":
-                told.table.pop(mac, None)
+                view.table.pop(mac, None)
             elif what == "meddle":
                 plane.table[mac] = host
             elif what in ("break", "mend"):
                 plane.broken = what == "break"
             else:
-                told.say(Heard(entries=True))
+                view.say(Heard(entries=True))
                 reconciler.step(0)
         plane.broken = False
         reconciler.settle()
-        assert plane.table == told.table
+        assert plane.table == view.table
 
 
 histories = some.lists(
@@ -144,62 +144,62 @@ histories = some.lists(
 def test_a_message_lost_doubled_or_late_makes_no_difference_to_the_last_one(
     changes: list[tuple[bytes, bytes, int]],
 ) -> None:
-    with reconciling() as (told, plane, reconciler):
+    with reconciling() as (view, plane, reconciler):
         reconciler.step(0)
         for mac, host, copies in changes:
-            told.table[mac] = host
+            view.table[mac] = host
             for _ in range(copies):
-                told.say(Heard(entries=True))
+                view.say(Heard(entries=True))
                 reconciler.step(0)
-        told.say(Heard(lost=1))  # all that is left of the last ones is that something was dropped
+        view.say(Heard(lost=1))  # all that is left of the last ones is that something was dropped
         reconciler.step(0)
-        assert plane.table == told.table
+        assert plane.table == view.table
 
 
 def test_a_burst_of_messages_costs_one_dump() -> None:
-    with reconciling() as (told, _, reconciler):
+    with reconciling() as (view, _, reconciler):
         reconciler.step(0)
-        before = told.dumps
+        before = view.dumps
         for _ in range(100):
-            told.say(Heard(entries=True))
+            view.say(Heard(entries=True))
         reconciler.step(0)
-        assert told.dumps == before + 1
+        assert view.dumps == before + 1
 
 
 def test_only_what_differs_is_changed_and_counted() -> None:
-    with reconciling() as (told, plane, reconciler):
-        told.table = {MACS[0]: HOSTS[0], MACS[1]: HOSTS[1]}
+    with reconciling() as (view, plane, reconciler):
+        view.table = {MACS[0]: HOSTS[0], MACS[1]: HOSTS[1]}
         reconciler.settle()
-        del told.table[MACS[0]]
-        told.table[MACS[2]] = HOSTS[2]
+        del view.table[MACS[0]]
+        view.table[MACS[2]] = HOSTS[2]
         reconciler.follow()
         assert (reconciler.counts.changes, reconciler.counts.repairs) == (4, 0)
         plane.table[MACS[1]] = HOSTS[2]
         plane.parts_missing = 1
         reconciler.settle()
-        assert plane.table == told.table
+        assert plane.table == view.table
         assert reconciler.counts.repairs == 2
 
 
 def test_word_of_a_device_brings_its_parts_back_at_once() -> None:
-    with reconciling() as (told, plane, reconciler):
+    with reconciling() as (view, plane, reconciler):
         reconciler.step(0)
         plane.parts_missing = 1
-        told.say(Heard(devices=True))
+        view.say(Heard(devices=True))
         reconciler.step(0)
         assert plane.parts_missing == 0
 
 
 def test_a_plane_that_refuses_is_tried_again_and_not_trusted_meanwhile() -> None:
-    with reconciling(period=0.01) as (told, plane, reconciler):
-        told.table = dict.fromkeys(MACS, HOSTS[0])
+    with reconciling(period=0.01) as (view, plane, reconciler):
+        view.table = dict.fromkeys(MACS, HOSTS[0])
         plane.broken = True
         reconciler.step()
         assert (reconciler.problem, reconciler.counts.failures) == ("the plane refuses", 1)
         assert plane.trusted == 0
         plane.broken = False
         reconciler.step()
-        assert plane.table == told.table
+        assert plane.table == view.table
         assert reconciler.problem is None
         assert plane.trusted >= 5
 

@@ -84,9 +84,9 @@ def file(tmp_path: Path) -> Path:
     ],
 )
 def test_a_builder_is_called_and_captured(file: Path, call: str, parameters: float) -> None:
-    found = load_target(f"{file}:{call}")
-    assert found.how == "export"
-    assert found.graph.total_parameters == parameters
+    result = load_target(f"{file}:{call}")
+    assert result.how == "export"
+    assert result.graph.total_parameters == parameters
 
 
 def test_what_is_built_has_no_memory_unless_it_is_wanted(file: Path) -> None:
@@ -110,22 +110,22 @@ def test_a_builder_may_stand_in_a_package(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        ("mymodel.py", r'"mymodel.py" names no builder; write file.py:function'),
-        ("{file}:bild", r'there is no function "bild" in .* \(did you mean build\?\)'),
-        ("{file}:number", r'there is no function "number"'),
-        ("{file}.py:build", r"there is no file .*\.py\.py"),
-        ("no.such.package:build", r"no.such.package cannot be imported: ModuleNotFoundError"),
-        ("{file}:build(layers=x)", r"are no plain values; write them like"),
-        ("{file}:build(**{{}})", r"are no plain values"),
-        ("{file}:build(depth=3)", r"raises TypeError: .*depth"),
-        ("{file}:huge_that_reads_weights", r"raises RuntimeError: .*allocate memory"),
-        ("{file}:raises", r"raises ValueError: no such configuration$"),
-        ("{file}:leaves", r"raises SystemExit: 3"),
-        ("{file}:nothing", r"returns NoneType, no model; return \(model, inputs\)"),
-        ("{file}:without_inputs", r"returns a model without example inputs; return \(model, inputs\)"),
+        ("mymodel.py", r'"mymodel.py"'),
+        ("{file}:bild", r'"bild".*build'),
+        ("{file}:number", r'"number"'),
+        ("{file}.py:build", r"\.py\.py"),
+        ("no.such.package:build", r"no.such.package .*ModuleNotFoundError"),
+        ("{file}:build(layers=x)", r"layers=x"),
+        ("{file}:build(**{{}})", r"\*\*"),
+        ("{file}:build(depth=3)", r"TypeError: .*depth"),
+        ("{file}:huge_that_reads_weights", r"RuntimeError: .*allocate memory"),
+        ("{file}:raises", r"ValueError: no such configuration$"),
+        ("{file}:leaves", r"SystemExit: 3"),
+        ("{file}:nothing", r"NoneType.*\(model, inputs\)"),
+        ("{file}:without_inputs", r"without_inputs.*\(model, inputs\)"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_sentence(file: Path, target: str, message: str) -> None:
+def test_errors_are_one_sentence(file: Path, target: str, message: str) -> None:
     with pytest.raises(TrimtabError, match=message) as error:
         load_builder(target.format(file=file))
     assert "\n" not in str(error.value)

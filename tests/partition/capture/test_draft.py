@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch", reason="capturing a model needs PyTorch")
 
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
-from trimtab_bench.partition.models import Decoder, Shape  # noqa: E402
+from trimtab_bench.partition.models import GptDecoder, TransformerShape  # noqa: E402
 
 from trimtab.partition import Graph, capture_model  # noqa: E402
 
@@ -23,7 +23,7 @@ def by_name(graph: Graph, name: str) -> tuple[float, float, float]:
 
 
 def test_a_block_is_divided_as_in_megatron() -> None:
-    model = Decoder(Shape(layers=1, width=WIDTH, heads=4, length=LENGTH, vocabulary=100))
+    model = GptDecoder(TransformerShape(layers=1, width=WIDTH, heads=4, length=LENGTH, vocabulary=100))
     graph = capture_model(model, torch.zeros(2, LENGTH, dtype=torch.long), "decoder").graph
     block = "blocks.0"
     assert by_name(graph, f"{block}.attention.qkv.linear") == (1, 0, STREAM)

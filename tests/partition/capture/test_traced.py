@@ -21,5 +21,5 @@ def test_a_branch_that_values_decide_is_not_guessed() -> None:
             return torch.cond(x.sum() > 0, self.one, self.other, (x,))
 
     program = torch.export.export(Branching(), (torch.randn(2, 8),))
-    with pytest.raises(NeedsValuesError, match="cond cannot be run without values"):
+    with pytest.raises(NeedsValuesError, match="cond"):
         from_program(program, 2)

@@ -54,19 +54,19 @@ def test_the_cause_is_named_and_not_who_lost_its_connection(tmp_path: Path) -> N
         "import sys; sys.exit('RuntimeError: Connection closed by peer')",
         "import sys; print('long story', file=sys.stderr); sys.exit('ValueError: no such thing')",
     ]
-    with pytest.raises(RunFailedError, match=r"^process 1 failed: ValueError: no such thing$"):
+    with pytest.raises(RunFailedError, match=r"^process 1 .*ValueError: no such thing$"):
         _run(scripts, tmp_path)
 
 
 def test_when_one_dies_the_others_are_killed(tmp_path: Path) -> None:
     scripts = [_waits(tmp_path, "first"), _when_there(tmp_path / "first", "os.kill(os.getpid(), 9)")]
-    with pytest.raises(RunFailedError, match=r"^process 1 was killed by signal 9 \(its memory may"):
+    with pytest.raises(RunFailedError, match=r"^process 1 .*signal 9"):
         _run(scripts, tmp_path)
     assert _gone(tmp_path, "first")
 
 
 def test_those_that_take_too_long_are_named_and_killed(tmp_path: Path) -> None:
-    with pytest.raises(RunFailedError, match=r"within 3 s; still running: process 0$"):
+    with pytest.raises(RunFailedError, match=r"3 s.*process 0$"):
         _run([_waits(tmp_path, "slow"), "pass"], tmp_path, timeout=3.0)
     assert _gone(tmp_path, "slow")
 
@@ -112,8 +112,8 @@ def test_folders_of_killed_processes_are_swept_and_others_are_not(tmp_path: Path
     child = subprocess.Popen(["true"])
     child.wait()
     me = Owner.current()
-    gone, elsewhere = replace(me, pid=child.pid), replace(me, namespace=me.namespace + 1, pid=child.pid)
-    names = (gone.name("run1"), me.name("run2"), elsewhere.name("run3"), "trimtab-other-run4")
+    ended, elsewhere = replace(me, pid=child.pid), replace(me, namespace=me.namespace + 1, pid=child.pid)
+    names = (ended.name("run1"), me.name("run2"), elsewhere.name("run3"), "trimtab-other-run4")
     folders = [tmp_path / name for name in names]
     for folder in folders:
         folder.mkdir()

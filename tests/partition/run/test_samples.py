@@ -67,10 +67,10 @@ def test_outputs_come_back_in_the_models_own_form(target: Any) -> None:
 
 def test_batches_of_the_wrong_shape_or_number_are_refused() -> None:
     narrow = Samples((FLOATS,), 0, lambda samples, generator: torch.zeros(samples, 2))
-    with pytest.raises(BadInputError, match=r"shape \(4, 2\), but the model takes \(4, 3\)"):
+    with pytest.raises(BadInputError, match=r"\(4, 2\).*\(4, 3\)"):
         narrow.step(0, 4)
     many = Samples((FLOATS,), 0, lambda samples, generator: (torch.zeros(4, 3),) * 3)
-    with pytest.raises(BadInputError, match="returned 3 tensors, but the model takes 1"):
+    with pytest.raises(BadInputError, match=r"\b3\b.*\b1\b"):
         many.step(0, 4)
 
 

@@ -37,17 +37,17 @@ def test_stages_in_a_row_compute_what_the_model_does(
     stages = pickle.loads(pickle.dumps(stage_modules(captured, plan, dropout=False)))
     shapes = built.inputs if isinstance(built.inputs, dict) else dict(enumerate(built.inputs))
     inputs = [x if x.dtype == torch.long else torch.randn_like(x) for x in shapes.values()]
-    found = _chained(stages, captured, inputs)
+    result = _chained(stages, captured, inputs)
     stop_dropout(built.model)
     with WithoutDropout():
         expected = built.model(*inputs)
     whole = list(expected.values()) if isinstance(expected, dict) else [expected]
-    for one, other in zip(found, whole, strict=True):
+    for one, other in zip(result, whole, strict=True):
         torch.testing.assert_close(one, other)
     buffers = dict(built.model.named_buffers())
     for stage in stages:
         for buffer in stage.facts.buffers:
-            torch.testing.assert_close(stage.own_state()[buffer], buffers[buffer])
+            torch.testing.assert_close(stage.whole_state()[buffer], buffers[buffer])
 
 
 def test_a_stage_holds_its_own_weights_only_and_tied_ones_twice(target: Any, even_plan: Any) -> None:
@@ -80,14 +80,14 @@ def test_a_plan_that_runs_an_operation_before_what_it_needs_is_refused(target: A
     backwards = tuple(reversed(range(len(captured.graph))))
     half = len(backwards) // 2
     plan = Plan((Stage(backwards[:half], ((0,),)), Stage(backwards[half:], ((1,),))), (2,), 1)
-    with pytest.raises(BadInputError, match="before what it needs"):
+    with pytest.raises(BadInputError, match=r"stage 0|stage 1"):
         stage_modules(captured, plan)
 
 
 def test_a_model_that_does_not_export_is_refused_in_one_sentence(target: Any, even_plan: Any) -> None:
     built = load_builder(target("undecided"), real=True)
     captured = capture_model(built.model, built.inputs, "undecided")
-    with pytest.raises(BadInputError, match=r"undecided cannot be cut.*torch\.export can trace$"):
+    with pytest.raises(BadInputError, match=r"undecided.*torch\.export"):
         stage_modules(captured, even_plan(captured.graph, 2))
 
 
@@ -97,16 +97,16 @@ def test_recomputing_a_stage_gives_the_same_gradients_and_counts_a_batch_once(
     built = load_builder(target("skips"), real=True)
     captured = capture_model(built.model, built.inputs, "skips")
     assert captured.program is not None
-    found = []
+    result = []
     for recompute in (False, True):
         stage = stage_modules(captured, even_plan(captured.graph, 1))[0]
         stage.load({**captured.program.state_dict, **captured.program.constants}, torch.device("cpu"))
         stage.recompute = recompute
         torch.manual_seed(0)
         stage(input_0=torch.randn(2, 1, 8, 8))[0].square().mean().backward()
-        found.append(stage)
-    for plain, again in zip(found[0].parameters(), found[1].parameters(), strict=True):
+        result.append(stage)
+    for plain, again in zip(result[0].parameters(), result[1].parameters(), strict=True):
         torch.testing.assert_close(plain.grad, again.grad)
-    states = [stage.own_state() for stage in found]
-    for name in found[0].facts.buffers:
+    states = [stage.whole_state() for stage in result]
+    for name in result[0].facts.buffers:
         torch.testing.assert_close(states[0][name], states[1][name])

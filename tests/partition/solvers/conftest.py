@@ -50,9 +50,9 @@ def make_problem() -> Callable[..., CutProblem]:
         training: bool = True,
         **layout: object,
     ) -> CutProblem:
-        told = Layout(shares=(8,), **layout)  # type: ignore[arg-type]
+        chosen = Layout(shares=(8,), **layout)  # type: ignore[arg-type]
         devices = unequal_devices(count, memory, seed)
-        return small_problem(random_graph(family, nodes, seed), devices, told, training)
+        return small_problem(random_graph(family, nodes, seed), devices, chosen, training)
 
     return make
 
@@ -65,9 +65,9 @@ def best_of_all() -> Callable[[CutProblem], float]:
         sources, targets, _ = problem.graph.edges
         best = np.inf
         for stages in range(1, len(problem.rows) + 1):
-            for told in product(range(stages), repeat=len(problem.graph)):
-                stage_of = np.array(told)
-                if len(set(told)) == stages and (stage_of[sources] <= stage_of[targets]).all():
+            for chosen in product(range(stages), repeat=len(problem.graph)):
+                stage_of = np.array(chosen)
+                if len(set(chosen)) == stages and (stage_of[sources] <= stage_of[targets]).all():
                     for rows in permutations(range(len(problem.rows)), stages):
                         best = min(best, problem.seconds(stage_of, rows))
         return best

@@ -73,30 +73,30 @@ def test_moves_and_chance_only_make_a_cut_better(make_problem: MakeProblem) -> N
     start = Cut(stage_of, (0, 1, 2), problem.seconds(stage_of, (0, 1, 2)))
     moved = improved(problem, start, monotonic() + 5)
     warm = annealed(problem, start, 3000, monotonic() + 5)
-    for found in (moved, warm):
-        assert found.seconds < start.seconds
-        assert problem.seconds(found.stage_of, found.row_of) == pytest.approx(found.seconds)
+    for result in (moved, warm):
+        assert result.seconds < start.seconds
+        assert problem.seconds(result.stage_of, result.row_of) == pytest.approx(result.seconds)
 
 
 def test_a_judge_of_its_own_decides_which_moves_are_better(make_problem: MakeProblem) -> None:
     problem = make_problem("layered", 24, 3, seed=3, microbatches=4)
     start = Cut(np.zeros(24, dtype=np.int64), (2,), 24.0)
-    asked = list[tuple[int, ...]]()
+    tried = list[tuple[int, ...]]()
 
     def judge(stage_of: Ints, row_of: tuple[int, ...]) -> float:
         """The largest stage's nodes; row 1 must not be used."""
-        asked.append(row_of)
+        tried.append(row_of)
         sources, targets, _ = problem.graph.edges
         assert (stage_of[sources] <= stage_of[targets]).all()
         return np.inf if 1 in row_of else float(np.bincount(stage_of).max())
 
-    found = polished(problem, start, (0, 1), judge, 200)
-    assert (set(found.row_of), found.seconds) == ({0, 2}, 12.0)
-    assert len(asked) <= 200
-    few = len(asked)
-    asked.clear()
+    result = polished(problem, start, (0, 1), judge, 200)
+    assert (set(result.row_of), result.seconds) == ({0, 2}, 12.0)
+    assert len(tried) <= 200
+    few = len(tried)
+    tried.clear()
     polished(problem, start, (0, 1), judge, few - 1)
-    assert len(asked) == few - 1
+    assert len(tried) == few - 1
     assert polished(problem, start, (), judge, 200) == start
 
 
@@ -106,8 +106,8 @@ def test_chance_keeps_to_memory(make_problem: MakeProblem) -> None:
     assert start is not None
     need = problem.cost(start.stage_of, start.row_of).row_memory.max()
     tight = replace(problem, capacity=np.full(3, need * 1.02))
-    found = annealed(tight, start, 2000, monotonic() + 5)
-    assert tight.cost(found.stage_of, found.row_of).short <= 0.0
+    result = annealed(tight, start, 2000, monotonic() + 5)
+    assert tight.cost(result.stage_of, result.row_of).short <= 0.0
 
 
 def test_rows_that_are_alike_are_found_alike(make_problem: MakeProblem) -> None:

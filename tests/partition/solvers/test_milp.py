@@ -39,42 +39,46 @@ def _priced(problem: CutProblem, stage_of: np.ndarray, row_of: tuple[int, ...]) 
     for k in range(len(problem.rows)):
         for row in range(len(problem.rows)):
             cut.program.equal([(cut.runs[k, row], 1.0)], float(k >= first and row_of[k - first] == row))
-    found = cut.program.solve(30.0, 0.0)
-    return np.inf if found.values is None else found.bound / cut.unit
+    result = cut.program.solve(30.0, 0.0)
+    return np.inf if result.values is None else result.bound / cut.unit
 
 
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(
     family=st.sampled_from(list(FAMILIES)),
     seed=st.integers(0, 999),
-    told=st.sampled_from(LAYOUTS),
+    options=st.sampled_from(LAYOUTS),
     overlapped=st.booleans(),
 )
 def test_it_says_of_any_cut_what_the_problem_says(
-    make_problem: Callable[..., CutProblem], family: str, seed: int, told: dict[str, object], overlapped: bool
+    make_problem: Callable[..., CutProblem],
+    family: str,
+    seed: int,
+    options: dict[str, object],
+    overlapped: bool,
 ) -> None:
-    problem = replace(make_problem(family, 12, 3, seed, memory=2.5e9, **told), overlapped=overlapped)
+    problem = replace(make_problem(family, 12, 3, seed, memory=2.5e9, **options), overlapped=overlapped)
     stage_of, row_of = _random_cut(problem, seed)
     assert _priced(problem, stage_of, row_of) == pytest.approx(problem.seconds(stage_of, row_of), rel=1e-6)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("told", LAYOUTS, ids=str)
+@pytest.mark.parametrize("options", LAYOUTS, ids=str)
 def test_no_cut_is_better_than_the_one_it_proves(
     make_problem: Callable[..., CutProblem],
     best_of_all: Callable[[CutProblem], float],
     family: str,
-    told: dict[str, object],
+    options: dict[str, object],
 ) -> None:
-    problem = make_problem(family, 7, 3, seed=0, memory=0.4e9, **told)
-    found = solve_exactly(problem, gap=0.0)
+    problem = make_problem(family, 7, 3, seed=0, memory=0.4e9, **options)
+    result = solve_exactly(problem, gap=0.0)
     best = best_of_all(problem)
-    assert found.proven
+    assert result.proven
     assert np.isfinite(best)
-    assert found.seconds == pytest.approx(best, rel=1e-6)
-    assert found.bound == pytest.approx(best, rel=1e-5)
-    assert found.stage_of is not None
-    assert problem.seconds(found.stage_of, found.row_of) == found.seconds
+    assert result.seconds == pytest.approx(best, rel=1e-6)
+    assert result.bound == pytest.approx(best, rel=1e-5)
+    assert result.stage_of is not None
+    assert problem.seconds(result.stage_of, result.row_of) == result.seconds
 
 
 def test_in_inference_nothing_comes_back(
@@ -111,11 +115,11 @@ def test_rows_that_are_not_joined_do_not_follow_each_other(make_problem: Callabl
 
 
 def test_where_nothing_fits_it_says_so(make_problem: Callable[..., CutProblem]) -> None:
-    found = solve_exactly(make_problem("layered", 10, 3, seed=0, memory=1e8))
-    assert (found.stage_of, found.seconds, found.proven) == (None, np.inf, True)
+    result = solve_exactly(make_problem("layered", 10, 3, seed=0, memory=1e8))
+    assert (result.stage_of, result.seconds, result.proven) == (None, np.inf, True)
 
 
 def test_out_of_time_it_has_a_bound_and_no_proof(make_problem: Callable[..., CutProblem]) -> None:
-    found = solve_exactly(make_problem("ordered", 40, 4, seed=0, microbatches=8), time_limit=0.2)
-    assert not found.proven
-    assert found.bound <= found.seconds
+    result = solve_exactly(make_problem("ordered", 40, 4, seed=0, microbatches=8), time_limit=0.2)
+    assert not result.proven
+    assert result.bound <= result.seconds

@@ -1,4 +1,4 @@
-"""Placements: a chain's latency is a sum, a parallel graph's the longest way; idle memory counts as told."""
+"""Placements: a chain's latency is a sum, a parallel graph's the longest path's; idle memory has a weight."""
 
 from dataclasses import replace
 from itertools import product
@@ -41,25 +41,25 @@ def test_branches_on_two_devices_take_the_longest_way_not_the_sum(branches: Grap
 
 
 def test_branches_are_placed_side_by_side(branches: Graph, pair: Devices) -> None:
-    found = place(branches, pair, RECIPE)
-    assert found.loss < 0.65
-    assert {len(set(found.device_of[1:6])), len(set(found.device_of[6:11]))} == {1}
-    assert found.device_of[1] != found.device_of[6]
-    assert found.fits
-    assert found.alone_fits
-    assert found.alone == pytest.approx(sum(found.busy.values()))
-    assert found.loss == pytest.approx(found.loss_of(found.latency, found.idle))
+    result = place(branches, pair, RECIPE)
+    assert result.loss < 0.65
+    assert {len(set(result.device_of[1:6])), len(set(result.device_of[6:11]))} == {1}
+    assert result.device_of[1] != result.device_of[6]
+    assert result.fits
+    assert result.alone_fits
+    assert result.alone == pytest.approx(sum(result.busy.values()))
+    assert result.loss == pytest.approx(result.loss_of(result.latency, result.idle))
 
 
 def test_idle_memory_that_counts_keeps_the_second_device_out(branches: Graph, pair: Devices) -> None:
-    found = place(branches, pair, RECIPE, idle_weight=2.0)
-    assert len(found.used) == 1
-    assert found.idle == pytest.approx(pair[0].memory - next(iter(found.used.values())))
+    result = place(branches, pair, RECIPE, idle_weight=2.0)
+    assert len(result.used) == 1
+    assert result.idle == pytest.approx(pair[0].memory - next(iter(result.used.values())))
 
 
 def test_no_placement_of_a_small_graph_has_a_smaller_loss(pair: Devices) -> None:
     graph = random_graph("series-parallel", 9, 5)
-    found = place(graph, pair, RECIPE, idle_weight=0.1)
+    result = place(graph, pair, RECIPE, idle_weight=0.1)
     judge = _Placing(_times(graph, pair), pair, 0.1)
-    best = min(judge.loss(np.array(told)) for told in product(range(2), repeat=9))
-    assert found.loss <= best * 1.02
+    best = min(judge.loss(np.array(device_of)) for device_of in product(range(2), repeat=9))
+    assert result.loss <= best * 1.02

@@ -1,4 +1,4 @@
-"""Applications drawn at random from segments of work, the same ones for the same seed."""
+"""Applications drawn at random from segments of work; equal seeds draw equal applications."""
 
 import hashlib
 import io
@@ -28,7 +28,7 @@ _WORDS = (
 
 @dataclass(slots=True)
 class Surroundings:
-    """What a segment may use: a folder of its own, a server's address, and counters of its traffic."""
+    """Means of a segment: a folder of its own, a server's address, and counters of its traffic."""
 
     folder: Path
     server: str
@@ -37,13 +37,13 @@ class Surroundings:
     chance: random.Random = field(default_factory=random.Random)
 
     def own(self, name: str) -> Path:
-        """A file that no other process writes: the same function runs at several sizes at the same time."""
+        """A file of this process alone: a function runs at several sizes at the same time."""
         return self.folder / f"{name}-{os.getpid()}"
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentKind:
-    """A kind of work: from which ranges its inputs are drawn, and how it is made ready."""
+    """A kind of work: the ranges of its inputs, and a function that prepares it."""
 
     ranges: dict[str, tuple[int, int]]
     prepare: Callable[[Inputs, Surroundings], Run]
@@ -284,7 +284,7 @@ def _text(size: int, source: random.Random) -> bytes:
 
 
 def _spread(parts: list[bytes], work: Callable[[bytes], bytes], threads: int) -> Run:
-    """The parts one after the other, or each in a thread: `work` lets go of the interpreter meanwhile."""
+    """Run `work` on the parts in turn, or in threads: it releases the interpreter's lock."""
     if threads == 1:
         return lambda: [work(part) for part in parts]
 
@@ -314,7 +314,7 @@ class Application:
     segments: tuple[Segment, ...]
 
     def prepare(self, place: Surroundings) -> Run:
-        """Make the inputs; the result runs one invocation."""
+        """Prepare the inputs; the result runs one invocation."""
         place.chance.seed(self.name)
         runs = [SEGMENTS[segment.kind].prepare(segment.inputs, place) for segment in self.segments]
 

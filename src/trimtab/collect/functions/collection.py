@@ -1,4 +1,4 @@
-"""Measure many applications on many lanes at once; every finished one is kept, so a killed run goes on."""
+"""Measure many applications on many lanes at once; finished ones are kept, so a killed run goes on."""
 
 import contextlib
 import importlib
@@ -14,12 +14,13 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 from trimtab.collect.functions.applications import Application, draw_application
-from trimtab.collect.functions.lane import Effort, Lane
+from trimtab.collect.functions.lane import Effort, FunctionLane
 from trimtab.collect.functions.law import LAWS, OpenWhisk
 from trimtab.collect.functions.measurements import Measurement, MeasurementFile
-from trimtab.collect.functions.surroundings import local_server, sweep_folders
+from trimtab.collect.functions.surroundings import local_server
 from trimtab.core import BadInputError, MissingDependencyError, TrimtabError
 from trimtab.kernel import LimitedGroup, NoGroupError, check_writable, die_with_parent, sweep_groups
+from trimtab.observe import sweep_folders
 
 SIZES = (128, 256, 512, 1024, 2048, 3008)  # MB
 _LEAST_SIZE = 16  # MB, below which not even an empty function starts
@@ -33,7 +34,7 @@ Job = tuple[str, Application]
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """What to measure: so many applications in each environment, at these sizes."""
+    """Numbers of applications by environment, and memory sizes, to measure."""
 
     applications: Mapping[str, int]  # by environment
     sizes: tuple[int, ...] = SIZES  # MB
@@ -52,12 +53,12 @@ class Collection:
         ]
 
     def check(self) -> None:
-        """Say what cannot be measured."""
+        """Refuse settings that cannot be measured."""
         for environment in self.applications:
             if environment not in LAWS:
                 raise BadInputError(f"there is no environment {environment}; there are {', '.join(LAWS)}")
         if sum(self.applications.values()) == 0:
-            raise BadInputError("no application is wanted in any environment; ask for at least one")
+            raise BadInputError("there is no application to measure; give at least one environment some")
         if not self.sizes:
             raise BadInputError("no memory size is given; name at least one, as in 128MB,512MB")
         if len(set(self.sizes)) < len(self.sizes):
@@ -77,17 +78,21 @@ class Collection:
 
 
 def collect_functions(collection: Collection, path: Path, progress: Progress = lambda done, of: None) -> int:
-    """Measure what `path` does not have yet, and append it there; how many applications that were."""
+    """Measure applications that `path` does not have yet, and append them; their number."""
     collection.check()
     check_writable(path)
     file = MeasurementFile(path, collection.sizes, collection.seed)
     jobs = collection.jobs()
     finished = file.finished([application for _, application in jobs])
     _load_libraries()
-    _check_groups()
+    try:
+        LimitedGroup.create().remove()  # better an error now than in every lane
+    except NoGroupError as error:
+        advice = "" if os.geteuid() == 0 else "; functions are measured as root"
+        raise NoGroupError(f"{error}{advice}") from None
     sweep_groups()
     sweep_folders()
-    file.begin([application for _, application in jobs])
+    file.begin_with([application for _, application in jobs])
     todo = [job for job in jobs if (job[0], job[1].name) not in finished]
     done = len(jobs) - len(todo)
     progress(done, len(jobs))
@@ -99,17 +104,8 @@ def collect_functions(collection: Collection, path: Path, progress: Progress = l
     return len(todo)
 
 
-def _check_groups() -> None:
-    """Better an error now than in every lane."""
-    try:
-        LimitedGroup.create().remove()
-    except NoGroupError as error:
-        advice = "" if os.geteuid() == 0 else "; functions are measured as root"
-        raise NoGroupError(f"{error}{advice}") from None
-
-
 def _measured(collection: Collection, todo: list[Job]) -> Generator[list[Measurement], None, None]:
-    """The rows of every job as lanes finish them."""
+    """The rows of every job, as lanes finish them."""
     waiting = iter(todo)
     with _lanes(collection, len(todo)) as lanes:
         busy = [lane for lane in lanes if _give(lane, waiting)]
@@ -131,25 +127,25 @@ def _give(lane: Connection, waiting: Iterator[Job]) -> bool:
     """Give a lane the next job; whether there was one."""
     job = next(waiting, None)
     if job is not None:
-        with contextlib.suppress(OSError):  # the lane has ended: its last word is still to be read
+        with contextlib.suppress(OSError):  # the lane has ended; its error is still to be read
             lane.send(job)
     return job is not None
 
 
 @contextlib.contextmanager
 def _lanes(collection: Collection, most: int) -> Iterator[list[Connection]]:
-    """Lanes' processes, by the pipes through which they get jobs and answer."""
+    """Start the lanes' processes; the pipes through which they get jobs and answer."""
     context = multiprocessing.get_context("fork")
     places, spare = _places(collection.lanes)
     processes, pipes = [], list[Connection]()
     try:
         for cpus in places[:most]:
-            ours, theirs = context.Pipe()
-            process = context.Process(target=_lane, args=(cpus, spare, collection, theirs, os.getpid()))
+            pipe, child_end = context.Pipe()
+            process = context.Process(target=_lane, args=(cpus, spare, collection, child_end, os.getpid()))
             process.start()
-            theirs.close()  # so that the lane's death is the pipe's end
+            child_end.close()  # so that the lane's death is the pipe's end
             processes.append(process)
-            pipes.append(ours)
+            pipes.append(pipe)
         yield pipes
     finally:
         with _uninterrupted():
@@ -165,7 +161,7 @@ def _lanes(collection: Collection, most: int) -> Iterator[list[Connection]]:
 
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Cleaning up goes on although the impatient press Ctrl-C again."""
+    """Ignore another Ctrl-C while cleaning up."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -179,15 +175,15 @@ def _uninterrupted() -> Iterator[None]:
 def _lane(
     cpus: tuple[int, ...], spare: frozenset[int], collection: Collection, pipe: Connection, parent: int
 ) -> None:
-    """A lane's process: a job, its rows, the next job, until it is told to end."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent tells us to end
-    signal.signal(signal.SIGTERM, _end)
+    """A lane's process: measures jobs until it is terminated."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent terminates it
+    signal.signal(signal.SIGTERM, _exit_once)
     die_with_parent(signal.SIGTERM)
     if os.getppid() != parent:
         return
     try:
         with local_server(spare) as server:
-            lane = Lane(cpus, server, collection.effort or Effort())
+            lane = FunctionLane(cpus, server, collection.effort or Effort())
             while True:
                 environment, application = pipe.recv()
                 pipe.send(lane.measure(application, LAWS[environment], collection.sizes))
@@ -201,14 +197,14 @@ def _lane(
         sweep_groups(own=True)
 
 
-def _end(number: int, frame: object) -> None:
-    """End by an exception, once: whoever cleans up then is not interrupted again."""
+def _exit_once(number: int, frame: object) -> None:
+    """Exit by an exception, once, so that cleaning up is not interrupted."""
     signal.signal(number, signal.SIG_IGN)
     sys.exit(1)
 
 
 def _places(lanes: int | None) -> tuple[list[tuple[int, ...]], frozenset[int]]:
-    """The lanes' CPUs, and those for the servers: what the lanes leave over, if anything."""
+    """The lanes' CPUs, and the servers': the rest, or all if there is no rest."""
     cpus = sorted(os.sched_getaffinity(0))
     width = min(_LANE_CPUS, len(cpus))
     most = max(1, (len(cpus) - 1) // width)
@@ -219,9 +215,9 @@ def _places(lanes: int | None) -> tuple[list[tuple[int, ...]], frozenset[int]]:
 
 
 def _load_libraries() -> None:
-    """What segments need, loaded once: functions are forked, so none pays for it again.
+    """Import the libraries of segments once, before functions are forked.
 
-    Matrix libraries start a thread per CPU of the host, not of the function's share: one will do.
+    Matrix libraries start a thread per CPU of the host, whatever the function's share: limit them to one.
     """
     try:
         _, _, _, torch, threadpools = (

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from trimtab.collect.functions.applications import Application, Run, Surroundings
 from trimtab.collect.functions.law import Law
-from trimtab.collect.functions.measurements import Measurement, Turn, Usage, statistics_of
+from trimtab.collect.functions.measurements import Invocations, Measurement, Usage, statistics_of
 from trimtab.collect.functions.surroundings import (
     Neighbours,
     child,
@@ -32,9 +32,9 @@ from trimtab.observe import HostSpeed
 class Effort:
     """At least `least` invocations of each size and `seconds` of them, in turns of `turn` seconds or longer.
 
-    Hosts are faster at one time than at another. So sizes take short turns, whoever has the least done of
-    its own measurement next: every size's invocations are spread evenly over the same time, and what the
-    host does cancels out of the ratios between sizes.
+    Hosts are faster at one time than at another. So sizes take short turns, the one that is least complete
+    next: every size's invocations are spread evenly over the same time, and the host's speed cancels out of
+    the ratios between sizes.
     """
 
     least: int = 8
@@ -44,10 +44,7 @@ class Effort:
     barely: int = 3
 
     def progress(self, invocations: int, seconds: float, spent: float) -> float:
-        """How much of a size's measurement is done, 1 for all, after so many invocations in so many seconds.
-
-        `spent` are all seconds this size has cost, the warm-up too.
-        """
+        """The part of a measurement that is done; `spent` are all its seconds, the warm-up included."""
         return max(min(invocations / self.least, seconds / self.seconds), spent / self.ceiling)
 
 
@@ -58,7 +55,7 @@ _DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """What a function's process is made of: what it runs, where, and beside whom."""
+    """The parts of a function's process: its code, surroundings, group and neighbours."""
 
     invoke: Run
     place: Surroundings
@@ -70,41 +67,41 @@ class Function:
 
 @dataclass(slots=True)
 class RunningFunction:
-    """A function's process as its lane sees it: turns are given, and add up."""
+    """A function's process, and the turns that it has had."""
 
     group: LimitedGroup
     pid: int
     pipe: Connection
-    turns: list[Turn] = field(default_factory=list)
-    spent: float = 0.0  # s, given to it in all
-    ended: str = ""  # out-of-memory, timed-out or failed, once it can go on no more
+    turns: list[Invocations] = field(default_factory=list)
+    spent: float = 0.0  # s of all its turns
+    ended: str = ""  # out-of-memory, timed-out or failed, once it cannot go on
     _since: float = 0.0
 
     @property
     def invocations(self) -> int:
-        """How many have been measured."""
+        """Measured invocations."""
         return sum(len(turn.durations) for turn in self.turns)
 
     @property
     def seconds(self) -> float:
-        """How long they took together."""
+        """Duration of all measured invocations."""
         return sum(sum(turn.durations) for turn in self.turns)
 
     @property
     def usual(self) -> float:
-        """Seconds an invocation took in the last turn, on average."""
+        """Mean duration of an invocation in the last turn."""
         durations = self.turns[-1].durations if self.turns else ()
         return sum(durations) / len(durations) if durations else 0.0
 
     def begin_turn(self, seconds: float) -> None:
-        """Let it invoke for at least so long, and at least once."""
+        """Let it invoke for at least `seconds`, and at least once."""
         self._since = time.monotonic()
-        with contextlib.suppress(OSError):  # it has died: the end of the turn will show
+        with contextlib.suppress(OSError):  # it has died, which `end_turn` notices
             self.pipe.send(seconds)
 
     def end_turn(self, patience: float) -> None:
-        """Wait until it rests again; who takes longer than `patience` seconds is ended."""
-        answer: Turn | str | None = None
+        """Wait until it rests again; a function that takes longer than `patience` seconds is ended."""
+        answer: Invocations | str | None = None
         try:
             if self.pipe.poll(max(0.0, patience)):
                 answer = self.pipe.recv()
@@ -114,7 +111,7 @@ class RunningFunction:
         except (EOFError, OSError):
             answer = "out-of-memory" if self.group.out_of_memory_kills() else "failed"
         self.spent += time.monotonic() - self._since
-        if isinstance(answer, Turn):
+        if isinstance(answer, Invocations):
             self.turns.append(answer)
         elif answer == "disk":
             raise StorageError("the disk of the temporary folder is full; name another folder with TMPDIR")
@@ -125,11 +122,11 @@ class RunningFunction:
 @contextlib.contextmanager
 def running(function: Function) -> Iterator[RunningFunction]:
     """The function in a forked process inside its group, ended with the context or with this process."""
-    ours, theirs = Pipe()
-    with ours, child(lambda: _live(function, theirs)) as pid:
-        theirs.close()
+    parent_end, child_end = Pipe()
+    with parent_end, child(lambda: _live(function, child_end)) as pid:
+        child_end.close()
         function.group.add(pid)
-        yield RunningFunction(function.group, pid, ours)
+        yield RunningFunction(function.group, pid, parent_end)
 
 
 def _live(function: Function, pipe: Connection) -> None:
@@ -150,8 +147,8 @@ def _live(function: Function, pipe: Connection) -> None:
         pipe.send("failed")
 
 
-def _turn(function: Function, seconds: float, phase: float) -> Turn:
-    """Invoke for at least so long and at least once.
+def _turn(function: Function, seconds: float, phase: float) -> Invocations:
+    """Invoke for at least `seconds`, and at least once.
 
     A group that has rested has a head start, which would make short turns look fast: it is spent first. Among
     invocations that never stop each begins anywhere between two throttlings: so a part of the next quota,
@@ -171,14 +168,14 @@ def _turn(function: Function, seconds: float, phase: float) -> Turn:
             durations.append(now - at)
         used_then = _used()  # inside of the counters, whose reading takes CPU too
         usage = Usage(*used_then, *_counters(function)) - Usage(*used, *counters)
-        return Turn(tuple(durations), replace(usage, cpu_user_s=max(0.0, usage.cpu_user_s - spent)))
+        return Invocations(tuple(durations), replace(usage, cpu_user_s=max(0.0, usage.cpu_user_s - spent)))
     finally:
-        if function.neighbours:  # here rather than by the lane, which would wait for a CPU behind them
+        if function.neighbours:  # not by the lane, which would wait for a CPU behind them
             function.neighbours.rest()
 
 
 def _spend(seconds: float) -> float:
-    """Use so much CPU time, and say how much it was.
+    """Use `seconds` of CPU time; the amount that was used.
 
     The clock of CPU time is a system call, at which the kernel looks whether a quota has run out; in an
     invocation it looks at its ticks only. So gaps in the other clock are left out instead.
@@ -216,8 +213,8 @@ _PATIENCE = 2  # times the effort's ceiling, after which a function is ended in 
 
 
 @dataclass(slots=True)
-class _Contestant:
-    """A size, its function's process, its least turn, and how fast the host was before each of its turns."""
+class _SizedFunction:
+    """A memory size, its process, its least turn, and the host's speed before each of its turns."""
 
     memory_mb: int
     running: RunningFunction
@@ -226,8 +223,8 @@ class _Contestant:
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
-    """Some CPUs, the address of a server to call, and how long to measure."""
+class FunctionLane:
+    """Measures functions on some CPUs; `server` is the address that they call."""
 
     cpus: tuple[int, ...]
     server: str
@@ -241,7 +238,7 @@ class Lane:
             with files_of_functions():
                 invoke = application.prepare(place)
             neighbours = stack.enter_context(neighbours_on(self.cpus)) if law.crowded else None
-            batches = list[list[_Contestant]]()
+            batches = list[list[_SizedFunction]]()
             for batch in self._batches(law, sizes):
                 cpus = frozenset(self.cpus[:1] if len(batch) > 1 else self.cpus)
                 batches.append([])
@@ -249,25 +246,22 @@ class Lane:
                     group = stack.enter_context(LimitedGroup.create())
                     law.limit(size, len(self.cpus), group)
                     head_start = law.head_start(size, len(self.cpus))
-                    function = Function(invoke, place, group, cpus, head_start, neighbours)
+                    process = running(Function(invoke, place, group, cpus, head_start, neighbours))
                     least_turn = max(self.effort.turn, law.least_turn(size, len(self.cpus)))
-                    batches[-1].append(_Contestant(size, stack.enter_context(running(function)), least_turn))
+                    batches[-1].append(_SizedFunction(size, stack.enter_context(process), least_turn))
             host = HostSpeed()
-            for contestants in batches:
-                self._turn(contestants, law, neighbours, host)
-                for contestant in contestants:  # that was the warm-up, which does not count
-                    contestant.running.turns.clear()
-            while (contestants := min(batches, key=self._progress)) and self._progress(contestants) < 1:
-                self._turn(contestants, law, neighbours, host)
-            rows = {
-                contestant.memory_mb: self._row(application, law, contestant)
-                for contestants in batches
-                for contestant in contestants
-            }
+            for functions in batches:
+                self._turn(functions, law, neighbours, host)
+                for function in functions:  # this was the warm-up, which does not count
+                    function.running.turns.clear()
+            while self._progress(functions := min(batches, key=self._progress)) < 1:
+                self._turn(functions, law, neighbours, host)
+            everything = [function for functions in batches for function in functions]
+            rows = {function.memory_mb: self._row(application, law, function) for function in everything}
             return [rows[size] for size in sizes]
 
     def _batches(self, law: Law, sizes: Sequence[int]) -> list[tuple[int, ...]]:
-        """Which sizes take their turns together: small quotas do, everything else is alone."""
+        """Sizes that take their turns together: small quotas do, every other size is alone."""
         together, load = list[int](), 0.0
         for size in sorted(sizes):
             load += law.cpus(size, len(self.cpus))
@@ -277,44 +271,42 @@ class Lane:
         batches = [tuple(together), *((size,) for size in sizes if size not in together)]
         return [batch for batch in batches if batch]
 
-    def _progress(self, contestants: list[_Contestant]) -> float:
-        """How far the least of them is."""
-        active = [contestant.running for contestant in contestants if not contestant.running.ended]
-        return min(
-            (self.effort.progress(each.invocations, each.seconds, each.spent) for each in active), default=1.0
-        )
+    def _progress(self, batch: list[_SizedFunction]) -> float:
+        """Progress of the least complete one."""
+        active = [function.running for function in batch if not function.running.ended]
+        progress = self.effort.progress
+        return min((progress(run.invocations, run.seconds, run.spent) for run in active), default=1.0)
 
     def _turn(
-        self, contestants: list[_Contestant], law: Law, neighbours: Neighbours | None, host: HostSpeed
+        self, batch: list[_SizedFunction], law: Law, neighbours: Neighbours | None, host: HostSpeed
     ) -> None:
-        """A turn together: as long as the slowest of them takes to invoke once, or longer."""
+        """A turn together: at least as long as an invocation of the slowest takes."""
         speed = host.probe()
-        active = [contestant for contestant in contestants if not contestant.running.ended]
-        seconds = max(max(each.least_turn, each.running.usual) for each in active)
+        active = [function for function in batch if not function.running.ended]
+        seconds = max(max(function.least_turn, function.running.usual) for function in active)
         if neighbours:
             law.crowd(active[0].memory_mb, neighbours.group)
         deadline = time.monotonic() + _PATIENCE * self.effort.ceiling
-        for contestant in active:
-            contestant.running.begin_turn(seconds)
-        for contestant in active:
-            contestant.running.end_turn(deadline - time.monotonic())
-            contestant.probes.append(speed)
+        for function in active:
+            function.running.begin_turn(seconds)
+        for function in active:
+            function.running.end_turn(deadline - time.monotonic())
+            function.probes.append(speed)
         if neighbours:  # also when a function died before it could send them to rest
             neighbours.rest()
 
-    def _row(self, application: Application, law: Law, contestant: _Contestant) -> Measurement:
-        running = contestant.running
+    def _row(self, application: Application, law: Law, function: _SizedFunction) -> Measurement:
+        running, size = function.running, function.memory_mb
         enough = running.invocations >= min(self.effort.barely, self.effort.least)
         status = running.ended or ("ok" if enough else "timed-out")
-        found = statistics_of(running.turns) if status == "ok" else {}
         return Measurement(
-            law.name,
-            application.name,
-            contestant.memory_mb,
-            law.cpus(contestant.memory_mb, len(self.cpus)),
-            status,
-            running.invocations if status == "ok" else 0,
+            environment=law.name,
+            application=application.name,
+            memory_mb=size,
+            cpus=law.cpus(size, len(self.cpus)),
+            status=status,
+            n=running.invocations if status == "ok" else 0,
             memory_peak_bytes=running.group.memory_peak() or 0.0,
-            probe_s=statistics.fmean(contestant.probes),
-            **found,
+            probe_s=statistics.fmean(function.probes),
+            **(statistics_of(running.turns) if status == "ok" else {}),
         )

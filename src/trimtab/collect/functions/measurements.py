@@ -1,20 +1,20 @@
-"""A row of measurements of a function at one size, and the file that keeps them."""
+"""Measurements of a function at one memory size, and the file that keeps them."""
 
 import json
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, astuple, dataclass, fields
+from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
 from trimtab.collect.functions.applications import Application
-from trimtab.collect.row_file import append_rows, whole_lines
+from trimtab.collect.row_file import RowFile
 from trimtab.core import BadInputError
 from trimtab.kernel import write_whole
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What invocations took of the machine, all together: the difference of two looks at the counters."""
+    """Resource use of several invocations: the difference of two readings of the counters."""
 
     cpu_user_s: float = 0.0
     cpu_system_s: float = 0.0
@@ -29,12 +29,12 @@ class Usage:
     waiting_s: float = 0.0
 
     def __sub__(self, other: "Usage") -> "Usage":
-        return Usage(*(mine - its for mine, its in zip(astuple(self), astuple(other), strict=True)))
+        return Usage(*(after - before for after, before in zip(astuple(self), astuple(other), strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
-    """Invocations one right after the other: how long each took, in seconds, and what they used together."""
+class Invocations:
+    """Durations of invocations in a row, in seconds, and their resource use together."""
 
     durations: tuple[float, ...]
     usage: Usage
@@ -47,7 +47,7 @@ class Measurement:
     environment: str
     application: str
     memory_mb: int
-    cpus: float  # what the size buys
+    cpus: float  # that the size buys
     status: str  # ok, out-of-memory, timed-out or failed
     n: int = 0
     mean_s: float = 0.0
@@ -68,15 +68,12 @@ class Measurement:
     memory_peak_bytes: float = 0.0
     throttled_s: float = 0.0
     throttled_periods: float = 0.0
-    waiting_s: float = 0.0  # wanted a CPU and did not have one, whoever kept it from it
-    probe_s: float = 0.0  # a fixed piece of work before each turn, outside the group: the host's speed
+    waiting_s: float = 0.0  # ready to run but without a CPU
+    probe_s: float = 0.0  # a fixed computation before each turn, outside the group: the host's speed
 
 
-COLUMNS = tuple(field.name for field in fields(Measurement))
-
-
-def statistics_of(turns: Sequence[Turn]) -> dict[str, float]:
-    """The columns that follow from the turns: durations over all invocations, usage per invocation."""
+def statistics_of(turns: Sequence[Invocations]) -> dict[str, float]:
+    """Columns that follow from the turns: durations over all invocations, usage per invocation."""
     ordered = sorted(duration for turn in turns for duration in turn.durations)
     count = len(ordered)
     return {
@@ -94,25 +91,21 @@ def statistics_of(turns: Sequence[Turn]) -> dict[str, float]:
     }
 
 
-_HEADER = ",".join(COLUMNS) + "\n"
 _ADVICE = "name another file, or measure with its seed and sizes"
 _Key = tuple[str, str]  # environment and application
 
 
-class MeasurementFile:
-    """A CSV file that grows by one application at a time and knows which it has.
-
-    Beside it, in `NAME.applications.json`, stands what each application is made of.
-    """
+class MeasurementFile(RowFile):
+    """A CSV file that grows by one application at a time; `NAME.applications.json` has their segments."""
 
     def __init__(self, path: Path, sizes: Sequence[int], seed: int) -> None:
-        self.path = path
-        self._made = path.with_suffix(".applications.json")
+        super().__init__(path, Measurement, "function measurements")
+        self._segments_path = path.with_suffix(".applications.json")
         self._sizes = set(sizes)
         self._seed = seed
 
     def finished(self, applications: Sequence[Application]) -> set[_Key]:
-        """Which applications it has. A file measured in another way is refused, so that nothing is mixed."""
+        """Applications in the file. A file of another seed, sizes or segments is refused."""
         rows = self._rows()
         last = next(reversed(rows), None)  # the one that a kill may have cut off
         for key, lines in rows.items():
@@ -120,50 +113,46 @@ class MeasurementFile:
             if not name.startswith(f"f{self._seed}-"):
                 raise BadInputError(f"{self.path} has {name}, drawn with another seed; {_ADVICE}")
             if lines.keys() != self._sizes and not (key == last and lines.keys() < self._sizes):
-                found = ", ".join(str(size) for size in sorted(lines))
-                raise BadInputError(f"{self.path} has {name} at {found} MB, not as asked; {_ADVICE}")
-        made = self._read_made()
-        for application in applications:
-            if made.get(application.name, _made_of(application)) != _made_of(application):
+                sizes = ", ".join(str(size) for size in sorted(lines))
                 raise BadInputError(
-                    f"{self._made} has another {application.name} than this Trimtab draws; {_ADVICE}"
+                    f"{self.path} has {name} at {sizes} MB, other sizes than given; {_ADVICE}"
+                )
+        segments = self._read_segments()
+        for application in applications:
+            if segments.get(application.name, _segments(application)) != _segments(application):
+                raise BadInputError(
+                    f"{self._segments_path} has another {application.name} than this version; {_ADVICE}"
                 )
         return {key for key, lines in rows.items() if lines.keys() == self._sizes}
 
-    def begin(self, applications: Sequence[Application]) -> None:
-        """Make it ready to be appended to: what a kill cut off is dropped, and will be measured again."""
-        rows = self._rows()
-        whole = [line for lines in rows.values() if lines.keys() == self._sizes for line in lines.values()]
-        text = "".join([_HEADER, *whole])
-        if not self.path.exists() or self.path.read_text() != text:
-            write_whole(self.path, text)
-        made = self._read_made() | {each.name: _made_of(each) for each in applications}
-        write_whole(self._made, json.dumps(dict(sorted(made.items())), indent=1) + "\n")
-
-    def append(self, rows: Sequence[Measurement]) -> None:
-        """Add an application's rows, down to the disk, or nothing."""
-        append_rows(self.path, COLUMNS, [asdict(row) for row in rows])
+    def begin_with(self, applications: Sequence[Application]) -> None:
+        """Make it ready to be appended to; an application that a kill cut off is dropped."""
+        rows = self._rows().values()
+        self.begin(line for lines in rows if lines.keys() == self._sizes for line in lines.values())
+        segments = self._read_segments()
+        segments |= {application.name: _segments(application) for application in applications}
+        write_whole(self._segments_path, json.dumps(dict(sorted(segments.items())), indent=1) + "\n")
 
     def _rows(self) -> dict[_Key, dict[int, str]]:
-        """The whole lines by application and size, in the file's order."""
+        """Lines by application and size, in the file's order."""
         rows = dict[_Key, dict[int, str]]()
-        for number, line, row in whole_lines(self.path, COLUMNS, "function measurements"):
+        for number, line, row in self.lines():
             if not row["memory_mb"].isdecimal():
-                raise BadInputError(f"{self.path}, line {number} has no memory size; name another file")
+                raise self.not_a_row(number)
             rows.setdefault((row["environment"], row["application"]), {})[int(row["memory_mb"])] = line
         return rows
 
-    def _read_made(self) -> dict[str, object]:
+    def _read_segments(self) -> dict[str, object]:
         try:
-            made = json.loads(self._made.read_text())
+            segments = json.loads(self._segments_path.read_text())
         except FileNotFoundError:
             return {}
         except (OSError, ValueError):
-            made = None
-        if not isinstance(made, dict):
-            raise BadInputError(f"{self._made} does not say what applications are made of; move it away")
-        return made
+            segments = None
+        if not isinstance(segments, dict):
+            raise BadInputError(f"{self._segments_path} has no segments of applications; move it away")
+        return segments
 
 
-def _made_of(application: Application) -> list[dict[str, object]]:
+def _segments(application: Application) -> list[dict[str, object]]:
     return [{"kind": segment.kind, **segment.inputs} for segment in application.segments]

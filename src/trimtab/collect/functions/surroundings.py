@@ -1,4 +1,4 @@
-"""Around a measured function: forked processes that die with their lane, neighbours, a server, a folder."""
+"""Surroundings of a measured function: forked processes, busy neighbours, a server, a folder."""
 
 import contextlib
 import functools
@@ -22,7 +22,7 @@ from trimtab.kernel import LimitedGroup, Owner, die_with_parent
 
 @contextlib.contextmanager
 def child(live: Callable[[], object]) -> Iterator[int]:
-    """A process that does what `live` does and then ends; its pid. It is killed with the context."""
+    """Fork a process that runs `live`; its pid. It is killed with the context."""
     pid = _fork(live)
     try:
         yield pid
@@ -88,7 +88,7 @@ def _spin(cpu: int) -> None:
 
 
 _BLOCK = os.urandom(1 << 20)
-# It stands for another machine, so it goes before whatever else wants its CPUs; 1024 is everybody's default.
+# It stands for another machine, so its CPU weight is far above the default of 1024.
 _SHARES = 100_000
 
 
@@ -108,7 +108,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.wfile.write(_BLOCK[:size])
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 def _serve(pipe: Connection, cpus: frozenset[int]) -> None:
@@ -121,12 +121,12 @@ def _serve(pipe: Connection, cpus: frozenset[int]) -> None:
 @contextlib.contextmanager
 def local_server(cpus: frozenset[int]) -> Iterator[str]:
     """A server on loopback in a process and a group of its own, on those CPUs; its address."""
-    ours, theirs = Pipe()
-    with ours, LimitedGroup.create() as group, child(lambda: _serve(theirs, cpus)) as pid:
-        theirs.close()
+    parent_end, child_end = Pipe()
+    with parent_end, LimitedGroup.create() as group, child(lambda: _serve(child_end, cpus)) as pid:
+        child_end.close()
         group.weigh_cpu(_SHARES)
         group.add(pid)
-        yield f"http://127.0.0.1:{ours.recv()}"
+        yield f"http://127.0.0.1:{parent_end.recv()}"
 
 
 @contextlib.contextmanager
@@ -143,7 +143,7 @@ def own_folder() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def files_of_functions() -> Iterator[None]:
-    """Says in one sentence that functions' files cannot be written."""
+    """Turn an OSError into one sentence: functions' files cannot be written."""
     try:
         yield
     except OSError as error:
@@ -151,11 +151,3 @@ def files_of_functions() -> Iterator[None]:
             f"files of functions cannot be written in {tempfile.gettempdir()}: "
             f"{(error.strerror or str(error)).lower()}; name another folder with TMPDIR"
         ) from None
-
-
-def sweep_folders() -> None:
-    """Remove the folders of owners that have died."""
-    for folder in Path(tempfile.gettempdir()).glob("trimtab-*"):
-        owner = Owner.of(folder.name)
-        if owner is not None and owner.is_gone():
-            shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""What a job shows of itself in a few short runs on this machine, without limits and without a bill."""
+"""Short runs of a job on this machine, without limits."""
 
 import math
 import time
@@ -6,18 +6,18 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
-from trimtab.collect.shapes.spec import Lane, Spec, TrainingJob
-from trimtab.collect.shapes.workers import WorkerEndedError, Workers, started, steps_within
+from trimtab.collect.shapes.spec import Spec, TrainingGang, TrainingJob
+from trimtab.collect.shapes.workers import TrainingWorkers, WorkerEndedError, started, steps_within
 from trimtab.observe import ListenerFacts, ListenerFolder, read_facts, usable_cpus
 
-_WARM_UP = 6  # steps, among them the one that the listener looks at closely
+_WARM_UP = 6  # steps, among them the one that the listener traces
 _EVERY = 0.25  # s between two samples
 _MOST_WORKERS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class LocalSeries:
-    """Samples every so many seconds, of one worker: cores, bytes, bytes per second in and out."""
+    """Samples of one worker, `every` seconds: cores, bytes, bytes per second in and out."""
 
     every: float
     cpu: tuple[float, ...]
@@ -28,7 +28,7 @@ class LocalSeries:
 
 @dataclass(frozen=True, slots=True)
 class LocalRun:
-    """One short run: a batch per worker, and how a step went. CPU seconds and bytes are per worker."""
+    """One short run with a batch per worker. CPU seconds and bytes are per worker."""
 
     batch: int
     workers: int
@@ -48,7 +48,7 @@ class LocalRuns:
     runs: tuple[LocalRun, ...]
 
     def plain(self) -> dict[str, Any]:
-        """As it is written down."""
+        """Plain data of the file."""
         return {"facts": self.facts, "runs": [asdict(run) for run in self.runs]}
 
 
@@ -59,16 +59,16 @@ def run_locally(job: TrainingJob, spec: Spec) -> LocalRuns:
     with ListenerFolder() as listening:
         for workers in range(1, most + 1):
             for batch in job.batches:
-                looked_at = workers == 1 and batch == job.batches[len(job.batches) // 2]
-                variables = listening.variables() if looked_at else None
-                with started(Lane(job, batch, workers), variables=variables) as running:
+                listened = workers == 1 and batch == job.batches[len(job.batches) // 2]
+                variables = listening.variables() if listened else None
+                with started(TrainingGang(job, batch, workers), variables=variables) as running:
                     runs.append(_run(running, batch, spec))
         listening.update()
         facts = read_facts(listening.records)
     return LocalRuns(_facts(job, facts), tuple(runs))
 
 
-def _run(workers: Workers, batch: int, spec: Spec) -> LocalRun:
+def _run(workers: TrainingWorkers, batch: int, spec: Spec) -> LocalRun:
     if not steps_within(workers, _WARM_UP, spec.patience):
         raise WorkerEndedError(
             f"no step was printed within {spec.patience:g} s; a script prints "
@@ -76,20 +76,20 @@ def _run(workers: Workers, batch: int, spec: Spec) -> LocalRun:
         )
     first = len(workers.lines.steps) - 1
     samples = [_sample(workers)]
-    begun = time.monotonic()
-    while time.monotonic() - begun < spec.window or len(workers.lines.steps) - 1 <= first:
-        due = begun + len(samples) * _EVERY
+    begin = time.monotonic()
+    while time.monotonic() - begin < spec.window or len(workers.lines.steps) - 1 <= first:
+        due = begin + len(samples) * _EVERY
         while (left := due - time.monotonic()) > 0:
             workers.listen(left)
         workers.listen(0.0)
         samples.append(_sample(workers))
-        if time.monotonic() - begun > spec.window + spec.patience:
+        if time.monotonic() - begin > spec.window + spec.patience:
             raise WorkerEndedError(f"it printed no step within {spec.patience:g} s")
     steps = workers.lines.steps[first:]
     count = len(steps) - 1
     seconds = steps[-1].time - steps[0].time
-    looked = samples[-1].time - samples[0].time
-    per_step = seconds / looked / count / len(workers)
+    sampled = samples[-1].time - samples[0].time
+    per_step = seconds / sampled / count / len(workers)
     return LocalRun(
         batch,
         len(workers),
@@ -104,7 +104,7 @@ def _run(workers: Workers, batch: int, spec: Spec) -> LocalRun:
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """Totals so far of all workers (CPU seconds, bytes), and what the largest has in memory."""
+    """Totals of all workers (CPU seconds, bytes), and bytes of memory of the largest."""
 
     time: float
     cpu: float
@@ -112,12 +112,12 @@ class _Sample:
     sent: float
 
 
-def _sample(workers: Workers) -> _Sample:
+def _sample(workers: TrainingWorkers) -> _Sample:
     return _Sample(time.monotonic(), workers.cpu_seconds(), workers.memory(), workers.bytes_sent())
 
 
 def _series(samples: list[_Sample], workers: int) -> LocalSeries:
-    """Rates between samples. Workers only talk to each other: all that is sent is received."""
+    """Rates between samples. Workers only talk to each other, so bytes received equal bytes sent."""
     pairs = list(pairwise(samples))
     sent = tuple(round((b.sent - a.sent) / (b.time - a.time) / workers) for a, b in pairs)
     return LocalSeries(

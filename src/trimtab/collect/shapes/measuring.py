@@ -1,4 +1,4 @@
-"""Measuring training jobs: a lane starts a job once, and looks at it in turns under every shape."""
+"""Measuring training jobs: a gang starts once, and shapes take turns to limit it."""
 
 import logging
 import math
@@ -23,20 +23,27 @@ from trimtab.collect.shapes.points import (
     PointFile,
     keys_of,
 )
-from trimtab.collect.shapes.spec import Lane, Shape, Spec
-from trimtab.collect.shapes.workers import Watched, WorkerEndedError, Workers, started, steps_within
+from trimtab.collect.shapes.spec import Shape, Spec, TrainingGang
+from trimtab.collect.shapes.workers import (
+    MeasuredWorkers,
+    TrainingWorkers,
+    WorkerEndedError,
+    started,
+    steps_within,
+)
+from trimtab.core import HOUR
 from trimtab.kernel import NoGroupError, check_writable, sweep_groups
 from trimtab.observe import HostSpeed, sweep_folders
 
-_SETTLE = 0.15  # s after new limits before steps count: the rest of the old quota is used up by then
+_SETTLE = 0.15  # s after new limits before steps count, when the old quota is used up
 _LEAST_STEPS = 3
 _LONGEST = 8.0  # times the window, after which fewer steps have to do
-_BARELY = 1  # step, below which there is nothing to tell
+_BARELY = 1  # step, below which nothing is measured
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Whole steps one after the other; seconds and bytes over all of them, CPU and traffic of all workers."""
+    """Steps in a row; CPU and bytes of all workers over all of them."""
 
     durations: tuple[float, ...]
     losses: tuple[float, ...]
@@ -49,7 +56,7 @@ class Turn:
 
     @property
     def status(self) -> str:
-        """Whether it can be counted."""
+        """OK, or why the turn does not count."""
         if any(not math.isfinite(loss) for loss in self.losses):
             return DIVERGED
         return OK if len(self.durations) >= _BARELY else TIMED_OUT
@@ -60,16 +67,16 @@ class Turn:
         return sum(self.durations) / len(self.durations)
 
     def early(self, seconds: float) -> float:
-        """Seconds per step of the first ones, as many as fit into so many seconds, at least one."""
+        """Mean duration of the first steps that fit into `seconds`, at least one."""
         count, total = 0, 0.0
-        for each in self.durations:
-            if count and total + each > seconds:
+        for duration in self.durations:
+            if count and total + duration > seconds:
                 break
-            count, total = count + 1, total + each
+            count, total = count + 1, total + duration
         return total / count
 
 
-def look(workers: Watched, window: float, probe: float) -> Turn:
+def look(workers: MeasuredWorkers, window: float, probe: float) -> Turn:
     """Let a step or two pass under the present limits, then watch for `window` seconds."""
     longest = time.monotonic() + _LONGEST * window
     settled = time.time() + _SETTLE
@@ -78,34 +85,24 @@ def look(workers: Watched, window: float, probe: float) -> Turn:
         if time.monotonic() > longest:
             return Turn((), (), 0.0, 0.0, 0.0, workers.memory(), 0.0, probe)
         workers.listen(0.1)
-    begun = time.monotonic()
+    begin = time.monotonic()
     first = len(workers.lines.steps) - 1
-    before = _counters(workers)
-    memory = workers.memory()
-    while _going_on(len(workers.lines.steps) - 1 - first, time.monotonic() - begun, window):
+    before, memory = _counters(workers), workers.memory()
+    while (passed := time.monotonic() - begin) < _LONGEST * window and (
+        passed < window or len(workers.lines.steps) - 1 - first < _LEAST_STEPS
+    ):
         steps_within(workers, 1, window / 4)
         memory = max(memory, workers.memory())
     cpu, throttled, sent = (now - then for then, now in zip(before, _counters(workers), strict=True))
-    looked = time.monotonic() - begun
+    seconds = time.monotonic() - begin
     steps = workers.lines.steps[first:]
-    return Turn(
-        tuple(later.time - earlier.time for earlier, later in pairwise(steps)),
-        tuple(step.loss for step in steps),
-        cpu,
-        throttled,
-        sent,
-        memory,
-        looked,
-        probe,
-    )
+    durations = tuple(later.time - earlier.time for earlier, later in pairwise(steps))
+    losses = tuple(step.loss for step in steps)
+    return Turn(durations, losses, cpu, throttled, sent, memory, seconds, probe)
 
 
-def _counters(workers: Watched) -> tuple[float, float, float]:
+def _counters(workers: MeasuredWorkers) -> tuple[float, float, float]:
     return workers.cpu_seconds(), workers.throttled_seconds(), workers.bytes_sent()
-
-
-def _going_on(steps: int, seconds: float, window: float) -> bool:
-    return (seconds < window or steps < _LEAST_STEPS) and seconds < _LONGEST * window
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +120,8 @@ class Summary:
 
     @classmethod
     def of(cls, turns: Sequence[Turn], workers: int) -> "Summary":
-        """Of turns that can be counted."""
-        durations = [each for turn in turns for each in turn.durations]
+        """The summary of turns that count."""
+        durations = [duration for turn in turns for duration in turn.durations]
         looked = sum(turn.looked for turn in turns)
         # Counters are read a little before and after the steps that they are divided among.
         parts = sum(sum(turn.durations) for turn in turns) / looked
@@ -152,13 +149,13 @@ _WARM_UP = 3  # steps without a limit of CPU before anything counts
 
 
 @dataclass(slots=True)
-class _Contestant:
-    """A shape, what it has shown so far, and what it has cost."""
+class _ShapeTurns:
+    """A shape, its turns so far, and the seconds they took."""
 
     shape: Shape
     turns: list[Turn] = field(default_factory=list)
     verdict: str | None = None
-    memory: float = 0.0  # bytes of the largest worker that were seen
+    memory: float = 0.0  # bytes of the largest worker so far
     spent: float = 0.0  # s
 
     @property
@@ -172,115 +169,101 @@ class _Contestant:
         return [turn for turn in self.turns if middle / _AGREE <= turn.step_seconds <= middle * _AGREE]
 
 
-def measure(lane: Lane, shapes: Sequence[Shape], spec: Spec, speed: HostSpeed) -> list[Point]:
-    """A point for every shape. Large memories come first: what does not fit ends the workers."""
-    contestants = [_Contestant(shape) for shape in sorted(shapes, key=lambda s: (-s.memory, -s.cpus))]
-    while waiting := [each for each in contestants if not each.done]:
-        begun = time.monotonic()
+def measure(gang: TrainingGang, shapes: Sequence[Shape], spec: Spec, speed: HostSpeed) -> list[Point]:
+    """A point for every shape. Large memories come first: a shape that is too small ends the workers."""
+    measured = [_ShapeTurns(shape) for shape in sorted(shapes, key=lambda s: (-s.memory, -s.cpus))]
+    while waiting := [turns for turns in measured if not turns.done]:
+        begin = time.monotonic()
         try:
-            with started(lane, max(each.shape.memory for each in waiting)) as workers:
-                _take_turns(workers, waiting, spec, speed, begun)
+            with started(gang, max(turns.shape.memory for turns in waiting)) as workers:
+                _take_turns(workers, waiting, spec, speed, begin)
         except WorkerEndedError as error:
-            log.warning(f"{_called(lane)}: {error}")
-            for each in waiting:
-                each.verdict = each.verdict or FAILED
-    found = {each.shape.name: _point(lane, each, spec) for each in contestants}
-    return [found[shape.name] for shape in shapes]
+            log.warning(f"{gang.job.name} with {gang.workers} of batch {gang.batch}: {error}")
+            for turns in waiting:
+                turns.verdict = turns.verdict or FAILED
+    points = {turns.shape.name: _point(gang, turns, spec) for turns in measured}
+    return [points[shape.name] for shape in shapes]
 
 
 def _take_turns(
-    workers: Workers, waiting: list[_Contestant], spec: Spec, speed: HostSpeed, begun: float
+    workers: TrainingWorkers, waiting: list[_ShapeTurns], spec: Spec, speed: HostSpeed, begin: float
 ) -> None:
-    """Until all are done or a worker has ended."""
+    """Measure until all are done or a worker has ended."""
     try:
         ready = steps_within(workers, 1 + _WARM_UP, spec.patience)
     except WorkerEndedError:
         if not workers.out_of_memory():
             raise
-        for each in waiting:  # none has more memory than was tried
-            each.verdict = OUT_OF_MEMORY
+        for turns in waiting:  # none has more memory than was tried
+            turns.verdict = OUT_OF_MEMORY
         return
-    for each in waiting:
-        each.spent += (time.monotonic() - begun) / len(waiting)
-        each.verdict = None if ready else NO_STEPS
-    while going := [each for each in waiting if not each.done]:
-        now = min(going, key=lambda each: len(each.turns))
-        if not _turn(workers, now, spec, speed):
+    for turns in waiting:
+        turns.spent += (time.monotonic() - begin) / len(waiting)
+        turns.verdict = None if ready else NO_STEPS
+    while unfinished := [turns for turns in waiting if not turns.done]:
+        if not _turn(workers, min(unfinished, key=lambda turns: len(turns.turns)), spec, speed):
             return
 
 
-def _turn(workers: Workers, contestant: _Contestant, spec: Spec, speed: HostSpeed) -> bool:
+def _turn(workers: TrainingWorkers, measured: _ShapeTurns, spec: Spec, speed: HostSpeed) -> bool:
     """One turn; whether the workers can go on to the next."""
-    begun = time.monotonic()
+    begin = time.monotonic()
     try:
-        workers.shape(contestant.shape)
+        workers.shape(measured.shape)
         turn = look(workers, spec.window / _TURNS, speed.probe())
-    except NoGroupError:  # there is more in use than the shape has, and the kernel cannot make it less
-        contestant.verdict, contestant.memory = OUT_OF_MEMORY, workers.memory()
+    except NoGroupError:  # more is in use than the shape has, and the kernel cannot make it less
+        measured.verdict, measured.memory = OUT_OF_MEMORY, workers.memory()
         return True
     except WorkerEndedError as error:
-        contestant.verdict = OUT_OF_MEMORY if workers.out_of_memory() else FAILED
-        if contestant.verdict == FAILED:
-            log.warning(f"{contestant.shape.name}: {error}")
-        contestant.memory = contestant.shape.memory
+        measured.verdict = OUT_OF_MEMORY if workers.out_of_memory() else FAILED
+        if measured.verdict == FAILED:
+            log.warning(f"{measured.shape.name}: {error}")
+        measured.memory = measured.shape.memory
         return False
     finally:
-        contestant.spent += time.monotonic() - begun
-    contestant.memory = max(contestant.memory, turn.memory)
+        measured.spent += time.monotonic() - begin
+    measured.memory = max(measured.memory, turn.memory)
     if turn.status == OK:
-        contestant.turns.append(turn)
+        measured.turns.append(turn)
     else:
-        contestant.verdict = turn.status
+        measured.verdict = turn.status
     return True
 
 
-def _point(lane: Lane, contestant: _Contestant, spec: Spec) -> Point:
-    shape, job = contestant.shape, lane.job
-    about = (job.name, shape.name, shape.cpus, round(shape.memory), lane.workers, lane.batch)
-    if contestant.verdict is not None:
+def _point(gang: TrainingGang, measured: _ShapeTurns, spec: Spec) -> Point:
+    shape, job = measured.shape, gang.job
+    about = (job.name, shape.name, shape.cpus, round(shape.memory), gang.workers, gang.batch)
+    if measured.verdict is not None:
         return Point(
             *about,
-            contestant.verdict,
-            memory_peak_bytes=round(contestant.memory) or None,
-            trial_seconds=contestant.spent,
+            measured.verdict,
+            memory_peak_bytes=round(measured.memory) or None,
+            trial_seconds=measured.spent,
             measured_at=round(time.time()),
         )
-    summary = Summary.of(contestant.agreeing() or contestant.turns, lane.workers)
-    seconds = job.steps(lane.batch, lane.workers) * summary.step_seconds
+    summary = Summary.of(measured.agreeing() or measured.turns, gang.workers)
+    seconds = job.steps(gang.batch, gang.workers) * summary.step_seconds
     return Point(
         *about,
         OK,
         summary.steps,
         summary.step_seconds,
-        contestant.turns[0].early(_EARLY * spec.window),
+        measured.turns[0].early(_EARLY * spec.window),
         summary.step_deviation,
         summary.cpu_seconds_step,
         summary.throttled_share,
-        round(contestant.memory),
+        round(measured.memory),
         summary.bytes_step,
         job.length,
         seconds,
         shape.price_per_hour,
         spec.price_date,
-        seconds / 3600.0 * shape.price_per_hour * lane.workers,
+        seconds / HOUR * shape.price_per_hour * gang.workers,
         summary.probe,
-        contestant.spent,
+        measured.spent,
         round(time.time()),
-        len(contestant.turns),
+        len(measured.turns),
     )
-
-
-def _called(lane: Lane) -> str:
-    return f"{lane.job.name} with {lane.workers} of batch {lane.batch}"
-
-
-@dataclass(frozen=True, slots=True)
-class Collected:
-    """How far it is: what is measured now, points that are done, of how many."""
-
-    now: str
-    done: int
-    of: int
 
 
 _START = 5.0  # s until workers have made their first steps
@@ -289,18 +272,19 @@ _OVERHEAD = 1.25  # turns that settle, and those that are repeated
 
 
 def usual_seconds(spec: Spec) -> float:
-    """About how long all of it takes; steps longer than the window take longer."""
-    lanes = list(spec.lanes())
-    points = sum(len(spec.shapes_of(lane.workers)) for lane in lanes)
+    """Expected duration of a collection; steps longer than the window take longer."""
+    gangs = list(spec.gangs())
+    points = sum(len(spec.shapes_of(gang.workers)) for gang in gangs)
     local = len(spec.jobs) * _LOCAL_RUNS * (_START + spec.window)
-    return len(lanes) * _START + points * spec.window * _OVERHEAD + local
+    return len(gangs) * _START + points * spec.window * _OVERHEAD + local
 
 
-Progress = Callable[[Collected], None]
+Progress = Callable[[int, int, str], None]
+"""Called with the number of finished points, of all points, and the present activity."""
 
 
-def collect_shapes(spec: Spec, path: Path, progress: Progress = lambda state: None) -> int:
-    """Measure what `path` does not have yet, and append it there; how many points that were."""
+def collect_shapes(spec: Spec, path: Path, progress: Progress = lambda done, total, now: None) -> int:
+    """Measure points that `path` does not have yet, and append them; their number."""
     spec.check_host()
     check_writable(path)
     file = PointFile(path)
@@ -308,30 +292,28 @@ def collect_shapes(spec: Spec, path: Path, progress: Progress = lambda state: No
         finished = file.finished(spec)
         sweep_groups()
         sweep_folders()
-        file.begin()
+        file.begin([line for _, line, _ in file.lines()])  # without a line that a kill cut off
         return _collect(spec, file, finished, progress)
 
 
 def _collect(spec: Spec, file: PointFile, finished: set[Key], progress: Progress) -> int:
-    lanes = [(lane, spec.shapes_of(lane.workers)) for lane in spec.lanes()]
-    total = sum(len(shapes) for _, shapes in lanes)
-    done = sum(len(keys_of(lane, shapes) & finished) for lane, shapes in lanes)
-    measured, speed = 0, HostSpeed()
-    local = set(file.local())
-    for lane, shapes in lanes:
-        if lane.job.name not in local:
-            local.add(lane.job.name)
-            progress(Collected(f"{lane.job.name}, local run", done, total))
+    gangs = [(gang, spec.shapes_of(gang.workers)) for gang in spec.gangs()]
+    total = sum(len(shapes) for _, shapes in gangs)
+    done = before = sum(len(keys_of(gang, shapes) & finished) for gang, shapes in gangs)
+    speed, local = HostSpeed(), set(file.local())
+    for gang, shapes in gangs:
+        job = gang.job
+        if job.name not in local:
+            local.add(job.name)
+            progress(done, total, f"{job.name}, local run")
             try:
-                file.keep_local(lane.job.name, run_locally(lane.job, spec))
+                file.keep_local(job.name, run_locally(job, spec))
             except WorkerEndedError as error:
-                log.warning(f"{lane.job.name} has no local run: {error}")
-        todo = [s for s in shapes if (lane.job.name, s.name, lane.batch, lane.workers) not in finished]
-        if not todo:
-            continue
-        progress(Collected(f"{lane.job.name}, {lane.workers} of batch {lane.batch}", done, total))
-        points = measure(lane, todo, spec, speed)
-        file.append(points)
-        measured, done = measured + len(points), done + len(points)
-    progress(Collected("done", done, total))
-    return measured
+                log.warning(f"{job.name} has no local run: {error}")
+        todo = [shape for shape in shapes if not keys_of(gang, (shape,)) <= finished]
+        if todo:
+            progress(done, total, f"{job.name}, {gang.workers} of batch {gang.batch}")
+            file.append(measure(gang, todo, spec, speed))
+            done += len(todo)
+    progress(done, total, "done")
+    return done - before

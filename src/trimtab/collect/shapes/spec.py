@@ -1,4 +1,4 @@
-"""What to measure, from a YAML file: training jobs, and the shapes of machines they might run on."""
+"""The SPEC file of a collection: training jobs, and the shapes of machines to measure them on."""
 
 import datetime
 import math
@@ -44,7 +44,7 @@ class TrainingJob:
 
     @property
     def length(self) -> float:
-        """All samples it sees from beginning to end."""
+        """Samples of the whole job."""
         return self.samples * self.epochs
 
     def words(self, batch: int) -> list[str]:
@@ -52,7 +52,7 @@ class TrainingJob:
         return shlex.split(self.command.replace("{batch}", str(batch)))
 
     def steps(self, batch: int, workers: int) -> int:
-        """How many steps all of it takes."""
+        """Steps of the whole job."""
         return math.ceil(self.length / (batch * workers))
 
 
@@ -71,8 +71,8 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
-    """A job with so many workers of a batch each: what starts once and is measured under every shape."""
+class TrainingGang:
+    """Workers of a job with a batch each; they start once and are measured under every shape."""
 
     job: TrainingJob
     batch: int
@@ -81,7 +81,7 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """Jobs × shapes × batches × workers, and how long to look at each. Seconds."""
+    """Jobs × shapes × batches × workers, and seconds to measure each."""
 
     jobs: tuple[TrainingJob, ...]
     shapes: tuple[Shape, ...]
@@ -92,24 +92,23 @@ class Spec:
 
     def job(self, name: str) -> TrainingJob:
         """The job of that name."""
-        found = next((job for job in self.jobs if job.name == name), None)
-        if found is None:
-            names = [job.name for job in self.jobs]
+        jobs = {job.name: job for job in self.jobs}
+        if name not in jobs:
             raise NotFoundError(
-                f'there is no job "{one_line(name):.40}"{did_you_mean(name, names)}; '
-                f"there are {', '.join(names)}"
+                f'there is no job "{one_line(name):.40}"{did_you_mean(name, jobs)}; '
+                f"there are {', '.join(jobs)}"
             )
-        return found
+        return jobs[name]
 
-    def lanes(self) -> Iterator[Lane]:
+    def gangs(self) -> Iterator[TrainingGang]:
         """Every job with every batch and number of workers."""
         for job in self.jobs:
             for workers in self.workers:
                 for batch in job.batches:
-                    yield Lane(job, batch, workers)
+                    yield TrainingGang(job, batch, workers)
 
     def check_host(self) -> None:
-        """Refuse a shape that is larger than this machine; elsewhere it may be measured."""
+        """Refuse a shape that is larger than this machine."""
         for shape in self.shapes:
             if shape.cpus > usable_cpus() + 1e-9:
                 raise BadInputError(
@@ -122,13 +121,13 @@ class Spec:
                 )
 
     def shapes_of(self, workers: int) -> tuple[Shape, ...]:
-        """Those of which this machine has room for so many at a time."""
+        """Shapes of which this machine can hold `workers` at a time."""
         return tuple(s for s in self.shapes if workers * s.cpus <= usable_cpus() + 1e-9)
 
 
 def _positive_counts(value: Any) -> tuple[int, ...]:
     values = value if isinstance(value, list | tuple) else [value]
-    if not values or not all(type(each) is int and 0 < each <= 2**20 for each in values):
+    if not values or not all(type(number) is int and 0 < number <= 2**20 for number in values):
         raise ValueError("it should be whole numbers above zero, as in [1, 2, 4]")
     if len(set(values)) < len(values):
         raise ValueError("one of them is there twice; name each once")
@@ -196,30 +195,16 @@ class _SpecFile(StrictModel):
 def read_spec(path: Path) -> Spec:
     """The file's content, checked; folders are relative to the file's own."""
     file = read_user_file(path, _SpecFile, "with jobs and shapes")
+    jobs = []
     for name, job in file.jobs.items():
         folder = path.absolute().parent / job.folder
         if not folder.is_dir():
             raise BadInputError(
                 f"{path}: jobs.{name}.folder is {quoted(job.folder)}; there is no folder {folder}"
             )
+        jobs.append(TrainingJob(name, job.command, folder, round(job.samples), job.epochs, job.batches))
     return Spec(
-        tuple(
-            TrainingJob(
-                name,
-                job.command,
-                path.absolute().parent / job.folder,
-                round(job.samples),
-                job.epochs,
-                job.batches,
-            )
-            for name, job in file.jobs.items()
-        ),
-        tuple(
-            Shape(name, shape.cpus, shape.memory, shape.price_per_hour, shape.instance)
-            for name, shape in file.shapes.items()
-        ),
-        file.workers,
-        file.price_date,
-        file.window,
-        file.patience,
+        tuple(jobs),
+        tuple(Shape(name, **dict(shape)) for name, shape in file.shapes.items()),
+        *(file.workers, file.price_date, file.window, file.patience),
     )

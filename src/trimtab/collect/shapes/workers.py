@@ -1,4 +1,4 @@
-"""The workers of one training job on this machine: each in a control group of its own, all in one network."""
+"""The workers of a training job on this machine: each in a control group, all in one network namespace."""
 
 import contextlib
 import math
@@ -13,13 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Protocol
 
-from trimtab.collect.shapes.spec import Lane, Shape
+from trimtab.collect.shapes.spec import Shape, TrainingGang
 from trimtab.core import TrimtabError
 from trimtab.kernel import LimitedGroup, NetworkNamespace, die_with_parent, end_groups, network_bytes
 
 _LINE = re.compile(rb"^\s*step\s+(\d+)\s+loss\s+(\S+)(?:\s+time\s+(\d+(?:\.\d+)?))?")
-_LONGEST_LINE = 2**16  # bytes; what has no end is no line of ours
-_KEPT = 200  # characters of the last other line, for a sentence about what went wrong
+_LONGEST_LINE = 2**16  # bytes; longer lines are no steps
+_KEPT = 200  # characters of the last other line, for error messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,66 +32,66 @@ class Step:
 
     @property
     def diverged(self) -> bool:
-        """Whether the loss is no number any more."""
+        """Whether the loss is NaN or infinite."""
         return not math.isfinite(self.loss)
 
 
 @dataclass(slots=True)
 class StepLines:
-    """Fed with output as it comes; a line without a time counts from when it came."""
+    """Parses steps from output as it arrives; a line without a time counts from its arrival."""
 
     steps: list[Step] = field(default_factory=list)
-    last_words: str = ""  # the last line that was none of a step
+    last_words: str = ""  # the last line that is no step
     _rest: bytes = b""
 
     def feed(self, output: bytes) -> None:
-        """Take in what was printed since the last time."""
+        """Parse new output."""
         *lines, self._rest = (self._rest + output).split(b"\n")
         self._rest = self._rest[-_LONGEST_LINE:]
         for line in lines:
-            found = _LINE.match(line)
-            if found is None:
+            match = _LINE.match(line)
+            if match is None:
                 self.last_words = line.decode(errors="replace").strip()[:_KEPT] or self.last_words
                 continue
             try:
-                loss = float(found[2])
+                loss = float(match[2])
             except ValueError:
                 loss = math.nan
-            self.steps.append(Step(int(found[1]), loss, float(found[3]) if found[3] else time.time()))
+            self.steps.append(Step(int(match[1]), loss, float(match[3]) if match[3] else time.time()))
 
 
-class Watched(Protocol):
-    """What the first worker prints, and what all of them have used so far."""
+class MeasuredWorkers(Protocol):
+    """Running workers: steps that the first one prints, and counters of all of them."""
 
     @property
     def lines(self) -> StepLines: ...
 
     def listen(self, seconds: float) -> None:
-        """Take in what is printed, for so long at most; raises `WorkerEndedError` when a worker has ended."""
+        """Read output for at most `seconds`; raises `WorkerEndedError` when a worker has ended."""
         ...
 
     def cpu_seconds(self) -> float:
-        """CPU time of all of them so far."""
+        """CPU time of all workers so far."""
         ...
 
     def throttled_seconds(self) -> float:
-        """How long quotas have held them up so far, all added."""
+        """Time that quotas have stopped workers so far, summed over them."""
         ...
 
     def memory(self) -> float:
-        """Bytes the largest of them has in use."""
+        """Bytes that the largest worker uses."""
         ...
 
     def bytes_sent(self) -> float:
-        """What they have sent one another so far."""
+        """Bytes that workers have sent each other so far."""
         ...
 
 
-def steps_within(workers: Watched, count: int, patience: float) -> bool:
-    """Wait until they have made so many steps more; whether they did within so many seconds."""
-    wanted = len(workers.lines.steps) + count
+def steps_within(workers: MeasuredWorkers, count: int, patience: float) -> bool:
+    """Wait for `count` more steps; whether they were made within `patience` seconds."""
+    target = len(workers.lines.steps) + count
     until = time.monotonic() + patience
-    while len(workers.lines.steps) < wanted:
+    while len(workers.lines.steps) < target:
         left = until - time.monotonic()
         if left <= 0:
             return False
@@ -105,10 +105,10 @@ _LAST_WORDS = 4096  # bytes
 
 
 class WorkerEndedError(TrimtabError):
-    """A worker has ended, which none should; the sentence says how."""
+    """A worker has ended too early; the message says how."""
 
 
-class Workers:
+class TrainingWorkers:
     """Running workers; made by `started`."""
 
     def __init__(
@@ -127,40 +127,35 @@ class Workers:
         return len(self._children)
 
     def shape(self, shape: Shape) -> None:
-        """Limit every worker to a machine of that shape, which it then has whatever else runs here."""
+        """Limit every worker to a machine of that shape."""
         for group in self._groups:
             group.limit_memory(shape.memory)
             group.limit_cpus(shape.cpus)
             group.weigh_cpu(_WEIGHT)
 
     def listen(self, seconds: float) -> None:
-        """Take in what the first worker prints, for so long at most; raises when a worker has ended."""
         if self._selector.select(seconds):
             with contextlib.suppress(BlockingIOError):
                 while chunk := os.read(self._output.fileno(), 65536):
                     self.lines.feed(chunk)
-        for rank, each in enumerate(self._children):
-            if (code := each.poll()) is not None:
+        for rank, child in enumerate(self._children):
+            if (code := child.poll()) is not None:
                 raise WorkerEndedError(self._how_it_ended(rank, code))
 
     def cpu_seconds(self) -> float:
-        """CPU time of all of them so far."""
         return sum(group.cpu_seconds() or 0.0 for group in self._groups)
 
     def throttled_seconds(self) -> float:
-        """How long quotas have held them up so far, all added."""
         return sum(group.throttled()[1] for group in self._groups)
 
     def memory(self) -> float:
-        """Bytes the largest of them has in use."""
         return max(group.memory() or 0.0 for group in self._groups)
 
     def bytes_sent(self) -> float:
-        """What they have sent one another so far."""
         return (network_bytes(self._children[0].pid, loopback=True) or (0.0, 0.0))[1]
 
     def out_of_memory(self) -> bool:
-        """Whether the kernel has killed one for want of memory."""
+        """Whether the kernel has killed one for lack of memory."""
         return any(group.out_of_memory_kills() for group in self._groups)
 
     def _how_it_ended(self, rank: int, code: int) -> str:
@@ -170,15 +165,15 @@ class Workers:
             return f"worker {rank} ended by itself after {len(self.lines.steps)} steps; give it more epochs"
         self._errors.seek(0, os.SEEK_END)
         self._errors.seek(max(0, self._errors.tell() - _LAST_WORDS))
-        said = self._errors.read().decode(errors="replace").strip().splitlines() or [self.lines.last_words]
-        return f"worker {rank} ended with status {code}" + (f": {said[-1]:.200}" if said[-1] else "")
+        lines = self._errors.read().decode(errors="replace").strip().splitlines() or [self.lines.last_words]
+        return f"worker {rank} ended with status {code}" + (f": {lines[-1]:.200}" if lines[-1] else "")
 
 
 @contextlib.contextmanager
 def started(
-    lane: Lane, memory: float | None = None, variables: Mapping[str, str] | None = None
-) -> Iterator[Workers]:
-    """The lane's workers, with so much memory each; the first one gets `variables` too.
+    gang: TrainingGang, memory: float | None = None, variables: Mapping[str, str] | None = None
+) -> Iterator[TrainingWorkers]:
+    """Start a gang with `memory` bytes per worker; the first worker gets `variables` too.
 
     Leaving the context leaves no process and no group behind; so does the death of this process, but for
     empty groups, which the next `sweep_groups` removes.
@@ -189,18 +184,18 @@ def started(
         groups = list[LimitedGroup]()
         children = list["subprocess.Popen[bytes]"]()
         stack.callback(end_groups, children)
-        for rank in range(lane.workers):
+        for rank in range(gang.workers):
             group = stack.enter_context(LimitedGroup.create())
             if memory is not None:
                 group.limit_memory(memory)
             groups.append(group)
             more = variables if rank == 0 and variables else {}
-            children.append(_start(lane, rank, group, network, more, errors))
-        yield Workers(groups, children, errors)
+            children.append(_start(gang, rank, group, network, more, errors))
+        yield TrainingWorkers(groups, children, errors)
 
 
 def _start(
-    lane: Lane,
+    gang: TrainingGang,
     rank: int,
     group: LimitedGroup,
     network: NetworkNamespace,
@@ -219,14 +214,14 @@ def _start(
         group.add(os.getpid())
         network.enter()
 
-    words = lane.job.words(lane.batch)
+    words = gang.job.words(gang.batch)
     # Python runs callbacks at a fork and ignores what is raised in them: not the moment for an interrupt.
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         return subprocess.Popen(
             words,
-            cwd=lane.job.folder,
-            env={**os.environ, **_distributed(rank, lane.workers), **variables},
+            cwd=gang.job.folder,
+            env={**os.environ, **_distributed(rank, gang.workers), **variables},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL,
             stderr=errors,
@@ -234,14 +229,14 @@ def _start(
             preexec_fn=prepare,
         )
     except (OSError, subprocess.SubprocessError) as error:
-        why = (getattr(error, "strerror", None) or str(error)).lower()
-        raise WorkerEndedError(f'"{words[0]}" cannot be started: {why}') from None
+        reason = (getattr(error, "strerror", None) or str(error)).lower()
+        raise WorkerEndedError(f'"{words[0]}" cannot be started: {reason}') from None
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 def _distributed(rank: int, workers: int) -> dict[str, str]:
-    """As torchrun tells its workers who they are."""
+    """Environment variables of a worker, as torchrun sets them."""
     return {
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),

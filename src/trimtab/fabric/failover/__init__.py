@@ -1,1 +1,1 @@
-"""Which path carries the traffic now? Failures heard at once, routes written at once, flapping held off."""
+"""Fast failover: failures are noticed and routes rewritten at once; a flapping uplink is held off."""

@@ -1,4 +1,4 @@
-"""The kernel's links and routes: asked for all of them, told of changes, and written to. Never waits."""
+"""The kernel's links and routes by netlink: dumped, followed by events, and written. Never waits."""
 
 import contextlib
 import errno
@@ -12,12 +12,11 @@ from trimtab.core import BadInputError
 from trimtab.fabric.failover.routes import Change, Hop, Hops, Key, Route
 from trimtab.kernel import rtnetlink
 
-BGP = 186  # whose routes these are, as zebra marks them; it leaves what others write with its mark alone
-_PART = 16384  # bytes of a dump at a time, so that what is urgent waits for a fraction of a millisecond
+BGP = 186  # the protocol with which zebra marks its routes; it leaves others' routes with that mark alone
+_PART = 16384  # bytes of a dump at a time, so that urgent events wait for a fraction of a millisecond
 _BATCH = 32768  # bytes written at a time
-_ROUTE = struct.Struct(
-    "=BBBBBBBBI"
-)  # family, length of dst, of src, tos, table, protocol, scope, type, flags
+# Family, length of dst, of src, tos, table, protocol, scope, type, flags.
+_ROUTE = struct.Struct("=BBBBBBBBI")
 _LINK = struct.Struct("=BxHiII")  # family, type, index, flags, changed flags
 _HOP = struct.Struct("=HBBi")  # length, flags, weight - 1, device index
 _NUMBER = struct.Struct("=I")
@@ -25,7 +24,7 @@ _DESTINATION, _DEVICE, _GATEWAY, _PRIORITY, _MULTIPATH, _TABLE = 1, 4, 5, 6, 9, 
 _CACHE_INFO, _NEXT_HOP_ID = 12, 30
 _LINK_NAME = 3
 _ON_LINK = 4  # the only flag of a next hop that may be set
-_UP, _RUNNING, _LOWER_UP = 0x1, 0x40, 0x10000
+_CARRIER = 0x1 | 0x40 | 0x10000  # IFF_UP, IFF_RUNNING, IFF_LOWER_UP
 _UNICAST = 1
 _EVENT_BUFFER = 4 << 20  # bytes of events that may wait
 
@@ -42,7 +41,7 @@ class LinkChange:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Somebody else has written a route."""
+    """Another program has written a route."""
 
     route: Route
     hops: Hops
@@ -50,18 +49,18 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """Somebody has removed a route."""
+    """A route was removed."""
 
     key: Key
 
 
 class EventsLostError(Exception):
-    """The kernel had more to say than could wait: ask for everything."""
+    """The kernel dropped events: ask for everything."""
 
 
 @dataclass(slots=True)
 class Dump:
-    """All uplinks and routes; `mark` is what was given when it was asked for."""
+    """All uplinks and routes; `mark` was given with the request."""
 
     mark: int
     links: dict[str, bool] = field(default_factory=dict)  # carrier by device
@@ -69,39 +68,35 @@ class Dump:
 
 
 class KernelRoutes:
-    """Routes of a protocol whose next hops are on these devices; to be made inside their namespace."""
+    """Routes of a protocol whose next hops are on these devices; made inside their namespace."""
 
     def __init__(self, devices: tuple[str, ...], protocol: int = BGP) -> None:
         self._devices, self._protocol = devices, protocol
         self._names: dict[int, str] = {}
         self._indexes: dict[str, int] = {}
         self.events = _socket(rtnetlink.LINK_GROUP, rtnetlink.ROUTE_GROUP)
-        self.asking = _socket()
+        self.dumping = _socket()
         self.writing = _socket()
         self._own = self.writing.getsockname()[0]
         self._sequence = 0  # of the request that is being answered
         self._dump: Dump | None = None
-        self._asked_routes = False
+        self._dumps_routes = False
 
     def close(self) -> None:
-        """Let go."""
-        for each in (self.events, self.asking, self.writing):
-            each.close()
+        for opened in (self.events, self.dumping, self.writing):
+            opened.close()
 
-    def ask(self, mark: int) -> None:
-        """Ask for everything, unless an answer is still on its way."""
+    def request_dump(self, mark: int) -> None:
+        """Ask for links, then routes, unless an answer is still on its way."""
         if self._dump is None:
-            self._dump, self._asked_routes = Dump(mark), False
-            self._sequence += 1
-            self.asking.send(
-                rtnetlink.request(rtnetlink.GET_LINK, bytes(_LINK.size), rtnetlink.DUMP, self._sequence)
-            )
+            self._dump, self._dumps_routes = Dump(mark), False
+            self._request(rtnetlink.GET_LINK, bytes(_LINK.size))
 
-    def answered(self) -> Dump | None:
-        """The next part of the answer; all of it with the last one."""
+    def read_dump(self) -> Dump | None:
+        """Read the next part of the answer; returns the whole dump with the last one."""
         dump = self._dump
         try:
-            data = self.asking.recv(_PART)
+            data = self.dumping.recv(_PART)
         except BlockingIOError:
             return None
         except OSError:
@@ -114,15 +109,22 @@ class KernelRoutes:
                 for change in self._link(kind, content):
                     dump.links[change.device] = change.carrier
             elif kind == rtnetlink.NEW_ROUTE:
-                found = route_of(content, self._names, self._protocol)
-                if found is not None:
-                    dump.routes[found[0].key] = found
+                entry = _parse_route(content, self._names, self._protocol)
+                if entry is not None:
+                    dump.routes[entry[0].key] = entry
             elif kind in (rtnetlink.DONE, rtnetlink.ERROR):
-                return self._next_part(dump)
+                if self._dumps_routes:
+                    self._dump = None
+                    return dump
+                self._dumps_routes = True
+                self._request(
+                    rtnetlink.GET_ROUTE, _ROUTE.pack(socket.AF_INET, 0, 0, 0, 0, self._protocol, 0, 0, 0)
+                )
+                return None
         return None
 
     def changes(self) -> Iterator[LinkChange | Written | Removed]:
-        """What others did since the last call."""
+        """Changes by other programs since the last call."""
         while True:
             try:
                 data = self.events.recv(1 << 16)
@@ -136,20 +138,21 @@ class KernelRoutes:
                 if kind in (rtnetlink.NEW_LINK, rtnetlink.DELETE_LINK):
                     yield from self._link(kind, content)
                 elif kind in (rtnetlink.NEW_ROUTE, rtnetlink.DELETE_ROUTE) and port != self._own:
-                    found = route_of(content, self._names, self._protocol)
-                    if found is not None:
-                        yield Written(*found) if kind == rtnetlink.NEW_ROUTE else Removed(found[0].key)
+                    entry = _parse_route(content, self._names, self._protocol)
+                    if entry is not None:
+                        yield Written(*entry) if kind == rtnetlink.NEW_ROUTE else Removed(entry[0].key)
 
     def write(self, changes: list[Change]) -> None:
         """Give routes other next hops; the kernel has done so when this returns."""
         packed = dict[Hops, bytes]()
         batch = bytearray()
-        for route, hops, anew in changes:
+        for route, hops, create in changes:
             if hops not in packed:
                 present = all(hop.device in self._indexes for hop in hops)
-                packed[hops] = packed_hops(hops, self._indexes) if present else b""
+                packed[hops] = _packed_hops(hops, self._indexes) if present else b""
             if packed[hops]:
-                batch += route_message(route, packed[hops], anew)
+                flags = rtnetlink.REPLACE | (rtnetlink.CREATE if create else 0)
+                batch += rtnetlink.request(rtnetlink.NEW_ROUTE, route.head + route.rest + packed[hops], flags)
             if len(batch) > _BATCH:
                 self._send(batch)
                 batch = bytearray()
@@ -157,50 +160,42 @@ class KernelRoutes:
             self._send(batch)
 
     def refused(self) -> int:
-        """How much of what was written since the last call the kernel did not take."""
+        """How many writes since the last call the kernel refused."""
         count = 0
         with contextlib.suppress(BlockingIOError):
             while True:
-                count += sum(
-                    1
-                    for kind, *_ in rtnetlink.messages(self.writing.recv(1 << 16))
-                    if kind == rtnetlink.ERROR
-                )
+                messages = rtnetlink.messages(self.writing.recv(1 << 16))
+                count += sum(kind == rtnetlink.ERROR for kind, *_ in messages)
         return count
 
+    def _request(self, kind: int, body: bytes) -> None:
+        self._sequence += 1
+        self.dumping.send(rtnetlink.request(kind, body, rtnetlink.DUMP, self._sequence))
+
     def _send(self, batch: bytearray) -> None:
-        """Where that fails, the next look at what the kernel has shows it."""
+        """Where that fails, the next dump shows it."""
         try:
             self.writing.send(batch)
         except OSError as error:
             log.warning("routes cannot be written: %s", (error.strerror or str(error)).lower())
 
     def _link(self, kind: int, content: bytes) -> Iterator[LinkChange]:
-        name, index, has_carrier = carrier(content)
+        _, _, index, flags, _ = _LINK.unpack_from(content)
+        attribute = rtnetlink.attributes(content, _LINK.size).get(_LINK_NAME, b"")
+        name = attribute.rstrip(b"\0").decode(errors="replace")
         if name not in self._devices:
             return
-        here = kind == rtnetlink.NEW_LINK
+        is_there = kind == rtnetlink.NEW_LINK
         self._names = {number: device for number, device in self._names.items() if device != name}
         self._indexes.pop(name, None)
-        if here:
+        if is_there:
             self._names[index] = name
             self._indexes[name] = index
-        yield LinkChange(name, here and has_carrier)
-
-    def _next_part(self, dump: Dump) -> Dump | None:
-        """Links have come: routes are next. Routes have come: that is all."""
-        if not self._asked_routes:
-            self._asked_routes = True
-            self._sequence += 1
-            wanted = _ROUTE.pack(socket.AF_INET, 0, 0, 0, 0, self._protocol, 0, 0, 0)
-            self.asking.send(rtnetlink.request(rtnetlink.GET_ROUTE, wanted, rtnetlink.DUMP, self._sequence))
-            return None
-        self._dump = None
-        return dump
+        yield LinkChange(name, is_there and flags & _CARRIER == _CARRIER)
 
 
 def _socket(*groups: int) -> socket.socket:
-    """For requests, or for events of these groups; never blocks."""
+    """A socket for requests, or for events of these groups; never blocks."""
     try:
         opened = rtnetlink.open_socket(*groups, receive_buffer=_EVENT_BUFFER if groups else 0)
     except PermissionError:
@@ -209,15 +204,7 @@ def _socket(*groups: int) -> socket.socket:
     return opened
 
 
-def carrier(content: bytes) -> tuple[str, int, bool]:
-    """Name and index of a link, and whether it is up with a carrier."""
-    _, _, index, flags, _ = _LINK.unpack_from(content)
-    name = rtnetlink.attributes(content, _LINK.size).get(_LINK_NAME, b"")
-    whole = _UP | _RUNNING | _LOWER_UP
-    return name.rstrip(b"\0").decode(errors="replace"), index, flags & whole == whole
-
-
-def route_of(content: bytes, names: Mapping[int, str], protocol: int) -> tuple[Route, Hops] | None:
+def _parse_route(content: bytes, names: Mapping[int, str], protocol: int) -> tuple[Route, Hops] | None:
     """An IPv4 route of that protocol over devices with these names; None for any other."""
     family, length, _, tos, table, by, scope, kind, flags = _ROUTE.unpack_from(content)
     if (family, by, kind) != (socket.AF_INET, protocol, _UNICAST):
@@ -231,7 +218,7 @@ def route_of(content: bytes, names: Mapping[int, str], protocol: int) -> tuple[R
         elif name == _GATEWAY:
             gateway = value
         elif name == _MULTIPATH:
-            hops = list(_hops(value, names))
+            hops = list(_parse_hops(value, names))
         elif name not in (_NEXT_HOP_ID, _CACHE_INFO):
             rest += rtnetlink.attribute(name, value)
             if name == _DESTINATION:
@@ -248,26 +235,19 @@ def route_of(content: bytes, names: Mapping[int, str], protocol: int) -> tuple[R
     return Route(prefix, (prefix, table, priority), head, rest), tuple(sorted(hops))
 
 
-def route_message(route: Route, ways: bytes, anew: bool) -> bytes:
-    """Gives the route these next hops, in place of what it has; where there is none, only if `anew`."""
-    flags = rtnetlink.REPLACE | (rtnetlink.CREATE if anew else 0)
-    return rtnetlink.request(rtnetlink.NEW_ROUTE, route.head + route.rest + ways, flags)
-
-
-def packed_hops(hops: Hops, indexes: Mapping[str, int]) -> bytes:
+def _packed_hops(hops: Hops, indexes: Mapping[str, int]) -> bytes:
     """Attributes that hold the next hops of a route."""
+    gateways = [rtnetlink.attribute(_GATEWAY, socket.inet_aton(hop.gateway)) for hop in hops]
     if len(hops) == 1:
-        gateway = rtnetlink.attribute(_GATEWAY, socket.inet_aton(hops[0].gateway))
-        return gateway + rtnetlink.attribute(_DEVICE, _NUMBER.pack(indexes[hops[0].device]))
-    return rtnetlink.attribute(_MULTIPATH, b"".join(_packed_hop(hop, indexes) for hop in hops))
+        return gateways[0] + rtnetlink.attribute(_DEVICE, _NUMBER.pack(indexes[hops[0].device]))
+    packed = b"".join(
+        _HOP.pack(_HOP.size + len(gateway), 0, hop.weight - 1, indexes[hop.device]) + gateway
+        for hop, gateway in zip(hops, gateways, strict=True)
+    )
+    return rtnetlink.attribute(_MULTIPATH, packed)
 
 
-def _packed_hop(hop: Hop, indexes: Mapping[str, int]) -> bytes:
-    gateway = rtnetlink.attribute(_GATEWAY, socket.inet_aton(hop.gateway))
-    return _HOP.pack(_HOP.size + len(gateway), 0, hop.weight - 1, indexes[hop.device]) + gateway
-
-
-def _hops(data: bytes, names: Mapping[int, str]) -> Iterator[Hop]:
+def _parse_hops(data: bytes, names: Mapping[int, str]) -> Iterator[Hop]:
     at = 0
     while at + _HOP.size <= len(data):
         length, _, weight, index = _HOP.unpack_from(data, at)

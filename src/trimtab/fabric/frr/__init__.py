@@ -1,1 +1,1 @@
-"""What does the routing software run with? FRR's configuration and daemons, in a folder of their own."""
+"""FRR's configuration and daemons, in a folder of their own."""

@@ -1,1 +1,1 @@
-"""How can anyone try it and break it? Hosts and switches on one machine, faults, and probes of outages."""
+"""A network of namespaces on one machine in which faults are injected."""

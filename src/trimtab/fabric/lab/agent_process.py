@@ -1,4 +1,4 @@
-"""A host's agent as a process of its own, inside a host of a lab: `agent_process HOST.yaml`."""
+"""A host's agent as a process inside a host of a lab, until SIGTERM: `agent_process HOST.yaml`."""
 
 import signal
 import sys
@@ -8,16 +8,10 @@ from trimtab.core import TrimtabError
 from trimtab.fabric.agent import agent_of
 from trimtab.fabric.host_file import read_host
 
-
-def run(path: Path) -> None:
-    """Until SIGTERM."""
-    with agent_of(read_host(path)) as agent:
-        signal.signal(signal.SIGTERM, lambda number, frame: agent.stop())
-        agent.run()
-
-
 if __name__ == "__main__":
     try:
-        run(Path(sys.argv[1]))
+        with agent_of(read_host(Path(sys.argv[1]))) as agent:
+            signal.signal(signal.SIGTERM, lambda number, frame: agent.stop())
+            agent.run()
     except TrimtabError as error:
         sys.exit(str(error))

@@ -1,4 +1,4 @@
-"""Who is who in the lab: hosts with an uplink to each of two switches, and the switches joined by a cable."""
+"""The lab: hosts with an uplink to each of two switches, and the switches joined by a cable."""
 
 import contextlib
 import json
@@ -6,23 +6,16 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import count
+from itertools import count, permutations
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
 
-from trimtab.core import (
-    BadInputError,
-    NotFoundError,
-    TrimtabError,
-    did_you_mean,
-    one_line,
-)
+from trimtab.core import BadInputError, NotFoundError, TrimtabError, did_you_mean, one_line
 from trimtab.fabric.agent import Sessions, agent_runs, ask_sessions, read_status
 from trimtab.fabric.apply import apply_plan, plan_here
-from trimtab.fabric.failover.keeper import UplinkNow
 from trimtab.fabric.frr.configuration import host_files, switch_files
 from trimtab.fabric.frr.daemons import Daemons, find_programs
 from trimtab.fabric.journal import RUN
@@ -47,76 +40,39 @@ from trimtab.fabric.lab.layout import (
     traffic_control,
 )
 from trimtab.fabric.machine import inside
-from trimtab.fabric.topology import Host, Timers
+from trimtab.fabric.topology import FabricHost, Timers
 from trimtab.kernel import Owner
 
 _EVERY = 0.05  # s
 _AGENT_PATIENCE = 30.0  # s to start, or to end
-
-Run = Callable[..., "subprocess.Popen[Any]"]
-
-
-def start_agents(hosts: Sequence[LabHost], run: Run) -> "list[subprocess.Popen[Any]]":
-    """One for each host, all at work; `run` starts a process inside a host, counted from 0."""
-    started = []
-    for number, host in enumerate(hosts):
-        file = host.daemons.folder / "host.yaml"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(file_of(host.host))
-        words = [sys.executable, "-m", "trimtab.fabric.lab.agent_process", str(file)]
-        with _said(host).open("wb") as said:
-            started.append(run(number, words, stdin=subprocess.DEVNULL, stdout=said, stderr=said))
-    give_up = time.monotonic() + _AGENT_PATIENCE
-    for host, process in zip(hosts, started, strict=True):
-        while not _works(host):
-            if process.poll() is not None or time.monotonic() > give_up:
-                told = _said(host).read_text(errors="replace").strip().splitlines() or ["it does not say why"]
-                raise TrimtabError(f"the agent of {host.label} does not start: {one_line(told[-1])}")
-            time.sleep(_EVERY)
-    return started
+_LOOK_EVERY = 0.2  # s
+_ANSWER = 0.2  # s to wait for a packet
+_ONE_TENANT = MappingProxyType({"lab": 100})
+_numbers = count(1)
 
 
-def stop_agents(processes: "Sequence[subprocess.Popen[Any]]") -> None:
-    """The network stays as it is."""
-    for process in processes:
-        process.terminate()
-    for process in processes:
-        try:
-            process.wait(_AGENT_PATIENCE)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def file_of(host: Host) -> str:
-    """The file that describes a host."""
+def file_of(host: FabricHost) -> str:
+    """The YAML file that describes a host."""
     import yaml
 
-    uplinks = [
-        {
-            "device": each.device,
-            "address": str(each.address),
-            "peer": str(each.peer),
-            "peer_asn": each.peer_asn,
-        }
-        for each in host.uplinks
-    ]
-    tenants = {
-        tenant.name: {
-            "vni": tenant.vni,
-            "devices": [
-                {"name": device.name, "address": str(device.address), "mac": device.mac}
-                for device in tenant.devices
-            ],
-        }
-        for tenant in host.tenants
-    }
-    told = {
+    fields = {
         "host": host.name,
         "loopback": str(host.loopback),
         "asn": host.asn,
-        "uplinks": uplinks,
-        "tenants": tenants,
+        "uplinks": [
+            {**asdict(uplink), "address": str(uplink.address), "peer": str(uplink.peer)}
+            for uplink in host.uplinks
+        ],
+        "tenants": {
+            tenant.name: {
+                "vni": tenant.vni,
+                "devices": [
+                    {"name": device.name, "address": str(device.address), "mac": device.mac}
+                    for device in tenant.devices
+                ],
+            }
+            for tenant in host.tenants
+        },
         "mtu": host.mtu,
         "bfd": {"interval": host.timers.interval, "multiplier": host.timers.multiplier},
         "echo": asdict(host.timers.echo) if host.timers.echo else False,
@@ -124,149 +80,13 @@ def file_of(host: Host) -> str:
         "settle": host.timers.settle,
         "rto_min": host.rto_min or False,
     }
-    return yaml.safe_dump(told, sort_keys=False)
-
-
-def _works(host: LabHost) -> bool:
-    try:
-        return agent_runs(host.host.name) and bool(read_status(host.host.name).uplinks)
-    except NotFoundError:
-        return False
-
-
-def _said(host: LabHost) -> Path:
-    return host.daemons.folder / "agent.log"
-
-
-_LOOK_EVERY = 0.2  # s
-_ANSWER = 0.2  # s to wait for a packet
-
-
-def wait_ready(lab: "Lab", timeout: float) -> None:
-    """Until nothing is amiss; a sentence about what still is when time is over."""
-    give_up = time.monotonic() + timeout
-    with contextlib.ExitStack() as stack:
-        workers = [_Workers(stack, host) for host in lab.hosts]
-        while (amiss := _amiss(lab, workers)) is not None:
-            if time.monotonic() > give_up:
-                raise TrimtabError(f"the lab is not ready after {timeout:g} s: {amiss}")
-            time.sleep(_LOOK_EVERY)
-
-
-def _amiss(lab: "Lab", workers: list["_Workers"]) -> str | None:
-    """The first thing that is not as it should be; cheap questions come first."""
-    try:
-        for told in (_of_sessions(lab), _of_paths(lab), _of_workers(workers), _of_tunnels(lab)):
-            for amiss in told:
-                return amiss
-    except TrimtabError as error:
-        return str(error)
-    return None
-
-
-def _of_sessions(lab: "Lab") -> Iterator[str]:
-    wanted = [
-        *((host.label, host.daemons, len(host.host.uplinks)) for host in lab.hosts),
-        *((switch.label, switch.daemons, len(switch.switch.ports)) for switch in lab.switches),
-    ]
-    for label, daemons, number in wanted:
-        up = _peers_up(ask_sessions(daemons.vtysh))
-        if len(up) != number:
-            yield f"{label} has {len(up)} of {number} sessions up"
-
-
-def _peers_up(told: Sessions) -> list[str]:
-    return [
-        peer
-        for peer, state in told.bfd.items()
-        if state == "up" and told.bgp.get(peer) == told.evpn.get(peer) == "Established"
-    ]
-
-
-def _of_paths(lab: "Lab") -> Iterator[str]:
-    """Every host knows every other by all of its uplinks."""
-    for host in lab.hosts:
-        ways = _ways(host)
-        for other in lab.hosts:
-            found = ways.get(str(other.host.loopback), 0)
-            if other is not host and found != len(host.host.uplinks):
-                yield f"{host.label} has {found} of {len(host.host.uplinks)} paths to {other.label}"
-
-
-def _of_workers(workers: list["_Workers"]) -> Iterator[str]:
-    for one in workers:
-        for other in workers:
-            if one is not other:
-                yield from one.unreachable(other)
-
-
-def _of_tunnels(lab: "Lab") -> Iterator[str]:
-    """Every host was told where the others' workers are, and does not have to ask all of them."""
-    for host in lab.hosts:
-        for tenant in host.host.tenants:
-            known = _known_macs(host, tenant.tunnel)
-            for other in lab.hosts:
-                theirs = next(each for each in other.host.tenants if each.name == tenant.name)
-                for device in theirs.devices if other is not host else ():
-                    if device.mac not in known:
-                        yield f"{host.label} was not told where {device.mac} of {other.label} is"
-
-
-def _ways(host: LabHost) -> dict[str, int]:
-    """Destinations and by how many next hops each is reached."""
-    told = _asked(["ip", "-n", host.namespace, "-j", "route", "show"])
-    return {each["dst"]: len(each.get("nexthops", [each])) for each in told}
-
-
-def _known_macs(host: LabHost, tunnel: str) -> set[str]:
-    told = _asked(["bridge", "-n", host.namespace, "-j", "fdb", "show", "dev", tunnel])
-    return {each["mac"] for each in told if "dst" in each}
-
-
-def _asked(words: list[str]) -> list[dict[str, Any]]:
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    found: list[dict[str, Any]] = json.loads(done.stdout or "[]")
-    return found
-
-
-class _Workers:
-    """A socket on each worker device of a host."""
-
-    def __init__(self, stack: contextlib.ExitStack, host: LabHost) -> None:
-        self.host = host
-        self.sockets = {
-            tenant.name: stack.enter_context(inside(host.namespace, _socket)) for tenant in host.host.tenants
-        }
-        for tenant in host.host.tenants:
-            self.sockets[tenant.name].bind((str(tenant.devices[0].address.ip), 0))
-
-    def unreachable(self, other: "_Workers") -> Iterator[str]:
-        """Tenants in which a packet from here does not arrive at the other."""
-        for tenant, sending in self.sockets.items():
-            question = f"{time.monotonic()}".encode()
-            with contextlib.suppress(OSError):
-                sending.sendto(question, other.sockets[tenant].getsockname())
-            with contextlib.suppress(OSError):
-                while other.sockets[tenant].recv(100) != question:
-                    pass
-                continue
-            yield f"{other.host.label} cannot be reached from {self.host.label} by tenant {tenant}"
-
-
-def _socket() -> socket.socket:
-    made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    made.settimeout(_ANSWER)
-    return made
-
-
-_ONE_TENANT = MappingProxyType({"lab": 100})
-_numbers = count(1)
+    return yaml.safe_dump(fields, sort_keys=False)
 
 
 class Lab:
-    """A context: everything is there at its beginning and gone at its end.
+    """A context: everything is made at its beginning and removed at its end.
 
-    `tenants` are names and the numbers of their networks. What a killed lab left is removed first.
+    `tenants` are names and the VNIs of their networks. Remains of a killed lab are removed first.
     """
 
     def __init__(
@@ -287,9 +107,18 @@ class Lab:
         self._processes: list[subprocess.Popen[Any]] = []
         self._agents: list[subprocess.Popen[Any]] = []
         self._cycles: list[Cycle] = []
-        used = timers or Timers()
-        self.hosts = [self._host(number, used, tenants) for number in range(1, hosts + 1)]
-        self.switches = [self._switch(number, used, hosts) for number in range(1, SWITCHES + 1)]
+        timers = timers or Timers()
+        self.hosts, self.switches = list[LabHost](), list[LabSwitch]()
+        for number in range(1, hosts + 1):
+            name = f"{self.name}h{number}"
+            host = host_of_lab(name, number, timers, tenants, mtu)
+            daemons = Daemons(RUN / name, host_files(host), name)
+            self.hosts.append(LabHost(f"h{number}", name, host, daemons))
+        for number in range(1, SWITCHES + 1):
+            name = f"{self.name}s{number}"
+            switch = switch_of_lab(name, number, hosts, timers)
+            daemons = Daemons(RUN / name, switch_files(switch), name)
+            self.switches.append(LabSwitch(f"s{number}", name, switch, daemons))
 
     def __enter__(self) -> Self:
         if self._start_daemons:
@@ -306,9 +135,9 @@ class Lab:
         self.close()
 
     def close(self) -> None:
-        """End what runs in the lab and remove all of it."""
-        for turning in self._cycles:
-            turning.stop()
+        """End the lab's processes and remove all of it."""
+        for running in self._cycles:
+            running.stop()
         self.stop_agents()
         for node in self._nodes:
             node.daemons.stop()
@@ -325,62 +154,83 @@ class Lab:
         return process
 
     def start_agents(self) -> None:
-        """Start every host's agent, as on a real host: failover that does not wait for BGP, and repairs."""
-        self._agents += start_agents(self.hosts, self.run)
+        """Start every host's agent, as on a real host, and wait until all are at work."""
+        started = []
+        for number, host in enumerate(self.hosts):
+            file = host.daemons.folder / "host.yaml"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(file_of(host.host))
+            words = [sys.executable, "-m", "trimtab.fabric.lab.agent_process", str(file)]
+            with (host.daemons.folder / "agent.log").open("wb") as log:
+                started.append(self.run(number, words, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
+        self._agents += started
+        give_up = time.monotonic() + _AGENT_PATIENCE
+        for host, process in zip(self.hosts, started, strict=True):
+            while not (agent_runs(host.host.name) and _reported_uplinks(host)):
+                if process.poll() is not None or time.monotonic() > give_up:
+                    text = (host.daemons.folder / "agent.log").read_text(errors="replace")
+                    reason = (text.strip().splitlines() or ["it gives no reason"])[-1]
+                    raise TrimtabError(f"the agent of {host.label} does not start: {one_line(reason)}")
+                time.sleep(_EVERY)
 
     def stop_agents(self) -> None:
         """End them; FRR goes on by itself."""
-        stop_agents(self._agents)
+        for process in self._agents:
+            process.terminate()
+        for process in self._agents:
+            try:
+                process.wait(_AGENT_PATIENCE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
         self._agents.clear()
 
     def wait_ready(self, timeout: float = 30.0) -> None:
-        """Until sessions are up, both paths are known everywhere and every worker reaches every other."""
-        from trimtab.fabric.lab.lab import wait_ready
-
-        wait_ready(self, timeout)
+        """Wait until sessions are up, all paths are known and every worker reaches every other."""
+        give_up = time.monotonic() + timeout
+        with contextlib.ExitStack() as stack:
+            workers = [_WorkerSockets(stack, host) for host in self.hosts]
+            while (problem := self._first_problem(workers)) is not None:
+                if time.monotonic() > give_up:
+                    raise TrimtabError(f"the lab is not ready after {timeout:g} s: {problem}")
+                time.sleep(_LOOK_EVERY)
 
     def fault(self, kind: str, host: int = 0, uplink: str = "p1", **options: Any) -> Fault:
-        """Something of `KINDS` that breaks at a host (counted from 0), its uplink or the switch behind it."""
+        """A fault of `KINDS` at a host (counted from 0), its uplink or the switch behind it."""
         if kind not in KINDS:
             raise BadInputError(f"there is no fault {kind!r}{did_you_mean(kind, KINDS)}")
-        made = KINDS[kind](self._plugged(host, uplink), **options)
-        if isinstance(made, Cycle):
-            self._cycles.append(made)
-        return made
+        plugged = next(
+            (
+                Plugged(cable, self.hosts[host], self.switches[cable.switch - 1])
+                for cable in cables(len(self.hosts))
+                if (cable.host - 1, cable.uplink) == (host, uplink)
+            ),
+            None,
+        )
+        if plugged is None:
+            raise NotFoundError(
+                f"there is no uplink {uplink} at host {host}: hosts are 0 to {len(self.hosts) - 1}, "
+                f"uplinks are {', '.join(port.device for port in self.hosts[0].host.uplinks)}"
+            )
+        fault = KINDS[kind](plugged, **options)
+        if isinstance(fault, Cycle):
+            self._cycles.append(fault)
+        return fault
 
     def cycle(self, kind: str = "blackhole", down: float = 20.0, up: float = 20.0) -> Cycle:
         """The fault at every uplink of every host in turn."""
-        broken = [
+        faults = [
             self.fault(kind, number, uplink.device)
-            for number, each in enumerate(self.hosts)
-            for uplink in each.host.uplinks
+            for number, host in enumerate(self.hosts)
+            for uplink in host.host.uplinks
         ]
-        turning = Cycle(f"{kind} in turn", broken, down, up)
-        self._cycles.append(turning)
-        return turning
+        faults_in_turn = Cycle(f"{kind} in turn", faults, down, up)
+        self._cycles.append(faults_in_turn)
+        return faults_in_turn
 
     @property
     def _nodes(self) -> list[LabHost | LabSwitch]:
         return [*self.hosts, *self.switches]
-
-    def _host(self, number: int, timers: Timers, tenants: Mapping[str, int]) -> LabHost:
-        name = f"{self.name}h{number}"
-        host = host_of_lab(name, number, timers, tenants, self._mtu)
-        return LabHost(f"h{number}", name, host, Daemons(RUN / name, host_files(host), name))
-
-    def _switch(self, number: int, timers: Timers, hosts: int) -> LabSwitch:
-        name = f"{self.name}s{number}"
-        switch = switch_of_lab(name, number, hosts, timers)
-        return LabSwitch(f"s{number}", name, switch, Daemons(RUN / name, switch_files(switch), name))
-
-    def _plugged(self, host: int, uplink: str) -> Plugged:
-        for cable in cables(len(self.hosts)):
-            if (cable.host - 1, cable.uplink) == (host, uplink):
-                return Plugged(cable, self.hosts[host], self.switches[cable.switch - 1])
-        raise NotFoundError(
-            f"there is no uplink {uplink} at host {host}: hosts are 0 to {len(self.hosts) - 1}, "
-            f"uplinks are {', '.join(each.device for each in self.hosts[0].host.uplinks)}"
-        )
 
     def _build(self) -> None:
         for node in self._nodes:
@@ -388,7 +238,7 @@ class Lab:
         configure(self._cabling())
         for number, switch in enumerate(self.switches, start=1):
             configure(self._addresses(number), switch.namespace)
-            inside(switch.namespace, _let_through)
+            inside(switch.namespace, _forward_packets)
             ports = [port.device for port in switch.switch.ports]
             traffic_control([f"qdisc add dev {port} clsact" for port in ports], switch.namespace)
         for host in self.hosts:
@@ -404,11 +254,11 @@ class Lab:
         ]
         ends.append((self.switches[0].namespace, PEER_DEVICE, 2, PEER_DEVICE))
         for namespace, device, switch, port in ends:
-            there = f"name {port} netns {self.switches[switch - 1].namespace} mtu {self._mtu}"
-            yield f"link add {device} netns {namespace} mtu {self._mtu} type veth peer {there}"
+            peer = f"name {port} netns {self.switches[switch - 1].namespace} mtu {self._mtu}"
+            yield f"link add {device} netns {namespace} mtu {self._mtu} type veth peer {peer}"
 
     def _addresses(self, switch: int) -> Iterator[str]:
-        """Of a switch, and all its devices up."""
+        """Lines for `ip` that give a switch its addresses and turn its devices on."""
         addresses = {
             cable.port: cable.switch_address for cable in cables(len(self.hosts)) if cable.switch == switch
         }
@@ -419,24 +269,103 @@ class Lab:
             yield f"addr add {address} dev {device}"
             yield f"link set {device} up"
 
+    def _first_problem(self, workers: list["_WorkerSockets"]) -> str | None:
+        """Why the lab is not ready; cheap checks come first."""
+        try:
+            return next(self._problems(workers), None)
+        except TrimtabError as error:
+            return str(error)
 
-def _let_through() -> None:
-    """Make this network namespace one that passes packets on, each flow over one of the equal paths.
+    def _problems(self, workers: list["_WorkerSockets"]) -> Iterator[str]:
+        for node in self._nodes:
+            expected = len(node.host.uplinks if isinstance(node, LabHost) else node.switch.ports)
+            sessions = ask_sessions(node.daemons.vtysh)
+            up = [
+                peer
+                for peer, state in sessions.bfd.items()
+                if state == "up" and sessions.bgp.get(peer) == sessions.evpn.get(peer) == "Established"
+            ]
+            if len(up) != expected:
+                yield f"{node.label} has {len(up)} of {expected} sessions up"
+        for host in self.hosts:
+            routes = _json_of(["ip", "-n", host.namespace, "-j", "route", "show"])
+            paths = {route["dst"]: len(route.get("nexthops", [route])) for route in routes}
+            expected = len(host.host.uplinks)
+            for other in self.hosts:
+                number = paths.get(str(other.host.loopback), 0)
+                if other is not host and number != expected:
+                    yield f"{host.label} has {number} of {expected} paths to {other.label}"
+        for one, another in permutations(workers, 2):
+            yield from one.unreachable(another)
+        # Every host was told where the others' workers are, and does not have to flood.
+        for host in self.hosts:
+            for place, tenant in enumerate(host.host.tenants):
+                entries = _json_of(
+                    ["bridge", "-n", host.namespace, "-j", "fdb", "show", "dev", tenant.tunnel]
+                )
+                macs = {entry["mac"] for entry in entries if "dst" in entry}
+                for other in self.hosts:
+                    for device in other.host.tenants[place].devices if other is not host else ():
+                        if device.mac not in macs:
+                            yield f"{host.label} was not told where {device.mac} of {other.label} is"
 
-    What a host sends to itself comes back by the port it came from, with no word about a shorter way.
+
+class _WorkerSockets:
+    """A socket on each worker device of a host."""
+
+    def __init__(self, stack: contextlib.ExitStack, host: LabHost) -> None:
+        self.host = host
+        self.sockets = dict[str, socket.socket]()
+        for tenant in host.host.tenants:
+            opened = inside(host.namespace, lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+            self.sockets[tenant.name] = stack.enter_context(opened)
+            opened.settimeout(_ANSWER)
+            opened.bind((str(tenant.devices[0].address.ip), 0))
+
+    def unreachable(self, other: "_WorkerSockets") -> Iterator[str]:
+        """Tenants in which a packet from here does not arrive at the other."""
+        for tenant, sending in self.sockets.items():
+            packet = f"{time.monotonic()}".encode()
+            with contextlib.suppress(OSError):
+                sending.sendto(packet, other.sockets[tenant].getsockname())
+            with contextlib.suppress(OSError):
+                while other.sockets[tenant].recv(100) != packet:
+                    pass
+                continue
+            yield f"{other.host.label} cannot be reached from {self.host.label} by tenant {tenant}"
+
+
+def _json_of(words: list[str]) -> list[dict[str, Any]]:
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    rows: list[dict[str, Any]] = json.loads(done.stdout or "[]")
+    return rows
+
+
+def _forward_packets() -> None:
+    """Make this network namespace forward packets, each flow over one of the equal paths.
+
+    A host's packets to itself come back by the port they came from, with no redirect to a shorter way.
     """
     settings = Path("/proc/sys/net/ipv4")
     for setting in ("ip_forward", "fib_multipath_hash_policy"):
         (settings / setting).write_text("1")
-    for place in (settings / "conf").iterdir():
-        (place / "send_redirects").write_text("0")
+    for folder in (settings / "conf").iterdir():
+        (folder / "send_redirects").write_text("0")
+
+
+def _reported_uplinks(host: LabHost) -> dict[str, Any]:
+    """State of the host's uplinks by device, as its agent reports it; empty without one."""
+    try:
+        return {uplink.device: uplink for uplink in read_status(host.host.name).uplinks}
+    except NotFoundError:
+        return {}
 
 
 @dataclass(frozen=True, slots=True)
 class UplinkState:
-    """An uplink of a host: whether its device is up, and what BFD and BGP say in FRR's words.
+    """An uplink of a host: whether its device is up, and its BFD and BGP states in FRR's words.
 
-    `used` is what the host's agent says, "" without one; `failovers` is how often it moved traffic away.
+    `used` is the agent's state, "" without an agent; `failovers` is how often it moved traffic away.
     """
 
     host: str
@@ -449,51 +378,44 @@ class UplinkState:
 
 
 def uplink_states(lab: Lab) -> tuple[UplinkState, ...]:
-    """Of all hosts, in order."""
-    return tuple(state for host in lab.hosts for state in _of_host(host))
+    """States of the uplinks of all hosts, in order."""
+    states = list[UplinkState]()
+    for host in lab.hosts:
+        rows = _json_of(["ip", "-n", host.namespace, "-j", "link", "show"])
+        links = {row["ifname"]: str(row["operstate"]).lower() for row in rows}
+        try:
+            sessions = ask_sessions(host.daemons.vtysh)
+        except TrimtabError:  # a daemon that was killed does not answer
+            sessions = Sessions()
+        reported = _reported_uplinks(host)
+        for uplink in host.host.uplinks:
+            peer, agent = str(uplink.peer), reported.get(uplink.device)
+            states.append(
+                UplinkState(
+                    host.label,
+                    uplink.device,
+                    links.get(uplink.device, "gone"),
+                    sessions.bfd.get(peer, ""),
+                    sessions.bgp.get(peer, ""),
+                    agent.state if agent else "",
+                    agent.failures if agent else 0,
+                )
+            )
+    return tuple(states)
 
 
 def instructions(lab: Lab) -> tuple[str, ...]:
-    """Commands that show the lab or break it, and what they do."""
+    """Commands that show the lab or break it, with comments."""
     one, other, switch = lab.hosts[0], lab.hosts[1], lab.switches[0]
     device = one.host.tenants[0].devices[0]
-    theirs = other.host.tenants[0].devices[0].address.ip
+    target = other.host.tenants[0].devices[0].address.ip
     return (
         f"ip netns exec {one.namespace} bash    # a shell on {one.label}; workers bind to {device.name}, "
         f"{device.address.ip}",
         f"ip netns exec {one.namespace} torchrun ...    # any job; with GLOO_SOCKET_IFNAME={device.name} "
-        f"it reaches {theirs} on {other.label}",
+        f"it reaches {target} on {other.label}",
         f"ip -n {one.namespace} route    # paths of {one.label}",
-        f"trimtab fabric status {one.host.name}    # what its agent does",
+        f"trimtab fabric status {one.host.name}    # state of its agent",
         f"ip -n {switch.namespace} link set h1 down    # a cable out; and back with: up",
         f"vtysh --vty_socket {one.daemons.folder} -c 'show bfd peers'    # FRR of {one.label}",
     )
-
-
-def _of_host(host: LabHost) -> Iterator[UplinkState]:
-    words = ["ip", "-n", host.namespace, "-j", "link", "show"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    links = {each["ifname"]: str(each["operstate"]).lower() for each in json.loads(done.stdout or "[]")}
-    try:
-        told = ask_sessions(host.daemons.vtysh)
-    except TrimtabError:  # a daemon that was killed does not answer
-        told = Sessions()
-    agents = {each.device: each for each in _agents_view(host)}
-    for uplink in host.host.uplinks:
-        peer, agent = str(uplink.peer), agents.get(uplink.device)
-        yield UplinkState(
-            host.label,
-            uplink.device,
-            links.get(uplink.device, "gone"),
-            told.bfd.get(peer, ""),
-            told.bgp.get(peer, ""),
-            agent.state if agent else "",
-            agent.failures if agent else 0,
-        )
-
-
-def _agents_view(host: LabHost) -> tuple[UplinkNow, ...]:
-    try:
-        return read_status(host.host.name).uplinks
-    except NotFoundError:
-        return ()

@@ -17,15 +17,12 @@ from trimtab.fabric.frr.daemons import Daemons, remove_crash_folder
 from trimtab.fabric.host_file import local_mac
 from trimtab.fabric.journal import RUN
 from trimtab.fabric.machine import NAMESPACES
-from trimtab.fabric.topology import Host, Tenant, Timers, Uplink, WorkerDevice
+from trimtab.fabric.topology import FabricHost, TenantNetwork, Timers, Uplink, WorkerDevice
 from trimtab.kernel import Owner, processes
 
 SWITCHES = 2
-
-
 MOST_HOSTS = 100
-
-
+_PATIENCE = 5.0  # s for processes to end after they were killed
 PEER_DEVICE = "peer"
 """A switch's port to the other switch, for traffic between hosts that have lost different uplinks."""
 
@@ -39,34 +36,31 @@ class Cable:
 
     @property
     def uplink(self) -> str:
-        """The host's end."""
+        """Device at the host's end."""
         return f"p{self.switch}"
 
     @property
     def port(self) -> str:
-        """The switch's end."""
+        """Device at the switch's end."""
         return f"h{self.host}"
 
     @property
     def host_address(self) -> IPv4Interface:
-        """Of the host's end."""
         return IPv4Interface(f"172.16.{self.switch}.{2 * self.host}/31")
 
     @property
     def switch_address(self) -> IPv4Interface:
-        """Of the switch's end."""
         return IPv4Interface(f"172.16.{self.switch}.{2 * self.host + 1}/31")
 
 
 def cables(hosts: int) -> list[Cable]:
-    """All of them, host by host."""
     return [Cable(host, switch) for host in range(1, hosts + 1) for switch in range(1, SWITCHES + 1)]
 
 
-def host_of_lab(name: str, number: int, timers: Timers, tenants: Mapping[str, int], mtu: int) -> Host:
-    """The host of that number, with a worker device for each tenant: w0, w1 and so on."""
+def host_of_lab(name: str, number: int, timers: Timers, tenants: Mapping[str, int], mtu: int) -> FabricHost:
+    """The host of that number, with a worker device for each tenant: w0, w1, …"""
     ends = [Cable(number, switch) for switch in range(1, SWITCHES + 1)]
-    return Host(
+    return FabricHost(
         name,
         IPv4Address(f"10.255.0.{number}"),
         65000 + number,
@@ -74,8 +68,9 @@ def host_of_lab(name: str, number: int, timers: Timers, tenants: Mapping[str, in
             Uplink(end.uplink, end.host_address, end.switch_address.ip, 65100 + end.switch) for end in ends
         ),
         tuple(
-            Tenant(tenant, vni, (_worker(place, number),))
+            TenantNetwork(tenant, vni, (WorkerDevice(f"w{place}", address, local_mac(address.ip)),))
             for place, (tenant, vni) in enumerate(tenants.items())
+            for address in [IPv4Interface(f"10.{100 + place}.0.{number}/24")]
         ),
         mtu,
         timers,
@@ -93,28 +88,23 @@ def switch_of_lab(name: str, number: int, hosts: int, timers: Timers) -> Switch:
 
 
 def peer_address(switch: int) -> IPv4Interface:
-    """Of a switch's end of the cable between both."""
+    """Address of a switch's end of the cable between both switches."""
     return IPv4Interface(f"172.16.0.{switch - 1}/31")
-
-
-def _worker(tenant: int, number: int) -> WorkerDevice:
-    address = IPv4Interface(f"10.{100 + tenant}.0.{number}/24")
-    return WorkerDevice(f"w{tenant}", address, local_mac(address.ip))
 
 
 @dataclass(frozen=True, slots=True)
 class LabHost:
-    """A host: its short name, its namespace, what it is made of and its daemons."""
+    """A host: its short name, its namespace, its description and its daemons."""
 
     label: str
     namespace: str
-    host: Host
+    host: FabricHost
     daemons: Daemons
 
 
 @dataclass(frozen=True, slots=True)
 class LabSwitch:
-    """A switch: its short name, its namespace, what it is made of and its daemons."""
+    """A switch: its short name, its namespace, its description and its daemons."""
 
     label: str
     namespace: str
@@ -124,7 +114,7 @@ class LabSwitch:
 
 @dataclass(frozen=True, slots=True)
 class Plugged:
-    """A cable and what is at its ends."""
+    """A cable with the host and the switch at its ends."""
 
     cable: Cable
     host: LabHost
@@ -134,11 +124,7 @@ class Plugged:
         return f"{self.host.label} {self.cable.uplink}"
 
 
-_PATIENCE = 5.0  # s for processes to be gone after they were killed
-
-
 def make_namespace(name: str) -> None:
-    """An empty namespace."""
     if os.geteuid() != 0:
         raise BadInputError("network namespaces are made by root; run this as root")
     if (NAMESPACES / name).exists():
@@ -148,13 +134,27 @@ def make_namespace(name: str) -> None:
 
 def configure(lines: Iterable[str], namespace: str | None = None) -> None:
     """Run `ip` with each of these lines, in a namespace or here."""
-    words = ["ip", *(["-n", namespace] if namespace else []), "-batch", "-"]
-    _run(words, "".join(f"{line}\n" for line in lines))
+    _run_batch(["ip", *(["-n", namespace] if namespace else [])], lines)
 
 
 def traffic_control(lines: Iterable[str], namespace: str) -> None:
     """Run `tc` with each of these lines in a namespace, one right after the other."""
-    _run(["tc", "-n", namespace, "-batch", "-"], "".join(f"{line}\n" for line in lines))
+    _run_batch(["tc", "-n", namespace], lines)
+
+
+def _run_batch(words: Sequence[str], lines: Iterable[str]) -> None:
+    batch = "".join(f"{line}\n" for line in lines)
+    try:
+        done = subprocess.run(
+            [*words, "-batch", "-"], input=batch, capture_output=True, text=True, check=False
+        )
+    except FileNotFoundError:
+        raise MissingDependencyError(
+            f"the program {words[0]} is not installed here: apt-get install iproute2"
+        ) from None
+    if done.returncode != 0:
+        reason = one_line((done.stderr.strip().splitlines() or ["it gives no reason"])[0])
+        raise TrimtabError(f"{' '.join(words)} failed on {batch.strip()}: {reason}")
 
 
 def entering(namespace: str, words: Sequence[str]) -> list[str]:
@@ -163,10 +163,17 @@ def entering(namespace: str, words: Sequence[str]) -> list[str]:
 
 
 def remove_namespace(name: str) -> None:
-    """Kill what runs inside, then remove it, its devices and its state folder; nothing there is fine."""
+    """Kill its processes, then remove it, its devices and its state folder, as far as they exist."""
     path = NAMESPACES / name
     if path.exists():
-        _kill_inside(path)
+        give_up = time.monotonic() + _PATIENCE
+        # Repeated, because a process may start another before it is killed itself.
+        while (pids := _pids_inside(path)) and time.monotonic() < give_up:
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                remove_crash_folder(pid)
+            time.sleep(0.01)
         with contextlib.suppress(TrimtabError):
             configure(["netns del " + name])
         path.unlink(missing_ok=True)
@@ -174,61 +181,37 @@ def remove_namespace(name: str) -> None:
 
 
 def remove_state(name: str) -> None:
-    """Remove the state folder of that name, with what is mounted in it."""
+    """Remove the state folder of that name, with its mounts.
+
+    A line of `/proc/self/mounts` is "what where type options 0 0".
+    """
     folder = RUN / name
-    for point in _mount_points():
+    for line in Path("/proc/self/mounts").read_text().splitlines():
+        point = line.split()[1]
         if Path(point).is_relative_to(folder):
             subprocess.run(["umount", "-l", point], check=False, capture_output=True)
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def sweep() -> tuple[str, ...]:
-    """Remove what was made by processes that are gone; the names of what was there."""
+    """Remove namespaces and folders of processes that have ended; their names."""
     names = set[str]()
     for folder in (NAMESPACES, RUN):
         with contextlib.suppress(FileNotFoundError):
             names |= set(os.listdir(folder))
-    gone = sorted(name for name in names if (owner := Owner.of(name)) is not None and owner.is_gone())
-    for name in gone:
+    stale = sorted(name for name in names if (owner := Owner.of(name)) is not None and owner.is_gone())
+    for name in stale:
         remove_namespace(name)
-    return tuple(gone)
+    return tuple(stale)
 
 
-def _mount_points() -> list[str]:
-    """A line of `/proc/self/mounts` is "what where type options 0 0"."""
-    return [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
-
-
-def _kill_inside(path: Path) -> None:
-    """Until nobody is inside, because a process may start another before it is killed itself."""
-    give_up = time.monotonic() + _PATIENCE
-    while (pids := _inside(path)) and time.monotonic() < give_up:
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-            remove_crash_folder(pid)
-        time.sleep(0.01)
-
-
-def _inside(path: Path) -> list[int]:
-    found = []
+def _pids_inside(path: Path) -> list[int]:
+    pids = []
     with contextlib.suppress(OSError):
-        wanted = path.stat()
+        namespace = path.stat()
         for process in processes():
             with contextlib.suppress(OSError):
-                at = os.stat(f"/proc/{process.pid}/ns/net")
-                if (at.st_dev, at.st_ino) == (wanted.st_dev, wanted.st_ino) and not process.zombie:
-                    found.append(process.pid)
-    return found
-
-
-def _run(words: Sequence[str], told: str = "") -> None:
-    try:
-        done = subprocess.run(words, input=told, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        raise MissingDependencyError(
-            f"the program {words[0]} is not installed here: apt-get install iproute2"
-        ) from None
-    if done.returncode != 0:
-        said = one_line(done.stderr.strip().splitlines()[0] if done.stderr.strip() else "it does not say why")
-        raise TrimtabError(f"{' '.join(words[:3])} failed on {told.strip() or ' '.join(words)!r}: {said}")
+                own = os.stat(f"/proc/{process.pid}/ns/net")
+                if os.path.samestat(own, namespace) and not process.zombie:
+                    pids.append(process.pid)
+    return pids

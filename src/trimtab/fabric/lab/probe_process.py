@@ -1,9 +1,9 @@
-"""One end of the probes, run by path with any Python: it imports nothing of ours.
+"""One end of the probes, run by path with any Python: it imports nothing of Trimtab.
 
     probe_process.py send SOURCE TARGET PORT FLOWS PERIOD
     probe_process.py receive TARGET PORT FILE
 
-A packet is a flow, a number that grows by one, and when it was sent; the receiver appends when it came.
+A packet is a flow, a number that grows by one, and when it was sent; the receiver appends when it arrived.
 """
 
 import contextlib
@@ -15,49 +15,48 @@ import sys
 import time
 
 PACKET = struct.Struct("<IId")
-CAME = struct.Struct("<d")
+RECEIVED = struct.Struct("<d")
 RECORD = struct.Struct("<IIdd")
 _FLUSH = 0.02  # s without a packet
 
 
 def send(source: str, target: str, port: int, flows: int, period: float) -> None:
-    """Send for ever: every flow has a port of its own, so each may take another path.
+    """Send for ever: every flow has its own port, so each may take another path.
 
-    From one core, because a tunnel remembers a path for each: a sender that moves to another core would move
-    to another path in the middle of an outage.
+    From one core, because a tunnel caches a path per core: a sender that moves to another core would move to
+    another path in the middle of an outage.
     """
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     sockets = []
     for flow in range(flows):
-        made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        made.bind((source, port + flow))
-        made.setblocking(False)
-        sockets.append(made)
-    where = (target, port)
+        opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        opened.bind((source, port + flow))
+        opened.setblocking(False)
+        sockets.append(opened)
     number, due = 0, time.monotonic()
     while True:
-        for flow, made in enumerate(sockets):
-            with contextlib.suppress(OSError):  # no way there right now: it counts as sent and lost
-                made.sendto(PACKET.pack(flow, number, time.monotonic()), where)
+        for flow, opened in enumerate(sockets):
+            with contextlib.suppress(OSError):  # no route at the moment: it counts as sent and lost
+                opened.sendto(PACKET.pack(flow, number, time.monotonic()), (target, port))
         number += 1
         due = max(due + period, time.monotonic() - period)
         time.sleep(max(0.0, due - time.monotonic()))
 
 
 def receive(target: str, port: int, path: str) -> None:
-    """Write down every packet, for ever."""
-    made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 21)
-    made.bind((target, port))
-    made.settimeout(_FLUSH)
+    """Write every packet to the file, for ever."""
+    opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 21)
+    opened.bind((target, port))
+    opened.settimeout(_FLUSH)
     with open(path, "ab", buffering=1 << 16) as file:
         print("ready", flush=True)
         flushed = time.monotonic()
         while True:
             try:
-                packet = made.recv(PACKET.size)
+                packet = opened.recv(PACKET.size)
                 now = time.monotonic()
-                file.write(packet + CAME.pack(now))
+                file.write(packet + RECEIVED.pack(now))
             except TimeoutError:
                 now = time.monotonic()
             if now - flushed > _FLUSH:

@@ -1,4 +1,4 @@
-"""How long is the network gone? Packets every millisecond on several flows, and the longest gap in each."""
+"""Outages of the network: packets every millisecond on several flows, and the longest gap in each."""
 
 import json
 import subprocess
@@ -22,7 +22,7 @@ _PATIENCE = 5.0  # s for the first packet
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A packet that came: its flow and number, when it was sent and when it came (monotonic seconds)."""
+    """A packet that arrived: its flow and number, when it was sent and received (monotonic seconds)."""
 
     flow: int
     number: int
@@ -32,7 +32,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """Seconds for which each flow got nothing through, at the longest; packets lost, and the most delay."""
+    """Longest gap of each flow in seconds, number of lost packets, and the longest delay in seconds."""
 
     flows: tuple[float, ...]
     lost: int
@@ -40,57 +40,56 @@ class Outage:
 
     @property
     def worst(self) -> float:
-        """Of any flow."""
         return max(self.flows)
 
     @property
     def flows_hit(self) -> int:
-        """Flows that lost anything."""
         return sum(seconds > 0 for seconds in self.flows)
 
 
 def outage_of(arrivals: Iterable[Arrival], flows: int, begin: float, end: float, period: float) -> Outage:
-    """What happened between two times.
+    """The outage between two times.
 
-    A gap is between two packets that came with others missing between them, by when both were sent and less
-    the usual period; so a sender or receiver that had to wait for a core is not an outage.
+    A gap is between two packets that arrived with others missing between them, by when both were sent and
+    less the usual period; so a sender or receiver that waited for a core is not an outage.
     """
-    of_flow: dict[int, dict[int, Arrival]] = {flow: {} for flow in range(flows)}
+    by_flow: dict[int, dict[int, Arrival]] = {flow: {} for flow in range(flows)}
     for arrival in arrivals:
-        of_flow[arrival.flow][arrival.number] = arrival
-    told = [_of_flow([came[n] for n in sorted(came)], begin, end, period) for came in of_flow.values()]
+        by_flow[arrival.flow][arrival.number] = arrival
+    ordered = [[packets[number] for number in sorted(packets)] for packets in by_flow.values()]
+    gaps = [_longest_gap(packets, begin, end, period) for packets in ordered]
     delays = [
-        arrival.received - arrival.sent
-        for came in of_flow.values()
-        for arrival in came.values()
-        if begin <= arrival.sent <= end
+        packet.received - packet.sent
+        for packets in ordered
+        for packet in packets
+        if begin <= packet.sent <= end
     ]
     return Outage(
-        tuple(gap for gap, _ in told), sum(lost for _, lost in told), max(delays, default=end - begin)
+        tuple(gap for gap, _ in gaps), sum(lost for _, lost in gaps), max(delays, default=end - begin)
     )
 
 
-def _of_flow(came: Sequence[Arrival], begin: float, end: float, period: float) -> tuple[float, int]:
+def _longest_gap(packets: Sequence[Arrival], begin: float, end: float, period: float) -> tuple[float, int]:
     """The longest gap and the number of packets lost."""
     longest, lost = 0.0, 0
-    for one, other in pairwise(came):
+    for one, other in pairwise(packets):
         within = min(other.sent, end) - max(one.sent, begin)
         missing = other.number - one.number - 1
         if missing and within > 0:
             longest = max(longest, within - period)
             lost += round(missing * within / (other.sent - one.sent))
-    heard = [begin, *(arrival.sent for arrival in (*came[:1], *came[-1:])), end]
-    for one_time, other_time in ((heard[0], heard[1]), (heard[-2], heard[-1])):
-        if other_time - one_time > _STRAGGLERS / 2:  # nothing had come yet, or came any more
+    times = [begin, *(packet.sent for packet in (*packets[:1], *packets[-1:])), end]
+    for one_time, other_time in ((times[0], times[1]), (times[-2], times[-1])):
+        if other_time - one_time > _STRAGGLERS / 2:  # no packet at the beginning, or at the end
             longest = max(longest, other_time - one_time - period)
             lost += round((other_time - one_time) / period)
     return longest, lost
 
 
 class Probes:
-    """Packets from one host to another, from worker device to worker device unless `addresses` says else.
+    """Packets from one host to another, between worker devices or the given addresses.
 
-    Use as a context, on a lab that is ready; `measure` a fault, or ask about any time with `outage`.
+    Use as a context, on a lab that is ready; `measure` a fault, or any interval with `outage`.
     """
 
     def __init__(
@@ -120,7 +119,11 @@ class Probes:
                 raise TrimtabError(f"no probes can be received at {target}")
             port, flows, period = str(_FIRST_PORT), str(self._flows), str(self._period)
             self._run(self._ends[0], "send", source, target, port, flows, period)
-            self._wait_for_all()
+            give_up = time.monotonic() + _PATIENCE
+            while len({arrival.flow for arrival in self._arrivals()}) < self._flows:
+                if time.monotonic() > give_up:
+                    raise TrimtabError(f"probes from {' to '.join(self._addresses)} do not arrive")
+                time.sleep(0.02)
         except BaseException:
             self.__exit__()
             raise
@@ -143,12 +146,12 @@ class Probes:
         return self._flows / self._period
 
     def outage(self, begin: float, end: float) -> Outage:
-        """What happened between two times of the monotonic clock; waits for packets that are under way."""
+        """The outage between two monotonic times; waits for packets in flight."""
         time.sleep(max(0.0, end + _STRAGGLERS - time.monotonic()))
         return outage_of(self._arrivals(begin), self._flows, begin, end, self._period)
 
     def measure(self, fault: Fault, lasting: float = 1.0, before: float = 0.2) -> Outage:
-        """What a fault does while it lasts; it is mended afterwards."""
+        """The outage that a fault causes while it lasts; it is repaired afterwards."""
         begin = time.monotonic()
         time.sleep(before)
         with fault:
@@ -162,22 +165,15 @@ class Probes:
         self._processes.append(process)
         return process
 
-    def _wait_for_all(self) -> None:
-        give_up = time.monotonic() + _PATIENCE
-        while len({arrival.flow for arrival in self._arrivals()}) < self._flows:
-            if time.monotonic() > give_up:
-                raise TrimtabError(f"probes from {' to '.join(self._addresses)} do not arrive")
-            time.sleep(0.02)
-
     def _arrivals(self, begin: float = 0.0) -> list[Arrival]:
-        """Those that came since then, or little earlier."""
+        """Packets that arrived since then, or shortly before."""
         content, size = self._file.read_bytes(), probe_process.RECORD.size
         number = len(content) // size
 
-        def came(place: int) -> float:
+        def received(place: int) -> float:
             return float(probe_process.RECORD.unpack_from(content, place * size)[3])
 
-        first = bisect_left(range(number), begin - _STRAGGLERS, key=came)
+        first = bisect_left(range(number), begin - _STRAGGLERS, key=received)
         records = memoryview(content)[first * size : number * size]
         return [Arrival(*fields) for fields in probe_process.RECORD.iter_unpack(records)]
 
@@ -189,7 +185,7 @@ def busiest_uplink(lab: Lab, host: int, during: float = 0.1) -> str:
 
 
 def traffic(lab: Lab, host: int, during: float = 0.1) -> dict[str, float]:
-    """Packets that a host sends by each uplink right now, a second."""
+    """Packets per second that a host sends by each uplink right now."""
     begin, first = time.monotonic(), _sent(lab, host)
     time.sleep(during)
     end, then = time.monotonic(), _sent(lab, host)
@@ -199,10 +195,10 @@ def traffic(lab: Lab, host: int, during: float = 0.1) -> dict[str, float]:
 def _sent(lab: Lab, host: int) -> dict[str, int]:
     """Packets sent by each uplink so far."""
     words = ["ip", "-n", lab.hosts[host].namespace, "-s", "-j", "link", "show"]
-    told = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
+    links = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
     uplinks = [uplink.device for uplink in lab.hosts[host].host.uplinks]
     return {
-        each["ifname"]: int(each["stats64"]["tx"]["packets"]) for each in told if each["ifname"] in uplinks
+        link["ifname"]: int(link["stats64"]["tx"]["packets"]) for link in links if link["ifname"] in uplinks
     }
 
 

@@ -1,1 +1,1 @@
-"""Is the data plane what the control plane says? Which MAC is at which host, whatever gets lost."""
+"""Keeps the data plane (which MAC is at which host) equal to the control plane."""

@@ -1,4 +1,4 @@
-"""Programs on devices: where tc runs them on what enters (ingress) or leaves (egress)."""
+"""The data plane of BPF programs: tc runs them on frames that enter (ingress) or leave (egress) a device."""
 
 import errno
 import functools
@@ -13,14 +13,14 @@ from trimtab.core import TrimtabError
 from trimtab.fabric.reconcile.forwarding import pin
 from trimtab.fabric.reconcile.planes import Changes, PlaneError, Table, mac_bytes
 from trimtab.fabric.reconcile.sender import SENDER, SENDING_PORT, TUNNEL_PORT, put_sender, remove_sender
-from trimtab.fabric.topology import Host, Tenant
+from trimtab.fabric.topology import FabricHost, TenantNetwork
 from trimtab.kernel import BpfMap, LoadedPrograms, number_of, program_of_id, rtnetlink, run_program
 
 INGRESS, EGRESS = 0xFFFFFFF2, 0xFFFFFFF3
 PRIORITY = 4789
-"""Of our filters; lower ones of others go first."""
+"""Priority of our filters; those of other programs with a lower one run first."""
 OURS = "trimtab-"
-"""How the names of our programs begin."""
+"""Prefix of the names of our programs."""
 _NEW_QDISC, _DELETE_QDISC = 36, 37
 _NEW_FILTER, _DELETE_FILTER, _GET_FILTERS = 44, 45, 46
 _FORM = struct.Struct("=BxxxiIII")  # family, device, handle, parent, info
@@ -35,18 +35,17 @@ _HANDLE = 1
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """A device and a direction."""
+    """A device and a direction of packets."""
 
     device: str
     parent: int
 
     @property
-    def is_there(self) -> bool:
-        """Whether the device is."""
+    def exists(self) -> bool:
         return rtnetlink.index_of(self.device) is not None
 
     def index(self) -> int:
-        """The device's number; raises where it is not there."""
+        """The device's index; PlaneError where it does not exist."""
         index = rtnetlink.index_of(self.device)
         if index is None:
             raise PlaneError(f"there is no device {self.device} here any more")
@@ -55,7 +54,7 @@ class Hook:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Something that looks at packets on a hook."""
+    """A tc filter on a hook."""
 
     kind: str
     priority: int
@@ -65,43 +64,40 @@ class Filter:
 
     @property
     def is_ours(self) -> bool:
-        """Whether it is a program of this or another version of us."""
+        """Whether it is a program of this or another version of Trimtab."""
         return self.kind == "bpf" and self.priority == PRIORITY and self.name.startswith(OURS)
 
 
 def filters(netlink: rtnetlink.Netlink, hook: Hook) -> list[Filter]:
-    """All on a hook; none where there is no such device."""
+    """All filters on a hook, with names and numbers of BPF programs; none where the device is missing."""
     index = rtnetlink.index_of(hook.device)
     if index is None:
         return []
-    asked = _FORM.pack(0, index, 0, hook.parent, 0)
-    found = (_filter(message) for message in netlink.dump("list filters", _GET_FILTERS, asked))
-    return [each for each in found if each.handle]
-
-
-def _filter(message: bytes) -> Filter:
-    """What the kernel tells; only of programs the name and number."""
-    _, _, handle, _, info = _FORM.unpack_from(message)
-    told = rtnetlink.attributes(message, _FORM.size)
-    kind = _text(told[_KIND])
-    options = rtnetlink.attributes(told.get(_OPTIONS, b"")) if kind == "bpf" else {}
-    number = int.from_bytes(options.get(_NUMBER, b""), "little")
-    return Filter(kind, info >> 16, handle, _text(options.get(_NAME, b"")), number)
+    listed = list[Filter]()
+    for message in netlink.dump("list filters", _GET_FILTERS, _FORM.pack(0, index, 0, hook.parent, 0)):
+        _, _, handle, _, info = _FORM.unpack_from(message)
+        attributes = rtnetlink.attributes(message, _FORM.size)
+        kind = _text(attributes[_KIND])
+        options = rtnetlink.attributes(attributes.get(_OPTIONS, b"")) if kind == "bpf" else {}
+        number = int.from_bytes(options.get(_NUMBER, b""), "little")
+        if handle:
+            listed.append(Filter(kind, info >> 16, handle, _text(options.get(_NAME, b"")), number))
+    return listed
 
 
 def attached(netlink: rtnetlink.Netlink, hook: Hook, name: str) -> int | None:
     """The number of the program of that name on a hook."""
-    found = (each.program for each in filters(netlink, hook) if each.is_ours and each.name == name)
-    return next(found, None)
+    own = (found for found in filters(netlink, hook) if found.is_ours and found.name == name)
+    return next((found.program for found in own), None)
 
 
 def attach(netlink: rtnetlink.Netlink, hook: Hook, name: str, program: int) -> None:
     """Run a program (its descriptor) on a hook, in place of an earlier one of ours."""
     index = hook.index()
-    if any(each.priority == PRIORITY and not each.is_ours for each in filters(netlink, hook)):
+    if any(other.priority == PRIORITY and not other.is_ours for other in filters(netlink, hook)):
         raise PlaneError(
-            f"{hook.device} has a filter of somebody else with the priority {PRIORITY}, which ours needs; "
-            f"give it another"
+            f"{hook.device} has another program's filter with the priority {PRIORITY}, which ours needs; "
+            f"give that filter another priority"
         )
     body = _FORM.pack(0, index, _CLSACT_HANDLE, _CLSACT, 0) + rtnetlink.text(_KIND, "clsact")
     try:
@@ -111,37 +107,34 @@ def attach(netlink: rtnetlink.Netlink, hook: Hook, name: str, program: int) -> N
     except rtnetlink.NetlinkError as error:
         if error.number != errno.EEXIST:
             raise
-    options = (
-        rtnetlink.number(_DESCRIPTOR, program)
-        + rtnetlink.text(_NAME, name)
-        + rtnetlink.number(_FLAGS, _DIRECT)
-    )
-    body = (
-        _FORM.pack(0, index, _HANDLE, hook.parent, _INFO)
-        + rtnetlink.text(_KIND, "bpf")
-        + rtnetlink.attribute(_OPTIONS, options)
-    )
+    options = rtnetlink.number(_DESCRIPTOR, program) + rtnetlink.text(_NAME, name)
+    options += rtnetlink.number(_FLAGS, _DIRECT)
+    body = _FORM.pack(0, index, _HANDLE, hook.parent, _INFO) + rtnetlink.text(_KIND, "bpf")
+    body += rtnetlink.attribute(_OPTIONS, options)
     netlink.request(f"run {name} on {hook.device}", _NEW_FILTER, rtnetlink.CREATE | rtnetlink.REPLACE, body)
 
 
 def detach(netlink: rtnetlink.Netlink, hook: Hook, also_rules: bool = False) -> int:
-    """Take our programs, and perhaps our flower rules, off a hook: how many there were.
+    """Remove our programs, and perhaps our flower rules, from a hook: how many there were.
 
-    A device on which nobody else has filters is left as it was before.
+    A device without other filters is left as it was before.
     """
-    ours = [each for each in filters(netlink, hook) if each.is_ours]
-    rules = [each for each in filters(netlink, hook) if (each.kind, each.priority) == ("flower", PRIORITY)]
-    for each in ours:
-        body = _FORM.pack(0, hook.index(), each.handle, hook.parent, _INFO) + rtnetlink.text(_KIND, "bpf")
-        netlink.request(f"take a program off {hook.device}", _DELETE_FILTER, 0, body)
-    if rules and also_rules:
+    present = filters(netlink, hook)
+    programs = [found for found in present if found.is_ours]
+    rules = [
+        found for found in present if also_rules and (found.kind, found.priority) == ("flower", PRIORITY)
+    ]
+    for program in programs:
+        body = _FORM.pack(0, hook.index(), program.handle, hook.parent, _INFO) + rtnetlink.text(_KIND, "bpf")
+        netlink.request(f"remove a program from {hook.device}", _DELETE_FILTER, 0, body)
+    if rules:
         body = _FORM.pack(0, hook.index(), 0, hook.parent, _INFO)
-        netlink.request(f"take rules off {hook.device}", _DELETE_FILTER, 0, body)
-    taken = len(ours) + len(rules) * also_rules
-    if taken and not any(filters(netlink, Hook(hook.device, parent)) for parent in (INGRESS, EGRESS)):
+        netlink.request(f"remove rules from {hook.device}", _DELETE_FILTER, 0, body)
+    removed = len(programs) + len(rules)
+    if removed and not any(filters(netlink, Hook(hook.device, parent)) for parent in (INGRESS, EGRESS)):
         body = _FORM.pack(0, hook.index(), _CLSACT_HANDLE, _CLSACT, 0)
-        netlink.request(f"leave {hook.device} as it was", _DELETE_QDISC, 0, body)
-    return taken
+        netlink.request(f"remove clsact from {hook.device}", _DELETE_QDISC, 0, body)
+    return removed
 
 
 def _text(value: bytes) -> str:
@@ -154,11 +147,11 @@ _REDIRECTED = 7
 
 
 class BpfPlane:
-    """Of one tenant of a host, in the network namespace of the thread that calls."""
+    """The plane of one tenant of a host, in the network namespace of the calling thread."""
 
     name = "bpf"
 
-    def __init__(self, host: Host, tenant: Tenant) -> None:
+    def __init__(self, host: FabricHost, tenant: TenantNetwork) -> None:
         self._host = host
         self._tenant = tenant
         self._macs = {Hook(device.port, INGRESS): mac_bytes(device.mac) for device in tenant.devices}
@@ -169,25 +162,21 @@ class BpfPlane:
 
     @property
     def devices(self) -> frozenset[str]:
-        """What it lives on."""
         return frozenset(hook.device for hook in (*self._ports, *self._host_hooks()))
 
     def prepare(self) -> int:
-        """The sender, the programs of the host and of this tenant's ports, and the workers' MACs.
+        """Set up the sender, the programs of the host and of this tenant's ports, and the workers' MACs.
 
-        Uplinks and ports that are not there at the moment are passed over.
+        Uplinks and ports that do not exist at the moment are skipped.
         """
-        ports = [hook for hook in self._ports if hook.is_there]
+        ports = [hook for hook in self._ports if hook.exists]
         if not ports:
-            raise PlaneError(
-                f"none of the ports of tenant {self._tenant.name} is here "
-                f"({', '.join(hook.device for hook in self._ports)}); `trimtab fabric up` makes them"
-            )
+            raise no_ports_error(self._tenant)
         with rtnetlink.Netlink() as netlink:
             self._sender, was_wrong = put_sender(netlink, self._host.worker_mtu)
             wrong = int(was_wrong) + self._prepare_host(netlink)
-            send = self._own(netlink)
-            self._tell(send.maps["settings"])
+            send = self._own_programs(netlink)
+            self._write_settings(send.maps["settings"])
             number = number_of(send.programs["send"])
             for hook in ports:
                 wrong += pin(netlink, hook.index(), self._macs[hook])
@@ -197,24 +186,23 @@ class BpfPlane:
         return wrong
 
     def entries(self) -> Table:
-        """The map's content; nothing before there is one."""
+        """Entries of the map; none before it is made."""
         return self._loaded.maps["remotes"].entries() if self._loaded is not None else {}
 
     def apply(self, changes: Changes) -> None:
-        """First what is new or moved, then what is gone."""
+        """Set entries that are new or moved, then delete."""
         if self._loaded is None:
-            raise PlaneError("the BPF plane is not there; it has to be prepared before it can be changed")
+            raise PlaneError("the BPF plane must be prepared before it is changed")
         remotes = self._loaded.maps["remotes"]
         remotes.update(changes.put)
         remotes.delete(changes.forget)
 
     def trust(self, seconds: float) -> None:
-        """Until then frames may go this way."""
         if self._loaded is not None:
-            self._tell(self._loaded.maps["settings"], time.monotonic_ns() + int(seconds * 1e9))
+            self._write_settings(self._loaded.maps["settings"], time.monotonic_ns() + int(seconds * 1e9))
 
     def remove(self) -> None:
-        """Off the tenant's ports; with the host's last tenant, off the uplinks and with the sender too.
+        """Detach from the tenant's ports; with the host's last tenant, from the uplinks and the sender too.
 
         The workers' MACs stay pinned: they are behind those ports for as long as the ports exist.
         """
@@ -231,7 +219,6 @@ class BpfPlane:
         self.close()
 
     def close(self) -> None:
-        """Let go of it, and leave it as it is."""
         if self._loaded is not None:
             self._loaded.close()
             self._loaded = None
@@ -241,55 +228,59 @@ class BpfPlane:
         return {**hooks, Hook(SENDER, INGRESS): "refuse"}
 
     def _prepare_host(self, netlink: rtnetlink.Netlink) -> int:
-        """What all tenants share; each sees to it."""
-        hooks = self._host_hooks()
-        lacking = [hook for hook in hooks if hook.is_there and not self._serves(netlink, hook)]
-        if lacking:
+        """Attach programs that all tenants share; how many were missing, or had old addresses or ports."""
+        hooks, settings = self._host_hooks(), _settings(self._host)
+
+        def is_current(hook: Hook) -> bool:
+            number = attached(netlink, hook, self._name)
+            if number is None:
+                return False
+            with LoadedPrograms.of({"": program_of_id(number)}) as running:
+                written = running.maps.get("settings")
+                return written is None or written.get(_FIRST) == settings
+
+        missing = [hook for hook in hooks if hook.exists and not is_current(hook)]
+        if missing:
             with LoadedPrograms.load(fast_path()) as shared:
-                shared.maps["settings"].set(_FIRST, self._shared())
-                for hook in lacking:
+                shared.maps["settings"].set(_FIRST, settings)
+                for hook in missing:
                     attach(netlink, hook, self._name, shared.programs[hooks[hook]])
-        return len(lacking)
+        return len(missing)
 
-    def _serves(self, netlink: rtnetlink.Netlink, hook: Hook) -> bool:
-        """Whether a program of ours is there, with the addresses and ports of now if it has any."""
-        number = attached(netlink, hook, self._name)
-        if number is None:
-            return False
-        with LoadedPrograms.of({"": program_of_id(number)}) as running:
-            settings = running.maps.get("settings")
-            return settings is None or settings.get(_FIRST) == self._shared()
-
-    def _own(self, netlink: rtnetlink.Netlink) -> LoadedPrograms:
-        """The tenant's own program and maps: kept, else those that run on one of its ports, else new ones."""
+    def _own_programs(self, netlink: rtnetlink.Netlink) -> LoadedPrograms:
+        """The tenant's program and maps: open already, else running on one of its ports, else loaded now."""
         if self._loaded is None:
-            running = [attached(netlink, hook, self._name) for hook in self._ports]
-            number = next((each for each in running if each is not None), None)
+            running = (attached(netlink, hook, self._name) for hook in self._ports)
+            number = next((program for program in running if program is not None), None)
             if number is None:
                 self._loaded = LoadedPrograms.load(fast_path())
             else:
                 self._loaded = LoadedPrograms.of({"send": program_of_id(number)})
         return self._loaded
 
-    def _tell(self, settings: BpfMap, alive_until: int | None = None) -> None:
+    def _write_settings(self, settings: BpfMap, alive_until: int | None = None) -> None:
         """Write the settings where they differ; without a time, trust ends if anything else differs."""
-        held = settings.get(_FIRST) or bytes(_SETTINGS.size)
+        before = settings.get(_FIRST) or bytes(_SETTINGS.size)
         if alive_until is None:
-            kept = _settings(self._host, _SETTINGS.unpack(held)[0], self._sender, self._tenant.vni)
-            alive_until = _SETTINGS.unpack(held)[0] if kept == held else 0
-        told = _settings(self._host, alive_until, self._sender, self._tenant.vni)
-        if told != held:
-            settings.set(_FIRST, told)
+            alive_until = _SETTINGS.unpack(before)[0]
+            if _settings(self._host, alive_until, self._sender, self._tenant.vni) != before:
+                alive_until = 0
+        after = _settings(self._host, alive_until, self._sender, self._tenant.vni)
+        if after != before:
+            settings.set(_FIRST, after)
 
-    def _shared(self) -> bytes:
-        """Settings of the host's own programs, whichever tenant sees to them."""
-        return _settings(self._host)
+
+def no_ports_error(tenant: TenantNetwork) -> PlaneError:
+    names = ", ".join(device.port for device in tenant.devices)
+    return PlaneError(
+        f"none of the ports of tenant {tenant.name} exists ({names}); make them: trimtab fabric up"
+    )
 
 
 def bpf_unavailable() -> str | None:
-    """Why this plane cannot be used here; None where it can. Tried, on a frame that goes nowhere."""
+    """Why this plane cannot be used here; None where it can. Tried on a frame that is not sent."""
     if sys.byteorder != "little":
-        return "the BPF plane is compiled for little-endian machines, and this is not one"
+        return "the BPF plane is compiled for little-endian machines; this one is big-endian"
     here, mac = bytes([127, 0, 0, 1]), bytes([2, 0, 0, 0, 0, 1])
     try:
         with LoadedPrograms.load(fast_path()) as loaded:
@@ -299,17 +290,17 @@ def bpf_unavailable() -> str | None:
     except TrimtabError as error:
         return str(error)
     if verdict != _REDIRECTED:
-        return "this kernel cannot give a tunnel its source address from BPF; Linux 6.0 and newer can"
+        return "this kernel cannot set a tunnel's source address from BPF; Linux 6.0 and newer can"
     return None
 
 
-def _settings(host: Host, alive_until: int = 0, sender: int = 0, vni: int = 0) -> bytes:
+def _settings(host: FabricHost, alive_until: int = 0, sender: int = 0, vni: int = 0) -> bytes:
     return _SETTINGS.pack(alive_until, sender, vni, int(host.loopback), TUNNEL_PORT, SENDING_PORT, 0)
 
 
 @functools.cache
 def _version() -> str:
-    """Tells the programs of this version from those of others."""
+    """Identifies the programs of this version."""
     return hashlib.sha256(fast_path()).hexdigest()[:8]
 
 

@@ -1,4 +1,4 @@
-"""What must change for a data plane to be what the control plane says. No I/O here."""
+"""Data planes: the table of MACs they hold, and the changes that make it match the control plane."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ from typing import Protocol
 from trimtab.core import TrimtabError
 
 Table = Mapping[bytes, bytes]
-"""Where each MAC is: its six bytes, and the four of its host's loopback, as they stand in packets."""
+"""The host of each MAC: six bytes, and the four of the host's loopback, as they stand in packets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Entries to set, whether or not there is one of that MAC, and MACs to forget."""
+    """Entries to set, new or not, and MACs to forget."""
 
     put: Mapping[bytes, bytes]
     forget: tuple[bytes, ...] = ()
@@ -31,82 +31,74 @@ def difference(desired: Table, actual: Table) -> Changes:
 
 
 def mac_text(mac: bytes) -> str:
-    """As people write it: 02:00:0a:64:00:01."""
     return mac.hex(":")
 
 
 def mac_bytes(mac: str) -> bytes:
-    """As packets have it."""
     return bytes.fromhex(mac.replace(":", ""))
 
 
 def host_text(host: bytes) -> str:
-    """As people write it: 10.255.0.1."""
     return str(IPv4Address(host))
 
 
 class PlaneError(TrimtabError):
-    """A data plane could not be read or changed; the sentence says why and what would help."""
+    """A data plane could not be read or changed; the message says why and what would help."""
 
 
 class DataPlane(Protocol):
-    """Takes workers' frames to the hosts of their MACs. Calls may be repeated, and may raise TrimtabError."""
+    """Sends workers' frames to the hosts of their MACs. Calls may be repeated, and may raise TrimtabError."""
 
     @property
     def name(self) -> str:
-        """As a user asks for it."""
+        """Its name in settings."""
 
     @property
     def devices(self) -> frozenset[str]:
-        """What it lives on, to hear about when it changes."""
+        """Devices it uses, whose changes are to be watched."""
 
     def prepare(self) -> int:
-        """Put up what it consists of, and answer how many of its parts were not as they should be."""
+        """Set up its parts; how many of them were missing or wrong."""
 
     def entries(self) -> Table:
-        """What it does at this moment, read back from where it does it."""
+        """Its entries now, read back from the kernel."""
 
-    def apply(self, changes: Changes) -> None:
-        """Do that from now on."""
+    def apply(self, changes: Changes) -> None: ...
 
     def trust(self, seconds: float) -> None:
-        """What it has is right for so long; past that it is better not used."""
+        """Its entries are right for so long; after that it is not used."""
 
     def remove(self) -> None:
-        """Take it away; frames go through the bridge and its tunnel again."""
+        """Remove it; frames go through the bridge and its tunnel again."""
 
     def close(self) -> None:
-        """Let go of it, and leave it as it is."""
+        """Close its files, and leave it as it is."""
 
 
 class KernelPlane:
-    """The kernel did what is to be done when zebra told it; this only keeps count."""
+    """The tunnel's own table, which zebra writes; this only records the entries."""
 
     name = "kernel"
     devices = frozenset[str]()
 
     def __init__(self) -> None:
-        self._held = dict[bytes, bytes]()
+        self._entries = dict[bytes, bytes]()
 
     def prepare(self) -> int:
-        """It is there with the tunnel."""
         return 0
 
     def entries(self) -> Table:
-        """What was heard of."""
-        return dict(self._held)
+        return dict(self._entries)
 
     def apply(self, changes: Changes) -> None:
-        """Take note."""
-        self._held.update(changes.put)
+        self._entries.update(changes.put)
         for mac in changes.forget:
-            self._held.pop(mac, None)
+            self._entries.pop(mac, None)
 
     def trust(self, seconds: float) -> None:
-        """It follows zebra without us."""
+        """It follows zebra by itself."""
 
     def remove(self) -> None:
-        """It goes with the tunnel."""
+        """It is removed with the tunnel."""
 
-    def close(self) -> None:
-        """There is nothing to let go of."""
+    def close(self) -> None: ...

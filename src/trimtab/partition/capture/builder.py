@@ -1,4 +1,4 @@
-"""Calls a user's function that builds a model, so that even the largest needs no memory."""
+"""Calls a user's function that builds a model, on the meta device if possible: even the largest fits."""
 
 import ast
 import copy
@@ -27,7 +27,7 @@ _TARGET = re.compile(r"(?P<place>.+?):(?P<function>\w+)(?P<call>\(.*\))?", re.DO
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Built:
-    """A model, what it is called with, and its name; `source` is the module that its builder stands in."""
+    """A model, its example inputs and its name; `source` is the module of its builder."""
 
     model: nn.Module
     inputs: Any
@@ -38,7 +38,7 @@ class Built:
 def load_builder(target: str, real: bool = False) -> Built:
     """Build `file.py:function` or `package.module:function`, also with arguments: `model.py:build(layers=4)`.
 
-    The model is on the meta device, without memory, unless `real`.
+    The model is on the meta device unless `real`.
     """
     place, name, args, kwargs = _parsed(target)
     source = _imported(place)
@@ -55,12 +55,12 @@ def load_builder(target: str, real: bool = False) -> Built:
 
 
 def builder_source(target: str) -> ModuleType:
-    """The module that a builder stands in, imported but not called."""
+    """The module of a builder, imported but not called."""
     return _imported(_parsed(target)[0])
 
 
 def resized(inputs: Any, samples: int) -> Any:
-    """Inputs with another number of samples: tensors that have a batch dimension are repeated or cut."""
+    """Inputs with another number of samples: tensors with a batch dimension are repeated or cut."""
     batch = next((tensor.shape[0] for tensor in tensors_in(inputs) if tensor.dim()), None)
 
     def change(tensor: torch.Tensor) -> torch.Tensor:
@@ -75,7 +75,8 @@ def _parsed(target: str) -> tuple[str, str, list[Any], dict[str, Any]]:
     match = _TARGET.fullmatch(target)
     if match is None:
         raise BadInputError(
-            f'"{one_line(target)}" names no builder; write file.py:function or file.py:function(layers=4)'
+            f'"{one_line(target)}" does not name a builder; write file.py:function'
+            " or file.py:function(layers=4)"
         )
     try:
         call = ast.parse(f"_{match['call'] or '()'}", mode="eval").body
@@ -85,7 +86,8 @@ def _parsed(target: str) -> tuple[str, str, list[Any], dict[str, Any]]:
         kwargs = {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
     except (SyntaxError, ValueError):
         raise BadInputError(
-            f'the arguments in "{one_line(target)}" are no plain values; write them like (layers=4, name="x")'
+            f'the arguments in "{one_line(target)}" are not plain values;'
+            ' write them like (layers=4, name="x")'
         ) from None
     return match["place"], match["function"], args, kwargs
 
@@ -96,37 +98,28 @@ def _imported(place: str) -> ModuleType:
     if is_file and not path.is_file():
         raise NotFoundError(f"there is no file {place}; name the Python file that builds the model")
     folder = str(path.resolve().parent) if is_file else str(Path.cwd())
-    with _first_on_path(folder):
-        try:
-            return _from_file(path) if is_file else importlib.import_module(place)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:
-            raise BadInputError(f"{place} cannot be imported: {_described(error)}") from None
-
-
-def _from_file(path: Path) -> ModuleType:
-    name = f"_trimtab_model_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is no Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-@contextmanager
-def _first_on_path(folder: str) -> Iterator[None]:
     sys.path.insert(0, folder)
     try:
-        yield
+        if not is_file:
+            return importlib.import_module(place)
+        name = f"_trimtab_model_{path.stem}"
+        spec = importlib.util.spec_from_file_location(name, path)
+        if spec is None or spec.loader is None:
+            raise ImportError(f"{path} is not a Python file")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module  # dataclasses look their module up
+        spec.loader.exec_module(module)
+        return module
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise BadInputError(f"{place} cannot be imported: {_described(error)}") from None
     finally:
         sys.path.remove(folder)
 
 
 def _called(target: str, function: Callable[[], Any], real: bool) -> Any:
-    """Result of the builder, without memory or, where it needs values, with as little as possible."""
+    """Result of the builder, without memory or, if it needs values, with as little as possible."""
     ways: list[AbstractContextManager[Any]] = [nullcontext()]
     if not real:
         ways = [torch.device("meta"), WeightsOnMeta(), FakeTensorMode(), limited_memory()]
@@ -150,7 +143,7 @@ def _checked(target: str, built: Any) -> tuple[nn.Module, Any]:
         )
     if not (isinstance(built, tuple) and len(built) == 2 and isinstance(built[0], nn.Module)):
         raise BadInputError(
-            f"{target} returns {type(built).__name__}, no model; return (model, inputs) with a "
+            f"{target} returns {type(built).__name__} instead of a model; return (model, inputs) with a "
             f"torch.nn.Module"
         )
     return built
@@ -161,21 +154,15 @@ def _described(error: BaseException | None) -> str:
 
 
 LARGEST_REAL_MODEL = 8 * 2**30
-"""Bytes that may be filled with real numbers where a model cannot be built or run without any."""
+"""Bytes of memory for a model that cannot be built or run without values."""
 _FACTORIES = {
-    torch.empty,
-    torch.empty_strided,
-    torch.full,
-    torch.ones,
-    torch.rand,
-    torch.randint,
-    torch.randn,
-    torch.zeros,
+    *(torch.empty, torch.empty_strided, torch.full, torch.ones),
+    *(torch.rand, torch.randint, torch.randn, torch.zeros),
 }
 
 
 class WeightsOnMeta(TorchFunctionMode):
-    """Factories of weights allocate no memory; ranges and lists of numbers, which builders read, do."""
+    """Factories of weights allocate no memory; ranges and lists, whose values builders read, do."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -186,13 +173,13 @@ class WeightsOnMeta(TorchFunctionMode):
 
 @contextmanager
 def limited_memory(size: int = LARGEST_REAL_MODEL) -> Iterator[None]:
-    """Let this process take only `size` bytes more: what needs more fails, and the machine goes on."""
+    """Limit this process to `size` further bytes: a larger allocation fails instead of the machine."""
     import psutil
 
     before = resource.getrlimit(resource.RLIMIT_AS)
-    wanted = psutil.Process().memory_info().vms + size
-    allowed = [limit for limit in before if limit != resource.RLIM_INFINITY]
-    resource.setrlimit(resource.RLIMIT_AS, (min([wanted, *allowed]), before[1]))
+    limits = [psutil.Process().memory_info().vms + size]
+    limits += [limit for limit in before if limit != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_AS, (min(limits), before[1]))
     try:
         yield
     finally:
@@ -200,50 +187,49 @@ def limited_memory(size: int = LARGEST_REAL_MODEL) -> Iterator[None]:
 
 
 def meta_copy(model: nn.Module) -> nn.Module:
-    """Copy of the model on the meta device; the original's numbers are not copied."""
+    """Copy of the model on the meta device, without values."""
     return _copy(model, as_meta)
 
 
 def fake_copy(model: nn.Module, mode: FakeTensorMode) -> nn.Module:
-    """Copy of the model as if on the CPU, where code that names no device puts new tensors."""
+    """Copy of the model with fake CPU tensors, so that tensors which its code creates fit to them."""
     return _copy(model, lambda tensor: as_fake(tensor, mode))
 
 
 def as_meta(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor without its numbers, on the meta device."""
+    """A tensor like it on the meta device, without values."""
     bare = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device="meta")
     return _parameter_like(tensor, bare)
 
 
 def as_fake(tensor: torch.Tensor, mode: FakeTensorMode) -> torch.Tensor:
-    """The tensor without its numbers, as if on the CPU."""
+    """A fake CPU tensor like it, without values."""
     with mode:
         bare = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device="cpu")
     return _parameter_like(tensor, bare)
 
 
 def moved(value: Any, device: str) -> Any:
-    """Nested inputs on a device; what has no values gets random ones (zeros where they count something)."""
-    return changed(value, lambda tensor: _moved(tensor, device))
+    """Nested inputs on a device; meta tensors get random values (zeros for integers)."""
+
+    def move(tensor: torch.Tensor) -> torch.Tensor:
+        if device == "meta":
+            return as_meta(tensor.detach())
+        if not tensor.is_meta:
+            return tensor.detach().to(device)
+        fill = torch.randn if tensor.is_floating_point() else torch.zeros
+        return fill(tensor.shape, dtype=tensor.dtype, device=device)
+
+    return changed(value, move)
 
 
 def changed(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """Nested inputs with every tensor changed."""
+
     if isinstance(value, torch.Tensor):
         return change(value)
     if isinstance(value, Mapping):
         return {name: changed(inner, change) for name, inner in value.items()}
     return tuple(changed(inner, change) for inner in value) if isinstance(value, list | tuple) else value
-
-
-def _moved(tensor: torch.Tensor, device: str) -> torch.Tensor:
-    if device == "meta":
-        return as_meta(tensor.detach())
-    if not tensor.is_meta:
-        return tensor.detach().to(device)
-    if tensor.is_floating_point():
-        return torch.randn(tensor.shape, dtype=tensor.dtype, device=device)
-    return torch.zeros(tensor.shape, dtype=tensor.dtype, device=device)
 
 
 def _parameter_like(tensor: torch.Tensor, bare: torch.Tensor) -> torch.Tensor:

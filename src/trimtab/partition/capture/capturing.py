@@ -27,10 +27,10 @@ How = Literal["export", "fx", "modules"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Captured:
-    """A model's graph, per sample of an example batch of `batch`, and where it comes from.
+    """A model's graph, captured from `batch` example samples, and its trace.
 
-    `members[i]` names the traced nodes that node i consists of: of `program.graph` when exported, of
-    `module.graph` when traced; the modules it calls otherwise. `note` says why export was not possible.
+    `members[i]` names the traced nodes of node i: of `program.graph` when exported, of `module.graph` when
+    traced by torch.fx, else the modules it calls. `note` says why export was not possible.
     """
 
     graph: Graph
@@ -45,11 +45,17 @@ class Captured:
 def capture_model(model: nn.Module, example_inputs: Any, name: str) -> Captured:
     """The graph of `model`, called with `example_inputs`: a tensor, a tuple, or a dictionary by name."""
     args, kwargs = arguments_of(example_inputs)
-    batch = _batch_of((args, kwargs), name)
+    first = next(tensors_in((args, kwargs)), None)
+    if first is None or first.dim() == 0 or first.shape[0] == 0:
+        raise BadInputError(
+            f"the example inputs of {name} hold no batch; give the model's inputs as tensors whose first "
+            f"dimension counts samples"
+        )
+    batch = int(first.shape[0])
     failures: list[str] = []
     for strict in (False, True):
         try:
-            with _quiet():
+            with quiet():
                 program = _exported(model, args, kwargs, strict)
                 traced = from_program(program, batch)
             return Captured(traced.draft.graph(name), "export", "", batch, traced.members, program=program)
@@ -57,14 +63,15 @@ def capture_model(model: nn.Module, example_inputs: Any, name: str) -> Captured:
             failures.append(_first_line(error))
     note = f"torch.export cannot trace it ({failures[0]})"
     try:
-        with _quiet():
+        with quiet():
             module = symbolic_trace(meta_copy(model))
-            inputs = args if not kwargs else _in_order(module, args, kwargs)
+            names = [str(node.target) for node in module.graph.nodes if node.op == "placeholder"]
+            inputs = (*args, *(kwargs[name] for name in names[len(args) :] if name in kwargs))
             traced = from_fx(module, inputs, batch)
         return Captured(traced.draft.graph(name), "fx", note, batch, traced.members, module=module)
     except Exception as error:
         note += f", nor can torch.fx ({_first_line(error)})"
-    with _quiet():
+    with quiet():
         traced = from_modules(model, args, kwargs, batch, name)
     return Captured(traced.draft.graph(name), "modules", note, batch, traced.members)
 
@@ -82,7 +89,7 @@ def _exported(
 
 @contextmanager
 def _without_stack_traces() -> Iterator[None]:
-    """Nobody reads them, and they take a fifth of the time; some versions of PyTorch have no such switch."""
+    """Skip stack traces, which take a fifth of the time; some versions of PyTorch have no such switch."""
     switches: Any = torch.fx.config
     if not hasattr(switches, "do_not_emit_stack_traces"):
         yield
@@ -102,34 +109,19 @@ def arguments_of(given: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return (tuple(given), {}) if isinstance(given, tuple | list) else ((given,), {})
 
 
-def _in_order(module: GraphModule, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-    names = [str(node.target) for node in module.graph.nodes if node.op == "placeholder"]
-    return (*args, *(kwargs[name] for name in names[len(args) :] if name in kwargs))
-
-
-def _batch_of(given: Any, name: str) -> int:
-    first = next(tensors_in(given), None)
-    if first is None or first.dim() == 0 or first.shape[0] == 0:
-        raise BadInputError(
-            f"the example inputs of {name} hold no batch; give the model's inputs as tensors whose first "
-            f"dimension counts samples"
-        )
-    return int(first.shape[0])
-
-
 def _first_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0] if lines else 'no reason given'}"[:200]
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Tracers warn, log and print at length about what is no fault of the user's."""
+def quiet() -> Iterator[None]:
+    """Discard warnings, logs and prints: tracers are verbose about what is not the user's fault."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
-    unheard = io.StringIO()
+    discarded = io.StringIO()
     try:
-        with warnings.catch_warnings(), redirect_stdout(unheard), redirect_stderr(unheard):
+        with warnings.catch_warnings(), redirect_stdout(discarded), redirect_stderr(discarded):
             warnings.simplefilter("ignore")
             yield
     finally:

@@ -1,6 +1,6 @@
-"""A graph in the making: the parts of a model in running order, and which of them devices can share."""
+"""The draft of a graph: the parts of a model in running order, and their shares for tensor parallelism."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -11,7 +11,7 @@ from trimtab.partition.graph import Floats, Graph, Ints, Tie
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A weight or a buffer of the model: how many numbers, bytes, and whether it is trained."""
+    """A weight or a buffer: numbers, bytes, and whether it is trained."""
 
     numbers: int
     size: float
@@ -29,15 +29,11 @@ class NodeWork:
     held: set[int] = field(default_factory=set)
 
     def add(self, kind: str, flop: float, traffic: float) -> None:
-        """One more kernel."""
-        before = self.by_kind.get(kind, (0.0, 0.0))
-        self.by_kind[kind] = (before[0] + flop, before[1] + traffic)
-        self.calls += 1
-        self.flop += flop
-        self.traffic += traffic
+        """Add one kernel."""
+        self.join(NodeWork(1.0, flop, traffic, {kind: (flop, traffic)}))
 
     def join(self, other: "NodeWork") -> None:
-        """Take over what another part does."""
+        """Add the work of another node."""
         self.calls += other.calls
         self.flop += other.flop
         self.traffic += other.traffic
@@ -48,28 +44,19 @@ class NodeWork:
 
     @property
     def kind(self) -> str:
-        """Kind with the most FLOP, or with the most bytes where there is no FLOP."""
+        """The kind with the most FLOP, or with the most bytes if there is no FLOP."""
         return max(self.by_kind, key=lambda kind: self.by_kind[kind], default="view")
 
 
 _PASSES_ON = ("elementwise", "view", "copy", "softmax")
 
 
-@dataclass(frozen=True, slots=True)
-class SplitColumns:
-    """`Graph.split`, and the bytes added up in the forward and in the backward pass."""
-
-    split: Floats
-    forward: Floats
-    backward: Floats
-
-
 def split_columns(
     kinds: Sequence[str], parameters: Floats, producer: Ints, size: Floats, used: Ints, user: Ints
-) -> SplitColumns:
-    """Shares that tensor parallelism can divide; nodes are in running order."""
+) -> tuple[Floats, Floats, Floats]:
+    """`Graph.split`, and the bytes reduced forward and backward; nodes are in running order."""
     count = len(kinds)
-    result = SplitColumns(np.zeros(count), np.zeros(count), np.zeros(count))
+    split, forward, backward = np.zeros(count), np.zeros(count), np.zeros(count)
     written = np.bincount(producer, weights=size, minlength=count)
     read: list[list[int]] = [[] for _ in range(count)]
     readers: list[list[int]] = [[] for _ in range(count)]
@@ -77,45 +64,38 @@ def split_columns(
         read[node].append(tensor)
         readers[int(producer[tensor])].append(node)
     weighted = [kind == "matmul" and parameters[node] > 0 for node, kind in enumerate(kinds)]
-    mixes = _goes_into_attention(kinds, weighted, readers)
+    # Nodes whose results reach attention, or a product without weights, before any other product.
+    mixes = [False] * count
+    for node in reversed(range(count)):
+        for reader in readers[node]:
+            mixing = kinds[reader] in ("attention", "matmul") and not weighted[reader]
+            mixes[node] |= mixing or (kinds[reader] in _PASSES_ON and mixes[reader])
     widening: defaultdict[int, list[int]] = defaultdict(list)
     divided = [False] * count
     for node, kind in enumerate(kinds):
         sources = [int(producer[tensor]) for tensor in read[node]]
         if kind == "embedding" and parameters[node] > 0:
-            result.split[node], result.forward[node] = 1.0, written[node]
+            split[node], forward[node] = 1.0, written[node]
         elif weighted[node]:
-            result.split[node] = 1.0
+            split[node] = 1.0
             divided[node] = written[node] > size[read[node]].sum() or mixes[node]
             if divided[node]:
                 widening[read[node][0] if read[node] else -1].append(node)
             else:
-                result.forward[node] = written[node]
+                forward[node] = written[node]
         else:
             inside = kind in _PASSES_ON and bool(sources) and all(divided[source] for source in sources)
             divided[node] = inside or kind in ("matmul", "attention")
-            result.split[node] = float(divided[node])
+            split[node] = float(divided[node])
     for tensor, nodes in widening.items():
         # Products that read the same tensor (queries, keys, values) share one sum of its gradient.
-        result.backward[nodes] = size[tensor] / len(nodes) if tensor >= 0 else 0.0
-    return result
-
-
-def _goes_into_attention(
-    kinds: Sequence[str], weighted: Sequence[bool], readers: Sequence[Sequence[int]]
-) -> list[bool]:
-    """Whether a node's result reaches attention, or a product without weights, before any other product."""
-    reaches = [False] * len(kinds)
-    for node in reversed(range(len(kinds))):
-        for reader in readers[node]:
-            mixes = kinds[reader] in ("attention", "matmul") and not weighted[reader]
-            reaches[node] |= mixes or (kinds[reader] in _PASSES_ON and reaches[reader])
-    return reaches
+        backward[nodes] = size[tensor] / len(nodes) if tensor >= 0 else 0.0
+    return split, forward, backward
 
 
 @dataclass(slots=True)
 class DraftNode:
-    """One node to be. `saved` bytes, like everything here, are those of the whole example batch."""
+    """The draft of one node. Amounts are those of the whole example batch."""
 
     name: str
     block: str
@@ -126,7 +106,7 @@ class DraftNode:
 
 @dataclass(slots=True)
 class Draft:
-    """Parts, tensors (their maker and bytes) and uses (a tensor and its user), for a batch of examples."""
+    """Parts, tensors (maker and bytes) and uses (tensor and user), for an example batch."""
 
     batch: int
     held: Mapping[int, Held]
@@ -135,7 +115,7 @@ class Draft:
     uses: list[tuple[int, int]] = field(default_factory=list)
 
     def graph(self, name: str) -> Graph:
-        """Columns per sample; parts that read the same weight are tied."""
+        """The graph with amounts per sample; parts that read the same weight are tied."""
         works = [part.work for part in self.parts]
         producer = np.array([maker for maker, _ in self.tensors], dtype=np.int64)
         size = np.array([size for _, size in self.tensors], dtype=np.float64) / self.batch
@@ -143,10 +123,14 @@ class Draft:
         user = np.array([user for _, user in self.uses], dtype=np.int64)
         parameters, buffers = self._weights(works)
         kinds = tuple(part.kind for part in self.parts)
-        columns = split_columns(kinds, parameters, producer, size, used, user)
+        split, forward, backward = split_columns(kinds, parameters, producer, size, used, user)
+        names, count = [], Counter[str]()
+        for part in self.parts:  # repeated names get a number from the second on
+            count[part.name] += 1
+            names.append(part.name if count[part.name] == 1 else f"{part.name}#{count[part.name]}")
         return Graph(
             name=name,
-            names=_distinct([part.name for part in self.parts]),
+            names=tuple(names),
             blocks=tuple(part.block for part in self.parts),
             kinds=kinds,
             calls=np.array([work.calls for work in works]),
@@ -155,9 +139,9 @@ class Draft:
             parameters=parameters,
             buffers=buffers,
             saved=np.array([part.saved for part in self.parts]) / self.batch,
-            split=columns.split,
-            reduced_forward=columns.forward,
-            reduced_backward=columns.backward,
+            split=split,
+            reduced_forward=forward,
+            reduced_backward=backward,
             producer=producer,
             size=size,
             used=used,
@@ -166,7 +150,7 @@ class Draft:
         )
 
     def _weights(self, works: list[NodeWork]) -> tuple[np.ndarray, np.ndarray]:
-        """Trained numbers of each part, and bytes of what is not, the latter with their first reader."""
+        """Trained weights of each part, and bytes of other state, which counts for its first reader."""
         parameters, buffers = np.zeros(len(works)), np.zeros(len(works))
         counted: set[int] = set()
         for node, work in enumerate(works):
@@ -190,13 +174,3 @@ class Draft:
             if len(nodes) > 1:
                 shared[tuple(nodes)] = shared.get(tuple(nodes), 0.0) + self.held[key].numbers
         return tuple(Tie(nodes, numbers) for nodes, numbers in sorted(shared.items()))
-
-
-def _distinct(names: list[str]) -> tuple[str, ...]:
-    """Names made distinct: repeated ones get a number from the second on."""
-    seen: dict[str, int] = {}
-    result = []
-    for name in names:
-        seen[name] = seen.get(name, 0) + 1
-        result.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
-    return tuple(result)

@@ -1,8 +1,9 @@
-"""A model whose steps depend on its data: its modules as they are called, once, with one example."""
+"""Captures a model whose steps depend on its data: one run of its modules on the example inputs."""
 
 import copy
 from collections.abc import Mapping
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import torch
@@ -27,10 +28,10 @@ _NOWHERE = -1
 def from_modules(
     model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], batch: int, name: str
 ) -> Traced:
-    """The graph of the modules that run, without values if possible, else with random ones on the CPU."""
+    """The graph of the modules that run, on the meta device if possible, else on the CPU."""
     try:
         return _run(meta_copy(model), moved((args, kwargs), "meta"), batch, on_meta=True)
-    except Exception as error:  # anything may need values that are not there
+    except Exception as error:  # the model may need values
         first = error
     size = sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())
     if size > LARGEST_REAL_MODEL:
@@ -39,7 +40,13 @@ def from_modules(
             f"{size / 2**30:.0f} GiB of weights are too many to run it for real; make the model export"
         ) from None
     try:
-        return _run(_real_copy(model), moved((args, kwargs), "cpu"), batch, on_meta=False)
+        real = copy.deepcopy(model)
+        if any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers())):
+            real = meta_copy(model).to_empty(device="cpu")
+            with torch.no_grad():
+                for tensor in (*real.parameters(), *real.buffers()):
+                    tensor.normal_(0.0, 0.02) if tensor.is_floating_point() else tensor.zero_()
+        return _run(real, moved((args, kwargs), "cpu"), batch, on_meta=False)
     except Exception as error:
         raise BadInputError(
             f"{name} does not run with its example inputs: {type(error).__name__}: "
@@ -48,7 +55,7 @@ def from_modules(
 
 
 class _Calls(OperatorRecorder):  # type: ignore[no-untyped-call]
-    """Parts are numbers in calling order: the inputs, then one for each call of a module without children."""
+    """Parts numbered in calling order: the inputs, then each call of a module without children."""
 
     def __init__(self, held: Mapping[int, Held], draft: Draft) -> None:
         super().__init__(held)
@@ -59,26 +66,25 @@ class _Calls(OperatorRecorder):  # type: ignore[no-untyped-call]
         self._uses: set[tuple[int, int]] = set()
 
     def begin(self, name: str, kind: str) -> int:
-        """A new part, the last so far."""
-        self.draft.parts.append(
-            DraftNode(name, name if kind not in ("input", "output") else "", kind, NodeWork())
-        )
+        """Add a part; returns its number."""
+        block = "" if kind in ("input", "output") else name
+        self.draft.parts.append(DraftNode(name, block, kind, NodeWork()))
         return len(self.draft.parts) - 1
 
     def enter(self, path: str) -> None:
-        """A module without children starts."""
+
         if self._depth == 0:
             self.part = self.begin(path, "")
         self._depth += 1
 
     def leave(self) -> None:
-        """It is done."""
+
         self._depth -= 1
         if self._depth == 0:
             self.part = None
 
     def place(self, operands: list[torch.Tensor], results: list[torch.Tensor], mutates: bool) -> int:
-        """The module that runs; between modules, the last of those whose results an operator reads."""
+        """The running module; between modules, the last maker of the operator's operands."""
         part = self.part if self.part is not None else self._latest(operands)
         if part != _NOWHERE:
             self.use(part, operands)
@@ -88,7 +94,7 @@ class _Calls(OperatorRecorder):  # type: ignore[no-untyped-call]
         return part
 
     def use(self, part: int, operands: list[torch.Tensor]) -> None:
-        """Note that `part` reads tensors."""
+        """Record that `part` reads tensors."""
         for tensor in operands:
             key = key_of(tensor)
             maker = self.maker.get(key)
@@ -112,14 +118,17 @@ def _run(model: nn.Module, inputs: Any, batch: int, on_meta: bool) -> Traced:
     args, kwargs = inputs
     held = held_by(model)
     calls = _Calls(held, Draft(batch, held))
-    given = [*tensors_in((args, kwargs))]
-    for number, tensor in enumerate(given):
+    for number, tensor in enumerate(tensors_in((args, kwargs))):
         calls.made(calls.begin(f"input_{number}", "input"), tensor)
-    calls.inputs = len(given)
+        calls.inputs += 1
     with ExitStack() as stack:
         for path, module in model.named_modules():
             if not [*module.children()] or isinstance(module, nn.MultiheadAttention):
-                _watch(stack, calls, module, path or "model")
+                enter = partial(calls.enter, path or "model")
+                before = module.register_forward_pre_hook(lambda *_, enter=enter: enter())
+                after = module.register_forward_hook(lambda *_: calls.leave())
+                stack.callback(before.remove)
+                stack.callback(after.remove)
         if on_meta:
             stack.enter_context(torch.device("meta"))
             stack.enter_context(StandIns())
@@ -130,15 +139,8 @@ def _run(model: nn.Module, inputs: Any, batch: int, on_meta: bool) -> Traced:
     return _finished(calls, model)
 
 
-def _watch(stack: ExitStack, calls: _Calls, module: nn.Module, path: str) -> None:
-    before = module.register_forward_pre_hook(lambda *_: calls.enter(path))
-    after = module.register_forward_hook(lambda *_: calls.leave())
-    stack.callback(before.remove)
-    stack.callback(after.remove)
-
-
 def _finished(calls: _Calls, model: nn.Module) -> Traced:
-    """The draft without modules that computed nothing (their results are views of earlier ones)."""
+    """The draft without modules that computed nothing (they returned views of earlier results)."""
     saved = calls.saved()
     old = calls.draft
     busy = {n for n, work in calls.works.items() if work.calls}
@@ -156,14 +158,3 @@ def _finished(calls: _Calls, model: nn.Module) -> Traced:
     draft.tensors = [(number[maker], size) for maker, size in old.tensors]
     draft.uses = [(tensor, number[user]) for tensor, user in old.uses if user in number]
     return Traced(draft, tuple((part.name,) for part in draft.parts))
-
-
-def _real_copy(model: nn.Module) -> nn.Module:
-    """The model on the CPU, with small random weights where it had none."""
-    if not any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers())):
-        return copy.deepcopy(model)
-    real = meta_copy(model).to_empty(device="cpu")
-    with torch.no_grad():
-        for tensor in (*real.parameters(), *real.buffers()):
-            tensor.normal_(0.0, 0.02) if tensor.is_floating_point() else tensor.zero_()
-    return real

@@ -1,4 +1,4 @@
-"""A graph from an ONNX model: its nodes, with inferred shapes. Weights are counted and never read."""
+"""Reads the graph of an ONNX model with inferred shapes; values of weights are not read."""
 
 from collections.abc import Sequence
 from math import prod
@@ -23,46 +23,20 @@ _KINDS = {
     "copy": ("Transpose", "Concat", "Expand", "Pad", "Tile", "Cast"),
 }
 _KIND = {name: kind for kind, names in _KINDS.items() for name in names}
-_KEEP_NOTHING = (
-    "Add",
-    "Sub",
-    "Sum",
-    "Neg",
-    "Concat",
-    "Transpose",
-    "Expand",
-    "Pad",
-    "Tile",
-    "Cast",
-    "Dropout",
-    "ReduceMean",
-    "ReduceSum",
-    "AveragePool",
-    "GlobalAveragePool",
-    "Clip",
-)
+_KEEP_NOTHING = {
+    *("Add", "Sub", "Sum", "Neg", "Concat", "Transpose", "Expand", "Pad", "Tile", "Cast", "Dropout", "Clip"),
+    *("ReduceMean", "ReduceSum", "AveragePool", "GlobalAveragePool"),
+}
 _KEEP_RESULT = ("Relu", "Sigmoid", "Tanh", "Exp", "Sqrt", "Softmax", "LogSoftmax", "Attention")
 
 
 def kind_of(operator: str) -> str:
     """One of the kinds of a graph's nodes."""
-    if operator.endswith("Normalization"):
-        return "norm"
-    return _KIND.get(operator, "elementwise")
-
-
-def keeps_inputs(operator: str) -> bool:
-    """Whether the backward pass needs what the operator read."""
-    return operator not in _KEEP_NOTHING and (operator not in _KEEP_RESULT or operator == "Attention")
-
-
-def keeps_result(operator: str) -> bool:
-    """Whether the backward pass needs what the operator wrote."""
-    return operator in _KEEP_RESULT
+    return "norm" if operator.endswith("Normalization") else _KIND.get(operator, "elementwise")
 
 
 def flop_of(operator: str, inputs: Sequence[Shape], result: Shape, transposed: bool) -> float:
-    """Arithmetic of one call, 2 per multiply-add; 0 for what is no product. Gemm may turn its input."""
+    """FLOP of one call, 2 per multiply-add; 0 if it is no product. `transposed` is the input of a Gemm."""
     if operator == "Conv":
         return 2.0 * prod(result) * prod(inputs[1][1:])
     if operator == "ConvTranspose":
@@ -76,14 +50,14 @@ def flop_of(operator: str, inputs: Sequence[Shape], result: Shape, transposed: b
     return 0.0
 
 
-_STATISTICS = slice(3, 5)  # of the inputs of a batch normalisation: they are not trained
+_STATISTICS = slice(3, 5)  # inputs of a batch normalisation that are not trained
 
 
 def read_onnx(path: Path | str, batch: int = 1) -> Graph:
     """The graph of a model; `batch` samples where an input leaves its first dimension open."""
     where = str(path)
     model = _inferred(_loaded(Path(path)), where, batch)
-    return _Reading(model.graph, where).draft.graph(Path(path).stem)
+    return _OnnxReader(model.graph, where).draft.graph(Path(path).stem)
 
 
 def _loaded(path: Path) -> Any:
@@ -100,15 +74,15 @@ def _loaded(path: Path) -> Any:
         raise NotFoundError(f"there is no file {path}; name an ONNX model") from None
     except OSError as error:
         raise BadInputError(f"{path} cannot be read: {error.strerror}") from None
-    except Exception:  # what is something else may fail to be read in any way
-        raise BadInputError(f"{path} is no ONNX model") from None
+    except Exception:  # another kind of file may fail in any way
+        raise BadInputError(f"{path} is not an ONNX model") from None
     if not model.graph.node:
-        raise BadInputError(f"{path} is no ONNX model, or one without nodes")
+        raise BadInputError(f"{path} is not an ONNX model, or one without nodes")
     return onnx.inliner.inline_local_functions(model) if model.functions else model
 
 
 def _inferred(model: Any, where: str, batch: int) -> Any:
-    """The model with open first dimensions set, and the shapes that follow from its inputs."""
+    """The model with open first dimensions set to `batch`, and shapes inferred from its inputs."""
     import onnx
 
     weights = {weight.name for weight in model.graph.initializer}
@@ -131,19 +105,22 @@ def _inferred(model: Any, where: str, batch: int) -> Any:
         raise BadInputError(f"{where}: shapes cannot be inferred: {one_line(str(error))[:200]}") from None
 
 
-class _Reading:
-    """Parts in the file's order; views go with what they view, constants with whoever reads them."""
+class _OnnxReader:
+    """Builds parts in the file's order; views join the viewed node, constants their readers."""
 
     def __init__(self, graph: Any, where: str) -> None:
         self._where = where
         self._shapes: dict[str, tuple[Shape, int]] = {}
-        self._weights: dict[str, set[int]] = {}  # by the name of a value, those that it is made of
+        self._weights: dict[str, set[int]] = {}  # weights by the value that is computed from them alone
         self._maker: dict[str, int] = {}
         self._root: dict[str, str] = {}
         self._tensor: dict[str, int] = {}
         self._saved: set[str] = set()
         self.draft = Draft(1, self._held(graph))
-        self._know_shapes(graph)
+        for value in (*graph.input, *graph.value_info, *graph.output):
+            tensor = value.type.tensor_type
+            if tensor.HasField("shape") and all(d.HasField("dim_value") for d in tensor.shape.dim):
+                self._shapes[value.name] = (tuple(d.dim_value for d in tensor.shape.dim), tensor.elem_type)
         self._begin(graph)
         for number, node in enumerate(graph.node):
             self._add(node, node.name or f"{node.op_type}_{number}")
@@ -169,12 +146,6 @@ class _Reading:
             held[key] = Held(prod(shape), self._size(weight.name), trained)
         return held
 
-    def _know_shapes(self, graph: Any) -> None:
-        for value in (*graph.input, *graph.value_info, *graph.output):
-            tensor = value.type.tensor_type
-            if tensor.HasField("shape") and all(d.HasField("dim_value") for d in tensor.shape.dim):
-                self._shapes[value.name] = (tuple(d.dim_value for d in tensor.shape.dim), tensor.elem_type)
-
     def _shape(self, name: str) -> Shape:
         if name not in self._shapes:
             raise BadInputError(
@@ -184,7 +155,7 @@ class _Reading:
         return self._shapes[name][0]
 
     def _size(self, name: str) -> float:
-        """Bytes of a value, floating-point numbers taken as four."""
+        """Bytes of a value; floating-point numbers count as four."""
         import onnx
 
         kind = onnx.helper.tensor_dtype_to_np_dtype(self._shapes[name][1])
@@ -218,7 +189,9 @@ class _Reading:
                 self._maker[value] = self._maker[latest]
                 self._root[value] = self._root.get(latest, latest)
         else:
-            part = DraftNode(name.strip("/").replace("/", "."), _block(name), kind, NodeWork(held=weights))
+            # Exporters name a node for its module: "/layers.0/mlp/MatMul" runs in layers.0.mlp.
+            *modules, _ = words = name.strip("/").split("/")
+            part = DraftNode(".".join(words), ".".join(modules), kind, NodeWork(held=weights))
             self._place(part, node, reads)
 
     def _place(self, part: DraftNode, node: Any, reads: list[str]) -> None:
@@ -229,11 +202,14 @@ class _Reading:
         written = [node.output[0], *(value for value in node.output[1:] if value in self._shapes)]
         self._maker.update(dict.fromkeys(written, number))
         shapes = [self._shape(value) for value in node.input if value]
-        flop = flop_of(node.op_type, shapes, self._shape(written[0]), _transposed(node))
+        transposed = any(attribute.name == "transA" and attribute.i for attribute in node.attribute)
+        flop = flop_of(node.op_type, shapes, self._shape(written[0]), transposed)
         part.work.add(part.kind, flop, sum(self._size(value) for value in (*reads, *written)))
-        kept = [*reads] if keeps_inputs(node.op_type) else []
-        kept += written[:1] if keeps_result(node.op_type) else []
-        self._saved |= {self._root.get(value, value) for value in kept}
+        keeps_result = node.op_type in _KEEP_RESULT
+        saved = written[:1] if keeps_result else []
+        if node.op_type == "Attention" or not (keeps_result or node.op_type in _KEEP_NOTHING):
+            saved = [*reads, *saved]
+        self._saved |= {self._root.get(value, value) for value in saved}
 
     def _use(self, value: str, user: int) -> None:
         if self._maker[value] == user:
@@ -251,12 +227,3 @@ class _Reading:
                 self._use(value.name, len(self.draft.parts) - 1)
         for value in self._saved:
             self.draft.parts[self._maker[value]].saved += self._size(value)
-
-
-def _transposed(node: Any) -> bool:
-    return any(attribute.name == "transA" and attribute.i for attribute in node.attribute)
-
-
-def _block(name: str) -> str:
-    """The module that an exporter names in a node: "/layers.0/mlp/MatMul" runs in layers.0.mlp."""
-    return ".".join(name.strip("/").split("/")[:-1])

@@ -1,7 +1,7 @@
-"""Watches a model run on tensors without memory: what each part computes, reads, and keeps for later.
+"""Records what each part of a model computes, reads, and keeps for the backward pass.
 
-Nothing is guessed here: PyTorch's own operators run on the meta device, where tensors have shapes only, and
-autograd says itself what it would keep for the backward pass.
+PyTorch's own operators run on the meta device, where tensors have shapes only, and autograd's hooks show the
+tensors that it would keep.
 """
 
 from collections.abc import Iterator, Mapping
@@ -37,7 +37,7 @@ _CONTAINS = (
     ("gru", "rnn"),
 )
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
-"""Operators that a device runs as one although PyTorch can take them apart, step by step."""
+"""Operators that a device runs as one kernel although PyTorch decomposes them into steps."""
 
 
 def kind_of(operator: Any) -> str:
@@ -48,20 +48,18 @@ def kind_of(operator: Any) -> str:
     return next((kind for part, kind in _CONTAINS if part in name), "elementwise")
 
 
-def _attention_flop(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> int:
-    formula: Any = sdpa_flop_count
-    return int(formula(query.shape, key.shape, value.shape))
-
-
-# The CPU's fused attention is left out of PyTorch's own registry, but the work moves to any device.
+# PyTorch's registry lacks the CPU's fused attention.
+_ATTENTION_FLOP: Any = sdpa_flop_count
 _FORMULAS: dict[Any, Any] = {
     **flop_registry,
-    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention_flop,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: lambda query, key, value, *_, **__: (
+        _ATTENTION_FLOP(query.shape, key.shape, value.shape)
+    ),
 }
 
 
 class OperatorRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Attributes every operator to the part of the model that runs: `part`, which the caller sets."""
+    """Attributes every operator to `part`, the running part of the model, which the caller sets."""
 
     def __init__(self, held: Mapping[int, Held]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -83,7 +81,7 @@ class OperatorRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._hooks.__exit__(*error)
 
     def saved(self) -> dict[Any, float]:
-        """Bytes kept for the backward pass by the part that made them, each tensor once, without weights."""
+        """Bytes kept for the backward pass, without weights, by the part that made each tensor."""
         total: dict[Any, float] = {}
         for key, size in self._kept.items():
             part = self.maker.get(key)
@@ -91,7 +89,7 @@ class OperatorRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return total
 
     def made(self, part: Any, value: Any) -> None:
-        """Tensors in `value` come from `part`, unless something else has made them before."""
+        """Attribute the tensors in `value` to `part`, unless an earlier part made them."""
         for tensor in tensors_in(value):
             key = key_of(tensor)
             if key not in self.held and key not in self.maker:
@@ -99,7 +97,7 @@ class OperatorRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self.maker[key] = part
 
     def place(self, operands: list[torch.Tensor], results: list[torch.Tensor], mutates: bool) -> Any:
-        """The part that an operator belongs to."""
+        """The part that an operator is attributed to."""
         return self.part
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -148,17 +146,17 @@ def _number(tensor: torch.Tensor) -> int:
 
 
 def storage_bytes(tensor: torch.Tensor) -> float:
-    """Bytes of the memory that a tensor looks at, floating-point numbers taken as four."""
+    """Bytes of a tensor's storage; floating-point numbers count as four."""
     return tensor.untyped_storage().nbytes() / tensor.element_size() * _number(tensor)
 
 
 def bytes_of(tensor: torch.Tensor) -> float:
-    """Bytes of a tensor itself, floating-point numbers taken as four; repeated ones count once."""
+    """Bytes of a tensor; floating-point numbers count as four, expanded elements once."""
     return min(float(tensor.numel() * _number(tensor)), storage_bytes(tensor))
 
 
 def held_by(model: torch.nn.Module) -> dict[int, Held]:
-    """The weights and buffers of a model by key; those that share memory once."""
+    """The weights and buffers of a model by storage key."""
     held: dict[int, Held] = {}
     for tensor in (*model.parameters(), *model.buffers()):
         held.setdefault(key_of(tensor), held_as(tensor))
@@ -176,7 +174,7 @@ _DROPOUT = (functional.dropout, torch.dropout, torch.ops.aten.dropout.default)
 
 
 class StandIns(TorchFunctionMode):
-    """Fused attention keeps its inputs and its result, not the scores; dropout keeps a mask of bytes."""
+    """Replaces attention by its fused form, which keeps no scores, and dropout by one with a byte mask."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

@@ -1,4 +1,4 @@
-"""From a trace of a model to its graph: by `torch.export`, or by `torch.fx` where that fails."""
+"""Turns a trace of a model into a draft of its graph: of `torch.export`, or of `torch.fx`."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -27,10 +27,10 @@ Overwritten = dict[Node, list[Node]]
 
 
 def without_in_place(graph: Graph) -> Overwritten:
-    """Rewrite `graph`; returns, for each node, those that overwrite parts of what it reads before it does.
+    """Replace in-place operators of `graph`; returns, for each node, earlier writers into its inputs.
 
-    `relu_(x)` becomes `relu(x)`, and whoever read x after it reads the result. What writes into a view of
-    something (`x[:, 0] = y`) stays, and so does what updates an input or a buffer of the model.
+    `relu_(x)` becomes `relu(x)`, and later readers of x read the result. Writes into a view (`x[:, 0] = y`)
+    and updates of an input or a buffer of the model stay.
     """
     place = {node: number for number, node in enumerate(graph.nodes)}
     root: dict[Node, Node] = {}
@@ -43,9 +43,11 @@ def without_in_place(graph: Graph) -> Overwritten:
         if not isinstance(node.target, torch._ops.OpOverload) or not node.all_input_nodes:
             continue
         first = node.args[0] if node.args and isinstance(node.args[0], Node) else None
-        if first is not None and _is_view(node.target):
-            root[node] = root.get(first, first)
-        if first is None or not node.target._schema.is_mutable or not _writes_first(node.target):
+        schema = node.target._schema
+        if first is not None and schema.returns and schema.returns[0].alias_info and not schema.is_mutable:
+            root[node] = root.get(first, first)  # a view
+        written = schema.arguments[0].alias_info if schema.is_mutable else None
+        if first is None or written is None or not written.is_write:
             continue
         pure = _pure(node.target)
         if pure is not None and first not in root and first.op != "placeholder":
@@ -58,18 +60,8 @@ def without_in_place(graph: Graph) -> Overwritten:
     return {node: nodes for node, nodes in overwritten.items() if nodes}
 
 
-def _is_view(target: torch._ops.OpOverload) -> bool:
-    returned = target._schema.returns
-    return bool(returned) and returned[0].alias_info is not None and not target._schema.is_mutable
-
-
-def _writes_first(target: torch._ops.OpOverload) -> bool:
-    written = target._schema.arguments[0].alias_info
-    return written is not None and written.is_write
-
-
 def _pure(target: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
-    """The operator without its final underscore that takes the same arguments."""
+    """The out-of-place operator with equal arguments, such as `relu` for `relu_`; None if there is none."""
     name = target.overloadpacket.__name__
     packet = getattr(torch.ops.aten, name.removesuffix("_"), None) if name.endswith("_") else None
     if packet is None or target._overloadname not in packet.overloads():
@@ -80,12 +72,12 @@ def _pure(target: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
 
 
 class NeedsValuesError(Exception):
-    """A step depends on numbers that the meta device has not: the model has to be captured in another way."""
+    """A step depends on values, which the meta device does not have: another way of capturing is needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredNodes:
-    """Work of every traced node, and the bytes it saves for the backward pass and hands on."""
+    """Work of every traced node, bytes it saves for the backward pass, and bytes of its result."""
 
     works: Mapping[Node, NodeWork]
     saved: Mapping[Node, float]
@@ -94,7 +86,7 @@ class MeasuredNodes:
 
 
 def measure(module: GraphModule, inputs: tuple[Any, ...], held: Mapping[int, Held]) -> MeasuredNodes:
-    """Run `module` on meta `inputs`; `held` are its weights, by what the recorder will know them."""
+    """Run `module` on meta `inputs`; `held` are its weights by storage key."""
     recorder = OperatorRecorder(held)
     interpreter = _Interpreter(module, recorder)
     with torch.device("meta"), StandIns(), recorder, torch.enable_grad():
@@ -114,57 +106,43 @@ class _Interpreter(Interpreter):
         if n.op != "output":
             self.recorder.made(n, result)
             self.sizes[n] = sum(bytes_of(tensor) for tensor in tensors_in(result))
-            self._as_one(n)
+            packet = getattr(n.target, "overloadpacket", None)
+            is_layer = n.op == "call_module" and isinstance(self.fetch_attr(str(n.target)), torch.nn.RNNBase)
+            if is_layer or (packet is not None and packet.__name__ in RECURRENT):
+                # A recurrent layer is one kernel that reads its inputs and writes its outputs.
+                held, work = self.recorder.held, self.recorder.works[n]
+                moved = self.sizes[n] + sum(
+                    self.sizes[source]
+                    for source in n.all_input_nodes
+                    if not any(key_of(tensor) in held for tensor in tensors_in(self.env.get(source)))
+                )
+                work.calls, work.traffic, work.by_kind = 1.0, moved, {"rnn": (work.flop, moved)}
         return result
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         schema = getattr(target, "_schema", None)
         if "device" in kwargs or (schema and any(a.name == "device" for a in schema.arguments)):
             kwargs = {**kwargs, "device": "meta"}
-        if isinstance(target, torch._ops.HigherOrderOperator):
-            return _call_within(target, args, kwargs)
+        if isinstance(target, torch._ops.HigherOrderOperator):  # a block under no_grad or autocast
+            body = next((place for place, arg in enumerate(args) if isinstance(arg, torch.nn.Module)), None)
+            if body is None or "cond" in str(target) or "while" in str(target):
+                raise NeedsValuesError(f"{target} cannot be run without values")
+            with torch.set_grad_enabled("grad_enabled" not in str(target) or bool(args[0])):
+                return args[body](*args[body + 1 :], **kwargs)
         if getattr(target, "__name__", "").startswith("_assert"):
             return None
         return super().call_function(target, args, kwargs)
-
-    def _as_one(self, n: Node) -> None:
-        """A recurrent layer is one kernel that reads its inputs and writes its outputs."""
-        packet = getattr(n.target, "overloadpacket", None)
-        is_layer = n.op == "call_module" and isinstance(self.fetch_attr(str(n.target)), torch.nn.RNNBase)
-        if is_layer or (packet is not None and packet.__name__ in RECURRENT):
-            work = self.recorder.works[n]
-            moved = self.sizes[n] + sum(self.sizes[source] for source in self._data(n))
-            work.calls, work.traffic, work.by_kind = 1.0, moved, {"rnn": (work.flop, moved)}
-
-    def _data(self, n: Node) -> list[Node]:
-        """Sources of a node that are not weights."""
-        held = self.recorder.held
-        return [
-            source
-            for source in n.all_input_nodes
-            if not any(key_of(tensor) in held for tensor in tensors_in(self.env.get(source)))
-        ]
-
-
-def _call_within(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A block under `torch.no_grad` or `autocast`, which an exported program keeps as one of its own."""
-    body = next((place for place, arg in enumerate(args) if isinstance(arg, torch.nn.Module)), None)
-    if body is None or "cond" in str(target) or "while" in str(target):
-        raise NeedsValuesError(f"{target} cannot be run without values")
-    gradients = "grad_enabled" not in str(target) or bool(args[0])
-    with torch.set_grad_enabled(gradients):
-        return args[body](*args[body + 1 :], **kwargs)
 
 
 _OWN_KINDS = ("conv", "matmul", "attention", "rnn", "embedding")
 
 
 class NodeGroups:
-    """Which nodes of a trace go together. A group is known by its leader, and is in the leaders' order.
+    """Groups of traced nodes, each known by its leader, in the leaders' order.
 
-    What costs nothing (a view, an item of a tuple) goes with the last of those it reads, and so runs no
-    earlier than they. What reads no input of the model (a mask, positions, a weight's other form) goes with
-    its only reader, or stands alone where several read it. Both keep groups after the groups that they need.
+    A node without cost (a view, an item of a tuple) joins the last of the nodes it reads, and so runs no
+    earlier. A node that reads no input of the model (a mask, positions, a converted weight) joins its only
+    reader, or forms a group if several read it. Both keep groups after the groups that they need.
     """
 
     def __init__(
@@ -177,28 +155,36 @@ class NodeGroups:
         self._skipped = {n for n in nodes if n.op in ("placeholder", "get_attr") and n not in inputs}
         self.leader: dict[Node, Node] = {}
         self._constants = self._constant_nodes(nodes)
+        readers: dict[Node, list[Node]] = {}
         for node in nodes:
+            sources = self.reads(node)
+            for source in sources:
+                readers.setdefault(source, []).append(node)
             if node not in self._skipped and node not in self._constants:
-                self.leader[node] = self._leader_of(node)
-        self._readers = self._readers_of(nodes)
+                work = measured.works.get(node)
+                leaders = [self.leader[source] for source in sources if source not in self._constants]
+                alone = node in inputs or node.op == "output" or not leaders or (work and work.calls)
+                self.leader[node] = node if alone else max(leaders, key=self.place.__getitem__)
         for node in reversed(nodes):
             if node in self._constants:
-                self._place_constant(node)
+                reading = {self.leader[user] for user in readers.get(node, ()) if user in self.leader}
+                if reading:
+                    only = next(iter(reading))
+                    self.leader[node] = node if len(reading) > 1 or only.op == "output" else only
         self._place_unread(nodes)
 
     def reads(self, node: Node) -> list[Node]:
-        """Nodes that a node reads, weights left out, and those that must overwrite its input before."""
-        wanted = (*node.all_input_nodes, *self._also.get(node, ()))
-        return [source for source in dict.fromkeys(wanted) if source not in self._skipped]
+        """Nodes that a node reads, without weights, and nodes that must overwrite its inputs before."""
+        sources = (*node.all_input_nodes, *self._also.get(node, ()))
+        return [source for source in dict.fromkeys(sources) if source not in self._skipped]
 
     def members(self) -> dict[Node, list[Node]]:
         """The nodes of each group, groups and nodes in running order."""
-        result: dict[Node, list[Node]] = {}
-        for leader in sorted(set(self.leader.values()), key=self.place.__getitem__):
-            result[leader] = []
+        leaders = sorted(set(self.leader.values()), key=self.place.__getitem__)
+        groups: dict[Node, list[Node]] = {leader: [] for leader in leaders}
         for node in sorted(self.leader, key=self.place.__getitem__):
-            result[self.leader[node]].append(node)
-        return result
+            groups[self.leader[node]].append(node)
+        return groups
 
     def _constant_nodes(self, nodes: list[Node]) -> set[Node]:
         """Nodes that compute cheap values from nothing, or from other such nodes."""
@@ -212,28 +198,8 @@ class NodeGroups:
                 constant.add(node)
         return constant
 
-    def _readers_of(self, nodes: list[Node]) -> dict[Node, list[Node]]:
-        readers: dict[Node, list[Node]] = {}
-        for node in nodes:
-            for source in self.reads(node):
-                readers.setdefault(source, []).append(node)
-        return readers
-
-    def _leader_of(self, node: Node) -> Node:
-        work = self._measured.works.get(node)
-        leaders = [self.leader[source] for source in self.reads(node) if source not in self._constants]
-        if node in self._inputs or node.op == "output" or not leaders or (work is not None and work.calls):
-            return node
-        return max(leaders, key=self.place.__getitem__)
-
-    def _place_constant(self, node: Node) -> None:
-        readers = {self.leader[user] for user in self._readers.get(node, ()) if user in self.leader}
-        if readers:
-            only = next(iter(readers))
-            self.leader[node] = node if len(readers) > 1 or only.op == "output" else only
-
     def _place_unread(self, nodes: list[Node]) -> None:
-        """Bookkeeping that nobody reads (a counter of batches) goes with its module, else with the last."""
+        """A constant without readers (a counter of batches) joins its module, else the group before."""
         of_module: dict[str, Node] = {}
         for node in nodes:
             if node in self.leader and node not in self._inputs and node.op != "output":
@@ -260,14 +226,14 @@ Members = tuple[tuple[str, ...], ...]
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """A draft of the graph, and the names of the traced nodes that each of its parts consists of."""
+    """A draft of the graph, and the names of the traced nodes in each of its parts."""
 
     draft: Draft
     members: Members
 
 
 def from_program(program: ExportedProgram, batch: int) -> Traced:
-    """The graph of an exported program, whose in-place operators are replaced on the way."""
+    """The graph of an exported program, after replacing its in-place operators."""
     also = without_in_place(program.graph_module.graph)
     program.graph_module.recompile()
     nodes = list(program.graph.nodes)
@@ -282,7 +248,8 @@ def from_program(program: ExportedProgram, batch: int) -> Traced:
             if isinstance(values[-1], torch.Tensor):
                 inputs.add(node)
             continue
-        weight = _stored(program, str(spec.target))
+        weight: Any = program.state_dict.get(str(spec.target))
+        weight = program.constants.get(str(spec.target)) if weight is None else weight
         if isinstance(weight, torch.Tensor):
             same = (key_of(weight), weight.storage_offset(), weight.shape)
             stand_in = on_meta.setdefault(same, as_meta(weight))
@@ -294,17 +261,12 @@ def from_program(program: ExportedProgram, batch: int) -> Traced:
 
 
 def from_fx(module: GraphModule, inputs: tuple[Any, ...], batch: int) -> Traced:
-    """The graph of a symbolic trace whose module is on the meta device already."""
+    """The graph of a symbolic trace; its module is on the meta device."""
     nodes = list(module.graph.nodes)
     places = [node for node in nodes if node.op == "placeholder"]
     given = {node for node, value in zip(places, inputs, strict=False) if isinstance(value, torch.Tensor)}
     measured = measure(module, tuple(moved(value, "meta") for value in inputs), held_by(module))
     return _traced(nodes, given, measured, {}, batch)
-
-
-def _stored(program: ExportedProgram, target: str) -> Any:
-    stored = program.state_dict.get(target)
-    return program.constants.get(target) if stored is None else stored
 
 
 def _traced(
@@ -314,10 +276,9 @@ def _traced(
     members = groups.members()
     number = {leader: place for place, leader in enumerate(members)}
     draft = Draft(batch, measured.held)
-    for leader, group in members.items():
-        draft.parts.append(_part(leader, group, inputs, measured))
     tensors: dict[Node, int] = {}
     for leader, group in members.items():
+        draft.parts.append(_part(leader, group, inputs, measured))
         needed = dict.fromkeys(source for node in group for source in groups.reads(node))
         for source in needed:
             if groups.leader[source] is not leader:
@@ -338,12 +299,8 @@ def _part(leader: Node, group: list[Node], inputs: set[Node], measured: Measured
         return DraftNode(leader.name, "", "input", NodeWork(held=work.held), saved)
     if leader.op == "output":
         return DraftNode("output", "", "output", NodeWork())
-    own = measured.works.get(leader)
-    block = block_of(leader)
-    name = str(leader.target) if leader.op == "call_module" else f"{block}.{_operation(leader)}".lstrip(".")
-    return DraftNode(name, block, own.kind if own is not None else work.kind, work, saved)
-
-
-def _operation(node: Node) -> str:
-    packet = getattr(node.target, "overloadpacket", node.target)
-    return str(getattr(packet, "__name__", packet)).strip("_")
+    block, name = block_of(leader), str(leader.target)
+    if leader.op != "call_module":
+        packet = getattr(leader.target, "overloadpacket", leader.target)
+        name = f"{block}.{str(getattr(packet, '__name__', packet)).strip('_')}".lstrip(".")
+    return DraftNode(name, block, measured.works.get(leader, work).kind, work, saved)

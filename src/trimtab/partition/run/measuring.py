@@ -1,17 +1,16 @@
-"""Times measured on this machine: of each stage alone, of a link, and the step that they predict."""
+"""Measures stages and the link between processes on this machine, and predicts a step from them."""
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median, quantiles
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
-from trimtab.partition.devices import Devices, devices_of
+from trimtab.partition.devices import devices_of
 from trimtab.partition.forecast import evaluate
 from trimtab.partition.graph import Graph
 from trimtab.partition.node_times import CostAssumptions
@@ -20,7 +19,7 @@ from trimtab.partition.run.prepared import prepare
 from trimtab.partition.run.processes import meeting_folder, run_processes, worker
 from trimtab.partition.run.running import RunReport
 from trimtab.partition.run.samples import Samples, on_device
-from trimtab.partition.run.stage_module import StageModule, TensorFacts
+from trimtab.partition.run.stage_module import StageModule
 from trimtab.partition.run.training import PeakMemory, now, optimizer_of
 from trimtab.predict import ScaleOutAssumptions
 
@@ -29,7 +28,7 @@ _FORMATS = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 @dataclass(frozen=True, slots=True)
 class StageTime:
-    """Median seconds of one micro-batch of the first replica, and bytes at the peak of a step of one."""
+    """Median seconds of one micro-batch of the first replica, and peak bytes of a step of one micro-batch."""
 
     forward: float
     backward: float
@@ -40,7 +39,7 @@ class StageTime:
 def time_stages(
     target: str, graph: Graph, plan: Plan, recipe: Recipe, rounds: int = 10, device: str = ""
 ) -> tuple[StageTime, ...]:
-    """Time every stage by itself, on made-up tensors, on a GPU where there is one (or on `device`).
+    """Time every stage by itself on random tensors, on `device` or on a GPU if there is one.
 
     The memory is that of weights, gradients, optimizer state and one micro-batch in flight.
     """
@@ -50,7 +49,9 @@ def time_stages(
     share = plan.shares[0]
     inputs, _ = on_device(samples.step(0, share), chosen)
     times = []
-    with _products(recipe.precision):
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if recipe.precision == "tf32" else before)
+    try:
         for stage in prepared.stages[share]:
             peak = PeakMemory(chosen)
             stage.load(prepared.state, chosen)
@@ -60,18 +61,9 @@ def time_stages(
             loaded = {f"input_{i}": inputs[i] for i in stage.facts.loaded}
             times.append(_timed(stage, loaded, recipe, rounds, chosen, peak))
             stage.to("meta")
-    return tuple(times)
-
-
-@contextmanager
-def _products(precision: str) -> Iterator[None]:
-    """Products of fp32 numbers in tf32 where that is asked for, and as before afterwards."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high" if precision == "tf32" else before)
-    try:
-        yield
     finally:
         torch.set_float32_matmul_precision(before)
+    return tuple(times)
 
 
 def _timed(
@@ -82,10 +74,17 @@ def _timed(
     device: torch.device,
     peak: PeakMemory,
 ) -> StageTime:
-    received = [_made_up(facts, stage, device) for facts in stage.facts.received]
+    received = []
+    for facts in stage.facts.received:
+        if facts.dtype.is_floating_point:
+            dtype = stage.number_format or facts.dtype
+            tensor = torch.randn(facts.shape, dtype=dtype, device=device).requires_grad_(facts.trained)
+        else:
+            tensor = torch.zeros(facts.shape, dtype=facts.dtype, device=device)
+        received.append(tensor)
     trained = [weight for weight in stage.parameters() if weight.requires_grad]
     optimizer = optimizer_of(trained, recipe.optimizer)
-    found: list[tuple[float, float, float]] = []
+    seconds: list[tuple[float, float, float]] = []
     for _ in range(rounds + 2):
         optimizer.zero_grad(set_to_none=True)
         for tensor in received:
@@ -101,19 +100,11 @@ def _timed(
         if recipe.training:
             optimizer.step()
         marks.append(now(device))
-        found.append((marks[1] - marks[0], marks[2] - marks[1], marks[3] - marks[2]))
-    forward, backward, update = (median(column) for column in zip(*found[2:], strict=True))
+        seconds.append((marks[1] - marks[0], marks[2] - marks[1], marks[3] - marks[2]))
+    forward, backward, update = (median(column) for column in zip(*seconds[2:], strict=True))
     if not recipe.training:
         backward = update = 0.0
     return StageTime(forward, backward, update, peak.grown())
-
-
-def _made_up(facts: TensorFacts, stage: StageModule, device: torch.device) -> Tensor:
-    """A tensor like one that arrives: small random numbers, or zeros where it holds whole ones."""
-    if not facts.dtype.is_floating_point:
-        return torch.zeros(facts.shape, dtype=facts.dtype, device=device)
-    dtype = stage.number_format or facts.dtype
-    return torch.randn(facts.shape, dtype=dtype, device=device).requires_grad_(facts.trained)
 
 
 SIZES = tuple(4096 * 4**power for power in range(7))
@@ -123,7 +114,7 @@ _ROUNDS = 20
 
 @dataclass(frozen=True, slots=True)
 class MeasuredLink:
-    """`bandwidth` in B/s and `latency` in seconds of a message; `seconds` of each size, one way."""
+    """`bandwidth` in B/s and `latency` in seconds; measured `seconds` of a message by size, one way."""
 
     bandwidth: float
     latency: float
@@ -131,9 +122,9 @@ class MeasuredLink:
 
 
 def measure_link(timeout: float = 120.0) -> MeasuredLink:
-    """Send messages of many sizes to and fro between two processes over gloo on loopback.
+    """Exchange messages of many sizes between two processes over gloo on loopback.
 
-    Of each size it is the lower quartile that counts: what else runs on the machine only makes it slower.
+    The lower quartile of each size counts, because other load on the machine only adds time.
     """
     with meeting_folder() as folder:
         run_processes(
@@ -149,8 +140,7 @@ def measure_link(timeout: float = 120.0) -> MeasuredLink:
 
 
 def fitted(seconds: dict[int, float]) -> MeasuredLink:
-    """The link for which size / bandwidth + latency comes nearest to the times, in proportion."""
-    import numpy as np
+    """The least-squares fit of size / bandwidth + latency to the times, by relative error."""
 
     sizes, times = np.array(list(seconds), dtype=float), np.array(list(seconds.values()))
     columns = np.stack([sizes / times, 1.0 / times], axis=1)
@@ -161,9 +151,7 @@ def fitted(seconds: dict[int, float]) -> MeasuredLink:
 
 
 def run_end(folder: Path, rank: int) -> None:
-    """One end of the link: rank 0 sends first and writes down the times."""
-    import torch
-    import torch.distributed as dist
+    """One end of the link: rank 0 sends first and writes the times to a file."""
 
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
     try:
@@ -188,28 +176,21 @@ def run_end(folder: Path, rank: int) -> None:
 
 
 def predicted_here(graph: Graph, plan: Plan, recipe: Recipe, ran: RunReport, link: MeasuredLink) -> float:
-    """Seconds of a step of local processes, from the whole model's two passes alone and the link's own speed.
+    """Predicted seconds of a step of local processes, from the undivided model's passes and the link's speed.
 
-    Of the run itself only those two passes count, which one process computed without the plan. Arithmetic is
-    fp32, as in a run.
+    Nothing else of the run counts. Arithmetic is fp32, as in a run.
     """
     count = 1 + max(device for device, _, _ in plan.devices())
-    devices = _local_devices(count, ran.threads, link)
+    apart = ~np.eye(count, dtype=bool)
+    devices = replace(
+        devices_of(f"cpu:{count}x{ran.threads}"),
+        bandwidth=np.where(apart, link.bandwidth, np.inf),
+        latency=np.where(apart, link.latency, 0.0),
+    )
     whole = Plan((Stage(tuple(range(len(graph))), ((0,),)),), plan.shares[:1], 1)
     alone = evaluate(graph, devices, Recipe(whole.batch), whole)
     ahead = ran.whole_forward / alone.stage_forward[0]
     back = ran.whole_backward / alone.stage_backward[0]
-    links = ScaleOutAssumptions(link_efficiency=1.0)  # the link was measured as it is
+    links = ScaleOutAssumptions(link_efficiency=1.0)  # the measured bandwidth includes it
     assume = CostAssumptions(correction=(("cpu", ahead, back),), links=links, overlapped=False)
     return evaluate(graph, devices, replace(recipe, precision="fp32"), plan, assume).seconds
-
-
-def _local_devices(count: int, threads: int, link: MeasuredLink) -> Devices:
-    """Processes of this machine, joined by what a message between two of them takes."""
-    devices = devices_of(f"cpu:{count}x{threads}")
-    apart = ~np.eye(count, dtype=bool)
-    return replace(
-        devices,
-        bandwidth=np.where(apart, link.bandwidth, np.inf),
-        latency=np.where(apart, link.latency, 0.0),
-    )

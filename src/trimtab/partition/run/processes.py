@@ -1,4 +1,4 @@
-"""Processes of a run: started together, watched, and all of them gone afterwards."""
+"""Starts the processes of a run, watches them, and kills all of them at the end."""
 
 import os
 import secrets
@@ -18,6 +18,7 @@ from trimtab.kernel import Owner, die_with_parent
 
 _LOOK_EVERY = 0.02
 _MOMENT = 2.0
+_LOST = ("Connection", "connection", "Socket")
 
 
 class RunFailedError(TrimtabError):
@@ -34,26 +35,22 @@ def run_processes(
     threads: int,
     name: Callable[[int], str],
 ) -> None:
-    """Start `count` processes and wait until all have ended well; on any failure the others are killed.
+    """Start `count` processes and wait until all succeed; on any failure the others are killed.
 
-    `command(rank)` is what a rank runs, `name(rank)` what to call it; their output goes to files in `folder`.
+    `command(rank)` is the command of a rank, `name(rank)` its name in errors; output goes to `folder`.
     """
     children: list[subprocess.Popen[bytes]] = []
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "GLOO_SOCKET_IFNAME": "lo"}
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [_source_root(), os.environ.get("PYTHONPATH")]))
+    source_root = str(Path(__file__).parents[3])
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [source_root, os.environ.get("PYTHONPATH")]))
     try:
         for rank in range(count):
-            with errors_file(folder, rank).open("wb") as errors:
-                children.append(
-                    subprocess.Popen(
-                        command(rank),
-                        stdin=subprocess.DEVNULL,
-                        stdout=errors,
-                        stderr=errors,
-                        env=environment,
-                    )
+            with errors_file(folder, rank).open("wb") as output:
+                child = subprocess.Popen(
+                    command(rank), stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment
                 )
-        _wait(children, folder, time.monotonic() + timeout, timeout, name)
+            children.append(child)
+        _wait(children, folder, timeout, name)
     finally:
         for child in children:
             child.kill()
@@ -62,31 +59,27 @@ def run_processes(
 
 
 def errors_file(folder: Path, rank: int) -> Path:
-    """Where a rank's output goes."""
+
     return folder / f"errors-{rank}.txt"
 
 
 def worker(part: str, folder: Path, rank: int) -> list[str]:
-    """The command that plays a part ("rank" or "link") of what lies in a folder."""
+    """The command of a process with the given part ("rank" or "link") and folder."""
     return [sys.executable, "-m", "trimtab.partition.run.processes", part, str(folder), str(rank)]
 
 
-def _source_root() -> str:
-    return str(Path(__file__).parents[3])
-
-
 def _wait(
-    children: list[subprocess.Popen[bytes]],
-    folder: Path,
-    deadline: float,
-    timeout: float,
-    name: Callable[[int], str],
+    children: list[subprocess.Popen[bytes]], folder: Path, timeout: float, name: Callable[[int], str]
 ) -> None:
+    deadline = time.monotonic() + timeout
     while True:
         states = [child.poll() for child in children]
-        failed = [rank for rank, state in enumerate(states) if state not in (None, 0)]
-        if failed:
-            raise RunFailedError(_why(children, _all_failed(children), folder, name))
+        if any(state not in (None, 0) for state in states):
+            # The first to fail need not be the cause: others have a moment to fail too.
+            moment = time.monotonic() + _MOMENT
+            while time.monotonic() < moment and any(child.poll() is None for child in children):
+                time.sleep(_LOOK_EVERY)
+            raise RunFailedError(_failure(children, folder, name))
         if all(state == 0 for state in states):
             return
         if time.monotonic() > deadline:
@@ -95,20 +88,16 @@ def _wait(
         time.sleep(_LOOK_EVERY)
 
 
-def _all_failed(children: list[subprocess.Popen[bytes]]) -> list[int]:
-    """Ranks that failed, after a moment for others to fail too: the first to end need not be the cause."""
-    moment = time.monotonic() + _MOMENT
-    while time.monotonic() < moment and any(child.poll() is None for child in children):
-        time.sleep(_LOOK_EVERY)
-    return [rank for rank, child in enumerate(children) if child.poll() not in (None, 0)]
-
-
-def _why(
-    children: list[subprocess.Popen[bytes]], failed: list[int], folder: Path, name: Callable[[int], str]
-) -> str:
-    """The first failure in words: of those that failed by themselves, not because another was gone."""
-    lines = {rank: _last_error(errors_file(folder, rank)) for rank in failed}
-    rank = min(failed, key=lambda r: (_is_echo(lines[r]), r))
+def _failure(children: list[subprocess.Popen[bytes]], folder: Path, name: Callable[[int], str]) -> str:
+    """Sentence on the first failure that is not a lost connection to another failed process."""
+    failed = [rank for rank, child in enumerate(children) if child.poll() not in (None, 0)]
+    lines = {}
+    for rank in failed:  # the last line that belongs to an error
+        text = errors_file(folder, rank).read_text(errors="replace")
+        output = [line.strip() for line in text.splitlines()]
+        errors = [line for line in output if line and not line.startswith(("warnings.warn", "[W"))]
+        lines[rank] = errors[-1][:400] if errors else ""
+    rank = min(failed, key=lambda r: (any(word in lines[r] for word in _LOST), r))
     status = children[rank].returncode
     how = "failed" if status > 0 else f"was killed by signal {-status}"
     if status == -signal.SIGKILL:
@@ -117,20 +106,9 @@ def _why(
     return f"{name(rank)} {how}{detail}"
 
 
-def _is_echo(line: str) -> bool:
-    return "Connection" in line or "connection" in line or "Socket" in line
-
-
-def _last_error(path: Path) -> str:
-    """Last line of a process.s output that belongs to an error."""
-    lines = [line.strip() for line in path.read_text(errors="replace").splitlines()]
-    causes = [line for line in lines if line and not line.startswith(("warnings.warn", "[W"))]
-    return causes[-1][:400] if causes else ""
-
-
 @contextmanager
 def meeting_folder() -> Iterator[Path]:
-    """A folder of this process's own, removed at the end; so are those of processes that were killed."""
+    """A folder of this process, removed at the end; folders of killed processes are removed first."""
     sweep(Path(tempfile.gettempdir()))
     folder = Path(tempfile.gettempdir()) / Owner.current().name(f"run{secrets.token_hex(4)}")
     folder.mkdir(mode=0o700)
@@ -141,7 +119,7 @@ def meeting_folder() -> Iterator[Path]:
 
 
 def sweep(parent: Path) -> None:
-    """Remove folders of runs whose process is gone."""
+    """Remove folders of runs whose process has ended."""
     for folder in parent.glob("trimtab-*-run*"):
         owner = Owner.of(folder.name)
         if owner is not None and owner.is_gone():
@@ -149,15 +127,13 @@ def sweep(parent: Path) -> None:
 
 
 def main(part: str, folder: Path, rank: int) -> None:
-    """Play a part, rank of a run or end of a link; PyTorch loads only here."""
+    """Run a rank of a run or an end of a link."""
+    # PyTorch is imported only here, in the child process.
     if part == "rank":
-        from trimtab.partition.run.rank_process import run_rank
-
-        run_rank(folder, rank)
+        from trimtab.partition.run.rank_process import run_rank as run
     else:
-        from trimtab.partition.run.measuring import run_end
-
-        run_end(folder, rank)
+        from trimtab.partition.run.measuring import run_end as run
+    run(folder, rank)
 
 
 def cause(error: BaseException) -> str:

@@ -15,7 +15,7 @@ from trimtab.partition.plan import Plan
 
 @dataclass(frozen=True, slots=True)
 class RankPlace:
-    """One process's part of a plan: its stage, its replica, and which part of every product it computes."""
+    """One process's place in a plan: its stage, its replica, and its part of every product."""
 
     rank: int
     device: int
@@ -25,28 +25,28 @@ class RankPlace:
 
 
 def places(plan: Plan, order: Sequence[int] = ()) -> tuple[RankPlace, ...]:
-    """The part of every process, by rank; refuses a plan in which a device runs several stages.
+    """The place of every process, by rank; refuses a plan in which a device runs several stages.
 
-    Ranks follow the numbers of devices, or `order`, where one is given.
+    Ranks follow the numbers of devices, or `order` if given.
     """
-    found: dict[int, tuple[int, int]] = {}
+    roles: dict[int, tuple[int, int]] = {}
     for device, stage, replica in plan.devices():
-        if device in found:
+        if device in roles:
             raise BadInputError(
-                f"device {device} runs stages {found[device][0]} and {stage}; "
+                f"device {device} runs stages {roles[device][0]} and {stage}; "
                 "a plan can be run only where every device runs one stage of one replica"
             )
-        found[device] = (stage, replica)
+        roles[device] = (stage, replica)
     parts: Counter[tuple[int, int]] = Counter()
     placed: list[RankPlace] = []
-    for rank, device in enumerate(order or sorted(found)):
-        placed.append(RankPlace(rank, device, *found[device], parts[found[device]]))
-        parts[found[device]] += 1
+    for rank, device in enumerate(order or sorted(roles)):
+        placed.append(RankPlace(rank, device, *roles[device], parts[roles[device]]))
+        parts[roles[device]] += 1
     return tuple(placed)
 
 
 def by_machine(plan: Plan, devices: Devices) -> tuple[int, ...]:
-    """The plan's devices in the order of ranks where machine after machine starts its processes."""
+    """The plan's devices in the order of ranks when each machine in turn starts its processes."""
     used = {device for device, _, _ in plan.devices()}
     return tuple(sorted(used, key=lambda device: (devices[device].machine, device)))
 
@@ -62,9 +62,9 @@ Ties = tuple[tuple[tuple[int, ...], tuple[str, ...]], ...]
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """This process's groups: its pipeline, its replicas, those it shares products with, and its ties.
+    """This process's groups: its pipeline, its replicas, its tensor parallelism, and its ties.
 
-    `stages` gives the place in the pipeline's group of the process that runs each stage.
+    `stages` gives, for each stage, the rank of its process in the pipeline's group.
     """
 
     pipeline: Any
@@ -75,10 +75,10 @@ class Groups:
 
 
 def make_groups(plan: Plan, ranks: tuple[RankPlace, ...], place: RankPlace, ties: Ties) -> Groups:
-    """Every group of the plan, made in the same order by every process; those that this one is in.
+    """This process's groups; every process creates all groups of the plan in the same order.
 
-    Groups number their processes by rank, and so does sharding: who shares weights over stages must be in the
-    same place among its stage's replicas, to hold the same shard.
+    Groups number their processes by rank, and so does sharding: processes that share weights over stages must
+    have the same place among their stage's replicas, to hold the same shard.
     """
     stages, replicas, parts = range(len(plan.stages)), range(plan.replicas), range(plan.tensor)
 
@@ -106,7 +106,7 @@ def make_groups(plan: Plan, ranks: tuple[RankPlace, ...], place: RankPlace, ties
 
 
 def shared_weights(weights: Sequence[Sequence[str]]) -> Ties:
-    """The ties of stages, given the names of the weights that each one holds."""
+    """The ties of stages, given the names of each stage's weights."""
     holders: dict[str, list[int]] = {}
     for stage, names in enumerate(weights):
         for name in names:

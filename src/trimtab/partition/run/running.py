@@ -1,10 +1,9 @@
-"""Trains with a plan on local processes, and proves that it computes what the whole model does."""
+"""Trains with a plan in local processes, and compares losses and weights with the undivided model's."""
 
 import os
 import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -23,37 +22,16 @@ from trimtab.partition.run.samples import LossFunction, Samples, on_device
 from trimtab.partition.run.training import now, optimizer_of
 
 PROCESS = 400e6
-"""Bytes that a process with PyTorch takes before it does anything."""
-
-
-def check_room(graph: Graph, plan: Plan, recipe: Recipe) -> None:
-    """Refuse a run whose weights and processes alone do not fit into this machine's free memory.
-
-    The whole model is trained once, and every replica of the plan; a weight is kept with its gradient and its
-    optimizer's state in fp32.
-    """
-    import psutil
-
-    free = float(psutil.virtual_memory().available)
-    numbers = graph.total_parameters * (2 + STATE_NUMBERS[recipe.optimizer])
-    processes = sum(1 for _ in plan.devices())
-    needed = 4.0 * numbers * (1 + plan.replicas) + PROCESS * processes
-    if needed > free:
-        raise BadInputError(
-            f"running {graph.name} in {processes} processes here takes at least {format_bytes(needed)}, "
-            f"but {format_bytes(free)} are free; export the plan with --torchrun and run it where it fits"
-        )
-
-
+"""Bytes of a process that has loaded PyTorch."""
 TOLERANCE = 1e-5
-"""How far a loss may be from the whole model's, relative to the larger of 1 and the loss."""
+"""Largest difference of a loss from the whole model's, relative to the larger of 1 and the loss."""
 WEIGHT_TOLERANCE = 1e-4
-"""How far any weight may be from the whole model's after the run."""
+"""Largest difference of any weight from the whole model's after the run."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankReport:
-    """One process: median seconds of a micro-batch's forward and backward pass, bytes its memory grew by."""
+    """One process: median seconds of a micro-batch's forward and backward pass, growth of memory in bytes."""
 
     place: RankPlace
     forward: float
@@ -63,7 +41,7 @@ class RankReport:
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """Losses of a run and of the whole model, how far they are apart, and what was measured.
+    """Losses of a run and of the whole model, their differences, and measurements.
 
     `seconds` is the median of the steps after the first; `steps` holds all of them. `whole_forward` and
     `whole_backward` are seconds of the whole model for the first replica's share of a micro-batch, in one
@@ -85,21 +63,15 @@ class RunReport:
 
     @property
     def equal(self) -> bool:
-        """Whether the run computed what the whole model does."""
+        """Whether losses and weights equal the whole model's within the tolerances."""
         return self.difference <= TOLERANCE and self.weights <= WEIGHT_TOLERANCE
-
-
-def largest_difference(losses: tuple[float, ...], others: tuple[float, ...]) -> float:
-    """The largest difference of two rows of losses, relative to the larger of 1 and the loss."""
-    pairs = zip(losses, others, strict=True)
-    return max((abs(a - b) / max(1.0, abs(b)) for a, b in pairs), default=0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Losses per step; weights after them; buffers of each replica; seconds of one replica's micro-batch.
+    """The whole model's losses per step, final weights, final buffers of each replica, and times.
 
-    `forward` and `backward` are medians over the pieces that the first replica computes, warm-up left out.
+    `forward` and `backward` are median seconds of the first replica's micro-batches after the first.
     """
 
     losses: tuple[float, ...]
@@ -119,9 +91,9 @@ def train_whole(
     steps: int,
     device: torch.device,
 ) -> Reference:
-    """Train the whole model on the plan's micro-batches, replica by replica, gradients added up.
+    """Train the whole model on the plan's micro-batches, replica by replica, with gradients added up.
 
-    `call` turns the inputs into the model's arguments. Every replica has buffers of its own, as in a run.
+    `call` turns the inputs into the model's arguments. Every replica has its own buffers, as in a run.
     """
     model.to(device)
     optimizer = optimizer_of([p for p in model.parameters() if p.requires_grad], recipe.optimizer)
@@ -137,11 +109,11 @@ def train_whole(
         for microbatch in range(plan.microbatches):
             for replica in range(plan.replicas):
                 arguments, named = call(samples.inputs_of(inputs, plan, replica, microbatch))
-                wanted = samples.targets_of(targets, plan, replica, microbatch)
+                expected = samples.targets_of(targets, plan, replica, microbatch)
                 began = now(device)
                 with WithoutDropout():
                     outputs = functional_call(model, buffers[replica], arguments, named)
-                part = loss(outputs, wanted) * (plan.shares[replica] / plan.batch)
+                part = loss(outputs, expected) * (plan.shares[replica] / plan.batch)
                 halfway = now(device)
                 torch.autograd.backward(part)
                 if replica == 0:
@@ -163,7 +135,7 @@ def train_whole(
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
-    """How long and from which seed to run; `threads` of each process, 0 for what the cores allow."""
+    """Length and seed of a run; `threads` of each process, 0 for an equal share of the cores."""
 
     steps: int = 5
     seed: int = 0
@@ -178,17 +150,27 @@ class RunSettings:
 def run_plan(
     target: str, graph: Graph, plan: Plan, recipe: Recipe, settings: RunSettings | None = None
 ) -> RunReport:
-    """Train the model that `target` builds for a few steps as planned, and the whole of it alongside.
+    """Train the model that `target` builds for a few steps as planned, and undivided for comparison.
 
-    The plan's nodes are those of `graph`. One local process stands for each device; they meet over gloo on
-    loopback, or over NCCL where there is a GPU for each. Arithmetic is fp32 and nothing is dropped, so that
-    both ways can be compared.
+    One local process stands for each device; they communicate over gloo on loopback, or over NCCL where
+    there is a GPU for each. Arithmetic is fp32 and dropout is off, so that both can be compared. Refuses a
+    run whose weights and processes alone exceed this machine's free memory.
     """
+    import psutil
+
     chosen = settings or RunSettings()
     if not recipe.training:
         raise BadInputError("--run trains; for inference export the plan as a device map instead")
     ranks = places(plan)
-    check_room(graph, plan, recipe)
+    free = float(psutil.virtual_memory().available)
+    # Each weight with its gradient and optimizer state in fp32: once undivided, and once per replica.
+    numbers = graph.total_parameters * (2 + STATE_NUMBERS[recipe.optimizer])
+    needed = 4.0 * numbers * (1 + plan.replicas) + PROCESS * len(ranks)
+    if needed > free:
+        raise BadInputError(
+            f"running {graph.name} in {len(ranks)} processes here takes at least {format_bytes(needed)}, "
+            f"but {format_bytes(free)} are free; export the plan with --torchrun and run it where it fits"
+        )
     cores = sorted(os.sched_getaffinity(0))
     threads = chosen.threads or max(1, len(cores) // len(ranks))
     on_gpu = torch.cuda.is_available() and torch.cuda.device_count() >= len(ranks)
@@ -211,7 +193,11 @@ def run_plan(
         timeout=chosen.timeout,
     )
     with meeting_folder() as folder:
-        _lay_out(job, prepared, folder)
+        (folder / "job.pickle").write_bytes(pickle.dumps(job))
+        for share, stages in prepared.stages.items():
+            for stage in stages:
+                stage_file(folder, stage.facts.number, share).write_bytes(pickle.dumps(stage))
+        torch.save({name: value.detach() for name, value in prepared.state.items()}, folder / "state.pt")
         whole = _whole(job, prepared)
         run_processes(
             len(ranks),
@@ -221,19 +207,10 @@ def run_plan(
             threads,
             lambda rank: f"stage {ranks[rank].stage} of replica {ranks[rank].replica} (rank {rank})",
         )
-        # The ranks are processes of ours, and so is their folder.
+        # The ranks are child processes of this one, and their folder is private to it.
         files = [result_file(folder, rank) for rank in range(len(ranks))]
         results = [torch.load(file, weights_only=False) for file in files]  # nosec B614 # see above
     return _report(job, whole, results, pinned)
-
-
-def _lay_out(job: RankJob, prepared: PreparedModel, folder: Path) -> None:
-    """Leave for the processes what they need: the job, their stages, the model's state."""
-    (folder / "job.pickle").write_bytes(pickle.dumps(job))
-    for share, stages in prepared.stages.items():
-        for stage in stages:
-            stage_file(folder, stage.facts.number, share).write_bytes(pickle.dumps(stage))
-    torch.save({name: value.detach() for name, value in prepared.state.items()}, folder / "state.pt")
 
 
 def _whole(job: RankJob, prepared: PreparedModel) -> Reference:
@@ -262,6 +239,7 @@ def _whole(job: RankJob, prepared: PreparedModel) -> Reference:
 
 
 def _report(job: RankJob, whole: Reference, results: Sequence[RankResult], pinned: bool) -> RunReport:
+    microbatches = job.plan.microbatches
     losses = tuple(sum(result.losses[n] for result in results) / job.plan.tensor for n in range(job.steps))
     steps = tuple(
         max(r.times.ended[n] for r in results) - min(r.times.began[n] for r in results)
@@ -270,11 +248,19 @@ def _report(job: RankJob, whole: Reference, results: Sequence[RankResult], pinne
     return RunReport(
         losses=losses,
         whole_losses=whole.losses,
-        difference=largest_difference(losses, whole.losses),
+        difference=max(abs(a - b) / max(1.0, abs(b)) for a, b in zip(losses, whole.losses, strict=True)),
         weights=max(_state_difference(result, whole) for result in results),
         seconds=median(steps[1:] or steps),
         steps=steps,
-        ranks=tuple(_rank_report(result, job.plan.microbatches) for result in results),
+        ranks=tuple(
+            RankReport(
+                result.place,
+                median(result.times.forward[1:] or result.times.forward) / microbatches,
+                median(result.times.backward[1:] or result.times.backward) / microbatches,
+                result.peak,
+            )
+            for result in results
+        ),
         whole_forward=whole.forward,
         whole_backward=whole.backward,
         threads=job.threads,
@@ -283,18 +269,8 @@ def _report(job: RankJob, whole: Reference, results: Sequence[RankResult], pinne
     )
 
 
-def _rank_report(result: RankResult, microbatches: int) -> RankReport:
-    times = result.times
-    return RankReport(
-        result.place,
-        median(times.forward[1:] or times.forward) / microbatches,
-        median(times.backward[1:] or times.backward) / microbatches,
-        result.peak,
-    )
-
-
 def _state_difference(result: RankResult, whole: Reference) -> float:
-    """How far a process's weights and buffers are from the whole model's."""
+    """Largest difference of a process's weights and buffers from the whole model's."""
     expected = {**whole.weights, **whole.buffers[result.place.replica]}
     differences = [
         float((value.double() - expected[name].double()).abs().max())
@@ -311,5 +287,5 @@ def _notes(job: RankJob, pinned: bool) -> tuple[str, ...]:
     if job.plan.schedule == "1f1b" and job.plan.microbatches < len(job.plan.stages):
         notes.append("with fewer micro-batches than stages, torch runs 1f1b as gpipe")
     if job.device == "cpu" and not pinned:
-        notes.append("there are more processes than cores: times include waiting for one another")
+        notes.append("there are more processes than cores, so times include waiting for a core")
     return tuple(notes)

@@ -21,15 +21,15 @@ LossFunction = Callable[[Any, Any], Tensor]
 
 @dataclass(frozen=True, slots=True)
 class InputFacts:
-    """One input of the model: its shape for `samples` samples, and for whole numbers how many there are."""
+    """One input of the model; integers are below `limit`. Without `per_sample`, all samples share it."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
     per_sample: bool
     limit: int
 
-    def made_up(self, samples: int, generator: torch.Generator) -> Tensor:
-        """Random values for so many samples: normal, or whole numbers below the limit."""
+    def random(self, samples: int, generator: torch.Generator) -> Tensor:
+        """Random values for `samples` samples: normal, or integers below the limit."""
         shape = (samples, *self.shape[1:]) if self.per_sample else self.shape
         if self.dtype.is_floating_point or self.dtype.is_complex:
             return torch.randn(shape, generator=generator, dtype=self.dtype)
@@ -38,35 +38,27 @@ class InputFacts:
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """The samples of every step, always the same for the same seed; `batch` is the builder's function."""
+    """The samples of every step, determined by the seed; `batch` is the builder's function."""
 
     inputs: tuple[InputFacts, ...]
     seed: int
     batch: BatchFunction | None = None
 
     def step(self, number: int, samples: int) -> tuple[tuple[Tensor, ...], Any]:
-        """Inputs and targets of one step (targets None where there are none)."""
+        """Inputs and targets of one step; targets are None if the builder's `batch` returns inputs only."""
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + number)
         if self.batch is None:
+            fixed = [torch.Generator().manual_seed(self.seed) for _ in self.inputs]
             return tuple(
-                facts.made_up(samples, generator if facts.per_sample else self._fixed())
-                for facts in self.inputs
+                facts.random(samples, generator if facts.per_sample else same)
+                for facts, same in zip(self.inputs, fixed, strict=True)
             ), None
-        return self._own(self.batch(samples, generator), samples)
-
-    def _fixed(self) -> torch.Generator:
-        return torch.Generator().manual_seed(self.seed)
-
-    def _own(self, returned: Any, samples: int) -> tuple[tuple[Tensor, ...], Any]:
-        """Inputs and targets as the builder's `batch` returned them: inputs, or (inputs, targets)."""
-        inputs, targets = returned, None
-        if (
-            isinstance(returned, tuple)
-            and len(returned) == 2
-            and len(self._flat(returned[0])) == len(self.inputs)
-        ):
-            inputs, targets = returned
-        flat = self._flat(inputs)
+        returned, targets = self.batch(samples, generator), None
+        flat = _tensors(returned)
+        if isinstance(returned, tuple) and len(returned) == 2:
+            first = _tensors(returned[0])
+            if len(first) == len(self.inputs):
+                flat, targets = first, returned[1]
         if len(flat) != len(self.inputs):
             raise BadInputError(
                 f"batch() returned {len(flat)} tensors, but the model takes {len(self.inputs)}; "
@@ -92,7 +84,7 @@ class Samples:
         )
 
     def targets_of(self, targets: Any, plan: Plan, replica: int, microbatch: int) -> Any:
-        """Likewise of its targets: those rows of every tensor that has one for each sample."""
+        """Targets of one replica in one micro-batch: its rows of every tensor with a row for each sample."""
         rows = _rows(plan, replica, microbatch)
 
         def cut(value: Any) -> Any:
@@ -102,32 +94,32 @@ class Samples:
         return pytree.tree_map(cut, targets)
 
     def replica_inputs(self, inputs: Sequence[Tensor], plan: Plan, replica: int) -> tuple[Tensor, ...]:
-        """All that one replica gets in a step, micro-batch after micro-batch."""
+        """Inputs of one replica in a step, micro-batch after micro-batch."""
         parts = [self.inputs_of(inputs, plan, replica, m) for m in range(plan.microbatches)]
         return tuple(
             torch.cat([part[i] for part in parts]) if facts.per_sample else parts[0][i]
             for i, facts in enumerate(self.inputs)
         )
 
-    @staticmethod
-    def _flat(value: Any) -> list[Tensor]:
-        return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, Tensor)]
+
+def _tensors(value: Any) -> list[Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, Tensor)]
 
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """How the model returns what the last stage hands on; constants among its outputs are kept here."""
+    """The structure of the model's outputs, with constants among them; tensors come from the last stage."""
 
     spec: Any
     flat: tuple[Any, ...]
 
     @classmethod
     def of_one_tensor(cls) -> "Outputs":
-        """The form of a model that returns a tensor and nothing else."""
+        """The outputs of a model that returns one tensor."""
         return cls(pytree.tree_structure(0), (_Handed(),))
 
     def rebuilt(self, handed_on: Sequence[Tensor]) -> Any:
-        """The outputs in the model's own form."""
+        """The outputs in the model's structure."""
         values = iter(handed_on)
         return pytree.tree_unflatten(
             [next(values) if isinstance(item, _Handed) else item for item in self.flat], self.spec
@@ -135,11 +127,11 @@ class Outputs:
 
 
 class _Handed:
-    """Stands for an output that is a tensor."""
+    """A placeholder for an output that is a tensor."""
 
 
 def outputs_of(program: "ExportedProgram") -> Outputs:
-    """The form of an exported program's outputs."""
+    """The structure of an exported program's outputs."""
     output = next(node for node in program.graph.nodes if node.op == "output")
     skipped = len(program.graph_signature.output_specs) - len(program.graph_signature.user_outputs)
     flat = tuple(_Handed() if isinstance(v, fx.Node) else v for v in output.args[0][skipped:])
@@ -147,7 +139,7 @@ def outputs_of(program: "ExportedProgram") -> Outputs:
 
 
 def mean_of_squares(outputs: Any, targets: Any) -> Tensor:
-    """The loss where the builder's file has none: mean of squares of the first floating output."""
+    """The default loss: mean of squares of the first floating output."""
     for value in pytree.tree_leaves(outputs):
         if isinstance(value, Tensor) and value.is_floating_point():
             return value.float().square().mean()
@@ -157,7 +149,7 @@ def mean_of_squares(outputs: Any, targets: Any) -> Tensor:
 
 
 def inputs_of(program: "ExportedProgram", per_sample: Sequence[bool]) -> tuple[InputFacts, ...]:
-    """The facts of an exported program's inputs; whole numbers stay below the tables they look into."""
+    """The inputs of an exported program; integers stay below the sizes of the embeddings they index."""
     by_name = {node.name: node for node in program.graph.nodes}
     nodes = [by_name[name] for name in program.graph_signature.user_inputs if name in by_name]
     nodes = [node for node in nodes if isinstance(node.meta.get("val"), Tensor)]
@@ -168,22 +160,19 @@ def inputs_of(program: "ExportedProgram", per_sample: Sequence[bool]) -> tuple[I
 
 
 def _limit(node: fx.Node) -> int:
-    """The rows of the smallest embedding that an input looks into; two where it looks into none."""
+    """The rows of the smallest embedding that an input indexes; two if it indexes none."""
     rows = []
-    waiting, seen = [node], {node}
+    waiting, visited = [node], {node}
     while waiting:
         for user in waiting.pop().users:
-            if user.target is torch.ops.aten.embedding.default and user.args[1] in seen:
+            value = user.meta.get("val")
+            if user.target is torch.ops.aten.embedding.default and user.args[1] in visited:
                 table: Any = user.args[0]
                 rows.append(int(table.meta["val"].shape[0]))
-            elif user not in seen and isinstance(user.meta.get("val"), Tensor) and not _floating(user):
-                seen.add(user)
+            elif user not in visited and isinstance(value, Tensor) and not value.is_floating_point():
+                visited.add(user)
                 waiting.append(user)
     return min(rows, default=2)
-
-
-def _floating(node: fx.Node) -> bool:
-    return bool(node.meta["val"].is_floating_point())
 
 
 def _rows(plan: Plan, replica: int, microbatch: int) -> slice:

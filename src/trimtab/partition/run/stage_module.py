@@ -1,4 +1,4 @@
-"""One stage of a pipeline as a module: takes what arrives, hands on, holds its own weights."""
+"""One stage of a pipeline as a module with its own weights."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,9 +11,9 @@ from torch.utils.checkpoint import checkpoint
 
 
 class TensorParts:
-    """The devices that share a stage's products; each keeps a part of every large enough weight.
+    """Tensor parallelism of a stage: each device keeps a part of every weight that can be split.
 
-    What is not split (inputs, biases, norms, what arrives and goes on) is the same on all of them.
+    Unsplit tensors (inputs, biases, norms, received and sent tensors) are equal on all devices.
     """
 
     def __init__(self, group: Any, device: torch.device) -> None:
@@ -31,7 +31,7 @@ class TensorParts:
         return weight if dimension is None else weight.chunk(self._count, dimension)[self._own]
 
     def distributed(self, name: str, part: Tensor) -> Tensor:
-        """The weight that all parts make up, as one distributed tensor."""
+        """The distributed tensor of all parts of a weight."""
         from torch.distributed.tensor import DTensor, Shard
 
         dimension = self._dimensions[name]
@@ -40,13 +40,13 @@ class TensorParts:
         return DTensor.from_local(part, self._mesh, [Shard(dimension)], run_check=False)
 
     def replicated(self, values: Sequence[Tensor]) -> list[Tensor]:
-        """Tensors that every device has whole, as distributed tensors."""
+        """Tensors that are equal on every device, as distributed tensors."""
         from torch.distributed.tensor import DTensor, Replicate
 
         return [DTensor.from_local(v, self._mesh, [Replicate()], run_check=False) for v in values]
 
     def whole(self, value: Tensor) -> Tensor:
-        """The plain tensor behind a distributed one, the same on every device."""
+        """The plain tensor of a distributed one, equal on every device."""
         from torch.distributed.tensor import DTensor, Replicate
 
         if not isinstance(value, DTensor):
@@ -55,7 +55,7 @@ class TensorParts:
 
     @contextmanager
     def arithmetic(self) -> Iterator[None]:
-        """Attention in plain steps on CPUs, where its fused form cannot be distributed."""
+        """Unfused attention on CPUs, where the fused form cannot be distributed."""
         from torch.nn.attention import SDPBackend, sdpa_kernel
 
         if not self._on_cpu:
@@ -67,7 +67,7 @@ class TensorParts:
 
 @contextmanager
 def plain_tensors_are_equal(parts: TensorParts | None) -> Iterator[None]:
-    """Lets operations mix distributed tensors with plain ones that every device made alike."""
+    """Lets operations mix distributed tensors with plain ones that are equal on every device."""
     if parts is None:
         yield
         return
@@ -78,9 +78,9 @@ def plain_tensors_are_equal(parts: TensorParts | None) -> Iterator[None]:
 
 
 def split_dimension(shape: tuple[int, ...], count: int) -> int | None:
-    """Where a weight is split: a matrix by its outputs if it has more of those than inputs, else by inputs.
+    """The dimension in which a matrix is split over `count` devices: the larger, if `count` divides it.
 
-    The other way round where the number of devices does not divide it; None where neither does.
+    Else the other; None if neither can be divided.
     """
     if len(shape) != 2:
         return None
@@ -90,7 +90,7 @@ def split_dimension(shape: tuple[int, ...], count: int) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class TensorFacts:
-    """A tensor that passes from stage to stage; `trained` where a gradient comes back for it."""
+    """A tensor that passes from stage to stage; `trained` if it gets a gradient."""
 
     name: str
     shape: tuple[int, ...]
@@ -98,7 +98,7 @@ class TensorFacts:
     trained: bool
 
     def example(self, dtype: torch.dtype | None = None) -> Tensor:
-        """A tensor like it that holds no values; floating ones in `dtype` where one is given."""
+        """A meta tensor like it; floating ones in `dtype` if given."""
         chosen = dtype if dtype is not None and self.dtype.is_floating_point else self.dtype
         return torch.empty(self.shape, dtype=chosen, device="meta", requires_grad=self.trained)
 
@@ -107,9 +107,9 @@ class TensorFacts:
 class StageFacts:
     """State, inputs and outputs of a stage.
 
-    `weights` and `buffers` name entries of the model's state; `loaded` are the model's inputs that it reads
-    itself, by their number; `constants` likewise those that are the same for every sample. `mutated` are
-    buffers whose new values its graph returns after what it hands on.
+    `weights` and `buffers` name entries of the model's state; `loaded` are numbers of the model's inputs that
+    it reads, `constants` of those that are equal for all samples. `mutated` are buffers whose new values its
+    graph returns after the tensors it hands on.
     """
 
     number: int
@@ -123,12 +123,12 @@ class StageFacts:
 
 
 def attribute(name: str) -> str:
-    """The name under which a module can hold an entry of the model's state; dots are not allowed there."""
+    """The attribute for an entry of the model's state: attribute names may not contain dots."""
     return name.replace(".", "/")
 
 
 class StageModule(nn.Module):
-    """A stage that can be trained. Its graph takes weights, buffers, constants, loaded, received."""
+    """A trainable stage. Its graph takes weights, buffers, constants, loaded and received tensors."""
 
     def __init__(self, graph: nn.Module, facts: StageFacts) -> None:
         super().__init__()
@@ -142,7 +142,7 @@ class StageModule(nn.Module):
     def load(
         self, state: Mapping[str, Tensor], device: torch.device, parts: TensorParts | None = None
     ) -> None:
-        """Take copies of the stage's own part of the model's state; of weights only this device's parts."""
+        """Copy the stage's part of the model's state; with `parts`, only this device's parts of weights."""
         self.parts = parts
         for name, trained in self.facts.weights:
             value = state[name].detach()
@@ -152,36 +152,31 @@ class StageModule(nn.Module):
             self.register_buffer(attribute(name), state[name].detach().to(device, copy=True))
 
     def whole_state(self) -> dict[str, Tensor]:
-        """Weights and buffers put together again from all devices that hold parts of them; all must ask."""
+        """Weights and buffers gathered from all devices that hold parts of them; all must call it."""
         state = {}
-        for name, value in self.own_state().items():
+        for name in (*(name for name, _ in self.facts.weights), *self.facts.buffers):
+            value = getattr(self, attribute(name))
             whole = value.full_tensor() if hasattr(value, "full_tensor") else value
             if self.parts is not None and name not in self.facts.buffers:
                 whole = self.parts.whole(self.parts.distributed(name, whole.detach()))
             state[name] = whole.detach().cpu()
         return state
 
-    def own_state(self) -> dict[str, Tensor]:
-        """Weights and buffers by the names they have in the whole model."""
-        names = [*(name for name, _ in self.facts.weights), *self.facts.buffers]
-        return {name: getattr(self, attribute(name)) for name in names}
-
     def forward(self, *received: Tensor, **loaded: Tensor) -> tuple[Tensor, ...]:
-        """Outputs of the stage; inputs that it reads itself come by keyword as `input_0`, `input_1`…"""
+        """Outputs of the stage; the model's inputs that it reads come by keyword as `input_0`, `input_1`…"""
+        recomputing = False
+
+        def run(*received: Tensor) -> tuple[Tensor, ...]:
+            nonlocal recomputing
+            buffers = [getattr(self, attribute(name)) for name in self.facts.buffers]
+            if recomputing:  # the second run must not change them again
+                buffers = [buffer.clone() for buffer in buffers]
+            recomputing = True
+            return self._run(buffers, received, loaded)
+
         if not self.recompute:
-            return self._handed_on(self._run(self._buffers_now(), received, loaded))
-        again = False
-
-        def once_more(*arrived: Tensor) -> tuple[Tensor, ...]:
-            nonlocal again
-            buffers = [b.clone() for b in self._buffers_now()] if again else self._buffers_now()
-            again = True
-            return self._run(buffers, arrived, loaded)
-
-        return self._handed_on(checkpoint(once_more, *received, use_reentrant=False))
-
-    def _buffers_now(self) -> list[Tensor]:
-        return [getattr(self, attribute(name)) for name in self.facts.buffers]
+            return self._handed_on(run(*received))
+        return self._handed_on(checkpoint(run, *received, use_reentrant=False))
 
     def _run(
         self, buffers: list[Tensor], received: tuple[Tensor, ...], loaded: Mapping[str, Tensor]
@@ -211,13 +206,11 @@ class StageModule(nn.Module):
             yield
 
     def _handed_on(self, values: tuple[Any, ...]) -> tuple[Tensor, ...]:
-        """The values that go on, in one piece each; new values of buffers stay here."""
-        count = len(self.facts.handed_on)
+        """The values to hand on, contiguous and in the number format; new values of buffers are stored."""
+        count, number_format = len(self.facts.handed_on), self.number_format
         for name, value in zip(self.facts.mutated, values[count:], strict=True):
             setattr(self, attribute(name), value.detach())
-        return tuple(self._in_format(value).contiguous() for value in values[:count])
-
-    def _in_format(self, value: Tensor) -> Tensor:
-        if self.number_format is None or not value.is_floating_point():
-            return value
-        return value.to(self.number_format)
+        return tuple(
+            (value.to(number_format) if number_format and value.is_floating_point() else value).contiguous()
+            for value in values[:count]
+        )

@@ -1,7 +1,7 @@
-"""An exported model cut into stages: which of its operations each one runs, and what passes between them."""
+"""Cuts an exported model into stages: the operations of each, and the tensors that pass between them."""
 
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,22 +16,17 @@ from trimtab.partition.capture.capturing import Captured
 from trimtab.partition.plan import Plan
 from trimtab.partition.run.stage_module import StageFacts, StageModule, TensorFacts
 
-_CHANCES = ("p", "dropout_p", "dropout")
-
-
-def placed(value: Any, device: torch.device) -> Any:
-    """The device that tensors are made on, in place of the one the model was looked at on."""
-    return device if isinstance(value, torch.device) else value
+_PROBABILITIES = ("p", "dropout_p", "dropout")
 
 
 def without_dropout(node: fx.Node) -> None:
-    """Set the chance of dropping to zero where an operation drops."""
+    """Set the probability of a dropout operation to zero."""
     schema = getattr(node.target, "_schema", None)
     if schema is None:
         return
     drops = "dropout" in schema.name
     for place, argument in enumerate(schema.arguments):
-        if argument.name not in _CHANCES or (argument.name == "p" and not drops):
+        if argument.name not in _PROBABILITIES or (argument.name == "p" and not drops):
             continue
         if argument.name in node.kwargs:
             node.update_kwarg(argument.name, 0.0)
@@ -39,9 +34,14 @@ def without_dropout(node: fx.Node) -> None:
             node.update_arg(place, 0.0)
 
 
-def keep_received_whole(graph: fx.Graph, taken: Sequence[fx.Node]) -> None:
-    """Copy what arrives before an operation writes into it: it may be handed on, and is needed going back."""
-    written = {_origin(n.args[0]) for n in graph.nodes if _writes(n) and isinstance(n.args[0], fx.Node)}
+def copy_written_inputs(graph: fx.Graph, taken: Sequence[fx.Node]) -> None:
+    """Copy inputs that an operation writes into: they may be sent on, and the backward pass needs them."""
+    written = set()
+    for node in graph.nodes:
+        arguments = getattr(getattr(node.target, "_schema", None), "arguments", ())
+        writes = arguments and arguments[0].alias_info and arguments[0].alias_info.is_write
+        if writes and node.args and isinstance(node.args[0], fx.Node):
+            written.add(_origin(node.args[0]))
     for node in taken:
         if node not in written:
             continue
@@ -51,14 +51,8 @@ def keep_received_whole(graph: fx.Graph, taken: Sequence[fx.Node]) -> None:
             user.replace_input_with(node, copy)
 
 
-def _writes(node: fx.Node) -> bool:
-    """Whether an operation writes into its first argument."""
-    arguments = getattr(getattr(node.target, "_schema", None), "arguments", ())
-    return bool(node.args and arguments and arguments[0].alias_info and arguments[0].alias_info.is_write)
-
-
 def _origin(node: fx.Node) -> fx.Node:
-    """The node whose memory a chain of views and writes shows."""
+    """The node whose memory a chain of views and writes shares."""
     while node.op == "call_function" and node.args and isinstance(node.args[0], fx.Node):
         returns = getattr(getattr(node.target, "_schema", None), "returns", ())
         if not returns or returns[0].alias_info is None:
@@ -73,7 +67,7 @@ _BUFFERS = (InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 
 @dataclass(frozen=True, slots=True)
 class _Program:
-    """The nodes of an exported program by their part: what is held, what comes in, what goes out."""
+    """The nodes of an exported program by role: operations, state, inputs, outputs."""
 
     nodes: tuple[fx.Node, ...]
     held: dict[fx.Node, tuple[InputKind, str]]
@@ -92,34 +86,29 @@ def stage_modules(
     dropout: bool = True,
     per_sample: Sequence[bool] | None = None,
 ) -> list[StageModule]:
-    """The captured program split as planned: one module per stage, with no weights yet (`StageModule.load`).
+    """The captured program split as planned: one module per stage, before `StageModule.load`.
 
-    `device` is where tensors that the program makes itself are made. `per_sample` says which inputs have a
-    row for every sample; the others are the same for all. Where it is not given, the first dimension tells.
+    The program creates its own tensors on `device`. `per_sample` says which inputs have a row for every
+    sample; by default, those with the first dimension of the first input.
     """
     program = exported(captured)
     parts = _parts(program, per_sample)
     where = _stage_of_each(parts, captured.members, plan)
     crossing = _crossing(parts, where, len(plan.stages))
-    edit = _unchanged if dropout else without_dropout
     return [
-        _stage(parts, where, number, crossing, torch.device(device), edit)
+        _stage(parts, where, number, crossing, torch.device(device), dropout)
         for number in range(len(plan.stages))
     ]
 
 
 def exported(captured: Captured) -> ExportedProgram:
-    """The exported program; refuses a model that could only be looked at in another way."""
+    """The exported program; refuses a model that was captured in another way."""
     if captured.program is None:
         raise BadInputError(
             f"{captured.graph.name} cannot be cut into stages that run: {captured.note}; "
             "--run needs a model that torch.export can trace"
         )
     return captured.program
-
-
-def _unchanged(node: fx.Node) -> None:
-    return
 
 
 def _parts(program: ExportedProgram, per_sample: Sequence[bool] | None) -> _Program:
@@ -143,6 +132,8 @@ def _parts(program: ExportedProgram, per_sample: Sequence[bool] | None) -> _Prog
             outputs.append(value)
         elif spec.kind == OutputKind.BUFFER_MUTATION:
             mutated[value] = str(spec.target)
+    shapes = [tuple(node.meta["val"].shape) for node in inputs]
+    flags = per_sample or [shape[:1] == shapes[0][:1] for shape in shapes]
     return _Program(
         nodes=tuple(n for n in program.graph.nodes if n.op not in ("placeholder", "output")),
         held=held,
@@ -150,37 +141,28 @@ def _parts(program: ExportedProgram, per_sample: Sequence[bool] | None) -> _Prog
         outputs=tuple(outputs),
         mutated=mutated,
         trained=_trained(program, held),
-        constants=_without_samples(inputs, per_sample),
+        constants=frozenset(node for node, flag in zip(inputs, flags, strict=True) if not flag),
     )
 
 
 def _trained(program: ExportedProgram, held: dict[fx.Node, tuple[InputKind, str]]) -> frozenset[fx.Node]:
-    """The values that a gradient is wanted for: what depends on a weight that is trained."""
-    wanted = {
+    """Values that need a gradient: those that depend on a trained weight."""
+    trained = {
         node
         for node, (kind, name) in held.items()
         if kind == _WEIGHT and program.state_dict[name].requires_grad
     }
     for node in program.graph.nodes:
-        if any(need in wanted for need in node.all_input_nodes):
-            wanted.add(node)
-    return frozenset(wanted)
-
-
-def _without_samples(inputs: Sequence[fx.Node], per_sample: Sequence[bool] | None) -> frozenset[fx.Node]:
-    """Inputs that are the same for all samples."""
-    shapes = [tuple(node.meta["val"].shape) for node in inputs]
-    flags = per_sample or [shape[:1] == shapes[0][:1] for shape in shapes]
-    return frozenset(node for node, one in zip(inputs, flags, strict=True) if not one)
+        if any(need in trained for need in node.all_input_nodes):
+            trained.add(node)
+    return frozenset(trained)
 
 
 def _stage_of_each(parts: _Program, members: Sequence[Iterable[str]], plan: Plan) -> dict[fx.Node, int]:
-    """The stage of every operation; one that no node of the graph names goes where its neighbours are."""
+    """The stage of every operation; one without a node in the graph joins its neighbours' stage."""
     planned = plan.stage_of(len(members))
     by_name = {name: planned[i] for i, names in enumerate(members) for name in names}
-    where: dict[fx.Node, int] = {}
-    for node in parts.inputs:
-        where[node] = by_name.get(node.name, 0)
+    where: dict[fx.Node, int] = {node: by_name.get(node.name, 0) for node in parts.inputs}
     following = len(plan.stages) - 1
     guesses: dict[fx.Node, int] = {}
     for node in reversed(parts.nodes):
@@ -200,7 +182,7 @@ def _stage_of_each(parts: _Program, members: Sequence[Iterable[str]], plan: Plan
 
 
 def _crossing(parts: _Program, where: dict[fx.Node, int], stages: int) -> list[list[fx.Node]]:
-    """The values that pass each boundary, in the graph's order: number s comes before stage s."""
+    """The values that pass each boundary, in the graph's order; boundary s is before stage s."""
     last: dict[fx.Node, int] = {}
     for node in parts.nodes:
         for need in node.all_input_nodes:
@@ -215,7 +197,7 @@ def _crossing(parts: _Program, where: dict[fx.Node, int], stages: int) -> list[l
         for stage in range(where[node] + 1, last[node] + 1):
             if not isinstance(node.meta.get("val"), torch.Tensor):
                 raise BadInputError(
-                    f"{node.name} is no tensor and cannot be handed from stage {stage - 1} to {stage}"
+                    f"{node.name} is not a tensor and cannot be handed from stage {stage - 1} to {stage}"
                 )
             passing[stage].append(node)
     return passing
@@ -227,9 +209,9 @@ def _stage(
     number: int,
     crossing: list[list[fx.Node]],
     device: torch.device,
-    edit: Callable[[fx.Node], None],
+    dropout: bool,
 ) -> StageModule:
-    """One stage's own graph: everything it holds, loads and receives is an argument."""
+    """The graph of one stage; its weights, buffers, inputs and received tensors are arguments."""
     own = [node for node in parts.nodes if where[node] == number]
     last = number == len(crossing) - 1
     going = [value for value in parts.outputs if isinstance(value, fx.Node)] if last else crossing[number + 1]
@@ -251,11 +233,17 @@ def _stage(
     taken = [copies[node] for node in (*loaded, *received)]
     root: dict[str, Any] = {}
     for node in own:
-        copies[node] = _copy(graph, node, copies, device, root)
-        edit(copies[node])
+        copy = copies[node] = graph.node_copy(node, lambda need: copies[need])
+        copy.args = map_aggregate(copy.args, lambda v: device if isinstance(v, torch.device) else v)
+        copy.kwargs = map_aggregate(copy.kwargs, lambda v: device if isinstance(v, torch.device) else v)
+        copy.meta = {}
+        if node.op == "get_attr":
+            root[str(node.target)] = operator.attrgetter(str(node.target))(node.graph.owning_module)
+        if not dropout:
+            without_dropout(copy)
     changed = [node for node in parts.mutated if where.get(node) == number]
     graph.output(tuple(copies[node] for node in (*going, *changed)))
-    keep_received_whole(graph, taken)
+    copy_written_inputs(graph, taken)
     numbers = {node: i for i, node in enumerate(parts.inputs)}
     facts = StageFacts(
         number=number,
@@ -268,23 +256,6 @@ def _stage(
         mutated=tuple(parts.mutated[node] for node in changed),
     )
     return StageModule(fx.GraphModule(root, graph), facts)
-
-
-def _copy(
-    graph: fx.Graph,
-    node: fx.Node,
-    copies: dict[fx.Node, fx.Node],
-    device: torch.device,
-    root: dict[str, Any],
-) -> fx.Node:
-    """A node of the program in the stage's graph, its own tensors made on `device`."""
-    copy = graph.node_copy(node, lambda need: copies[need])
-    copy.args = map_aggregate(copy.args, lambda value: placed(value, device))
-    copy.kwargs = map_aggregate(copy.kwargs, lambda value: placed(value, device))
-    copy.meta = {}
-    if node.op == "get_attr":
-        root[str(node.target)] = operator.attrgetter(str(node.target))(node.graph.owning_module)
-    return copy
 
 
 def _facts(node: fx.Node, parts: _Program) -> TensorFacts:

@@ -1,7 +1,7 @@
-"""One process's share of training: its stage in the pipeline, step after step."""
+"""Trains one process's stage of the pipeline, step by step."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGP
 from trimtab.partition.plan import Optimizer, Plan, Recipe
 from trimtab.partition.run.ranks import Groups, RankPlace
 from trimtab.partition.run.samples import LossFunction, Outputs, Samples, on_device
-from trimtab.partition.run.stage_module import StageModule, attribute, plain_tensors_are_equal
+from trimtab.partition.run.stage_module import StageModule, TensorParts, attribute, plain_tensors_are_equal
 
 
 def now(device: torch.device) -> float:
@@ -29,7 +29,7 @@ _CLEAR = Path("/proc/self/clear_refs")
 
 
 class PeakMemory:
-    """Bytes that a process's memory grew at its peak since this was made: of a GPU, or resident."""
+    """Growth of a process's peak memory in bytes since construction: of a GPU, or resident."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -40,7 +40,7 @@ class PeakMemory:
         self._before = _kilobytes("VmRSS")
 
     def grown(self) -> float:
-        """Bytes at the peak so far, more than at the start."""
+        """Bytes at the peak minus those at the start."""
         if self._device.type == "cuda":
             return float(torch.cuda.max_memory_allocated(self._device))
         return max(0.0, (_kilobytes("VmHWM") - self._before) * 1024.0)
@@ -52,9 +52,9 @@ def _kilobytes(field: str) -> float:
 
 
 RATE = 1e-3
-"""Learning rate where none is given."""
+"""Default learning rate."""
 ADAM_EPSILON = 1e-6
-"""Keeps Adam from turning gradients that are only rounding errors into whole steps."""
+"""Keeps Adam from turning rounding errors of gradients into full steps."""
 
 _KINDS: dict[Optimizer, tuple[type[torch.optim.Optimizer], dict[str, Any]]] = {
     "sgd": (torch.optim.SGD, {}),
@@ -92,14 +92,8 @@ def add_up(parameters: Sequence[nn.Parameter], group: Any) -> None:
         gradient.copy_(total.view_as(gradient))
 
 
-def add_up_ties(stage: StageModule, ties: Sequence[tuple[Any, tuple[str, ...]]]) -> None:
-    """Add up the gradients of weights that other stages hold too."""
-    for group, names in ties:
-        add_up([getattr(stage, attribute(name)) for name in names], group)
-
-
 def _gradient(parameter: nn.Parameter) -> Tensor:
-    """A weight's gradient where this process keeps it; zeros where nothing came back for it."""
+    """This process's part of a weight's gradient; zeros if the weight has none."""
     if parameter.grad is None:
         parameter.grad = torch.zeros_like(parameter)
     gradient = parameter.grad
@@ -107,12 +101,12 @@ def _gradient(parameter: nn.Parameter) -> Tensor:
 
 
 Loss = Callable[[tuple[Tensor, ...], int], Tensor]
-"""The loss of a micro-batch: what the last stage returned, and the micro-batch's number."""
+"""The loss of a micro-batch, given the last stage's outputs and the micro-batch's number."""
 
 
 @dataclass(slots=True)
 class StepTimes:
-    """When each step began and ended on this process's clock, and the seconds in which it computed."""
+    """Start and end of each step on this process's clock, and its seconds of computation."""
 
     began: list[float] = field(default_factory=list)
     ended: list[float] = field(default_factory=list)
@@ -121,31 +115,32 @@ class StepTimes:
 
 
 class TimedStage(PipelineStage):
-    """A stage of the pipeline that adds up the seconds of its own forward and backward passes."""
+    """A pipeline stage that adds up the seconds of its forward and backward passes."""
 
     forward_seconds = 0.0
     backward_seconds = 0.0
 
     def forward_one_chunk(self, *arguments: Any, **named: Any) -> Any:
-        """As the stage does, timed."""
+
         began = now(self.device)
         output = super().forward_one_chunk(*arguments, **named)
         self.forward_seconds += now(self.device) - began
         return output
 
     def backward_one_chunk(self, *arguments: Any, **named: Any) -> Any:
-        """As the stage does, timed."""
+
         began = now(self.device)
         super().backward_one_chunk(*arguments, **named)
         self.backward_seconds += now(self.device) - began
 
 
 class Trainer:
-    """A stage with its optimizer, ready to take steps together with the other processes of the plan."""
+    """A stage with its optimizer; takes steps together with the other processes of the plan."""
 
     def __init__(
         self,
         stage: StageModule,
+        state: Mapping[str, Tensor],
         plan: Plan,
         recipe: Recipe,
         place: RankPlace,
@@ -155,6 +150,7 @@ class Trainer:
     ) -> None:
         self.stage, self.plan, self.place, self.groups, self.device = stage, plan, place, groups, device
         self.times = StepTimes()
+        stage.load(state, device, TensorParts(groups.parts, device) if plan.tensor > 1 else None)
         stage.recompute = plan.recompute
         if plan.sharding == "full" and plan.replicas > 1:
             shard(stage, groups.replicas, device)
@@ -175,12 +171,16 @@ class Trainer:
         )
         self._timed.stage_index_to_group_rank = groups.stages
         self._loss: Loss | None = None
-        self._schedule = self._made_schedule()
+        few = plan.microbatches < len(plan.stages)  # then torch has only GPipe
+        schedule: Any = ScheduleGPipe if plan.schedule == "gpipe" or few else Schedule1F1B
+        self._schedule = schedule(
+            self._timed, plan.microbatches, loss_fn=self._weighted_loss, scale_grads=False
+        )
 
     def step(self, inputs: dict[str, Tensor], loss: Loss) -> float:
-        """Train on the step's samples; this process's part of the loss, zero but in the last stage.
+        """Train on the step's samples; returns this process's part of the loss (zero before the last stage).
 
-        `inputs` are those that the stage loads, for all micro-batches of its replica one after the other.
+        `inputs` are those that the stage loads, for all micro-batches of its replica in order.
         """
         self._loss = loss
         losses: list[Tensor] = []
@@ -191,45 +191,35 @@ class Trainer:
         numbers = torch.arange(self.plan.microbatches)
         with plain_tensors_are_equal(self.stage.parts):
             self._schedule.step(target=numbers, losses=losses, return_outputs=False, **inputs)
-        self._synchronise()
+        if self.plan.replicas > 1 and self.plan.sharding != "full":
+            add_up([p for p in self.stage.parameters() if p.requires_grad], self.groups.replicas)
+        for group, names in self.groups.ties:
+            add_up([getattr(self.stage, attribute(name)) for name in names], group)
         self.optimizer.step()
         self.times.ended.append(now(self.device))
         self.times.forward.append(self._timed.forward_seconds)
         self.times.backward.append(self._timed.backward_seconds)
         return float(sum(part.detach() for part in losses)) if losses else 0.0
 
-    def _made_schedule(self) -> Any:
-        """GPipe or 1F1B; with fewer micro-batches than stages torch has only GPipe."""
-        few = self.plan.microbatches < len(self.plan.stages)
-        kind = ScheduleGPipe if self.plan.schedule == "gpipe" or few else Schedule1F1B
-        return kind(self._timed, self.plan.microbatches, loss_fn=self._weighed, scale_grads=False)
-
-    def _weighed(self, outputs: tuple[Tensor, ...], number: Tensor) -> Tensor:
-        """A micro-batch's loss as a part of the step's."""
+    def _weighted_loss(self, outputs: tuple[Tensor, ...], number: Tensor) -> Tensor:
+        """A micro-batch's part of the step's loss."""
         assert self._loss is not None
         return self._loss(outputs, int(number)) * (self.plan.shares[self.place.replica] / self.plan.batch)
-
-    def _synchronise(self) -> None:
-        trained = [p for p in self.stage.parameters() if p.requires_grad]
-        if self.plan.replicas > 1 and self.plan.sharding != "full":
-            add_up(trained, self.groups.replicas)
-        add_up_ties(self.stage, self.groups.ties)
 
 
 def train_step(
     trainer: Trainer, samples: Samples, loss: LossFunction, outputs: Outputs, number: int
 ) -> float:
-    """One step on its samples; this process's part of the loss."""
+    """Train one step; returns this process's part of the loss."""
     plan, replica, facts = trainer.plan, trainer.place.replica, trainer.stage.facts
     inputs, targets = on_device(samples.step(number, plan.batch), trainer.device)
     mine = samples.replica_inputs(inputs, plan, replica)
     trainer.stage.constants = {i: mine[i] for i in facts.constants}
 
-    def of_microbatch(handed_on: tuple[Tensor, ...], microbatch: int) -> Tensor:
-        wanted = samples.targets_of(targets, plan, replica, microbatch)
-        return loss(outputs.rebuilt(handed_on), wanted)
+    def microbatch_loss(handed_on: tuple[Tensor, ...], microbatch: int) -> Tensor:
+        return loss(outputs.rebuilt(handed_on), samples.targets_of(targets, plan, replica, microbatch))
 
-    return trainer.step({f"input_{i}": mine[i] for i in facts.loaded}, of_microbatch)
+    return trainer.step({f"input_{i}": mine[i] for i in facts.loaded}, microbatch_loss)
 
 
 def shard(stage: StageModule, group: Any, device: torch.device) -> None:

@@ -1,11 +1,12 @@
 """The exact answer over given places: dynamic programming from the last stage to the first.
 
-The step is Lat + the slowest stage's or boundary's extra time (`Problem`). For a bound W on the latter, the
-least Lat follows stage by stage, because a stage's cost depends only on where it begins and ends, its row,
-the next stage's row, and how many stages follow (which says how many micro-batches it holds). Lowering W
-from solution to solution visits every trade between the two.
+The step is Lat + the slowest stage's or boundary's extra time (see `problem`). For a bound W on the latter,
+the least Lat follows stage by stage, because a stage's cost depends only on where it begins and ends, its
+row, the next stage's row, and the number of stages behind it (which sets its micro-batches in flight).
+Lowering W from solution to solution visits every trade-off between the two.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -20,11 +21,10 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CutPlaces:
-    """Cuts that can be made, the empty one first and the whole graph last; columns have a line per place.
+    """Places to cut at, from before the first node to after the last; columns have a line per place.
 
     `crossing` bytes pass a place; `after[i, j]` says that a stage may reach from i to j, and `largest[i, j]`
-    is its largest tensor. Which nodes come before each place is told by `ends` (so many of the order) or by
-    `first`.
+    is its largest tensor. The nodes before each place are the first `ends` of the order, or those in `first`.
     """
 
     problem: CutProblem
@@ -38,7 +38,7 @@ class CutPlaces:
         return len(self.crossing)
 
     def before(self, column: Floats) -> Floats:
-        """For each place, the column's values over the nodes before it, added up."""
+        """For each place, the sum of a column over the nodes before it."""
         if self.ends is not None:
             return np.concatenate([[0.0], np.cumsum(column)])[self.ends]
         assert self.first is not None
@@ -48,16 +48,15 @@ class CutPlaces:
         """The stage of every node when cut at the chosen places (the ends included)."""
         count = len(self.problem.graph)
         if self.ends is not None:
-            return np.searchsorted(self.ends[list(chosen[1:])], np.arange(count), side="right").astype(
-                np.int64
-            )
+            ends = self.ends[list(chosen[1:])]
+            return np.searchsorted(ends, np.arange(count), side="right").astype(np.int64)
         assert self.first is not None
         behind: Ints = (~self.first[list(chosen[1:])]).sum(axis=0)
         return behind
 
 
 def places_of_order(problem: CutProblem, ends: Ints | None = None) -> CutPlaces:
-    """The places between nodes in the graph's own order: all of them, or those after `ends` nodes."""
+    """The places between nodes in the graph's order: all of them, or those after `ends` nodes."""
     graph, count = problem.graph, len(problem.graph)
     ends = np.arange(count + 1) if ends is None else ends
     crossing = graph.cut_bytes(problem.tensor_bytes)[ends]
@@ -65,33 +64,28 @@ def places_of_order(problem: CutProblem, ends: Ints | None = None) -> CutPlaces:
     np.maximum.at(made, graph.producer, problem.tensor_bytes)
     between = np.maximum.reduceat(np.append(made, 0.0), ends[:-1]) if len(ends) > 1 else made[:0]
     index = np.arange(len(ends))
-    return CutPlaces(
-        problem=problem,
-        first=None,
-        ends=ends,
-        crossing=np.where(crossing < 0.5, 0.0, crossing),
-        after=index[None, :] > index[:, None],
-        largest=_range_maximum(between),
-    )
-
-
-def _range_maximum(steps: Floats) -> Floats:
-    """[i, j]: the largest of steps i to j - 1."""
-    count = len(steps) + 1
-    wide = np.where(np.arange(count - 1)[None, :] >= np.arange(count)[:, None], steps[None, :], 0.0)
-    return np.concatenate([np.zeros((count, 1)), np.maximum.accumulate(wide, axis=1)], axis=1)
+    # largest[i, j] is the maximum of `between` from i to j - 1.
+    steps = np.where(index[None, :-1] >= index[:, None], between[None, :], 0.0)
+    largest = np.concatenate([np.zeros((len(ends), 1)), np.maximum.accumulate(steps, axis=1)], axis=1)
+    crossing = np.where(crossing < 0.5, 0.0, crossing)
+    return CutPlaces(problem, None, ends, crossing, index[None, :] > index[:, None], largest)
 
 
 def places_of_sets(problem: CutProblem, limit: int) -> tuple[CutPlaces, bool]:
-    """Sets of nodes that hold what they need: all of them, or about `limit` that few bytes leave.
+    """Places before and after closed sets of nodes (that contain their inputs), and whether those are all.
 
-    Also says whether those are all.
+    Where there are more than `limit`, only about that many whose outputs are small.
     """
-    found, whole = _closed_sets(problem, limit)
-    graph = problem.graph
-    first = _as_bools(found, len(graph))
+    graph, leaving = problem.graph, _LeavingBytes(problem)
+    sets = _closed_sets(leaving, limit, None)
+    complete = sets is not None
+    if sets is None:
+        sets = _closed_sets(leaving, limit, max(1, limit // len(graph))) or []
+    width, size = (len(graph) + 7) // 8, len(sets)
+    packed = np.frombuffer(b"".join(bits.to_bytes(width, "little") for bits in sets), dtype=np.uint8)
+    unpacked = np.unpackbits(packed.reshape(size, width), axis=1, bitorder="little")
+    first = unpacked[:, : len(graph)].astype(bool)
     outside = ~first
-    size = len(first)
     needed = np.zeros((size, len(graph.producer)), dtype=bool)
     for use, node in zip(graph.used.tolist(), graph.user.tolist(), strict=True):
         needed[:, use] |= outside[:, node]
@@ -105,36 +99,31 @@ def places_of_sets(problem: CutProblem, limit: int) -> tuple[CutPlaces, bool]:
     counts = first.sum(axis=1)
     inside = (first.astype(np.float32) @ first.T.astype(np.float32)) >= counts[:, None] - 0.5
     after = inside & (counts[None, :] > counts[:, None])
-    return CutPlaces(problem, first, None, crossing, after, largest), whole
+    return CutPlaces(problem, first, None, crossing, after, largest), complete
 
 
-def _closed_sets(problem: CutProblem, limit: int) -> tuple[list[int], bool]:
-    """As bits of an integer, smaller ones first; too many of one size are cut to those few bytes leave."""
-    leaving = _Leaving(problem)
-    every = _layers(leaving, limit, None)
-    if every is not None:
-        return every, True
-    return _layers(leaving, limit, max(1, limit // len(problem.graph))) or [], False
+def _closed_sets(leaving: "_LeavingBytes", limit: int, width: int | None) -> list[int] | None:
+    """Closed sets as bits of an integer, by size; of each size the `width` that the fewest bytes leave.
 
-
-def _layers(leaving: "_Leaving", limit: int, width: int | None) -> list[int] | None:
-    """Sets by size, `width` of each at most; without a width, None where there are more than the limit."""
-    found, layer = [0], {0: 0.0}
+    Without a width, None where there are more than `limit` sets.
+    """
+    sets, layer = [0], {0: 0.0}
     while layer:
         following: dict[int, float] = {}
         for inside, bytes_out in layer.items():
-            for node in leaving.next_nodes(inside):
-                following[inside | 1 << node] = bytes_out + leaving.change(inside, node)
-        if width is None and len(found) + len(following) > limit:
+            for node, need in enumerate(leaving.needs):
+                if not inside >> node & 1 and need & inside == need:
+                    following[inside | 1 << node] = bytes_out + leaving.change(inside, node)
+        if width is None and len(sets) + len(following) > limit:
             return None
         chosen = sorted(following, key=following.__getitem__)[:width]
-        layer = {each: following[each] for each in chosen}
-        found.extend(layer)
-    return found
+        layer = {bits: following[bits] for bits in chosen}
+        sets.extend(layer)
+    return sets
 
 
-class _Leaving:
-    """Bytes that leave a set of nodes, kept as bits, and how one node more changes them."""
+class _LeavingBytes:
+    """Bytes that leave a set of nodes (bits of an integer), and their change when a node joins the set."""
 
     def __init__(self, problem: CutProblem) -> None:
         graph = problem.graph
@@ -151,28 +140,16 @@ class _Leaving:
         for tensor, node in enumerate(graph.producer.tolist()):
             self.made[node] += self.size[tensor] if self.users[tensor] else 0.0
 
-    def next_nodes(self, inside: int) -> list[int]:
-        """Nodes outside whose needs are inside."""
-        return [
-            node for node, need in enumerate(self.needs) if not inside >> node & 1 and need & inside == need
-        ]
-
     def change(self, inside: int, node: int) -> float:
         """Bytes that leave the set with the node, less those that leave it without."""
-        with_it = inside | 1 << node
-        done: float = sum(self.size[t] for t in self.uses[node] if not self.users[t] & ~with_it)
+        joined = inside | 1 << node
+        done: float = sum(self.size[t] for t in self.uses[node] if not self.users[t] & ~joined)
         return self.made[node] - done
 
 
-def _as_bools(sets: Sequence[int], count: int) -> Bools:
-    width = (count + 7) // 8
-    packed = np.frombuffer(b"".join(each.to_bytes(width, "little") for each in sets), dtype=np.uint8)
-    return np.unpackbits(packed.reshape(len(sets), width), axis=1, bitorder="little")[:, :count].astype(bool)
-
-
 def narrow_order(graph: Graph) -> Ints:
-    """Always the node that leaves the fewest bytes waiting for a later one; ties as they came."""
-    left = np.bincount(graph.used, minlength=len(graph.producer))
+    """A topological order that greedily keeps the fewest bytes waiting for later nodes; ties in order."""
+    remaining = np.bincount(graph.used, minlength=len(graph.producer))
     uses: list[list[int]] = [[] for _ in range(len(graph))]
     for tensor, node in zip(graph.used.tolist(), graph.user.tolist(), strict=True):
         uses[node].append(tensor)
@@ -180,31 +157,26 @@ def narrow_order(graph: Graph) -> Ints:
     np.add.at(made, graph.producer, graph.size)
 
     def growth(node: int) -> float:
-        return float(made[node]) - sum(float(graph.size[t]) for t in uses[node] if left[t] == 1)
+        return float(made[node]) - sum(float(graph.size[t]) for t in uses[node] if remaining[t] == 1)
 
-    waiting, following = _needs(graph)
+    sources, targets, _ = graph.edges
+    following: list[list[int]] = [[] for _ in range(len(graph))]
+    for source, target in zip(sources.tolist(), targets.tolist(), strict=True):
+        following[source].append(target)
+    waiting = np.bincount(targets, minlength=len(graph))
     ready = [node for node in range(len(graph)) if waiting[node] == 0]
     order: list[int] = []
     while ready:
-        node = min(ready, key=lambda each: (growth(each), each))
+        node = min(ready, key=lambda candidate: (growth(candidate), candidate))
         ready.remove(node)
         order.append(node)
         for tensor in uses[node]:
-            left[tensor] -= 1
+            remaining[tensor] -= 1
         for target in following[node]:
             waiting[target] -= 1
             if waiting[target] == 0:
                 ready.append(target)
     return np.array(order, dtype=np.int64)
-
-
-def _needs(graph: Graph) -> tuple[Ints, list[list[int]]]:
-    """How many tensors each node waits for, and who waits for each."""
-    sources, targets, _ = graph.edges
-    following: list[list[int]] = [[] for _ in range(len(graph))]
-    for source, target in zip(sources.tolist(), targets.tolist(), strict=True):
-        following[source].append(target)
-    return np.bincount(targets, minlength=len(graph)), following
 
 
 _EXACT = 1e-9
@@ -213,10 +185,10 @@ _TIGHT = 1e-3  # how close to the least bound its search goes
 
 @dataclass(frozen=True, slots=True)
 class States:
-    """Sets of rows that stages may use, each after those it is reached from; the first is the empty one.
+    """Sets of rows that stages use, in topological order from the empty set; `count` is the size of each.
 
     `steps[x]` are pairs: the row in front, and the state of the rows behind it. `members` are the rows that
-    are like a row and may stand for it, in the order in which they are taken.
+    are interchangeable with a row, in the order in which they are taken.
     """
 
     steps: tuple[tuple[tuple[int, int], ...], ...]
@@ -226,7 +198,7 @@ class States:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cut:
-    """An answer: the stage of every node, the row of every stage, and the seconds of a step."""
+    """The stage of every node, the row of every stage, and the seconds of a step."""
 
     stage_of: Ints
     row_of: tuple[int, ...]
@@ -235,7 +207,7 @@ class Cut:
 
 @dataclass(slots=True)
 class _Solved:
-    """One pass: for every state and row in front, the least latency from each place on, and how."""
+    """One pass: by state and row in front, the least latency from a place, its stage's end and next row."""
 
     value: dict[tuple[int, int], Floats] = field(default_factory=dict)
     ends: dict[tuple[int, int], Ints] = field(default_factory=dict)
@@ -243,8 +215,8 @@ class _Solved:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """A way through the places: where stages begin and end, their rows, and the two parts of a step."""
+class _Path:
+    """A path through the places: where stages begin and end, their rows, and the two parts of a step."""
 
     chosen: tuple[int, ...]
     rows: tuple[int, ...]
@@ -257,7 +229,7 @@ class _Found:
 
 
 class ChainSolver:
-    """The columns of a problem over its places, made once for all bounds."""
+    """The columns of a problem over its places, computed once for all bounds."""
 
     def __init__(self, places: CutPlaces, states: States) -> None:
         self.places, self.states = places, states
@@ -279,12 +251,15 @@ class ChainSolver:
         links: dict[tuple[float, float], Floats] = {}
         self.hand: dict[tuple[int, int], Floats] = {}
         for row, to in pairs:
-            other = to if to != row else states.members[row][1]  # two that are alike, not one with itself
+            other = to if to != row else states.members[row][1]  # the link to another row of its class
             link = float(problem.hand_rate[row, other]), float(problem.hand_latency[row, other])
             if link not in links:
                 links[link] = problem.hand_seconds(row, other, places.crossing)
             self.hand[row, to] = links[link]
-        self._memory = _StageMemory(places)
+        self._resident = (
+            _spans(places.before(problem.resident)) + problem.alive * places.largest + problem.base
+        )
+        self._kept = _spans(places.before(problem.kept))
         self._fitting: dict[tuple[int, int], Floats] = {}
         self._index = np.arange(len(places))
 
@@ -297,37 +272,41 @@ class ChainSolver:
         best, tightest = self._tightest(best, least, slack)
         bound = best.seconds - least
         while bound > tightest:
-            found = self._read(self._pass(bound))
-            if found is None or found.latency + tightest >= best.seconds * (1.0 - slack):
+            path = self._read(self._pass(bound))
+            if path is None or path.latency + tightest >= best.seconds * (1.0 - slack):
                 break  # lower bounds only make the latency longer
-            best = min(best, found, key=lambda each: each.seconds)
-            bound = min(found.slowest * (1.0 - max(slack, _EXACT)), best.seconds - least)
+            best = min(best, path, key=lambda option: option.seconds)
+            bound = min(path.slowest * (1.0 - max(slack, _EXACT)), best.seconds - least)
         stage_of, row_of = self.places.stages(best.chosen), self._members(best.rows)
         return Cut(stage_of, row_of, self.problem.cost(stage_of, row_of).seconds)
 
-    def _tightest(self, known: _Found, least: float, slack: float) -> tuple[_Found, float]:
-        """A way whose slowest stage is about as fast as can be, and a bound that no way keeps to."""
+    def _tightest(self, known: _Path, least: float, slack: float) -> tuple[_Path, float]:
+        """A path whose slowest stage is about as fast as possible, and a bound that no path keeps."""
         work = (self.problem.forward + self.problem.backward).sum(axis=1)
         low = self.more / float((1.0 / np.maximum(work, 1e-30)).sum())
         high, best, widening = known.seconds - least, known, 1.03
         while high > low * (1.0 + max(slack, _TIGHT)):
             middle = min(low * widening, 0.5 * (low + high)) if low > 0.0 else 0.5 * high
-            found = self._read(self._pass(middle))
-            if found is None:
+            path = self._read(self._pass(middle))
+            if path is None:
                 low, widening = middle, widening * 1.5
             else:
-                high = min(middle, found.slowest)
-                best = min(best, found, key=lambda each: each.seconds)
+                high = min(middle, path.slowest)
+                best = min(best, path, key=lambda option: option.seconds)
                 widening = 1.0 + 0.5 * (widening - 1.0)
         return best, low
 
     def _pass(self, bound: float) -> _Solved:
         """The least latency when no stage or boundary takes more than `bound` after the first micro-batch."""
         solved, size = _Solved(), len(self.places)
-        whole = np.full(size, np.inf)
-        whole[-1] = 0.0
+        nothing_behind = np.full(size, np.inf)
+        nothing_behind[-1] = 0.0
         allowed: dict[tuple[int, int], Floats] = {}
-        onward = self._onward(bound)
+        with np.errstate(invalid="ignore"):  # one micro-batch over a missing link: 0 × inf
+            onward = {
+                id(hand): np.where(self.more * hand > bound, np.inf, self.problem.trips * hand)
+                for hand in self.hand.values()
+            }
         for state, steps in enumerate(self.states.steps):
             for row, behind in steps:
                 key = self.like[row], self.problem.layout.in_flight(self.states.count[state])
@@ -336,17 +315,9 @@ class ChainSolver:
                 tails = [
                     (to, solved.value[behind, to] + onward[id(self.hand[row, to])], self.hand[row, to])
                     for to, _ in self.states.steps[behind]
-                ] or [(row, whole, np.zeros(size))]
+                ] or [(row, nothing_behind, np.zeros(size))]
                 self._put(solved, (state, row), allowed[key], bound, tails)
         return solved
-
-    def _onward(self, bound: float) -> dict[int, Floats]:
-        """For each sort of link, seconds there and back from every place, infinite beyond the bound."""
-        with np.errstate(invalid="ignore"):  # no more micro-batches over a link that is not there
-            return {
-                id(hand): np.where(self.more * hand > bound, np.inf, self.problem.trips * hand)
-                for hand in self.hand.values()
-            }
 
     def _put(
         self,
@@ -360,8 +331,8 @@ class ChainSolver:
         choice = np.zeros(len(self.places), dtype=np.int64)
         least = tails[0][1]
         if len(tails) > 1:
-            each = np.stack([tail for _, tail, _ in tails])
-            choice, least = each.argmin(axis=0), each.min(axis=0)
+            values = np.stack([tail for _, tail, _ in tails])
+            choice, least = values.argmin(axis=0), values.min(axis=0)
         total = stage + least
         if not self.problem.overlapped:
             sending = np.stack([hand for _, _, hand in tails])[choice, self._index]
@@ -372,14 +343,22 @@ class ChainSolver:
         solved.behind[key] = np.array([to for to, _, _ in tails])[choice[end]]
 
     def _fits(self, row: int, flight: int) -> Floats:
-        """Seconds of a stage from each place to each other, infinite where it has not the memory."""
+        """Seconds of a stage from each place to each other, infinite where it lacks the memory."""
         if (row, flight) not in self._fitting:
-            room = self._memory.need(flight) <= self.problem.capacity[row]
-            self._fitting[row, flight] = np.where(room, self.load[row], np.inf)
+            crossing = self.places.crossing
+            received, sent = crossing[:, None], crossing[None, :]
+            if not self.problem.training:
+                need = self._resident + received + sent
+            elif self.problem.layout.recompute:
+                need = self._resident + flight * received + self._kept + sent
+            else:
+                need = self._resident + flight * (self._kept + received + sent)
+            fits = need <= self.problem.capacity[row]
+            self._fitting[row, flight] = np.where(fits, self.load[row], np.inf)
         return self._fitting[row, flight]
 
-    def _read(self, solved: _Solved) -> _Found | None:
-        """The best of all states."""
+    def _read(self, solved: _Solved) -> _Path | None:
+        """The path with the least latency over all states; None where there is none."""
         latency, key = min(
             ((float(value[0]), key) for key, value in solved.value.items()), default=(np.inf, (0, 0))
         )
@@ -400,72 +379,45 @@ class ChainSolver:
             chosen.append(end)
             rows.append(row)
             if last:
-                return _Found(tuple(chosen), tuple(rows), latency, slowest)
+                return _Path(tuple(chosen), tuple(rows), latency, slowest)
             row = to
 
     def _members(self, rows: Sequence[int]) -> tuple[int, ...]:
-        """Every stage gets a row of its own among those that are alike."""
-        taken: dict[int, int] = {}
-        found = []
+        """A distinct row for every stage, among the interchangeable ones."""
+        taken: Counter[int] = Counter()
+        members = []
         for row in rows:
-            found.append(self.states.members[row][taken.get(row, 0)])
-            taken[row] = taken.get(row, 0) + 1
-        return tuple(found)
-
-
-class _StageMemory:
-    """Bytes of a stage from each place to each other."""
-
-    def __init__(self, places: CutPlaces) -> None:
-        problem = self.problem = places.problem
-        self.staying = _spans(places.before(problem.resident)) + problem.alive * places.largest + problem.base
-        self.kept = _spans(places.before(problem.kept))
-        self.received, self.sent = places.crossing[:, None], places.crossing[None, :]
-
-    def need(self, flight: int) -> Floats:
-        """With so many micro-batches in flight."""
-        if not self.problem.training:
-            return self.staying + self.received + self.sent
-        if self.problem.layout.recompute:
-            return self.staying + flight * self.received + self.kept + self.sent
-        return self.staying + flight * (self.kept + self.received + self.sent)
+            members.append(self.states.members[row][taken[row]])
+            taken[row] += 1
+        return tuple(members)
 
 
 def _spans(before: Floats) -> Floats:
-    """From sums before each place, sums from each place to each other."""
+    """Sums from each place to each other, given the sums before each place."""
     return before[None, :] - before[:, None]
 
 
 def states_of_classes(problem: CutProblem, classes: Sequence[Sequence[int]], limit: int) -> States | None:
-    """How many rows of each class are used, in any order of classes; None where that is too many states."""
-    sizes = [len(each) for each in classes]
+    """States by the number of rows used of each class, in any order; None where they exceed the limit."""
+    sizes = [len(members) for members in classes]
     if np.prod([size + 1.0 for size in sizes]) * len(sizes) > limit:
         return None
     counts = sorted(np.ndindex(*(size + 1 for size in sizes)), key=sum)
-    number = {each: index for index, each in enumerate(counts)}
-    steps = []
-    for each in counts:
-        ways = [
-            (classes[k][0], number[(*each[:k], each[k] - 1, *each[k + 1 :])])
+    number = {used: index for index, used in enumerate(counts)}
+    steps = tuple(
+        tuple(
+            (classes[k][0], number[(*used[:k], used[k] - 1, *used[k + 1 :])])
             for k in range(len(sizes))
-            if each[k] > 0
-        ]
-        steps.append(tuple(ways))
-    return States(tuple(steps), tuple(sum(each) for each in counts), _members(problem, classes))
+            if used[k] > 0
+        )
+        for used in counts
+    )
+    same = {row: tuple(members) for members in classes for row in members}
+    members = tuple(same.get(row, (row,)) for row in range(len(problem.rows)))
+    return States(steps, tuple(sum(used) for used in counts), members)
 
 
 def states_of_order(problem: CutProblem, order: Sequence[int]) -> States:
-    """Rows in a given order; those in front may stay unused."""
-    steps: list[tuple[tuple[int, int], ...]] = [()]
-    for index, row in enumerate(reversed(order)):
-        steps.append(((row, index),))
-    each = tuple((row,) for row in range(len(problem.rows)))
-    return States(tuple(steps), tuple(range(len(steps))), each)
-
-
-def _members(problem: CutProblem, classes: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
-    found: list[tuple[int, ...]] = [(row,) for row in range(len(problem.rows))]
-    for members in classes:
-        for row in members:
-            found[row] = tuple(members)
-    return tuple(found)
+    """States of rows in a given order; rows in front may stay unused."""
+    steps: list[tuple[tuple[int, int], ...]] = [(), *(((row, i),) for i, row in enumerate(reversed(order)))]
+    return States(tuple(steps), tuple(range(len(steps))), tuple((row,) for row in range(len(problem.rows))))

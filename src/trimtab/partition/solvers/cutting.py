@@ -1,7 +1,9 @@
 """The best cut of a problem: exact where the graph is small enough, in levels where it is not."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain, count
 from math import exp, inf
 from random import Random
 from time import monotonic
@@ -27,14 +29,14 @@ _WITHOUT_MEMORY = 10.0  # how much a device that is twice too small lengthens th
 
 
 def annealed(problem: CutProblem, cut: Cut, moves: int, until: float, seed: int = 0) -> Cut:
-    """The best cut that `moves` moves come by, starting from one; stops at `until` on the monotonic clock."""
+    """The best cut met in `moves` random moves from a cut; stops at `until` on the monotonic clock."""
     state = _State(problem, cut)
     random = Random(seed)
     now = best = state.seconds()
-    kept = state.copy()
+    stages, rows = list(state.stage_of), list(state.rows)
     heat, cooling = _FIRST_HEAT * best, (_LAST_HEAT / _FIRST_HEAT) ** (1.0 / max(moves, 1))
-    for count in range(moves):
-        if count % _LOOK_AT_CLOCK == 0 and monotonic() > until:
+    for number in range(moves):
+        if number % _LOOK_AT_CLOCK == 0 and monotonic() > until:
             break
         heat *= cooling
         undo = state.move(random)
@@ -44,23 +46,18 @@ def annealed(problem: CutProblem, cut: Cut, moves: int, until: float, seed: int 
         if then <= now or random.random() < exp((now - then) / heat):
             now = then
             if now < best * (1.0 - 1e-12):
-                best, kept = now, state.copy()
+                best, stages, rows = now, list(state.stage_of), list(state.rows)
         else:
             state.undo(undo)
-    return _as_cut(problem, *kept, cut)
-
-
-def _as_cut(problem: CutProblem, stage_of: list[int], rows: list[int], known: Cut) -> Cut:
-    """Without the stages that have no nodes; the known cut where that is no better."""
-    used = sorted(set(stage_of))
-    found = np.searchsorted(used, np.array(stage_of)).astype(np.int64)
+    used = sorted(set(stages))  # stages without nodes are left out
+    stage_of = np.searchsorted(used, np.array(stages)).astype(np.int64)
     row_of = tuple(rows[stage] for stage in used)
-    seconds = problem.seconds(found, row_of)
-    return Cut(found, row_of, seconds) if seconds < known.seconds else known
+    seconds = problem.seconds(stage_of, row_of)
+    return Cut(stage_of, row_of, seconds) if seconds < cut.seconds else cut
 
 
 class _State:
-    """A cut with its sums."""
+    """A cut with its sums per stage, updated move by move."""
 
     def __init__(self, problem: CutProblem, cut: Cut) -> None:
         graph = problem.graph
@@ -94,13 +91,6 @@ class _State:
         self.resident, self.kept = problem.resident.tolist(), problem.kept.tolist()
         self.largest = problem.alive * float(problem.tensor_bytes.max(initial=0.0)) + problem.base
         self.capacity = problem.capacity.tolist()
-        self._add_up()
-
-    def copy(self) -> tuple[list[int], list[int]]:
-        """Stage of every node, and row of every stage."""
-        return list(self.stage_of), list(self.rows)
-
-    def _add_up(self) -> None:
         stages = len(self.rows)
         self.load, self.extra, self.count = [0.0] * stages, [0.0] * stages, [0] * stages
         self.stays, self.held = [0.0] * stages, [0.0] * stages
@@ -128,18 +118,15 @@ class _State:
             self.crossing[boundary] += amount
 
     def move(self, random: Random) -> tuple[int, int, int] | None:
-        """Some move, done; what to tell `undo`. None where the one that came up changes nothing."""
+        """Makes a random move; returns the argument of `undo`, or None where the move changes nothing."""
         if random.random() < 0.04 and len(self.rows) > 1:
             first, second = random.sample(range(len(self.rows)), 2)
             self._trade(first, second)
             return -1, first, second
         node = random.randrange(len(self.stage_of))
         where, here = self.stage_of, self.stage_of[node]
-        low, high = 0, len(self.rows) - 1
-        for other in self.needs[node]:
-            low = max(low, where[other])
-        for other in self.feeds[node]:
-            high = min(high, where[other])
+        low = max((where[other] for other in self.needs[node]), default=0)
+        high = min((where[other] for other in self.feeds[node]), default=len(self.rows) - 1)
         if low >= high:
             return None
         to = random.randint(low, high - 1)
@@ -148,7 +135,7 @@ class _State:
         return node, here, to
 
     def undo(self, done: tuple[int, int, int]) -> None:
-        """Take a move back."""
+
         node, first, second = done
         if node < 0:
             self._trade(first, second)
@@ -172,7 +159,7 @@ class _State:
             self.extra[stage] = sum(self.once[row][node] for node in nodes)
 
     def seconds(self) -> float:
-        """Of a step; more where memory is short."""
+        """Seconds of a step, lengthened where memory is short."""
         used = [stage for stage, count in enumerate(self.count) if count]
         total, slowest = 0.0, 0.0
         for place, stage in enumerate(used):
@@ -207,45 +194,51 @@ class _State:
 
 
 Judge = Callable[[Ints, tuple[int, ...]], float]
-"""Seconds of a step with a stage for every node and a row for every stage; infinite where it does not fit."""
+"""Seconds of a step, given each node's stage and each stage's row; infinite where it does not fit."""
 
 
 def improved(problem: CutProblem, cut: Cut, until: float, others: tuple[int, ...] = ()) -> Cut:
     """The cut after all moves that shorten the step; stops at `until` on the monotonic clock.
 
-    `others` are rows that no stage uses yet: one may take a stage over.
+    `others` are unused rows, which may take a stage over.
     """
-    best, better = cut, True
-    while better and monotonic() < until:
-        better = False
-        for stage_of, row_of in _moves(problem, best, others):
-            seconds = problem.seconds(stage_of, row_of)
-            if seconds < best.seconds * (1.0 - 1e-9):
-                best, better = Cut(stage_of, row_of, seconds), True
-                break
-            if monotonic() > until:
-                break
-    return best
+    moves = partial(_moves, problem, others=others)
+    return _descended(cut, moves, problem.seconds, lambda: monotonic() > until, 1e-9)
 
 
 def polished(problem: CutProblem, cut: Cut, others: tuple[int, ...], judge: Judge, most: int) -> Cut:
-    """The cut after at most so many tries of moves that a `judge` finds shorter; stages may be split too."""
-    best, left, better = cut, most, True
+    """The cut after at most `most` tries of moves that `judge` finds shorter; stages may be split too."""
+    tries = count()
+
+    def moves(best: Cut) -> Iterator[tuple[Ints, tuple[int, ...]]]:
+        return chain(_splits(best, others), _moves(problem, best, others))
+
+    return _descended(cut, moves, judge, lambda: next(tries) == most, 1e-6)
+
+
+def _descended(
+    cut: Cut,
+    moves: Callable[[Cut], Iterator[tuple[Ints, tuple[int, ...]]]],
+    judge: Judge,
+    stop: Callable[[], bool],
+    gain: float,
+) -> Cut:
+    """The cut after taking the first move that shortens the step by the share `gain`, until none does."""
+    best, better = cut, True
     while better:
         better = False
-        for stage_of, row_of in (*_splits(best, others), *_moves(problem, best, others)):
-            if left == 0:
+        for stage_of, row_of in moves(best):
+            if stop():
                 return best
-            left -= 1
             seconds = judge(stage_of, row_of)
-            if seconds < best.seconds * (1.0 - 1e-6):
+            if seconds < best.seconds * (1.0 - gain):
                 best, better = Cut(stage_of, row_of, seconds), True
                 break
     return best
 
 
 def _splits(cut: Cut, others: tuple[int, ...]) -> Iterator[tuple[Ints, tuple[int, ...]]]:
-    """A stage's last quarter, half or three quarters on a row that nobody uses."""
+    """Cuts with the last quarter, half or three quarters of a stage moved to an unused row."""
     for row in others:
         if row in cut.row_of:
             continue
@@ -260,21 +253,22 @@ def _splits(cut: Cut, others: tuple[int, ...]) -> Iterator[tuple[Ints, tuple[int
 
 
 def _moves(problem: CutProblem, cut: Cut, others: tuple[int, ...]) -> Iterator[tuple[Ints, tuple[int, ...]]]:
-    down, up = _movable(problem, cut.stage_of)
+    """Cuts with a node in the next or previous stage, two nodes exchanged, or stages on other rows."""
+    where, last = cut.stage_of, cut.stage_of.max()
+    sources, targets, _ = problem.graph.edges
+    highest, lowest = np.full(len(where), -1), np.full(len(where), last + 1)
+    np.maximum.at(highest, targets, where[sources])
+    np.minimum.at(lowest, sources, where[targets])
+    down = np.flatnonzero((highest < where) & (where > 0))  # all inputs are in earlier stages
+    up = np.flatnonzero((lowest > where) & (where < last))  # all readers are in later stages
     for nodes, way in ((down, -1), (up, 1)):
         for node in nodes.tolist():
-            yield _moved(cut.stage_of, [(node, way)]), cut.row_of
+            yield _moved(where, [(node, way)]), cut.row_of
     for node in up.tolist():
-        here = cut.stage_of[node]
-        for other in down[cut.stage_of[down] == here + 1].tolist():
-            stage_of = _moved(cut.stage_of, [(node, 1), (other, -1)])
-            if _in_order(problem, stage_of):
+        for other in down[where[down] == where[node] + 1].tolist():
+            stage_of = _moved(where, [(node, 1), (other, -1)])
+            if (stage_of[sources] <= stage_of[targets]).all():
                 yield stage_of, cut.row_of
-    yield from _trades(cut, others)
-
-
-def _trades(cut: Cut, others: tuple[int, ...]) -> Iterator[tuple[Ints, tuple[int, ...]]]:
-    """Cuts with the same stages on other rows."""
     rows = cut.row_of
     for first in range(len(rows)):
         for second in range(first + 1, len(rows)):
@@ -286,33 +280,18 @@ def _trades(cut: Cut, others: tuple[int, ...]) -> Iterator[tuple[Ints, tuple[int
                 yield cut.stage_of, (*rows[:first], row, *rows[first + 1 :])
 
 
-def _movable(problem: CutProblem, stage_of: Ints) -> tuple[Ints, Ints]:
-    """Nodes that may go a stage down because all they need is there, and those that may go a stage up."""
-    sources, targets, _ = problem.graph.edges
-    highest, lowest = np.full(len(stage_of), -1), np.full(len(stage_of), stage_of.max() + 1)
-    np.maximum.at(highest, targets, stage_of[sources])
-    np.minimum.at(lowest, sources, stage_of[targets])
-    down = np.flatnonzero((highest < stage_of) & (stage_of > 0))
-    return down, np.flatnonzero((lowest > stage_of) & (stage_of < stage_of.max()))
-
-
 def _moved(stage_of: Ints, moves: list[tuple[int, int]]) -> Ints:
-    found = stage_of.copy()
+    moved = stage_of.copy()
     for node, way in moves:
-        found[node] += way
-    return found
-
-
-def _in_order(problem: CutProblem, stage_of: Ints) -> bool:
-    sources, targets, _ = problem.graph.edges
-    return bool((stage_of[sources] <= stage_of[targets]).all())
+        moved[node] += way
+    return moved
 
 
 @dataclass(frozen=True, slots=True)
 class CutEffort:
-    """How long to look. `places` that an order is cut at, at once; `sets` of first nodes that are tried, and
-    `states` of used rows; `moves` by chance, for at most `seconds`; `slack`: how far from the best, as a
-    share, an answer over the same places may be."""
+    """Effort of a cut: `places` of an order considered at once, `sets` of first nodes and `states` of used
+    rows tried; random `moves` for at most `seconds`; `slack`, the share by which a cut over the same places
+    may miss the best one."""
 
     places: int = 160
     sets: int = 400
@@ -322,21 +301,41 @@ class CutEffort:
     slack: float = 1e-3
 
 
-_MANY_NODES = 3000  # beyond, one order has to do
+_MANY_NODES = 3000  # larger graphs are cut in one order only
 
 QUICK = CutEffort(places=64, sets=0, states=0, moves=0, seconds=0.0, slack=0.02)
-"""For sifting many layouts."""
+"""For comparing many layouts."""
 
 
 def best_cut(problem: CutProblem, effort: CutEffort, seed: int = 0) -> Cut | None:
     """The best cut found; None where nothing fits."""
-    states = list(_row_states(problem, effort))
+    all_states = list(_row_states(problem, effort))
     until = monotonic() + effort.seconds
-    best = over_orders = _best_over_orders(problem, states, effort)
+    best = _better(*(_in_levels(problem, states, effort) for states in all_states))
+    if effort.sets and len(problem.graph) <= _MANY_NODES:
+        order = narrow_order(problem.graph)
+        reordered = replace(
+            problem,
+            graph=problem.graph.reordered(order),
+            forward=problem.forward[:, order],
+            backward=problem.backward[:, order],
+            once=problem.once[:, order],
+            resident=problem.resident[order],
+            kept=problem.kept[order],
+        )
+        for states in all_states:
+            cut = _in_levels(reordered, states, effort)
+            if cut is not None:
+                stage_of = np.empty_like(cut.stage_of)
+                stage_of[order] = cut.stage_of
+                best = _better(best, replace(cut, stage_of=stage_of))
+    over_orders = best
     if effort.sets and len(problem.graph) <= effort.places:
-        places, whole = places_of_sets(problem, effort.sets)
-        best = _better(best, *(ChainSolver(places, each).best(effort.slack) for each in states))
-        if whole and len(states) == 1 and _by_class(states[0]):
+        places, complete = places_of_sets(problem, effort.sets)
+        best = _better(best, *(ChainSolver(places, states).best(effort.slack) for states in all_states))
+        steps = all_states[0].steps
+        every_order = len(steps) <= 2 or any(len(step) > 1 for step in steps)
+        if complete and len(all_states) == 1 and every_order:
             return best
     if best is None or effort.seconds <= 0.0:
         return best
@@ -352,44 +351,8 @@ def _better(*cuts: Cut | None) -> Cut | None:
     return min((cut for cut in cuts if cut is not None), key=lambda cut: cut.seconds, default=None)
 
 
-def _by_class(states: States) -> bool:
-    """Whether rows were tried in every order."""
-    return any(len(steps) > 1 for steps in states.steps) or len(states.steps) <= 2
-
-
-def _best_over_orders(problem: CutProblem, states: Sequence[States], effort: CutEffort) -> Cut | None:
-    """The best over the order as it came and a narrow one, each cut exactly over its places."""
-    best = _better(*(_in_levels(problem, each, effort) for each in states))
-    if effort.sets and len(problem.graph) <= _MANY_NODES:
-        order = narrow_order(problem.graph)
-        turned = _reordered(problem, order)
-        for each in states:
-            cut = _in_levels(turned, each, effort)
-            if cut is not None:
-                best = _better(best, replace(cut, stage_of=_turned_back(cut.stage_of, order)))
-    return best
-
-
-def _turned_back(stage_of: Ints, order: Ints) -> Ints:
-    found = np.empty_like(stage_of)
-    found[order] = stage_of
-    return found
-
-
-def _reordered(problem: CutProblem, order: Ints) -> CutProblem:
-    return replace(
-        problem,
-        graph=problem.graph.reordered(order),
-        forward=problem.forward[:, order],
-        backward=problem.backward[:, order],
-        once=problem.once[:, order],
-        resident=problem.resident[order],
-        kept=problem.kept[order],
-    )
-
-
 def _in_levels(problem: CutProblem, states: States, effort: CutEffort) -> Cut | None:
-    """The order's places a few at a time: spread over the work first, then close to where the cuts are."""
+    """The cut over a few places of the order: spread over the work first, then close to the cut's own."""
     count = len(problem.graph)
     if count + 1 <= effort.places:
         return ChainSolver(places_of_order(problem), states).best(effort.slack)
@@ -411,64 +374,56 @@ def sharpened(problem: CutProblem, best: Cut, states: States, effort: CutEffort,
         offsets = np.arange(-near, near + 1) * step
         close = (chosen[:, None] + offsets[None, :]).ravel()
         ends = np.unique(np.concatenate([[0, count], chosen, close[(close > 0) & (close < count)]]))
-        found = ChainSolver(places_of_order(problem, ends), states).best(effort.slack)
-        if found is not None and found.seconds < best.seconds:
-            best = found
+        closer = ChainSolver(places_of_order(problem, ends), states).best(effort.slack)
+        if closer is not None and closer.seconds < best.seconds:
+            best = closer
         if step == 1:
             return best
 
 
 def _row_states(problem: CutProblem, effort: CutEffort) -> Iterator[States]:
-    """Rows in all orders where they are few kinds; else in a few orders that make sense."""
+    """Rows in all orders where there are few classes; else by pace, fast or slow first, and as given."""
     by_class = states_of_classes(problem, classes_of(problem), effort.states) if effort.states else None
     if by_class is not None:
         yield by_class
         return
-    seen: set[tuple[int, ...]] = set()
-    groups = _by_signature(problem)
-    alone = (problem.forward + problem.backward).sum(axis=1)
-    pace = [float(-alone[each].mean()) for each in groups]
-    keys = [pace, [-each for each in pace]]
-    if effort.states:
-        keys += [[float(index) for index in range(len(groups))]]
-    for key in keys:
-        order = tuple(row for k in sorted(range(len(groups)), key=key.__getitem__) for row in groups[k])
-        if order not in seen:
-            seen.add(order)
-            yield states_of_order(problem, order)
-
-
-def classes_of(problem: CutProblem) -> list[list[int]]:
-    """Rows that can stand for each other: alike in speed and memory, and in their links to all others."""
-    classes: list[list[int]] = []
-    kinds = [problem.signature(row) for row in range(len(problem.rows))]
-    for row in range(len(problem.rows)):
-        for members in classes:
-            if kinds[row] == kinds[members[0]] and _linked_alike(problem, row, members[0]):
-                members.append(row)
-                break
-        else:
-            classes.append([row])
-    return classes
-
-
-def _by_signature(problem: CutProblem) -> list[list[int]]:
-    """Rows that are alike in speed and memory, in the order in which they came."""
     groups: dict[tuple[float, ...], list[int]] = {}
     for row in range(len(problem.rows)):
         groups.setdefault(problem.signature(row), []).append(row)
-    return list(groups.values())
+    alone = (problem.forward + problem.backward).sum(axis=1)
+    slow_first = sorted(groups.values(), key=lambda rows: -float(alone[rows].mean()))
+    fast_first = sorted(groups.values(), key=lambda rows: float(alone[rows].mean()))
+    orders = [slow_first, fast_first, *([list(groups.values())] if effort.states else [])]
+    for order in dict.fromkeys(tuple(row for rows in order for row in rows) for order in orders):
+        yield states_of_order(problem, order)
 
 
-def _linked_alike(problem: CutProblem, row: int, other: int) -> bool:
-    rest = np.ones(len(problem.rows), dtype=bool)
-    rest[[row, other]] = False
+def classes_of(problem: CutProblem) -> list[list[int]]:
+    """Interchangeable rows: alike in speed and memory, and in their links to all others."""
     rate, latency = problem.hand_rate, problem.hand_latency
-    there = all(np.array_equal(each[row, rest], each[other, rest]) for each in (rate, latency))
-    back = all(np.array_equal(each[rest, row], each[rest, other]) for each in (rate, latency))
-    return there and back and bool(rate[row, other] == rate[other, row])
+    signatures = [problem.signature(row) for row in range(len(problem.rows))]
+
+    def alike(row: int, other: int) -> bool:
+        if signatures[row] != signatures[other] or rate[row, other] != rate[other, row]:
+            return False
+        rest = np.ones(len(problem.rows), dtype=bool)
+        rest[[row, other]] = False
+        return all(
+            np.array_equal(links[row, rest], links[other, rest])
+            and np.array_equal(links[rest, row], links[rest, other])
+            for links in (rate, latency)
+        )
+
+    classes: list[list[int]] = []
+    for row in range(len(problem.rows)):
+        same = next((members for members in classes if alike(row, members[0])), None)
+        if same is None:
+            classes.append([row])
+        else:
+            same.append(row)
+    return classes
 
 
 def one_of_each(problem: CutProblem, rows: set[int]) -> tuple[int, ...]:
-    """Of rows that are alike, one."""
-    return tuple(next(iter(left)) for each in classes_of(problem) if (left := set(each) & rows))
+    """One of the given rows of each class."""
+    return tuple(next(iter(same)) for members in classes_of(problem) if (same := set(members) & rows))

@@ -4,7 +4,7 @@ Stages k = 0..K-1 for K rows of devices, of which the last S are in use, so that
 stage holds is known. Binary: `before[i, k]`, node i is in stage k or earlier, and `runs[k, d]`, row d runs
 stage k. In between, and integral with them: `on[i, k, d]`, node i is in stage k, which row d runs;
 `crosses[t, k]`, tensor t passes the boundary after stage k; `joined[k, d, e]`, rows d and e are on both sides
-of it. The seconds are those of `problem.Problem`.
+of it. The seconds are those of `problem`.
 """
 
 from collections.abc import Sequence
@@ -19,14 +19,14 @@ from trimtab.partition.graph import Floats, Ints
 from trimtab.partition.problem import CutProblem
 
 Terms = list[tuple[Any, float]]
-"""Columns, by number, and what they are multiplied with; one that is named twice adds up."""
+"""Column numbers with their coefficients; coefficients of a repeated column add up."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProgramSolution:
-    """`values` of the columns, None where there are none that meet all rows; `bound` on what can be reached.
+    """`values` of the columns, None where none are feasible; `bound` is a lower bound on the cost.
 
-    `proven` says whether the search ended by itself: with an answer within the gap, or without any.
+    `proven` says that the solver finished: with values within the gap, or with a proof that none exist.
     """
 
     values: Floats | None
@@ -35,7 +35,7 @@ class ProgramSolution:
 
 
 class LinearProgram:
-    """Minimise the cost of columns between their bounds that meet all rows."""
+    """Minimises the cost of bounded columns subject to rows."""
 
     def __init__(self) -> None:
         self.cost: list[float] = []
@@ -66,15 +66,12 @@ class LinearProgram:
         return np.arange(first, first + count).reshape(shape)
 
     def at_most(self, terms: Terms, limit: float) -> None:
-        """The sum of terms is at most the limit."""
         self._row(terms, -np.inf, limit)
 
     def at_least(self, terms: Terms, limit: float) -> None:
-        """The sum of terms is at least the limit."""
         self._row(terms, limit, np.inf)
 
     def equal(self, terms: Terms, value: float) -> None:
-        """The sum of terms is the value."""
         self._row(terms, value, value)
 
     def _row(self, terms: Terms, lower: float, upper: float) -> None:
@@ -88,22 +85,7 @@ class LinearProgram:
         self._row_upper.append(upper)
 
     def solve(self, time_limit: float, gap: float) -> ProgramSolution:
-        """The best values found within so many seconds, or within the relative gap of the best there are."""
-        import highspy
-
-        solver = highspy.Highs()  # type: ignore[no-untyped-call]
-        settings = {"output_flag": False, "time_limit": time_limit, "mip_rel_gap": gap, "threads": 1}
-        for name, setting in settings.items():
-            solver.setOptionValue(name, setting)
-        solver.passModel(self._model())
-        solver.run()
-        ended, info = solver.getModelStatus(), solver.getInfo()
-        proven = ended in (highspy.HighsModelStatus.kOptimal, highspy.HighsModelStatus.kInfeasible)
-        feasible = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
-        values = np.array(solver.getSolution().col_value) if feasible else None
-        return ProgramSolution(values, float(info.mip_dual_bound), proven)
-
-    def _model(self) -> Any:
+        """The best values within `time_limit` seconds or the relative gap."""
         import highspy
 
         model = highspy.HighsLp()
@@ -116,18 +98,29 @@ class LinearProgram:
         model.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
         model.a_matrix_.start_ = np.array(self._starts)
         model.a_matrix_.index_, model.a_matrix_.value_ = np.array(self._index), np.array(self._value)
-        return model
+
+        solver = highspy.Highs()  # type: ignore[no-untyped-call]
+        settings = {"output_flag": False, "time_limit": time_limit, "mip_rel_gap": gap, "threads": 1}
+        for name, setting in settings.items():
+            solver.setOptionValue(name, setting)
+        solver.passModel(model)
+        solver.run()
+        ended, info = solver.getModelStatus(), solver.getInfo()
+        proven = ended in (highspy.HighsModelStatus.kOptimal, highspy.HighsModelStatus.kInfeasible)
+        feasible = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
+        values = np.array(solver.getSolution().col_value) if feasible else None
+        return ProgramSolution(values, float(info.mip_dual_bound), proven)
 
 
-_BYTES = 1e-9  # inside, in units that solvers like
-_SCALE = 100.0  # what the best row alone takes, inside
+_BYTES = 1e-9  # the program counts in gigabytes, for the solver's numerics
+_SCALE = 100.0  # of the program's seconds: the time of the fastest row alone
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Exact:
-    """The best cut found, None where none fits; no cut takes less than `bound` seconds.
+    """The best cut, None where none fits; no cut takes less than `bound` seconds.
 
-    `proven` where `seconds` is within the gap asked for of `bound`; `took` is the time to find it.
+    `proven` where `seconds` is within the requested gap of `bound`; `took` is the solver's time.
     """
 
     stage_of: Ints | None
@@ -140,19 +133,19 @@ class Exact:
 
 def solve_exactly(problem: CutProblem, time_limit: float = 60.0, gap: float = 1e-4) -> Exact:
     """The cut with the least seconds, each stage on a row of its own; rows may stay unused."""
-    begun = perf_counter()
+    began = perf_counter()
     program = CutProgram(problem)
-    found = program.program.solve(time_limit, gap)
-    took = perf_counter() - begun
-    bound = found.bound / program.unit
-    if found.values is None:
-        return Exact(None, (), np.inf, np.inf if found.proven else bound, found.proven, took)
-    stage_of, row_of = program.cut(found.values)
-    return Exact(stage_of, row_of, problem.seconds(stage_of, row_of), bound, found.proven, took)
+    solution = program.program.solve(time_limit, gap)
+    took = perf_counter() - began
+    bound = solution.bound / program.unit
+    if solution.values is None:
+        return Exact(None, (), np.inf, np.inf if solution.proven else bound, solution.proven, took)
+    stage_of, row_of = program.cut(solution.values)
+    return Exact(stage_of, row_of, problem.seconds(stage_of, row_of), bound, solution.proven, took)
 
 
 class CutProgram:
-    """The program of a problem, and how to read its answer; `unit` is what it calls a second."""
+    """The program of a problem, and its solution as a cut; `unit` is a second in the program's time."""
 
     def __init__(self, problem: CutProblem) -> None:
         self.problem = problem
@@ -175,7 +168,7 @@ class CutProgram:
         return stage_of.astype(np.int64), tuple(int(runs[k].argmax()) for k in used)
 
     def _choices(self) -> None:
-        """Which node is in which stage on which row; nothing flows back, and no stage in use is empty."""
+        """Each node is in one stage on one row; no tensor flows back, and no stage in use is empty."""
         program, stages, nodes = self.program, self.stages, self.nodes
         last = np.arange(stages) == stages - 1
         self.before = program.columns((nodes, stages), lower=np.tile(last, (nodes, 1)), integer=True)
@@ -234,12 +227,17 @@ class CutProgram:
         """Seconds of handing on over each boundary, by the link between the rows on both sides."""
         problem, program, rows = self.problem, self.program, range(self.stages)
         most = float(problem.tensor_bytes.sum()) * _BYTES
+        needed = np.unique(problem.graph.producer[problem.graph.used])
+        certain = len(needed) == self.nodes - 1 and bool((problem.tensor_bytes > 0.0).all())
         self.hand = program.columns((self.stages - 1,), upper=np.inf)
         joined = program.columns((self.stages - 1, self.stages, self.stages))
         for k in range(self.stages - 1):
             seconds: Terms = [(self.hand[k], -1.0)]
             over = self._crossing_bytes(k, -1.0)
-            anything = self._anything_crosses(k)
+            # One where any bytes pass the boundary; certain where all nodes lead to one end.
+            (anything,) = program.columns((1,), lower=1.0 if certain else 0.0)
+            for tensor in () if certain else np.flatnonzero(problem.tensor_bytes > 0.0):
+                program.at_least([(anything, 1.0), (self.crosses[tensor, k], -1.0)], 0.0)
             for d in rows:
                 program.equal([(c, 1.0) for c in joined[k, d]] + [(self.runs[k, d], -1.0)], 0.0)
                 program.at_most([(c, 1.0) for c in joined[k, :, d]] + [(self.runs[k + 1, d], -1.0)], 0.0)
@@ -256,25 +254,14 @@ class CutProgram:
             program.equal(over, 0.0)
             program.at_most(seconds, 0.0)
 
-    def _anything_crosses(self, stage: int) -> int:
-        """One where any bytes pass the boundary; where all ends in one node, that is certain."""
-        program, sizes = self.program, self.problem.tensor_bytes
-        certain = _one_end(self.problem) and bool((sizes > 0.0).all())
-        (anything,) = program.columns((1,), lower=1.0 if certain else 0.0)
-        if not certain:
-            for tensor in np.flatnonzero(sizes > 0.0):
-                program.at_least([(anything, 1.0), (self.crosses[tensor, stage], -1.0)], 0.0)
-        return int(anything)
-
     def _seconds(self) -> None:
-        """Minimise the latency of one micro-batch plus what the slowest adds for all others."""
+        """Minimise the latency of one micro-batch plus the slowest stage's time for all others."""
         problem, program = self.problem, self.program
         more = problem.layout.microbatches - 1
         (slowest,) = program.columns((1,), upper=np.inf, cost=1.0)
         load = (problem.forward + problem.backward) * self.unit
         for k in range(self.stages):
-            each = more * load + problem.once * self.unit
-            terms = self._of_nodes(k, each) + [
+            terms = self._of_nodes(k, more * load + problem.once * self.unit) + [
                 (column, once * self.unit)
                 for column, once in zip(self.runs[k], problem.row_once.tolist(), strict=True)
             ]
@@ -296,6 +283,7 @@ class CutProgram:
         """Memory of a stage fits on a device of its row."""
         problem, program = self.problem, self.program
         largest = program.columns((self.stages,), upper=np.inf)
+        per_weight = float(problem.resident.sum()) / max(float(problem.graph.parameters.sum()), 1.0)
         for k in range(self.stages):
             flight = problem.layout.in_flight(self.stages - k)
             of_kept, of_sent, of_received = 0.0, 1.0, 1.0
@@ -306,7 +294,14 @@ class CutProgram:
             for i in range(self.nodes):
                 held = float(problem.resident[i] + of_kept * problem.kept[i])
                 terms += [(column, times * held * _BYTES) for column, times in self._is_in(i, k)]
-            terms += self._tied_once(k)
+            for tie in problem.graph.ties:  # a weight that several nodes of the stage use is there once
+                size = tie.parameters * per_weight * _BYTES
+                (here,) = program.columns((1,))
+                terms.append((here, size))
+                for node in tie.nodes:
+                    terms += [(column, -times * size) for column, times in self._is_in(node, k)]
+                    there = [(column, -times) for column, times in self._is_in(node, k)]
+                    program.at_least([(here, 1.0), *there], 0.0)
             terms += self._crossing_bytes(k, of_sent) + self._crossing_bytes(k - 1, of_received)
             room = (problem.base - problem.capacity) * _BYTES
             terms += list(zip(self.runs[k].tolist(), room.tolist(), strict=True))
@@ -317,30 +312,9 @@ class CutProgram:
                 alive = [(column, times * size * _BYTES) for column, times in self._is_in(made, k)]
                 program.at_most([*alive, (largest[k], -1.0)], 0.0)
 
-    def _tied_once(self, stage: int) -> Terms:
-        """Less what is counted twice: a weight that several nodes of a stage use is there once."""
-        problem, program = self.problem, self.program
-        per_weight = float(problem.resident.sum()) / max(float(problem.graph.parameters.sum()), 1.0)
-        terms: Terms = []
-        for tie in problem.graph.ties:
-            size = tie.parameters * per_weight * _BYTES
-            (here,) = program.columns((1,))
-            terms.append((here, size))
-            for node in tie.nodes:
-                terms += [(column, -times * size) for column, times in self._is_in(node, stage)]
-                there = [(column, -times) for column, times in self._is_in(node, stage)]
-                program.at_least([(here, 1.0), *there], 0.0)
-        return terms
-
-
-def _one_end(problem: CutProblem) -> bool:
-    """Whether every node but one makes something that another needs."""
-    needed = np.unique(problem.graph.producer[problem.graph.used])
-    return len(needed) == len(problem.graph) - 1
-
 
 def _interchangeable(problem: CutProblem) -> Sequence[tuple[int, int]]:
-    """Rows next to each other that are the same in everything, their links to all others included."""
+    """Neighbouring rows that are equal in everything, including their links to all others."""
 
     def same(one: int, other: int) -> bool:
         columns = (problem.forward, problem.backward, problem.once, problem.row_once, problem.capacity)

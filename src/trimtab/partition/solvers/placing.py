@@ -1,12 +1,12 @@
-"""Equation (1) of the seed: the placement with the least loss of latency and idle memory.
+"""The placement with the least loss of latency and idle memory.
 
     loss = Lat(G, E) / Lat(all on the fastest device) + weight × idle memory / all memory
 
-Nodes in a row without branches move together. From several starts (each device alone, chains cut in all
-orders), units move to whatever device lowers the loss, until none does.
+Chains of nodes without branches (units) move together. From several starts (the best chain of devices, and
+the fastest devices alone), units move to a device that lowers the loss, until none does.
 """
 
-from collections.abc import Iterator
+from collections import Counter
 from time import monotonic
 
 import numpy as np
@@ -15,7 +15,7 @@ from trimtab.partition.devices import Devices
 from trimtab.partition.forecast import PassTimes
 from trimtab.partition.graph import Graph, Ints
 from trimtab.partition.node_times import CostAssumptions
-from trimtab.partition.plan import Layout, Placement, Recipe, loss
+from trimtab.partition.plan import Layout, NodePlacement, Recipe, loss
 from trimtab.partition.problem import problem_of, usable_memory
 from trimtab.partition.solvers.cutting import CutEffort, best_cut
 
@@ -30,33 +30,23 @@ def place(
     idle_weight: float = 0.0,
     assume: CostAssumptions | None = None,
     seconds: float = 5.0,
-) -> Placement:
-    """The best placement found in about so many seconds; where none fits, the one that lacks least."""
+) -> NodePlacement:
+    """The best placement found in about `seconds`; where none fits, the one that lacks the least memory."""
     rows = tuple(((device,),) for device in range(len(devices)))
     problem = problem_of(graph, devices, recipe, Layout((recipe.batch,)), rows, assume)
     search = _Placing(PassTimes(problem), devices, idle_weight)
     until = monotonic() + seconds
-    best: tuple[float, Ints] | None = None
-    for start in _starts(search, rows):
-        found = search.improved(start, until)
-        if best is None or found[0] < best[0]:
-            best = found
-    assert best is not None
-    return search.placement(best[1], graph, recipe)
-
-
-def _starts(search: "_Placing", rows: tuple[tuple[tuple[int]], ...]) -> Iterator[Ints]:
-    """Chains over several devices, and every device alone, fastest first."""
-    problem, count = search.times.problem, len(search.times.problem.graph)
+    fastest = np.argsort(search.work.sum(axis=1), kind="stable")[:3].tolist()
+    starts = [np.full(len(graph), device, dtype=np.int64) for device in fastest]
     cut = best_cut(problem, _STARTS)
     if cut is not None:
-        yield np.array(cut.row_of, dtype=np.int64)[cut.stage_of]
-    for device in np.argsort(search.work.sum(axis=1), kind="stable")[:3].tolist():
-        yield np.full(count, device, dtype=np.int64)
+        starts.insert(0, np.array(cut.row_of, dtype=np.int64)[cut.stage_of])
+    improved = [search.improved(start, until) for start in starts]
+    return search.placement(min(improved, key=lambda option: option[0])[1], graph, recipe)
 
 
 class _Placing:
-    """Loss of a placement, and the units that move."""
+    """The loss of placements, and moves of units that lower it."""
 
     def __init__(self, times: PassTimes, devices: Devices, idle_weight: float) -> None:
         self.times, self.devices, self.idle_weight = times, devices, idle_weight
@@ -68,7 +58,7 @@ class _Placing:
         self.units = _units(problem.graph)
 
     def loss(self, device_of: Ints) -> float:
-        """See the module's formula; much more where memory is short."""
+        """The loss of the module's formula, plus a penalty where memory is short."""
         need = self.times.memory(device_of)
         short = float(np.maximum(0.0, (need - self.room) / self.room).max())
         idle = float((self.devices.memory - need)[need > 0.0].sum())
@@ -76,7 +66,7 @@ class _Placing:
         return loss(latency, self.alone, idle, self.devices, self.idle_weight) + _WITHOUT_MEMORY * short
 
     def improved(self, start: Ints, until: float) -> tuple[float, Ints]:
-        """After all moves of single units that lower the loss."""
+        """The loss and the placement after all moves of single units that lower the loss."""
         best, lowest, better = start, self.loss(start), True
         while better and monotonic() < until:
             better = False
@@ -93,13 +83,13 @@ class _Placing:
                         best, lowest, better = moved, loss, True
         return lowest, best
 
-    def placement(self, device_of: Ints, graph: Graph, recipe: Recipe) -> Placement:
-        """The answer with its figures."""
+    def placement(self, device_of: Ints, graph: Graph, recipe: Recipe) -> NodePlacement:
+
         need = self.times.memory(device_of)
         used = {device: float(need[device]) for device in np.flatnonzero(need > 0.0).tolist()}
         busy = np.bincount(device_of, self.work[device_of, np.arange(len(graph))], len(self.devices))
         together = self.times.memory(np.full(len(graph), self.fastest, dtype=np.int64))
-        return Placement(
+        return NodePlacement(
             graph=graph,
             devices=self.devices,
             recipe=recipe,
@@ -118,17 +108,16 @@ class _Placing:
 
 
 def _units(graph: Graph) -> list[list[int]]:
-    """Nodes in a row: each feeds only the next, which needs only it."""
+    """Chains of nodes in which each feeds only the next, which needs only it."""
     sources, targets, _ = graph.edges
-    edges = {(source, target) for source, target in zip(sources.tolist(), targets.tolist(), strict=True)}
-    out, into = np.zeros(len(graph), int), np.zeros(len(graph), int)
-    for source, target in edges:
-        out[source] += 1
-        into[target] += 1
+    edges = set(zip(sources.tolist(), targets.tolist(), strict=True))
+    out, into = Counter(source for source, _ in edges), Counter(target for _, target in edges)
     before = {target: source for source, target in edges if out[source] == 1 and into[target] == 1}
+    units: list[list[int]] = []
     unit_of: dict[int, list[int]] = {}
     for node in range(len(graph)):
-        unit = unit_of[before[node]] if node in before else []
-        unit.append(node)
-        unit_of[node] = unit
-    return list({id(unit): unit for unit in unit_of.values()}.values())
+        if node not in before:
+            units.append([])
+        unit_of[node] = unit_of[before[node]] if node in before else units[-1]
+        unit_of[node].append(node)
+    return units
