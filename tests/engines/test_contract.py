@@ -18,7 +18,8 @@ WAIT = "echo ready; while :; do sleep 0.05; done"
 
 
 @pytest.fixture(
-    scope="module", params=["local", "slurm", "kubernetes", pytest.param("ray", marks=pytest.mark.slow)]
+    scope="module",
+    params=[pytest.param(name, marks=pytest.mark.slow if name == "ray" else ()) for name in ENGINES],
 )
 def harness(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, free_port: Callable[[], int]
@@ -28,10 +29,6 @@ def harness(
         with open_harness(request.param, folder, free_port, monkeypatch) as opened:
             monkeypatch.setenv("WANDB_API_KEY", "s3cr3t-of-trimtab")
             yield opened
-
-
-def test_every_engine_has_a_harness() -> None:
-    assert set(ENGINES) == {"local", "slurm", "kubernetes", "ray"}
 
 
 def test_nodes_have_a_capacity(harness: EngineHarness) -> None:
@@ -109,6 +106,25 @@ def test_a_signal_reaches_every_worker_and_who_ignores_the_end_is_killed(harness
     assert harness.events(run_id, "ended")[-1].detail.startswith("stopped")
     with pytest.raises(NotFoundError, match=run_id):
         harness.engine.signal(run_id, "USR1")
+
+
+def test_a_command_runs_beside_the_first_worker_with_the_launchs_environment(
+    harness: EngineHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRIMTAB_STORE", "postgresql://trimtab:s3cr3t@db/trimtab")
+    given = {"WORD": "one"}
+    run_id = harness.launch("saves", WAIT, environment=given)
+    harness.events(run_id, "started")
+    until(lambda: "ready" in harness.log(run_id))
+    save = ("sh", "-c", f"env > {tmp_path}/env; exit 3")
+    assert harness.engine.execute(run_id, save, given, 60.0) == 3
+    environment = (tmp_path / "env").read_text().splitlines()
+    assert "WORD=one" in environment
+    assert "s3cr3t" not in "".join(environment)
+    assert run_id in harness.engine.running()
+    harness.engine.stop(run_id, 0.0)
+    with pytest.raises(NotFoundError, match=run_id):
+        harness.engine.execute(run_id, save, given, 60.0)
 
 
 def test_a_run_that_nobody_saw_end_is_lost(harness: EngineHarness) -> None:

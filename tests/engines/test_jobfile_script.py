@@ -5,12 +5,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from trimtab.core import BadInputError, Configuration, Workload
+from trimtab.core import BadInputError, Configuration, Parallelism, Workload
 from trimtab.engines.jobfiles.job import JobFile
 from trimtab.engines.jobfiles.script import (
     Launcher,
@@ -140,3 +141,18 @@ def test_an_option_gets_the_configurations_value(before: str, after: str) -> Non
 def test_a_command_without_one_stays_as_it_is(words: str) -> None:
     before = ("python", "-b", "train.py", *words.split())
     assert with_batch_size(before, 64) == (before, False)
+
+
+def test_a_script_learns_how_to_spread_its_model(configuration: Callable[..., Configuration]) -> None:
+    spread = Parallelism("full", recompute=True)
+    job = JobFile(Workload("llm", command=("probe",)), replace(configuration("h100"), parallel=spread))
+    script = node_script(job, Rendezvous("0", "127.0.0.1"))
+    lines = [line.removeprefix("export ") for line in script.splitlines() if line.startswith("export ")]
+    variables = dict(line.split("=", 1) for line in lines)
+    assert variables["TRIMTAB_SHARDING"] == "full"
+    assert variables["TRIMTAB_CHECKPOINTING"] == "1"
+    assert variables["FSDP_SHARDING_STRATEGY"] == "FULL_SHARD"
+    plain = node_script(
+        JobFile(Workload("llm", command=("probe",)), configuration("h100")), Rendezvous("0", "127.0.0.1")
+    )
+    assert "TRIMTAB" not in plain.replace("TRIMTAB_BATCH_SIZE", "")

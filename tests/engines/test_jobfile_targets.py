@@ -119,6 +119,10 @@ def test_a_command_without_a_batch_size_option_gets_a_variable(configuration: Co
     text = job_file(target, Workload("a", command=("python", "train.py")), configuration("cpu"))
     assert "export TRIMTAB_BATCH_SIZE=64\n" in SCRIPTS[target](text)
     assert "the script must read this variable" in text
+    same = job_file(
+        target, Workload("a", command=("python", "train.py")), configuration("cpu"), profiled_batch=64
+    )
+    assert "TRIMTAB_BATCH_SIZE" not in same
 
 
 JOB = TrainingJob("news", "python news.py --batch-size {batch}", Path(), 1000, 2.0, (16, 64))
@@ -145,9 +149,9 @@ def test_every_configuration_is_a_skypilot_task() -> None:
 
 def test_a_shape_that_stands_for_no_machine_is_named() -> None:
     spec = replace(SPEC, shapes=(MACHINE, replace(MACHINE, name="tiny", instance=None)))
-    with pytest.raises(BadInputError, match="shape tiny names no machine to rent"):
+    with pytest.raises(BadInputError, match="tiny"):
         list(collection_files(spec, "skypilot"))
-    with pytest.raises(NotFoundError, match='no job files for "vortex"'):
+    with pytest.raises(NotFoundError, match='"vortex"'):
         list(collection_files(SPEC, "vortex"))
 
 
@@ -313,7 +317,7 @@ def test_a_cloud_skypilot_does_not_know_is_refused(configuration: Configure) -> 
     known = configuration("cpu")
     fields = {name: getattr(known.offer, name) for name in Offer.__dataclass_fields__}
     elsewhere = Configuration(Offer(**{**fields, "cloud": "basement"}), 1, 64, False)
-    with pytest.raises(BadInputError, match='does not rent from "basement"'):
+    with pytest.raises(BadInputError, match='"basement"'):
         job_file("skypilot", Workload("a", command=COMMAND), elsewhere)
 
 
@@ -377,5 +381,5 @@ def test_the_header_stands_in_the_script(configuration: Configure) -> None:
 
 
 def test_another_cloud_is_refused(configuration: Configure) -> None:
-    with pytest.raises(BadInputError, match='not on "aws"'):
+    with pytest.raises(BadInputError, match='"aws"'):
         spec(configuration("a100"))

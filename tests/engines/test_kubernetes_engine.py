@@ -1,6 +1,7 @@
 """Runs as Jobs: the official client against a small server that speaks the API's JSON. No cluster is near."""
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -204,7 +205,7 @@ def test_stopping_deletes_the_job_with_its_pods_and_keeps_the_log(
 
 def test_signals_and_sizes_reach_every_pod(server: KubernetesServer, there: KubernetesEngine) -> None:
     run_id = there.launch(launch(("left", 2)))
-    with pytest.raises(NotFoundError, match="has no worker that runs"):
+    with pytest.raises(NotFoundError, match=run_id):
         there.signal(run_id, "USR1")
     server.begin(server.job()["metadata"]["name"], 0, 1)
     there.signal(run_id, "SIGUSR1")
@@ -213,7 +214,7 @@ def test_signals_and_sizes_reach_every_pod(server: KubernetesServer, there: Kube
     there.resize(run_id, 0.5, None)
     half = {"name": "main", "resources": {"requests": {"cpu": "500m"}, "limits": {"cpu": "500m"}}}
     assert server.bodies == [{"spec": {"containers": [half]}}] * 2
-    with pytest.raises(BadInputError, match="above zero"):
+    with pytest.raises(BadInputError, match="-1"):
         there.resize(run_id, -1.0, None)
 
 
@@ -221,7 +222,7 @@ def test_a_server_that_is_away_has_lost_nothing(server: KubernetesServer, there:
     run_id = there.launch(launch(("left", 1)))
     server.refusal = (503, "etcd is away")
     for question in (lambda: list(there.watch()), there.running, there.nodes, lambda: there.stop(run_id)):
-        with pytest.raises(TrimtabError, match="the Kubernetes API answers 503: etcd is away"):
+        with pytest.raises(TrimtabError, match=r"503.*etcd is away"):
             question()
     server.refusal = None
     server.begin(server.job()["metadata"]["name"], 0)
@@ -229,27 +230,23 @@ def test_a_server_that_is_away_has_lost_nothing(server: KubernetesServer, there:
 
 
 @pytest.mark.parametrize(
-    ("refused", "error", "words"),
+    ("refused", "error", "named"),
     [
-        (
-            launch(("left", 5)),
-            BadInputError,
-            "5 workers with 1 accelerators each do not fit on the node left",
-        ),
-        (launch(("left", 1), gpus=0.5), BadInputError, "whole accelerators to a worker, not 0.5"),
+        (launch(("left", 5)), BadInputError, "5 workers.*1 accelerators.* left"),
+        (launch(("left", 1), gpus=0.5), BadInputError, r"0\.5 accelerators"),
     ],
 )
-def test_what_cannot_be_is_refused_in_a_sentence(
-    there: KubernetesEngine, refused: Launch, error: type[Exception], words: str
+def test_an_impossible_launch_is_refused(
+    there: KubernetesEngine, refused: Launch, error: type[Exception], named: str
 ) -> None:
-    with pytest.raises(error, match=words):
+    with pytest.raises(error, match=named):
         there.launch(refused)
     assert there.running() == {}
 
 
 @pytest.mark.parametrize("address", ["UPPER", "a/b", "ns?picture=x", "-"])
 def test_an_address_is_a_namespace_and_an_image(address: str) -> None:
-    with pytest.raises(BadInputError, match=r"one is kubernetes://NAMESPACE\?image=IMAGE"):
+    with pytest.raises(BadInputError, match=re.escape(f"kubernetes://{address}")):
         KubernetesEngine(address)
 
 

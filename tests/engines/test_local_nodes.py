@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from trimtab.core import BadInputError, Launch, Node, NotFoundError, Workload
-from trimtab.engines.local.keeper import WorkerDevices
-from trimtab.engines.local.nodes import environments, give, nodes_at
+from trimtab.engines.local.nodes import assign_devices, environments, nodes_at
+from trimtab.engines.local.supervisor import WorkerDevices
 
 
 def test_this_machine_is_one_node_called_local() -> None:
@@ -27,20 +27,20 @@ def test_a_machine_can_pretend_to_be_several() -> None:
 
 
 @pytest.mark.parametrize(
-    ("address", "sentence"),
+    ("address", "named"),
     [
-        ("here", 'after local:// comes nothing, or .* not "here"'),
-        ("?node=3", r'there is no "node" here \(did you mean nodes\?\)'),
-        ("?nodes=0", 'nodes= takes a whole number from 1 to 10000, not "0"'),
-        ("?nodes=three", "nodes= takes a whole number"),
-        ("?cpus=-1", 'cpus= takes a number above 0, not "-1"'),
-        ("?cpus=nan", "cpus= takes a number above 0"),
-        ("?memory=0", "memory= takes a size such as 4GiB"),
-        ("?memory=much", '"much"'),
+        ("here", "here"),
+        ("?node=3", "node.*did you mean nodes"),
+        ("?nodes=0", "nodes .*'0'"),
+        ("?nodes=three", "nodes .*'three'"),
+        ("?cpus=-1", "cpus .*'-1'"),
+        ("?cpus=nan", "cpus .*'nan'"),
+        ("?memory=0", "memory .*'0'"),
+        ("?memory=much", "memory .*'much'"),
     ],
 )
-def test_what_cannot_be_pretended_is_refused(address: str, sentence: str) -> None:
-    with pytest.raises(BadInputError, match=sentence):
+def test_a_bad_address_is_refused_with_field_and_value(address: str, named: str) -> None:
+    with pytest.raises(BadInputError, match=f"local://.*{named}"):
         nodes_at(address)
 
 
@@ -56,7 +56,7 @@ def test_no_accelerator_is_given_out_more_than_whole(wishes: list[tuple[float, i
     taken: list[WorkerDevices] = []
     for gpus, workers in wishes:
         with contextlib.suppress(NotFoundError):
-            taken += give(launch(gpus, a=workers), NODES, taken)
+            taken += assign_devices(launch(gpus, a=workers), NODES, taken)
     loads = [sum(g.share for g in taken if device in g.devices) for device in range(4)]
     assert max(loads) <= 1 + 1e-9
     assert all(len(set(g.devices)) == max(1, round(g.share * len(g.devices))) for g in taken)
@@ -64,23 +64,23 @@ def test_no_accelerator_is_given_out_more_than_whole(wishes: list[tuple[float, i
 
 def test_a_share_goes_where_others_share_already() -> None:
     taken = [WorkerDevices("a", (2,), 0.5)]
-    assert give(launch(0.5, a=1), NODES, taken) == (WorkerDevices("a", (2,), 0.5),)
-    assert give(launch(0.75, a=1), NODES, taken) == (WorkerDevices("a", (0,), 0.75),)
+    assert assign_devices(launch(0.5, a=1), NODES, taken) == (WorkerDevices("a", (2,), 0.5),)
+    assert assign_devices(launch(0.75, a=1), NODES, taken) == (WorkerDevices("a", (0,), 0.75),)
 
 
 def test_one_and_a_half_cannot_be_given() -> None:
-    with pytest.raises(BadInputError, match=r"1.5 accelerators per worker .* whole ones, or a share of one"):
-        give(launch(1.5, a=1), NODES, [])
+    with pytest.raises(BadInputError, match=r"1\.5 accelerators"):
+        assign_devices(launch(1.5, a=1), NODES, [])
 
 
 def test_more_than_a_node_has_cannot_be_given() -> None:
-    with pytest.raises(BadInputError, match="the node a has 4 accelerators; 5 cannot be given"):
-        give(launch(5.0, a=1), NODES, [])
+    with pytest.raises(BadInputError, match=r"node a .*4 accelerators.* 5$"):
+        assign_devices(launch(5.0, a=1), NODES, [])
 
 
 def test_workers_see_the_whole_accelerators_of_their_run_on_their_node() -> None:
     gang = launch(2.0, a=2, b=1)
-    seen = list(environments(gang, give(gang, NODES, []), 29500))
+    seen = list(environments(gang, assign_devices(gang, NODES, []), 29500))
     assert [(v["RANK"], v["LOCAL_RANK"], v["CUDA_VISIBLE_DEVICES"]) for v in seen] == [
         ("0", "0", "0,1,2,3"),
         ("1", "1", "0,1,2,3"),
@@ -90,5 +90,5 @@ def test_workers_see_the_whole_accelerators_of_their_run_on_their_node() -> None
 
 def test_workers_without_accelerators_are_told_nothing_of_them() -> None:
     gang = launch(0.0, a=1)
-    (variables,) = environments(gang, give(gang, NODES, []), 29500)
+    (variables,) = environments(gang, assign_devices(gang, NODES, []), 29500)
     assert "CUDA_VISIBLE_DEVICES" not in variables

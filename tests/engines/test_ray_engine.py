@@ -1,6 +1,7 @@
 """Gangs on a real Ray cluster of three nodes on this machine, reached over HTTP, with a way to cut it off."""
 
 import contextlib
+import re
 import signal
 import subprocess
 import sys
@@ -22,7 +23,6 @@ from trimtab.kernel import processes
 pytestmark = pytest.mark.slow
 
 PATIENCE = 8.0  # half of it is how long a driver may be held up on a busy machine
-AWAY = r"does not answer \(.*\); runs there are left as they are"
 FINAL = ("ended", "failed", "lost")
 
 
@@ -94,7 +94,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def runs(here: Here, state: Path) -> dict[str, str]:
     """Started at once: what takes time in Ray is the beginning."""
-    show = "echo $RANK $WORLD_SIZE $LOCAL_RANK $NODE $CUDA_VISIBLE_DEVICES $WORD $MASTER_ADDR:$MASTER_PORT"
+    show = "echo $RANK $WORLD_SIZE $LOCAL_RANK $LC_NODE $CUDA_VISIBLE_DEVICES $WORD $MASTER_ADDR:$MASTER_PORT"
     fail = "if [ $RANK = 1 ]; then sleep 1; exit 3; fi; sleep 300"
     saved = {"STATE": str(state), "PAUSE": "4"}
     return {
@@ -140,7 +140,7 @@ def test_a_cluster_that_is_away_has_lost_nothing(here: Here, runs: dict[str, str
     try:
         here.again()
         for question in (lambda: list(here.engine.watch()), here.engine.running, here.engine.nodes):
-            with pytest.raises(TrimtabError, match=AWAY):
+            with pytest.raises(TrimtabError, match=here.cluster.gate.address):
                 question()
         assert "ready" in here.log(runs["stubborn"]), "what was fetched before is still here"
     finally:
@@ -162,7 +162,7 @@ def test_a_signal_reaches_every_worker_and_who_ignores_the_end_is_killed(
     assert not _commands("sleep 4321"), "nor what it had started is left"
     assert here.events(run_id, "ended")[-1].detail == "stopped"
     here.engine.stop(run_id)
-    with pytest.raises(NotFoundError, match="has ended; nobody is there to hear USR1"):
+    with pytest.raises(NotFoundError, match=f"{run_id}.*USR1"):
         here.engine.signal(run_id, "USR1")
 
 
@@ -213,16 +213,12 @@ def test_a_run_the_cluster_forgot_is_lost_but_not_at_once(here: Here, twice: Twi
     assert twice.effects.read_text() == "once\n"
 
 
-def test_what_cannot_be_is_refused_in_a_sentence(here: Here) -> None:
-    for refused, error, words in (
-        (
-            launch("a", "true", ("small", 3), gpus=1.0),
-            BadInputError,
-            "3 workers .* do not fit on the node small",
-        ),
-        (launch("a", "true", ("big", 1), gpus=1.5), BadInputError, "a share of one accelerator or whole"),
+def test_an_impossible_launch_is_refused(here: Here) -> None:
+    for refused, named in (
+        (launch("a", "true", ("small", 3), gpus=1.0), "3 workers.* small"),
+        (launch("a", "true", ("big", 1), gpus=1.5), r"1\.5 accelerators"),
     ):
-        with pytest.raises(error, match=words):
+        with pytest.raises(BadInputError, match=named):
             here.engine.launch(refused)
 
 
@@ -233,10 +229,10 @@ def test_a_run_whose_node_dies_is_lost_and_goes_on_from_its_checkpoint_elsewhere
     _until(lambda: state.exists() and int(state.read_text()) >= 2, 30)
     here.cluster.kill("other")
     events = here.events(runs["saving"], "lost")
-    assert "worker 0 went away" in events[-1].detail
+    assert "worker 0" in events[-1].detail
     reached = int(state.read_text())
     assert 2 <= reached < 40
-    with pytest.raises(BadInputError, match="Ray cannot resize"):
+    with pytest.raises(BadInputError, match=runs["saving"]):
         here.engine.resize(runs["saving"], 1.0, None)
     saved = {"STATE": str(state), "PAUSE": "0.01"}
     again = here.launch("saving-2", COUNT_TO_FORTY, ("small", 1), environment=saved)
@@ -246,7 +242,7 @@ def test_a_run_whose_node_dies_is_lost_and_goes_on_from_its_checkpoint_elsewhere
 
 @pytest.mark.parametrize("address", ["", "head", ":8265", "head:port", "http://head:8265"])
 def test_an_address_is_a_host_and_a_port(address: str) -> None:
-    with pytest.raises(BadInputError, match=r"name its dashboard, as in ray://HOST:8265"):
+    with pytest.raises(BadInputError, match=re.escape(f"ray://{address}")):
         RayEngine(address)
 
 
@@ -262,7 +258,7 @@ def test_something_else_that_answers_is_not_taken_for_ray(tmp_path: Path) -> Non
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Other) as other:
         threading.Thread(target=other.serve_forever, args=(0.05,), daemon=True).start()
-        with pytest.raises(TrimtabError, match="is no Ray dashboard"):
+        with pytest.raises(TrimtabError, match=f"127.0.0.1:{other.server_port}"):
             RayEngine(f"127.0.0.1:{other.server_port}", tmp_path).nodes()
         other.shutdown()
 

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from trimtab.engines.ray.engine import split_notes
+
 
 @pytest.fixture(scope="module")
 def gang() -> Any:
@@ -22,25 +24,29 @@ def test_ranks_are_unique_and_devices_are_seen_in_order_of_local_ranks(
     gang: Any, counts: list[int], whole: bool
 ) -> None:
     nodes = [f"node {index}" for index, count in enumerate(counts) for _ in range(count)]
-    given = [
+    places = [
         {"address": node, "port": 1000 + rank, "devices": {"CUDA_VISIBLE_DEVICES": str(rank)}}
         for rank, node in enumerate(nodes)
     ]
-    found = gang.environments(nodes, given, whole_devices=whole)
-    assert [each["RANK"] for each in found] == [str(rank) for rank in range(len(nodes))]
-    assert {each["WORLD_SIZE"] for each in found} == {str(len(nodes))}
-    assert {(each["MASTER_ADDR"], each["MASTER_PORT"]) for each in found} == {("node 0", "1000")}
-    for rank, each in enumerate(found):
+    environments = gang.environments(nodes, places, whole_devices=whole)
+    assert [variables["RANK"] for variables in environments] == [str(rank) for rank in range(len(nodes))]
+    assert {variables["WORLD_SIZE"] for variables in environments} == {str(len(nodes))}
+    assert {(variables["MASTER_ADDR"], variables["MASTER_PORT"]) for variables in environments} == {
+        ("node 0", "1000")
+    }
+    for rank, variables in enumerate(environments):
         if whole:
-            seen = each["CUDA_VISIBLE_DEVICES"].split(",")
-            assert seen[int(each["LOCAL_RANK"])] == str(rank), "a program finds its own by its local rank"
-            assert len(seen) == nodes.count(nodes[rank])
+            devices = variables["CUDA_VISIBLE_DEVICES"].split(",")
+            assert devices[int(variables["LOCAL_RANK"])] == str(rank), (
+                "a program finds its own by its local rank"
+            )
+            assert len(devices) == nodes.count(nodes[rank])
         else:
-            assert "CUDA_VISIBLE_DEVICES" not in each
+            assert "CUDA_VISIBLE_DEVICES" not in variables
 
 
 def _worker(gang: Any, lease: float, script: str) -> Any:
-    worker = gang.RayWorker(str(Path(gang.__file__).parent), lease)
+    worker = gang.RayWorker(str(Path(gang.__file__).parent), lease, ["PATH"], "LC_")
     worker.start(["sh", "-c", script], {"WORD": "it's"}, "/")
     return worker
 
@@ -63,6 +69,44 @@ def test_a_worker_passes_on_whole_lines_and_what_is_left_at_the_end(gang: Any) -
         first, _ = worker.look()
     assert first == b"it's\n"
     assert _all(worker) == (b"half a line\ntail", "2")
+
+
+def test_a_worker_inherits_only_named_variables(gang: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GH_PAT", "hidden")
+    monkeypatch.setenv("LC_ALL", "C")
+    assert _all(_worker(gang, 20.0, 'echo "<$GH_PAT> <$LC_ALL>"')) == (b"<> <C>\n", "0")
+
+
+def test_a_log_keeps_its_notes_and_its_last_lines(gang: Any, tmp_path: Path) -> None:
+    lines = [f"line {number}\n" for number in range(1000)]
+    with (tmp_path / "log").open("a") as log:
+        log.write('Ray\'s own\n\nS3 {"what": "driver", "time": 1.0}\n' + "".join(lines[:500]))
+        log.write('\nS3 {"what": "started", "time": 2.0}\n' + "".join(lines[500:900]))
+        log.flush()
+        assert gang.trim_log(log.fileno(), "S3", 10_000, 0) == 0
+        dropped = gang.trim_log(log.fileno(), "S3", 1_000, 0)
+        log.write("".join(lines[900:]))
+        log.flush()
+        dropped = gang.trim_log(log.fileno(), "S3", 500, dropped)
+    output, notes = split_notes((tmp_path / "log").read_text(), "S3")
+    assert [note["what"] for note in notes] == ["driver", "started", "dropped"]
+    assert notes[-1]["bytes"] == dropped
+    assert "".join(lines)[dropped:] == output
+    assert output.startswith("line ")
+    assert 400 < len(output) <= 500
+
+
+def test_a_worker_runs_a_command_beside_its_own(gang: Any, tmp_path: Path) -> None:
+    worker = _worker(gang, 20.0, "exec sleep 60")
+    save = f'echo "$WORD" > {tmp_path}/saved; exit 3'
+    assert worker.execute(["sh", "-c", save], 20.0) == {"status": 3, "problem": ""}
+    assert (tmp_path / "saved").read_text() == "it's\n"
+    assert worker.execute(["sleep", "60"], 0.2) == {"status": None, "problem": ""}
+    answer = worker.execute(["no-such-command"], 20.0)
+    assert answer["status"] is None
+    assert "no-such-command" in answer["problem"]
+    worker.signal("KILL")
+    assert _all(worker)[1] == "137"
 
 
 def test_a_worker_nobody_looks_at_ends_its_command(gang: Any, tmp_path: Path) -> None:

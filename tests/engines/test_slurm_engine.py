@@ -19,7 +19,6 @@ from trimtab.core import (
     Launch,
     MissingDependencyError,
     Node,
-    TrimtabError,
     Workload,
 )
 from trimtab.engines import SlurmEngine, engine
@@ -211,9 +210,9 @@ while not pathlib.Path(sys.argv[1]).exists(): time.sleep(0.05)
     until(lambda: "ready" in there.said(run_id))
     there.cluster.stop("slurmctld")
     try:
-        with pytest.raises(TrimtabError, match=r"^Slurm does not answer \(.*; what runs goes on, try again"):
+        with pytest.raises(SlurmAwayError):
             list(there.engine.watch())
-        with pytest.raises(TrimtabError, match="Slurm does not answer"):
+        with pytest.raises(SlurmAwayError):
             there.launch("true", key="late", n1=1)
         (tmp_path / "go").touch()
     finally:
@@ -254,24 +253,21 @@ def test_what_slurm_has_forgotten_is_told_from_the_runs_own_note_or_is_lost(ther
     there.cluster.start("slurmctld", "-D", "-c")
     until(lambda: len(there.engine.nodes()) == 3)
     assert there.events(noted, "ended")[-1].detail == "status 0"
-    assert "forgotten" in there.events(unnoted, "lost")[-1].detail
+    assert there.events(unnoted, "lost")[-1].detail
     assert there.launch("true", key="noted", n1=1) == noted
 
 
 @pytest.mark.parametrize(
-    ("launch", "sentence"),
+    ("launch", "named"),
     [
-        (
-            Launch("k", Workload("w", command=SLEEP), (("n3", 1),), 1.0, 2.0**40),
-            "Slurm refuses: .*not available",
-        ),
-        (Launch("k", Workload("w", command=SLEEP), (("n1", 1),), 1.0, 0.0, 9.0), "Slurm refuses: "),
-        (Launch("k", Workload("w", command=SLEEP), (("n1", 1),), 1.0, 0.0, 0.5), "gives whole accelerators"),
+        (Launch("k", Workload("w", command=SLEEP), (("n3", 1),), 1.0, 2.0**40), "Slurm.*not available"),
+        (Launch("k", Workload("w", command=SLEEP), (("n1", 1),), 1.0, 0.0, 9.0), "Slurm"),
+        (Launch("k", Workload("w", command=SLEEP), (("n1", 1),), 1.0, 0.0, 0.5), r"0\.5 accelerators"),
     ],
     ids=["memory", "accelerators", "a share"],
 )
-def test_what_cannot_be_is_refused_and_leaves_nothing(there: There, launch: Launch, sentence: str) -> None:
-    with pytest.raises(TrimtabError, match=sentence):
+def test_what_cannot_be_is_refused_and_leaves_nothing(there: There, launch: Launch, named: str) -> None:
+    with pytest.raises(BadInputError, match=named):
         there.engine.launch(launch)
     assert there.engine.running() == {}
     assert there.cluster.ask("squeue", "-h") == ""
@@ -297,10 +293,10 @@ def test_a_killed_job_resumes_from_its_checkpoint_and_ends_with_the_same_result(
 
 def test_without_slurms_commands_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(MissingDependencyError, match='no command "sinfo" here; install Slurm\'s client'):
+    with pytest.raises(MissingDependencyError, match='"sinfo"'):
         engine("slurm://").nodes()
 
 
 def test_after_the_name_comes_a_partition() -> None:
-    with pytest.raises(BadInputError, match='the name of a partition, or nothing, not "a b"'):
+    with pytest.raises(BadInputError, match="slurm://a b"):
         engine("slurm://a b")

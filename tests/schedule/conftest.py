@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trimtab.schedule import Cluster, Jobs
+from trimtab.schedule import Cluster, JobColumns
 
-RoundOf = Callable[[Cluster, Sequence[Mapping[str, Any]]], Jobs]
+RoundOf = Callable[[Cluster, Sequence[Mapping[str, Any]]], JobColumns]
 
 
-def _round_of(cluster: Cluster, rows: Sequence[Mapping[str, Any]]) -> Jobs:
+def _round_of(cluster: Cluster, rows: Sequence[Mapping[str, Any]]) -> JobColumns:
     """Jobs from dictionaries of columns. `speed` is of one worker in each group, and `tenant` a name."""
     count, groups = len(rows), len(cluster.groups)
     usual: dict[str, Any] = {
@@ -28,12 +28,19 @@ def _round_of(cluster: Cluster, rows: Sequence[Mapping[str, Any]]) -> Jobs:
         "remaining_low": np.nan,
         "remaining_high": np.nan,
         "budget": np.inf,
+        "preemptible": True,
     }
     whole = {"least", "most", "restarts", "tenant"}
     columns: dict[str, Any] = {}
-    for field in fields(Jobs):
+    for field in fields(JobColumns):
         values = [row.get(field.name, usual.get(field.name, 0)) for row in rows]
-        kind = bool if field.name in ("hard", "settling") else np.int64 if field.name in whole else float
+        kind = (
+            bool
+            if field.name in ("hard", "settling", "preemptible")
+            else np.int64
+            if field.name in whole
+            else float
+        )
         if field.name in ("held", "fetch", "egress"):
             columns[field.name] = np.zeros((count, groups))
         elif field.name not in ("ids", "tenants", "tenant", "most", "speed"):
@@ -45,7 +52,7 @@ def _round_of(cluster: Cluster, rows: Sequence[Mapping[str, Any]]) -> Jobs:
     columns["most"] = np.array([row.get("most", row.get("least", 1)) for row in rows], dtype=np.int64)
     each = np.array([row.get("speed", [1.0] * groups) for row in rows], dtype=float).reshape(count, groups)
     columns["speed"] = each[:, cluster.shape_group] * cluster.shape_workers
-    return Jobs(**columns)
+    return JobColumns(**columns)
 
 
 @pytest.fixture(scope="session")

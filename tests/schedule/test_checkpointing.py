@@ -10,8 +10,8 @@ from scipy.special import lambertw
 from trimtab.core import daly_interval
 from trimtab.schedule import (
     Checkpoint,
-    Group,
     Market,
+    NodeGroup,
     Refuge,
     efficiency,
     expected_run,
@@ -23,8 +23,8 @@ from trimtab.schedule import (
 HOUR = 3600.0
 
 
-def spot(reclaims: float) -> Group:
-    return Group("s", "A100", 8, 8, 96.0, 1e12, price=0.003, market=Market.SPOT, reclaims=reclaims)
+def spot(reclaims: float) -> NodeGroup:
+    return NodeGroup("s", "A100", 8, 8, 96.0, 1e12, price=0.003, market=Market.SPOT, reclaims=reclaims)
 
 
 def run(
@@ -79,7 +79,7 @@ def test_columns_are_answered_as_columns() -> None:
 
 
 def test_spot_is_cheaper_until_it_is_taken_away_too_often() -> None:
-    own = Group("o", "A100", 8, 8, 96.0, 1e12, price=0.009)
+    own = NodeGroup("o", "A100", 8, 8, 96.0, 1e12, price=0.009)
     safe = expected_run(10 * HOUR, own, 4, Checkpoint(seconds=60, restart=120))
     seldom = expected_run(10 * HOUR, spot(1 / (12 * HOUR)), 4, Checkpoint(seconds=60, restart=120))
     often = expected_run(10 * HOUR, spot(1 / 600), 4, Checkpoint(seconds=60, restart=120))

@@ -7,10 +7,10 @@ from job_texts import parse_jobs
 from trimtab.core import BadInputError, Node
 from trimtab.schedule import (
     Cluster,
-    DataSet,
     Fleet,
-    Group,
-    Shape,
+    GangShape,
+    JobData,
+    NodeGroup,
     Tier,
     fetch,
     impossible,
@@ -21,7 +21,7 @@ from trimtab.schedule import (
 from trimtab.schedule.job import Job
 
 groups = st.builds(
-    Group,
+    NodeGroup,
     name=st.just("a"),
     accelerator=st.just("a"),
     nodes=st.integers(0, 9),
@@ -32,14 +32,14 @@ groups = st.builds(
 
 
 def test_powers_of_two_in_a_node_and_whole_nodes_beyond() -> None:
-    pair = (Group("a", "a", 3, 4, 8.0, 1.0), Group("b", "b", 1, 6, 8.0, 1.0))
+    pair = (NodeGroup("a", "a", 3, 4, 8.0, 1.0), NodeGroup("b", "b", 1, 6, 8.0, 1.0))
     shapes = usual_shapes(pair)
     assert [shape.workers for shape in shapes if shape.group == 0] == [1, 2, 4, 8, 12]
     assert [shape.workers for shape in shapes if shape.group == 1] == [1, 2, 4, 6]
 
 
 @given(groups, st.none() | st.integers(1, 40))
-def test_no_shape_is_larger_than_its_group_or_what_is_asked(group: Group, most: int | None) -> None:
+def test_no_shape_is_larger_than_its_group_or_what_is_asked(group: NodeGroup, most: int | None) -> None:
     shapes = usual_shapes([group], most)
     total = max(1, group.gpus) * group.nodes
     sizes = [shape.workers for shape in shapes]
@@ -49,8 +49,8 @@ def test_no_shape_is_larger_than_its_group_or_what_is_asked(group: Group, most: 
 
 
 def test_what_groups_have() -> None:
-    pair = (Group("a", "a", 3, 4, 8.0, 16.0, price=4.0), Group("cpu", "", 2, 0, 8.0, 16.0, price=3.0))
-    cluster = Cluster(pair, (Shape(0, 2), Shape(1, 1)))
+    pair = (NodeGroup("a", "a", 3, 4, 8.0, 16.0, price=4.0), NodeGroup("cpu", "", 2, 0, 8.0, 16.0, price=3.0))
+    cluster = Cluster(pair, (GangShape(0, 2), GangShape(1, 1)))
     assert cluster.capacity.tolist() == [[12.0, 24.0, 48.0], [0.0, 16.0, 32.0]]
     assert cluster.gpu_price.tolist() == [1.0, 3.0]
     assert cluster.shape_group.tolist() == [0, 1]
@@ -65,7 +65,7 @@ def test_a_cluster_without_groups_has_nothing() -> None:
 
 GB = 1e9
 ZONES = ("aws/us-east-1/a", "aws/us-east-1/b", "aws/us-west-2/a", "gcp/us-east1/b")
-GROUPS = tuple(Group(zone, "A100", 4, 8, 96.0, 1e12, zone=zone) for zone in ZONES)
+GROUPS = tuple(NodeGroup(zone, "A100", 4, 8, 96.0, 1e12, zone=zone) for zone in ZONES)
 NODES = {f"{group}-{n}": group for group in range(len(GROUPS)) for n in range(4)}
 
 
@@ -82,7 +82,7 @@ def test_zones_are_as_far_apart_as_their_names_say() -> None:
 
 
 def test_a_terabyte_costs_what_the_price_lists_say() -> None:
-    found = fetch([DataSet(ZONES[0], 1000 * GB), None], GROUPS)
+    found = fetch([JobData(ZONES[0], 1000 * GB), None], GROUPS)
     assert found.dollars[0] == pytest.approx([0.0, 20.0, 20.0, 90.0])
     assert found.seconds[0] == pytest.approx([800.0, 800.0, 1600.0, 1600.0])
     assert not found.seconds[1].any()
@@ -90,7 +90,7 @@ def test_a_terabyte_costs_what_the_price_lists_say() -> None:
 
 
 def test_a_node_with_a_copy_serves_its_neighbours() -> None:
-    found = fetch([DataSet(ZONES[3], GB, nodes=("2-1", "gone"))], GROUPS, NODES)
+    found = fetch([JobData(ZONES[3], GB, nodes=("2-1", "gone"))], GROUPS, NODES)
     assert found.tier[0].tolist() == [Tier.CLOUD, Tier.CLOUD, Tier.DISK, Tier.ZONE]
     assert found.dollars[0, 2] == 0.0
 
@@ -104,7 +104,7 @@ def test_nobody_and_nowhere() -> None:
 @given(
     st.lists(
         st.builds(
-            DataSet,
+            JobData,
             zone=st.sampled_from(ZONES),
             bytes=st.floats(0, 1e15),
             nodes=st.lists(st.sampled_from(sorted(NODES)), max_size=3).map(tuple),
@@ -113,8 +113,8 @@ def test_nobody_and_nowhere() -> None:
         max_size=5,
     )
 )
-def test_a_copy_never_makes_it_slower_or_dearer(data: list[DataSet]) -> None:
-    without = fetch([DataSet(wanted.zone, wanted.bytes) for wanted in data], GROUPS, NODES)
+def test_a_copy_never_makes_it_slower_or_dearer(data: list[JobData]) -> None:
+    without = fetch([JobData(wanted.zone, wanted.bytes) for wanted in data], GROUPS, NODES)
     with_copies = fetch(data, GROUPS, NODES)
     assert (with_copies.seconds <= without.seconds).all()
     assert (with_copies.dollars <= without.dollars).all()
@@ -151,43 +151,25 @@ def test_what_fits_on_empty_nodes_is_possible(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"),
+    ("text", "amounts"),
     [
-        (
-            "resources: {gpus: 64, accelerators: a100}",
-            "64 a100 asked; the largest this fleet can give is 16 a100, or 24 t4",
-        ),
-        (
-            "resources: {gpus: 25}",
-            "25 accelerators asked; the largest this fleet can give is 16 a100, or 24 t4",
-        ),
-        (
-            "resources: {gpus: 2, accelerators: h100}",
-            "2 h100 asked; the largest this fleet can give is 16 a100, or 24 t4",
-        ),
-        (
-            "resources: {gpus: 5, cpus: 32}",
-            "5 accelerators asked; the largest this fleet can give is 4 a100",
-        ),
-        (
-            "resources: {gpus: 9, accelerators: a100}\nworkers: 1",
-            "a worker with 9 accelerators, 1 CPU asked; a node here has",
-        ),
-        ("resources: {gpus: 1, memory: 4TiB}", "a worker with 1 accelerator, 1 CPU and 4 TiB asked"),
-        (
-            "resources: {cpus: 100}",
-            "a worker with 100 CPUs asked; a node here has 8 CPUs and 32 GiB, or 8 a100",
-        ),
-        ("workers: 1000", "1000 workers with 1 CPU each asked; the largest this fleet can give is 128"),
+        ("resources: {gpus: 64, accelerators: a100}", ["64 a100", "16 a100", "24 t4"]),
+        ("resources: {gpus: 25}", ["25 accelerators", "16 a100", "24 t4"]),
+        ("resources: {gpus: 2, accelerators: h100}", ["2 h100", "16 a100", "24 t4"]),
+        ("resources: {gpus: 5, cpus: 32}", ["5 accelerators", "32 CPUs", "4 a100"]),
+        ("resources: {gpus: 9, accelerators: a100}\nworkers: 1", ["9 a100", "1 CPU", "8 a100"]),
+        ("resources: {gpus: 4, memory: 4TiB}", ["4 accelerators", "4 TiB", "8 a100", "512 GiB"]),
+        ("resources: {cpus: 100}", ["100 CPUs", "8 CPUs and 32 GiB", "8 a100"]),
+        ("workers: 1000", ["1000 workers", "1 CPU", "128"]),
     ],
 )
-def test_what_does_not_fit_is_said_with_what_would(text: str, sentence: str) -> None:
-    said = impossible(job(text), FLEET.groups)
-    assert said is not None
-    assert said.startswith(sentence)
-    with pytest.raises(BadInputError, match='the job "big" is impossible here: '):
+def test_a_job_that_does_not_fit_is_refused_with_what_would(text: str, amounts: list[str]) -> None:
+    with pytest.raises(BadInputError, match='"big"') as caught:
         refuse_impossible(job(text), FLEET.groups)
+    position = 0
+    for amount in amounts:
+        position = str(caught.value).index(amount, position)
 
 
 def test_without_nodes_nothing_is_possible() -> None:
-    assert impossible(job(""), ()) == "no nodes are known"
+    assert impossible(job(""), ())

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 from job_texts import parse_jobs
 
-from trimtab.schedule import Cluster, Group, Jobs, Shape
+from trimtab.schedule import Cluster, GangShape, JobColumns, NodeGroup
 from trimtab.schedule.job import Job, speeds_of
 
 
@@ -40,10 +40,10 @@ def test_more_workers_are_faster_together_and_slower_each(few: int, many: int) -
     assert speeds.of("t4", few) / few >= speeds.of("t4", many) / many
 
 
-CLUSTER = Cluster((Group("a", "a", 1, 4, 8.0, 1.0),), (Shape(0, 1), Shape(0, 2)))
+CLUSTER = Cluster((NodeGroup("a", "a", 1, 4, 8.0, 1.0),), (GangShape(0, 1), GangShape(0, 2)))
 
 
-def test_rows_are_jobs_and_demand_is_of_one_worker(round_of: Callable[..., Jobs]) -> None:
+def test_rows_are_jobs_and_demand_is_of_one_worker(round_of: Callable[..., JobColumns]) -> None:
     jobs = round_of(CLUSTER, [{"gpus": 0.5, "cpus": 2.0, "memory": 3.0}, {"gpus": 4.0}])
     assert len(jobs) == 2
     assert jobs.demand.tolist() == [[0.5, 2.0, 3.0], [4.0, 1.0, 0.0]]

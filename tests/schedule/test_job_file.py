@@ -1,5 +1,6 @@
 """Job files: what can be written, and one sentence about what cannot."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -8,8 +9,8 @@ from job_texts import parse_jobs
 from trimtab.core import BadInputError, Kind, Workload
 from trimtab.schedule import (
     Checkpoint,
-    DataSet,
     Job,
+    JobData,
     Priority,
     Submission,
     Worker,
@@ -62,7 +63,7 @@ def test_everything_that_can_be_said_about_a_job() -> None:
                 most=16,
                 hard=True,
                 checkpoint=Checkpoint("USR2", (), 600.0, 20.0, 45.0),
-                data=DataSet("us-east-1a", 2e12, ("n1", "n2")),
+                data=JobData("us-east-1a", 2e12, ("n1", "n2")),
                 budget=20.0,
                 application="resnet",
                 work=90000.0,
@@ -133,8 +134,8 @@ def test_several_documents_and_settings_on_the_command_line(tmp_path: Path) -> N
         ("resources: {gpus: 16..2}", ("resources.gpus is '16..2'", "2..16")),
         ("resources: {gpus: -1}", ("resources.gpus is -1",)),
         ("resources: {gpus: true}", ("resources.gpus is True",)),
-        ("resources: {gpus: 1.5}", ("resources.gpus is 1.5", "above 0 and at most 1")),
-        ("resources: {share: 0}", ("resources.share is 0", "above 0 and at most 1")),
+        ("resources: {gpus: 1.5}", ("resources.gpus is 1.5", "from 0.01 to 1")),
+        ("resources: {share: 0}", ("resources.share is 0", "from 0.01 to 1")),
         ("resources: {gpus: 2, share: 0.5}", ("resources is", "'gpus': 2", "'share': 0.5")),
         ("resources: {gpus: 2, accelerators: 'a100:4'}", ("resources is", "'a100:4'", "gpus")),
         ("resources: {accelerators: ['a100:4', t4]}", ("resources.accelerators is ['a100:4', 't4']",)),
@@ -151,7 +152,7 @@ def test_several_documents_and_settings_on_the_command_line(tmp_path: Path) -> N
         ("deadline: soon", ("deadline.by is 'soon'", "90s")),
         ("deadline: -5", ("deadline.by is -5", "90s")),
         ("deadline: {hard: true}", ("deadline.by is missing",)),
-        ("deadline: {by: 6h, hard: maybe}", ("deadline.hard is 'maybe'", "true or false")),
+        ("deadline: {by: 6h, hard: maybe}", ("deadline.hard is 'maybe'", "true")),
         ("checkpoint: KILL", ("checkpoint.signal is 'KILL'", "USR1")),
         ("checkpoint: {signal: USR1, command: save}", ("checkpoint is", "'USR1'", "'save'")),
         ("checkpoint: {seconds: 0}", ("checkpoint.seconds is 0",)),
@@ -204,7 +205,7 @@ def test_the_value_of_a_secret_is_not_repeated() -> None:
         (f"{SHORT}---\nname: b", ("job.yaml, job 2: command is missing",)),
         ("command: 'true'", ("job.yaml: name is missing",)),
         ("!!python/object:os.system {}", ("job.yaml", "YAML")),
-        ("a: &a [x, x]\nb: &b [*a, *a]\nname: [*b, *b, *b]", ('there is no field "a"',)),
+        ("a: &a [x, x]\nb: &b [*a, *a]\nname: [*b, *b, *b]", ("job.yaml", '"a"')),
     ],
 )
 def test_files_without_a_usable_job(content: str, parts: tuple[str, ...]) -> None:
@@ -216,15 +217,15 @@ def test_files_without_a_usable_job(content: str, parts: tuple[str, ...]) -> Non
 
 @pytest.mark.parametrize("setting", ["gpus", "=4", "resources.gpus=[", " = 3"])
 def test_settings_that_set_nothing(setting: str) -> None:
-    with pytest.raises(BadInputError, match=r"sets nothing|not YAML"):
+    with pytest.raises(BadInputError, match=re.escape(f'"{setting.strip()}"')):
         parse_jobs(SHORT, "job.yaml", [setting])
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(BadInputError, match="there is no file"):
+    with pytest.raises(BadInputError, match=r"none\.yaml"):
         read_job_documents(tmp_path / "none.yaml")
-    with pytest.raises(BadInputError, match="is a folder; name a YAML file"):
+    with pytest.raises(BadInputError, match=re.escape(str(tmp_path))):
         read_job_documents(tmp_path)
     (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(BadInputError, match="cannot be read"):
+    with pytest.raises(BadInputError, match=r"bytes\.yaml"):
         read_job_documents(tmp_path / "bytes.yaml")

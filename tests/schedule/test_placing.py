@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from trimtab.schedule import WAITING, Allocation, Cluster, Group, Jobs, Shape
+from trimtab.schedule import WAITING, Allocation, Cluster, GangShape, JobColumns, NodeGroup
 from trimtab.schedule.placing import NodeOccupancy, Placement, PlacementChanges
 
-RoundOf = Callable[..., Jobs]
-GROUPS = (Group("a", "a", 3, 4, 8.0, 64.0), Group("b", "b", 2, 8, 16.0, 64.0))
-CLUSTER = Cluster(GROUPS, tuple(Shape(group, size) for group in (0, 1) for size in (1, 2, 3, 4, 8, 12)))
+RoundOf = Callable[..., JobColumns]
+GROUPS = (NodeGroup("a", "a", 3, 4, 8.0, 64.0), NodeGroup("b", "b", 2, 8, 16.0, 64.0))
+CLUSTER = Cluster(GROUPS, tuple(GangShape(group, size) for group in (0, 1) for size in (1, 2, 3, 4, 8, 12)))
 
 demands = st.fixed_dictionaries(
     {
@@ -61,7 +61,9 @@ def test_no_node_gives_more_than_it_has(
             assert floor.free(group, node) == (size.gpus, size.cpus, size.memory)
 
 
-def _settle(floor: NodeOccupancy, jobs: Jobs, before: np.ndarray, wanted: np.ndarray) -> PlacementChanges:
+def _settle(
+    floor: NodeOccupancy, jobs: JobColumns, before: np.ndarray, wanted: np.ndarray
+) -> PlacementChanges:
     order = np.arange(len(jobs))
     return floor.settle(jobs.ids, jobs, CLUSTER, Allocation(before, order), Allocation(wanted, order))
 
@@ -74,7 +76,7 @@ def _nobody_is_lost(settled: PlacementChanges, before: np.ndarray, wanted: np.nd
     assert all(wanted[row] == WAITING for row in settled.released)
 
 
-def _holds_what_it_says(floor: NodeOccupancy, jobs: Jobs, shape: np.ndarray) -> None:
+def _holds_what_it_says(floor: NodeOccupancy, jobs: JobColumns, shape: np.ndarray) -> None:
     taken = {(group, node): np.zeros(3) for group, size in enumerate(GROUPS) for node in range(size.nodes)}
     for row, key in enumerate(jobs.ids):
         placement = floor.where(key)
@@ -94,8 +96,8 @@ def _holds_what_it_says(floor: NodeOccupancy, jobs: Jobs, shape: np.ndarray) -> 
 
 
 def test_shares_of_different_size_do_not_cross_accelerators(round_of: RoundOf) -> None:
-    one = (Group("a", "a", 1, 2, 8.0, 64.0),)
-    cluster = Cluster(one, (Shape(0, 1), Shape(0, 2)))
+    one = (NodeGroup("a", "a", 1, 2, 8.0, 64.0),)
+    cluster = Cluster(one, (GangShape(0, 1), GangShape(0, 2)))
     jobs = round_of(cluster, [{"gpus": 0.6}, {"gpus": 0.6}, {"gpus": 0.6}, {"gpus": 0.4}])
     floor, order = NodeOccupancy(one), np.arange(4)
     nothing = Allocation.nothing(4)
@@ -105,8 +107,8 @@ def test_shares_of_different_size_do_not_cross_accelerators(round_of: RoundOf) -
 
 
 def test_a_gang_goes_to_the_fewest_nodes_and_ends_on_the_fullest(round_of: RoundOf) -> None:
-    groups = (Group("a", "a", 3, 4, 8.0, 64.0),)
-    cluster = Cluster(groups, (Shape(0, 2), Shape(0, 6)))
+    groups = (NodeGroup("a", "a", 3, 4, 8.0, 64.0),)
+    cluster = Cluster(groups, (GangShape(0, 2), GangShape(0, 6)))
     jobs = round_of(cluster, [{}, {"most": 6}])
     floor, order = NodeOccupancy(groups), np.arange(2)
     shape = np.array([0, 1])
@@ -117,8 +119,8 @@ def test_a_gang_goes_to_the_fewest_nodes_and_ends_on_the_fullest(round_of: Round
 
 
 def test_the_order_says_who_chooses_first(round_of: RoundOf) -> None:
-    groups = (Group("a", "a", 1, 4, 8.0, 64.0),)
-    cluster = Cluster(groups, (Shape(0, 4),))
+    groups = (NodeGroup("a", "a", 1, 4, 8.0, 64.0),)
+    cluster = Cluster(groups, (GangShape(0, 4),))
     jobs = round_of(cluster, [{"least": 4}, {"least": 4}])
     shape = np.array([0, 0])
     settled = NodeOccupancy(groups).settle(
@@ -130,8 +132,8 @@ def test_the_order_says_who_chooses_first(round_of: RoundOf) -> None:
 
 def _in_pieces(round_of: RoundOf, moving: bool) -> PlacementChanges:
     """Two nodes half full of single workers, and a gang that needs a whole node."""
-    groups = (Group("a", "a", 2, 4, 8.0, 64.0),)
-    cluster = Cluster(groups, (Shape(0, 2), Shape(0, 4)))
+    groups = (NodeGroup("a", "a", 2, 4, 8.0, 64.0),)
+    cluster = Cluster(groups, (GangShape(0, 2), GangShape(0, 4)))
     jobs = round_of(cluster, [{"least": 2}, {"least": 2}, {"least": 4, "cpus": 2.0}])
     floor = NodeOccupancy(groups, moving)
     for row in (0, 1):
@@ -154,8 +156,8 @@ def test_nobody_moves_where_that_is_not_allowed(round_of: RoundOf) -> None:
 
 
 def test_moving_that_helps_nobody_is_undone(round_of: RoundOf) -> None:
-    groups = (Group("a", "a", 2, 4, 8.0, 64.0),)
-    cluster = Cluster(groups, (Shape(0, 1),))
+    groups = (NodeGroup("a", "a", 2, 4, 8.0, 64.0),)
+    cluster = Cluster(groups, (GangShape(0, 1),))
     rows = [{"gpus": 3.0}, {"gpus": 3.0}, {"gpus": 2.0}]
     jobs, floor = round_of(cluster, rows), NodeOccupancy(groups, moving=True)
     before = Allocation(np.array([0, 0, WAITING]), np.arange(3))
@@ -167,7 +169,7 @@ def test_moving_that_helps_nobody_is_undone(round_of: RoundOf) -> None:
 
 
 def test_what_does_not_fit_is_not_held_in_part() -> None:
-    floor = NodeOccupancy((Group("a", "a", 2, 2, 8.0, 64.0),))
+    floor = NodeOccupancy((NodeGroup("a", "a", 2, 2, 8.0, 64.0),))
     floor.hold("first", Placement(0, ((1, 1),), (1.5, 1.0, 0.0)))
     with pytest.raises(ValueError, match="node 1"):
         floor.hold("second", Placement(0, ((0, 2), (1, 2)), (1.0, 1.0, 0.0)))
@@ -176,8 +178,8 @@ def test_what_does_not_fit_is_not_held_in_part() -> None:
 
 
 def test_a_closed_node_keeps_who_is_there_and_takes_nobody(round_of: RoundOf) -> None:
-    groups = (Group("a", "a", 1, 4, 8.0, 64.0),)
-    cluster = Cluster(groups, (Shape(0, 1),))
+    groups = (NodeGroup("a", "a", 1, 4, 8.0, 64.0),)
+    cluster = Cluster(groups, (GangShape(0, 1),))
     floor, jobs = NodeOccupancy(groups), round_of(cluster, [{}])
     floor.hold("there", Placement(0, ((0, 1),), (1.0, 1.0, 0.0)))
     floor.close(0, 0)

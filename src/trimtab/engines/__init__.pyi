@@ -3,7 +3,7 @@ from .jobfiles.targets import collection_files as collection_files, job_file as 
 from .kubernetes.api import (
     KubernetesError as KubernetesError,
     ObjectWatch as ObjectWatch,
-    called as called,
+    call_api as call_api,
     core_api as core_api,
 )
 from .kubernetes.engine import KubernetesEngine as KubernetesEngine

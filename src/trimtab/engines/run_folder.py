@@ -1,16 +1,18 @@
 """Run folders: small files per run, by which an engine finds its runs again after a restart.
 
-Neither commands nor environments are among them, because people put secrets into them.
+Commands and environments are not kept there, because they may hold secrets.
 """
 
 import contextlib
 import fcntl
 import hashlib
 import json
+import math
 import os
 import re
 import secrets
 import shutil
+import stat
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -26,7 +28,7 @@ from trimtab.core import (
     from_plain,
     to_plain,
 )
-from trimtab.kernel import write_whole
+from trimtab.kernel import drop_head, write_whole
 
 T = TypeVar("T")
 
@@ -34,9 +36,10 @@ FINAL = frozenset({"ended", "failed", "lost"})
 """Events after which nothing more happens to a run."""
 
 STOPPING = "stopping"
-"""The file that says that somebody asked for a run's end."""
+"""The file that marks a run whose stop was requested."""
 
-_LAUNCHES_WITHIN = 60.0  # s; how long one launch waits for another
+_LAUNCHES_WITHIN = 60.0  # s that one launch waits for another
+_LOG_PAUSE, _LEAST_LOG_PAUSE = 2.0, 0.05  # s between two looks at the size of a log
 _RUN_ID = re.compile(r"[0-9a-f]{12}")
 
 
@@ -44,6 +47,7 @@ _RUN_ID = re.compile(r"[0-9a-f]{12}")
 class Intent:
     """A launch about to happen, recorded before anything is done. `time` is in seconds since the epoch."""
 
+    DURABLE: ClassVar[bool] = False  # nothing runs any more once the machine has lost power
     key: str
     name: str
     time: float
@@ -52,16 +56,17 @@ class Intent:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """When a cluster had accepted the whole run, in seconds since the epoch."""
+    """When a cluster had accepted all of the run, in seconds since the epoch."""
 
     time: float
 
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """Events of a run that `watch` has handed on."""
+    """Events of a run that `watch` has reported."""
 
     FILE: ClassVar[str] = "told"
+    DURABLE: ClassVar[bool] = False  # an event may be reported twice
     events: tuple[str, ...] = ()
 
 
@@ -70,10 +75,10 @@ class RunFolder:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._records: dict[type, Any] = {}
 
     @property
     def id(self) -> str:
-        """The run's id."""
         return self.folder.name
 
     @property
@@ -81,104 +86,173 @@ class RunFolder:
         """File with the standard output and error of all workers."""
         return self.folder / "output.log"
 
+    def open_log(self) -> int:
+        """A descriptor by which workers append to the log; any link in its place is refused."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        try:
+            descriptor = os.open(self.log, flags, 0o600)
+        except OSError as error:
+            raise StorageError(f"{self.log} cannot be written: {error.strerror}") from None
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
+            os.close(descriptor)
+            raise StorageError(f"{self.log} is not a regular file with a single name; remove it")
+        os.set_blocking(descriptor, True)
+        return descriptor
+
     def make(self, intent: Intent) -> None:
-        """Its folder, for its owner's eyes only, and what is about to happen."""
+        """Make its folder, readable by its owner only, and record the launch."""
         try:
             self.folder.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
-            raise StorageError(f"runs cannot be kept in {self.folder.parent}: {error.strerror}") from None
+            raise StorageError(f"runs cannot be recorded in {self.folder.parent}: {error.strerror}") from None
         self.keep(intent)
 
-    def forget(self) -> None:
-        """As if it had never been."""
+    def forget(self, first: type | None = None) -> None:
+        """Remove its folder; the record of the type `first` goes before the others."""
+        self._records.clear()
+        if first is not None:
+            self._file(first).unlink(missing_ok=True)
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def keep(self, what: Any) -> None:
-        """Write a record down, whole or not at all; one of each kind is kept."""
-        write_whole(self._file(type(what)), json.dumps(to_plain(what)))
+    def keep(self, record: Any) -> None:
+        """Write a record atomically; one of each type is kept."""
+        durable = getattr(record, "DURABLE", True)
+        write_whole(self._file(type(record)), json.dumps(to_plain(record)), durable=durable)
 
     def read(self, kind: type[T]) -> T | None:
-        """The record of that kind; None where there is none."""
+        """The record of a type; None where there is none."""
         try:
             return from_plain(kind, json.loads(self._file(kind).read_text(encoding="utf-8")))
         except (OSError, ValueError, BadInputError):
             return None
 
+    def read_once(self, kind: type[T]) -> T | None:
+        """The record of a type that is never changed once it is written: read from the disk only once."""
+        if kind not in self._records and (record := self.read(kind)) is not None:
+            self._records[kind] = record
+        return self._records.get(kind)
+
     @property
     def reported(self) -> tuple[str, ...]:
-        """Events that have been handed on."""
+        """Names of the events that have been reported."""
         reported = self.read(Reported)
         return reported.events if reported else ()
 
     def report(self, events: Iterator[EngineEvent]) -> Iterator[EngineEvent]:
-        """Hand events on; each counts as told once the next one is asked for."""
+        """Pass events on; each counts as reported once the next one is requested."""
         for event in events:
             yield event
             self.keep(Reported((*self.reported, event.what)))
 
     @property
     def stopping(self) -> bool:
-        """Whether somebody asked for its end."""
+        """Whether its stop was requested."""
         return (self.folder / STOPPING).exists()
 
     def mark_stopping(self) -> None:
-        """Its end, when it comes, was asked for."""
+        """Record that its stop was requested."""
         write_whole(self.folder / STOPPING, "")
 
     def _file(self, kind: type) -> Path:
         return self.folder / f"{getattr(kind, 'FILE', kind.__name__.lower())}.json"
 
 
+class LogLimit:
+    """Keeps about the last `limit` bytes of a growing log, by freeing the disk space of what is before them.
+
+    Positions in the log stay what they were; what was freed reads as zeros.
+    """
+
+    def __init__(self, descriptor: int, limit: float) -> None:
+        self._descriptor, self._limit = descriptor, int(limit)
+        self._size = 0
+        self._pause = _LOG_PAUSE
+
+    def apply(self) -> float:
+        """Free what is beyond the limit; returns seconds until the log may have grown by a quarter of it."""
+        size = drop_head(self._descriptor, self._limit)
+        grown, self._size = max(1, size - self._size), size
+        self._pause = min(_LOG_PAUSE, max(_LEAST_LOG_PAUSE, self._pause * self._limit / 4 / grown))
+        return self._pause
+
+
 class RunFolders:
-    """All runs an engine keeps in one place. The same key is always the same run."""
+    """All runs of an engine in one folder; a key determines its run."""
 
     def __init__(self, place: Path) -> None:
         self.place = place
         self._finished = set[str]()
+        self._unfinished: dict[str, RunFolder] = {}
+        self._listed = -math.inf
 
     def of_key(self, key: str) -> RunFolder:
-        """The run of that key, launched or not. The same key in another place is another run."""
+        """The run of a key, launched or not. The same key in another folder is another run."""
         text = f"{self._identity()} {key}"
-        return RunFolder(self.place / hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12])
+        return self._folder(hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12])
 
     def named(self, run_id: str) -> RunFolder:
-        """The run with that id."""
-        run = RunFolder(self.place / run_id)
+        """The run with an id; NotFoundError if there is none."""
+        run = self._folder(run_id)
         if not _RUN_ID.fullmatch(run_id) or run.read(Intent) is None:
-            raise NotFoundError(f'no run here is called "{run_id}"')
+            raise NotFoundError(f'there is no run "{run_id}" in {self.place}')
         return run
 
-    def unfinished(self) -> list[tuple[RunFolder, Intent]]:
-        """Runs whose end has not been reported, oldest first."""
-        names = [name for name in _listed(self.place) if _RUN_ID.fullmatch(name)]
-        runs = [RunFolder(self.place / name) for name in names if name not in self._finished]
-        self._finished.update(run.id for run in runs if FINAL & set(run.reported))
-        known = [(run, intent) for run in runs if (intent := run.read(Intent)) is not None]
-        return sorted((each for each in known if each[0].id not in self._finished), key=lambda e: e[1].time)
+    def unfinished(self, age: float = 0.0) -> list[tuple[RunFolder, Intent]]:
+        """Runs whose end has not been reported, oldest first.
+
+        Runs that other processes have launched in the last `age` seconds may be missing: a folder with many
+        ended runs takes long to list.
+        """
+        if time.monotonic() - self._listed >= age:
+            self._listed = time.monotonic()
+            names = {name for name in _listed(self.place) - self._finished if _RUN_ID.fullmatch(name)}
+            self._unfinished = {name: self._folder(name) for name in names}
+        finished = {name for name, run in self._unfinished.items() if FINAL & set(run.reported)}
+        self._finished |= finished
+        for name in finished:
+            del self._unfinished[name]
+        pairs = [(run, run.read_once(Intent)) for run in self._unfinished.values()]
+        return sorted(((run, intent) for run, intent in pairs if intent), key=lambda pair: pair[1].time)
+
+    def _folder(self, name: str) -> RunFolder:
+        return self._unfinished.get(name) or RunFolder(self.place / name)
+
+    def launched(self, run: RunFolder) -> None:
+        """Add a run that this process has launched to the unfinished ones."""
+        self._unfinished[run.id] = run
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[int]:
-        """Nobody else, in this process or another, is launching meanwhile.
+        """Exclude other launches, in this process and others; yields the lock's file descriptor.
 
-        The file descriptor that says so: a child process that inherits it goes on keeping the others out.
+        A child process that inherits the descriptor keeps the lock until it closes it or ends, also if this
+        process is killed. The library filelock does not expose its descriptor, so flock is called here.
         """
-        handle = self._open_lock()
         try:
-            if not within(_LAUNCHES_WITHIN, lambda: _locked(handle)):
-                raise TrimtabError(f"another launch in {self.place} does not come to an end; try again")
+            self.place.mkdir(parents=True, exist_ok=True)
+            handle = os.open(self.place / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StorageError(f"runs cannot be recorded in {self.place}: {error.strerror}") from None
+
+        def locked() -> bool:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+            return True
+
+        try:
+            if not within(_LAUNCHES_WITHIN, locked):
+                raise TrimtabError(
+                    f"another launch in {self.place} has not ended for {_LAUNCHES_WITHIN:g} s; try again"
+                )
             yield handle
         finally:
             os.close(handle)
 
-    def _open_lock(self) -> int:
-        try:
-            self.place.mkdir(parents=True, exist_ok=True)
-            return os.open(self.place / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise StorageError(f"runs cannot be kept in {self.place}: {error.strerror}") from None
-
     def _identity(self) -> str:
-        """A random name of this place, made once: of several who make one, all take the first."""
+        """The random name of this folder; processes that make one at the same time all take the first."""
         path = self.place / "identity"
         if not path.exists():
             mine = self.place / f"identity-{secrets.token_hex(8)}"
@@ -190,7 +264,7 @@ class RunFolders:
 
 
 def within(seconds: float, holds: Callable[[], bool], every: float = 0.02) -> bool:
-    """Whether it came true in that time."""
+    """Whether a condition came true within `seconds`; it is checked `every` so many seconds."""
     deadline = time.monotonic() + seconds
     while not holds():
         if time.monotonic() > deadline:
@@ -199,18 +273,10 @@ def within(seconds: float, holds: Callable[[], bool], every: float = 0.02) -> bo
     return True
 
 
-def _locked(handle: int) -> bool:
+def _listed(folder: Path) -> set[str]:
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _listed(folder: Path) -> list[str]:
-    try:
-        return os.listdir(folder)
+        return set(os.listdir(folder))
     except FileNotFoundError:
-        return []
+        return set()
     except OSError as error:
         raise StorageError(f"{folder} cannot be read: {error.strerror}") from None

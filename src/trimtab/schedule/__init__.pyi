@@ -1,7 +1,7 @@
 from .allocation import (
     WAITING as WAITING,
     Allocation as Allocation,
-    Jobs as Jobs,
+    JobColumns as JobColumns,
     SchedulingPolicy as SchedulingPolicy,
 )
 from .checkpointing import (
@@ -19,9 +19,9 @@ from .cluster import (
     Cluster as Cluster,
     Distance as Distance,
     Fetch as Fetch,
-    Group as Group,
+    GangShape as GangShape,
     Market as Market,
-    Shape as Shape,
+    NodeGroup as NodeGroup,
     Tier as Tier,
     fetch as fetch,
     impossible as impossible,
@@ -31,8 +31,8 @@ from .cluster import (
 )
 from .job import (
     Checkpoint as Checkpoint,
-    DataSet as DataSet,
     Job as Job,
+    JobData as JobData,
     Priority as Priority,
     Submission as Submission,
     Worker as Worker,
@@ -50,8 +50,8 @@ from .loop.requests import (
     NOTE as NOTE,
     SchedulerStatus as SchedulerStatus,
     cancel_job as cancel_job,
-    hand_in as hand_in,
     running_scheduler as running_scheduler,
+    submit_jobs as submit_jobs,
 )
 from .loop.runs import (
     LoopSettings as LoopSettings,

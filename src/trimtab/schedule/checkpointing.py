@@ -1,6 +1,6 @@
-"""How often to save work on machines that can be lost, what that costs, and when spot is no longer safe.
+"""Checkpoint intervals on machines that can be lost, their cost, and the moment to leave spot nodes.
 
-Young (1974) and Daly (2006): a gang loses its unsaved work whenever any of its nodes goes, so saving more
+Young (1974) and Daly (2006): a gang loses its unsaved work whenever any of its nodes is lost, so saving more
 often loses less and costs more. With M seconds between interruptions, C to save, R to restart and an interval
 of tau useful seconds, Daly's complete model says that each interval takes M e^(R/M) (e^((tau+C)/M) - 1).
 Interruptions come at a constant rate, unannounced; they may also hit a save or a restart.
@@ -13,17 +13,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from trimtab.core import daly_interval
-from trimtab.schedule.cluster import Floats, Group, Market
+from trimtab.schedule.cluster import Floats, Market, NodeGroup
 from trimtab.schedule.job import Checkpoint
 
 NODE_LOSSES = 1.0 / (90 * 86_400)
-"""How often per second a node is lost for reasons of its own where nobody measured it: once in 90 days."""
+"""Default rate per second at which a node fails by itself: once in 90 days."""
 
 
 def gang_rate(nodes: ArrayLike, reclaims: ArrayLike = 0.0, losses: ArrayLike = NODE_LOSSES) -> Floats:
     """Interruptions per second of a gang: it stops with any of its nodes, so their rates add."""
-    each: Floats = np.add(reclaims, losses, dtype=float)
-    return np.multiply(nodes, each, dtype=float)
+    per_node: Floats = np.add(reclaims, losses, dtype=float)
+    return np.multiply(nodes, per_node, dtype=float)
 
 
 def efficiency(interval: ArrayLike, saving: ArrayLike, restart: ArrayLike, rate: ArrayLike) -> Floats:
@@ -48,7 +48,7 @@ class ExpectedRun:
 
 
 def expected_run(
-    useful: float, group: Group, nodes: int, checkpoint: Checkpoint, losses: float = NODE_LOSSES
+    useful: float, group: NodeGroup, nodes: int, checkpoint: Checkpoint, losses: float = NODE_LOSSES
 ) -> ExpectedRun:
     """A job of so many useful seconds on nodes of a group; without an interval of its own it takes Daly's.
 
@@ -65,10 +65,9 @@ def expected_run(
 
 @dataclass(frozen=True, slots=True)
 class Refuge:
-    """Finishing on on-demand nodes: seconds until they are there, and how sure the deadline shall be.
+    """Finishing on on-demand nodes: seconds until they are provisioned, and the confidence in the deadline.
 
-    `rate` is how often per second the gang is interrupted there; the deadline is to hold in a share
-    `confidence` of cases.
+    `rate` is the rate of interruptions per second there.
     """
 
     provisioning: float = 120.0
@@ -76,19 +75,19 @@ class Refuge:
     confidence: float = 0.99
 
     def smooth(self, useful: float, checkpoint: Checkpoint) -> float:
-        """Seconds until so many useful ones are done there if nothing interrupts."""
+        """Seconds for `useful` ones without interruptions."""
         saves = useful / self._interval(useful, checkpoint) * checkpoint.seconds
         return self.provisioning + checkpoint.restart + useful + saves
 
     def seconds(self, useful: float, checkpoint: Checkpoint) -> float:
-        """Seconds within which they are done as often as `confidence` says.
+        """Seconds within which they are done with probability `confidence`.
 
         Every interruption is charged the most it can cost: an interval, a save and a restart.
         """
         smooth = self.smooth(useful, checkpoint)
-        each = self._interval(useful, checkpoint) + checkpoint.seconds + checkpoint.restart
+        worst_cost = self._interval(useful, checkpoint) + checkpoint.seconds + checkpoint.restart
         for interruptions in range(_HOPELESS):
-            seconds = smooth + interruptions * each
+            seconds = smooth + interruptions * worst_cost
             if _more_than(interruptions, self.rate * seconds) <= 1.0 - self.confidence:
                 return seconds
         return math.inf
@@ -98,28 +97,28 @@ class Refuge:
         return min(interval, useful) or 1.0
 
 
-def latest_switch(deadline: float, left: float, refuge: Refuge, checkpoint: Checkpoint) -> float:
+def latest_switch(deadline: float, useful: float, refuge: Refuge, checkpoint: Checkpoint) -> float:
     """The last moment at which leaving spot still meets the deadline.
 
-    `left` is in useful seconds on on-demand nodes, counted from the last save, because that is where a
-    reclaimed job starts again: every save moves the moment.
+    `useful` are the useful seconds left on on-demand nodes since the last save, because a reclaimed job
+    starts again from there: every save moves the moment.
     """
-    return deadline - refuge.seconds(left, checkpoint)
+    return deadline - refuge.seconds(useful, checkpoint)
 
 
 def must_leave_spot(
-    now: float, next_look: float, deadline: float, left: float, refuge: Refuge, checkpoint: Checkpoint
+    now: float, next_look: float, deadline: float, useful: float, refuge: Refuge, checkpoint: Checkpoint
 ) -> bool:
-    """Whether to leave now because at the next look, at `next_look`, it would be too late.
+    """Whether to leave now because at the next check, at `next_look`, it would be too late.
 
-    A deadline that on-demand nodes cannot meet any more is no reason to pay for them.
+    A deadline that on-demand nodes cannot meet is no reason to pay for them.
     """
-    if now + refuge.smooth(left, checkpoint) > deadline:
+    if now + refuge.smooth(useful, checkpoint) > deadline:
         return False
-    return latest_switch(deadline, left, refuge, checkpoint) < next_look
+    return latest_switch(deadline, useful, refuge, checkpoint) < next_look
 
 
-_HOPELESS = 200  # interruptions on on-demand nodes: who expects so many has no deadline to keep
+_HOPELESS = 200  # interruptions on on-demand nodes, beyond which no deadline can be kept
 
 
 def _more_than(count: int, mean: float) -> float:

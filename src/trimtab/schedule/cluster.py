@@ -13,15 +13,15 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from trimtab.core import BadInputError, format_bytes
-from trimtab.schedule.job import DataSet, Job, Worker
+from trimtab.core import BadInputError, format_bytes, format_duration
+from trimtab.schedule.job import Job, JobData, Worker, speeds_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
 class Market(StrEnum):
-    """How nodes are paid for: by use, always, or by use at a discount until somebody else wants them."""
+    """How nodes are paid for: by use, always, or by use at a discount until they are reclaimed."""
 
     ON_DEMAND = "on-demand"
     RESERVED = "reserved"
@@ -29,10 +29,10 @@ class Market(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """Nodes that are alike, in one zone and market. Each has accelerators, CPUs, bytes, dollars per second.
+class NodeGroup:
+    """Equal nodes in one zone and market: accelerators, CPUs, bytes and dollars per second of each node.
 
-    `nodes` is how many are usable now. `reclaims` is how often per second a spot node is taken away.
+    `nodes` counts the usable ones. `reclaims` is the rate per second at which a spot node is taken away.
     """
 
     name: str
@@ -53,8 +53,8 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """So many workers on nodes of one group, on as few of them as hold them."""
+class GangShape:
+    """A number of workers on as few nodes of one group as hold them."""
 
     group: int
     workers: int
@@ -62,19 +62,17 @@ class Shape:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Groups, and the shapes a policy may choose from; columns of both for those who decide."""
+    """Groups, and the shapes a policy may choose from, with columns of both."""
 
-    groups: tuple[Group, ...]
-    shapes: tuple[Shape, ...]
+    groups: tuple[NodeGroup, ...]
+    shapes: tuple[GangShape, ...]
 
     @cached_property
     def shape_group(self) -> Ints:
-        """The group of each shape."""
         return np.array([shape.group for shape in self.shapes], dtype=np.int64)
 
     @cached_property
     def shape_workers(self) -> Ints:
-        """The workers of each shape."""
         return np.array([shape.workers for shape in self.shapes], dtype=np.int64)
 
     @cached_property
@@ -89,7 +87,7 @@ class Cluster:
         return np.array([group.gpu_price for group in self.groups])
 
 
-def usual_shapes(groups: Sequence[Group], most: int | None = None) -> tuple[Shape, ...]:
+def usual_shapes(groups: Sequence[NodeGroup], most: int | None = None) -> tuple[GangShape, ...]:
     """Powers of two within a node and whole nodes beyond: workers of one accelerator pack without holes."""
     shapes = []
     for index, group in enumerate(groups):
@@ -97,12 +95,14 @@ def usual_shapes(groups: Sequence[Group], most: int | None = None) -> tuple[Shap
         total = min(size * group.nodes, most or size * group.nodes)
         within = [1 << power for power in range(size.bit_length()) if 1 << power <= min(size, total)]
         beyond = range(2 * size, total + 1, size)
-        shapes += [Shape(index, workers) for workers in sorted({*within, *beyond, min(size, total)} - {0})]
+        shapes += [
+            GangShape(index, workers) for workers in sorted({*within, *beyond, min(size, total)} - {0})
+        ]
     return tuple(shapes)
 
 
 class Tier(IntEnum):
-    """Where the nearest copy is, seen from a node; a smaller one is nearer."""
+    """Where the nearest copy of data is, seen from a node; smaller is nearer."""
 
     DISK = 0
     ZONE = 1
@@ -138,22 +138,22 @@ DISTANCES: Mapping[Tier, Distance] = {
 
 
 def tier_between(origin: str, zone: str) -> Tier:
-    """How far apart two zones are, written cloud/region/zone; names without slashes are zones of one region.
+    """The tier between two zones written cloud/region/zone; names without slashes are zones of one region.
 
-    A zone that is not told is taken to be the same: nobody would say otherwise of a single site.
+    An empty zone is taken to be the same, as on a single site.
     """
     if not origin or not zone or origin == zone:
         return Tier.ZONE
-    ours, theirs = origin.split("/"), zone.split("/")
-    if len(ours) != len(theirs):
+    start, end = origin.split("/"), zone.split("/")
+    if len(start) != len(end):
         return Tier.ELSEWHERE
-    apart = len(ours) - next(i for i, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a != b)
+    apart = len(start) - next(i for i, (a, b) in enumerate(zip(start, end, strict=True)) if a != b)
     return (Tier.REGION, Tier.CLOUD, Tier.ELSEWHERE)[min(apart, 3) - 1]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fetch:
-    """For every job (row) and group (column): the tier, seconds until the data is there, dollars it takes."""
+    """By job (row) and group (column): the tier, seconds and dollars to fetch the data."""
 
     tier: NDArray[np.int64]
     seconds: Floats
@@ -161,117 +161,119 @@ class Fetch:
 
 
 def fetch(
-    data: Sequence[DataSet | None],
-    groups: Sequence[Group],
+    data: Sequence[JobData | None],
+    groups: Sequence[NodeGroup],
     node_group: Mapping[str, int] | None = None,
 ) -> Fetch:
     """Seconds and dollars to fetch each job's data to each group; zero for jobs without data.
 
     `node_group` is the group of each node, by name. A node with a copy serves the others of its zone.
     """
-    tier = _by_zone(data, groups)
-    places = node_group or {}
-    for row, wanted in enumerate(data):
-        if wanted is not None and wanted.nodes:
-            _nearer(tier[row], groups, [places[n] for n in wanted.nodes if n in places], Tier.DISK)
-    size = np.array([0.0 if wanted is None else wanted.bytes for wanted in data])[:, None]
+    if all(part is None for part in data):
+        none = np.zeros((len(data), len(groups)))
+        return Fetch(np.full(none.shape, int(Tier.ZONE), dtype=np.int64), none, none.copy())
+    zones = {part.zone for part in data if part is not None} | {""}
+    by_zone = {zone: [int(tier_between(zone, group.zone)) for group in groups] for zone in zones}
+    rows = [by_zone["" if part is None else part.zone] for part in data]
+    tier = np.array(rows, dtype=np.int64).reshape(len(data), len(groups))
+    for row, part in enumerate(data):
+        holders = (
+            {node_group[node] for node in part.nodes if node in node_group} if part and node_group else ()
+        )
+        for holder in holders:
+            for other, group in enumerate(groups):
+                nearest = Tier.DISK if other == holder else tier_between(groups[holder].zone, group.zone)
+                tier[row, other] = min(tier[row, other], nearest)
+    size = np.array([0.0 if part is None else part.bytes for part in data])[:, None]
     bandwidth = np.array([DISTANCES[t].bandwidth for t in Tier])
     egress = np.array([DISTANCES[t].egress for t in Tier])
     return Fetch(tier, size / bandwidth[tier], size * egress[tier])
 
 
-def _by_zone(data: Sequence[DataSet | None], groups: Sequence[Group]) -> NDArray[np.int64]:
-    """The tier between each job's data and each group, from where the data is kept."""
-    zones = {wanted.zone for wanted in data if wanted is not None} | {""}
-    rows = {zone: [int(tier_between(zone, group.zone)) for group in groups] for zone in zones}
-    found = [rows[wanted.zone if wanted is not None else ""] for wanted in data]
-    return np.array(found, dtype=np.int64).reshape(len(data), len(groups))
-
-
-def _nearer(tier: NDArray[np.int64], groups: Sequence[Group], holders: Sequence[int], held: Tier) -> None:
-    """Account for copies on nodes of the groups `holders`: at hand there, and near in their zones."""
-    for group in set(holders):
-        for other, there in enumerate(groups):
-            nearest = held if other == group else tier_between(groups[group].zone, there.zone)
-            tier[other] = min(tier[other], nearest)
-
-
 _SLACK = 1e-9
 
 
-def accepts(worker: Worker, group: Group) -> bool:
-    """Whether nodes of a group are of a kind that will do; one without accelerators can run anywhere."""
+def accepts(worker: Worker, group: NodeGroup) -> bool:
+    """Whether a group's kind of accelerator is accepted; a worker without accelerators can run anywhere."""
     if worker.gpus == 0:
         return True
     return group.gpus > 0 and (not worker.accelerators or group.accelerator in worker.accelerators)
 
 
-def largest_gang(worker: Worker, group: Group) -> int:
-    """How many such workers all nodes of a group hold when they are empty."""
+def largest_gang(worker: Worker, group: NodeGroup) -> int:
+    """The number of such workers that all nodes of a group hold when empty."""
     return group.nodes * _on_one_node(worker, group) if accepts(worker, group) else 0
 
 
-def impossible(job: Job, groups: Sequence[Group]) -> str | None:
+def impossible(job: Job, groups: Sequence[NodeGroup]) -> str | None:
     """Why these groups can never run a job, and what they could run; None where they can."""
-    if any(largest_gang(job.worker, group) >= job.least for group in groups):
+    worker = job.worker
+    if any(largest_gang(worker, group) >= job.least for group in groups):
         return None
     if not groups:
         return "no nodes are known"
-    worker = job.worker
-    best = {
-        kind: max(largest_gang(_of_any_kind(worker), g) for g in groups if g.accelerator == kind)
-        for kind in dict.fromkeys(group.accelerator for group in groups)
-    }
-    if worker.gpus == 0:
-        most = max(best.values())
-        words = f"{_many(job.least, 'worker')} with {_rest(worker)} each asked"
-        return f"{words}; the largest this fleet can give is {most}" if most else _too_large(worker, groups)
-    wanted = " or ".join(worker.accelerators) or "accelerators"
-    given = {kind: count * worker.gpus for kind, count in best.items() if kind and count}
-    if not given:
-        return _too_large(worker, groups)
-    shown = ", or ".join(f"{count:g} {kind}" for kind, count in sorted(given.items()))
-    return f"{job.least * worker.gpus:g} {wanted} asked; the largest this fleet can give is {shown}"
-
-
-def refuse_impossible(job: Job, groups: Sequence[Group]) -> None:
-    """Raise where the fleet can never run it."""
-    sentence = impossible(job, groups)
-    if sentence is not None:
-        raise BadInputError(f'the job "{job.workload.name}" is impossible here: {sentence}')
-
-
-def _of_any_kind(worker: Worker) -> Worker:
-    return Worker(worker.gpus, worker.cpus, worker.memory)
-
-
-def _on_one_node(worker: Worker, group: Group) -> int:
-    rooms = [(10**9)]
-    if worker.gpus >= 1:
-        rooms.append(int(group.gpus / worker.gpus + _SLACK))
-    elif worker.gpus > 0:
-        rooms.append(group.gpus * int(1 / worker.gpus + _SLACK))
-    if worker.cpus > 0:
-        rooms.append(int(group.cpus / worker.cpus + _SLACK))
-    if worker.memory > 0:
-        rooms.append(int(group.memory / worker.memory + _SLACK))
-    return min(rooms)
-
-
-def _too_large(worker: Worker, groups: Sequence[Group]) -> str:
-    largest = ", or ".join(
-        f"{f'{group.gpus} {group.accelerator}, ' if group.gpus else ''}{_many(group.cpus, 'CPU')} and"
-        f" {format_bytes(group.memory)}"
-        for group in groups
+    any_kind = Worker(worker.gpus, worker.cpus, worker.memory)
+    largest: dict[str, int] = {}
+    for group in groups:
+        largest[group.accelerator] = max(largest.get(group.accelerator, 0), largest_gang(any_kind, group))
+    amounts = _amounts(worker.gpus, "accelerator", worker.cpus, worker.memory)
+    workers = (
+        f"{job.least} worker{'s' if job.least > 1 else ''} with {amounts}{' each' if job.least > 1 else ''}"
     )
-    gpus = f"{_many(worker.gpus, 'accelerator')}, " if worker.gpus else ""
-    return f"a worker with {gpus}{_rest(worker)} asked; a node here has {largest}"
+    total = job.least * worker.gpus
+    kinds = " or ".join(worker.accelerators) or f"accelerator{'' if total == 1 else 's'}"
+    needed = f"it needs {total:g} {kinds} ({workers})" if worker.gpus else f"it needs {workers}"
+    if worker.gpus:
+        fitting = [f"{n * worker.gpus:g} {kind}" for kind, n in sorted(largest.items()) if kind and n]
+    else:
+        fitting = [f"{max(largest.values())} of them"] if any(largest.values()) else []
+    if fitting:
+        return f"{needed}; at most {' or '.join(fitting)} fit here"
+    nodes = " or ".join(_amounts(group.gpus, group.accelerator, group.cpus, group.memory) for group in groups)
+    return f"{needed}; no node here holds one worker, they have {nodes}"
 
 
-def _rest(worker: Worker) -> str:
-    memory = f" and {format_bytes(worker.memory)}" if worker.memory else ""
-    return f"{_many(worker.cpus, 'CPU')}{memory}"
+def refuse_impossible(job: Job, groups: Sequence[NodeGroup]) -> None:
+    """Raise where the fleet can never run it, or not before its hard deadline."""
+    sentence = impossible(job, groups) or _too_late(job, groups)
+    if sentence is not None:
+        raise BadInputError(f'the job "{job.workload.name}" cannot run here: {sentence}')
 
 
-def _many(count: float, what: str) -> str:
-    return f"{count:g} {what}{'' if count == 1 else 's'}"
+def _too_late(job: Job, groups: Sequence[NodeGroup]) -> str | None:
+    """Why a hard deadline cannot be met even on an empty fleet; None where it can, or nobody knows."""
+    deadline = job.workload.deadline
+    if not job.hard or deadline is None or job.work is None or not job.speeds:
+        return None
+    speeds = speeds_of(job, {})
+    largest = ((group.accelerator, min(job.most, largest_gang(job.worker, group))) for group in groups)
+    fastest = max(
+        (speeds.of(kind, workers) for kind, workers in largest if workers >= job.least), default=0.0
+    )
+    if fastest * deadline >= job.work:
+        return None
+    return (
+        f"its {job.work:g} units of work take {format_duration(job.work / fastest)} at best, and its hard"
+        f" deadline is {format_duration(deadline)} after submission"
+    )
+
+
+def _on_one_node(worker: Worker, group: NodeGroup) -> int:
+    fitting = [10**9]
+    if worker.gpus >= 1:
+        fitting.append(int(group.gpus / worker.gpus + _SLACK))
+    elif worker.gpus > 0:
+        fitting.append(group.gpus * int(1 / worker.gpus + _SLACK))
+    if worker.cpus > 0:
+        fitting.append(int(group.cpus / worker.cpus + _SLACK))
+    if worker.memory > 0:
+        fitting.append(int(group.memory / worker.memory + _SLACK))
+    return min(fitting)
+
+
+def _amounts(gpus: float, kind: str, cpus: float, memory: float) -> str:
+    """Amounts with units, such as "8 a100, 64 CPUs and 512 GiB"."""
+    counted = [(gpus, kind if kind != "accelerator" or gpus == 1 else "accelerators")] if gpus else []
+    parts = [f"{count:g} {unit}" for count, unit in (*counted, (cpus, "CPU" if cpus == 1 else "CPUs"))]
+    parts += [format_bytes(memory)] if memory else []
+    return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))

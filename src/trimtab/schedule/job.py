@@ -7,7 +7,7 @@ from enum import IntEnum
 from functools import cache
 
 from trimtab.catalog import find_accelerator
-from trimtab.core import Workload, from_plain, to_plain
+from trimtab.core import DEFAULT_LOG, DEFAULT_PROCESSES, Workload, from_plain, to_plain
 from trimtab.store import JobRecord, JobState
 
 _DENSE = ("bf16", "fp16", "tf32", "fp32")
@@ -15,17 +15,16 @@ _DENSE = ("bf16", "fp16", "tf32", "fp32")
 
 @cache
 def kind_of(name: str) -> str:
-    """The catalog's name in small letters, or the name as it is where the catalog has none."""
+    """The catalog's name of an accelerator in lower case, or the name itself where the catalog has none."""
     known = find_accelerator(name) if name else None
     return (known.name if known else name.strip()).lower()
 
 
 @cache
 def peak(kind: str) -> float | None:
-    """FLOP per second of one at its best in training; None where nobody has published it."""
+    """Peak FLOP per second of an accelerator in training; None where it is not published."""
     known = find_accelerator(kind) if kind else None
-    rates = [known.peak[each] for each in _DENSE if each in known.peak] if known else []
-    return max(rates, default=None)
+    return max((known.peak[name] for name in _DENSE if name in known.peak), default=None) if known else None
 
 
 class Priority(IntEnum):
@@ -37,25 +36,32 @@ class Priority(IntEnum):
     URGENT = 20
 
 
+def priority_name(number: int) -> str:
+    """The class of a priority ("high"), or the number where it is none."""
+    return Priority(number).name.lower() if number in set(Priority) else str(number)
+
+
 @dataclass(frozen=True, slots=True)
 class Worker:
     """Needs of each worker: CPUs, bytes, and accelerators of one of the accepted kinds (empty: any kind).
 
     `gpus` may be a share of one (0.25) or several, which then are on one node; 0 is a worker without.
+    `processes` bounds processes and threads.
     """
 
     gpus: float = 1.0
     cpus: float = 1.0
     memory: float = 0.0
     accelerators: tuple[str, ...] = ()
+    processes: int = DEFAULT_PROCESSES
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """How a job saves its work: a signal it understands, or a command; which takes `seconds`.
+    """How a job saves its work: by a signal or a command, within `seconds`.
 
-    `interval` is how often it saves by itself; None asks for the interval that loses least. `restart` is
-    how long it takes from launch to the first useful step.
+    `interval` is the time between its own saves; None stands for the interval that loses least. `restart` is
+    the time from launch to the first useful step.
     """
 
     signal: str | None = "USR1"
@@ -66,8 +72,8 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class DataSet:
-    """Where a job's data is: bytes in a zone, and the nodes that hold a copy on their disks."""
+class JobData:
+    """Location of a job's data: bytes in a zone, and the nodes that hold a copy on their disks."""
 
     zone: str
     bytes: float
@@ -78,9 +84,10 @@ class DataSet:
 class Job:
     """A workload with its needs. `least` to `most` workers start together; equal numbers make a rigid gang.
 
-    `work` is how much there is to do, in units of the job's own (steps, samples), where known; jobs of one
-    `application` resemble each other. `hard` says that the deadline is one. `speeds` are units per second of
-    one worker on each kind of accelerator, where known. `budget` is in dollars.
+    `work` is in units of the job's own (steps, samples), where known; jobs of one `application` resemble
+    each other. A job whose `hard` deadline cannot be met is refused. `speeds` are units per second of one
+    worker on each kind of accelerator, where known. `budget` is in dollars. `preemptible` says whether it may
+    be stopped for other jobs; None allows that where it has a checkpoint.
     """
 
     id: str
@@ -91,24 +98,35 @@ class Job:
     most: int = 1
     hard: bool = False
     checkpoint: Checkpoint | None = None
-    data: DataSet | None = None
+    data: JobData | None = None
     budget: float | None = None
     application: str = ""
     work: float | None = None
     speeds: dict[str, float] = field(default_factory=dict)
+    preemptible: bool | None = None
 
     @property
     def elastic(self) -> bool:
         """Whether the number of workers may change while it runs."""
         return self.most > self.least
 
+    @property
+    def due(self) -> float | None:
+        """The moment of its deadline."""
+        return None if self.workload.deadline is None else self.submitted + self.workload.deadline
+
+    @property
+    def may_be_preempted(self) -> bool:
+        """Whether it may be stopped, moved or resized while it runs."""
+        return self.checkpoint is not None if self.preemptible is None else self.preemptible
+
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A job, the folder its command runs in, its environment, and how often it is tried again when it fails.
+    """A job, the folder its command runs in, its environment, and its retries after failures.
 
-    `passed` are names of variables that come from the scheduler's own environment when the job is launched:
-    their values are kept nowhere.
+    `passed` are names of variables that come from the scheduler's own environment at launch; their values are
+    not stored. `log` bounds the bytes of output that are kept of each run.
     """
 
     job: Job
@@ -116,13 +134,14 @@ class Submission:
     environment: Mapping[str, str] = field(default_factory=dict)
     passed: tuple[str, ...] = ()
     retries: int = 0
+    log: float = DEFAULT_LOG
 
     def named(self, id: str, submitted: float) -> "Submission":
         """A copy with an id and a time of submission (seconds since the epoch)."""
         return replace(self, job=replace(self.job, id=id, submitted=submitted))
 
     def record(self) -> JobRecord:
-        """For the store: it waits."""
+        """The record of a waiting job for the store."""
         work = self.job.workload
         return JobRecord(
             id=self.job.id,
@@ -141,33 +160,33 @@ def submission_of(record: JobRecord) -> Submission:
 
 
 DOUBLING = 0.95
-"""What is left of each worker's speed when their number doubles."""
+"""The part of each worker's speed that remains when their number doubles."""
 
-_REFERENCE = 65e12  # FLOP/s of a T4, which stands for accelerators that nobody has published
+_REFERENCE = 65e12  # FLOP/s of a T4, which stands for accelerators without a published peak
 
 
 @dataclass(frozen=True, slots=True)
 class Speeds:
     """Units of work per second of one worker on each kind of accelerator.
 
-    `own` says that the units are the job's own. Otherwise they are seconds of a T4, or of a node without
-    accelerators: good for comparing kinds, and for nothing else.
+    With `own`, units are the job's own. Otherwise they are seconds of a T4, or of a node without
+    accelerators, and only good for comparing kinds.
     """
 
     rates: Mapping[str, float]
     own: bool
 
     def of(self, kind: str, workers: int) -> float:
-        """Units of work per second of so many workers."""
+        """Units of work per second of a gang."""
         return self.one(kind) * together(workers)
 
     def one(self, kind: str) -> float:
-        """Of one worker; on a kind nobody has tried, in proportion to peak rates."""
+        """Units per second of one worker; on an unmeasured kind, in proportion to peak rates."""
         if kind in self.rates:
             return self.rates[kind]
-        known = [rate / _peak(other) for other, rate in self.rates.items()]
+        known = [rate / (peak(other) or _REFERENCE) for other, rate in self.rates.items()]
         scale = math.fsum(known) / len(known) if known else 1.0 / _REFERENCE
-        return _peak(kind) * scale
+        return (peak(kind) or _REFERENCE) * scale
 
 
 def speeds_of(job: Job, measured: Mapping[str, float]) -> Speeds:
@@ -177,9 +196,5 @@ def speeds_of(job: Job, measured: Mapping[str, float]) -> Speeds:
 
 
 def together(workers: int) -> float:
-    """How many times as fast as one so many workers are."""
+    """Speed of a gang as a multiple of one worker's."""
     return float(workers * DOUBLING ** math.log2(max(1, workers)))
-
-
-def _peak(kind: str) -> float:
-    return peak(kind) or _REFERENCE

@@ -1,4 +1,4 @@
-"""Promising more than a node has, because not everybody peaks at once, and who gives back when they do.
+"""Promising more than a node has, because workloads do not peak together, and reclaiming it when they do.
 
 Seed 004 (sharing): requests are ceilings, and the peak of a sum is well below the sum of the peaks. What a
 node can promise follows from how high the sum of its workloads has been. Memory cannot be taken back from who
@@ -24,7 +24,7 @@ class Overcommit:
     limit: float = 2.0
     """Most that may be promised, as a multiple of what the node has."""
     samples: int = 30
-    """Fewer samples than this say nothing: then everybody counts with what they asked for."""
+    """With fewer samples, a workload counts with its request."""
 
 
 CPU_OVERCOMMIT = Overcommit()
@@ -37,17 +37,17 @@ def common_peak(usage: Floats, requests: Floats, rule: Overcommit = CPU_OVERCOMM
     `usage` is (samples, workloads), NaN where a workload was not there yet; who was seen too seldom counts
     with what it asked for, and everybody does while little was seen.
     """
-    seen = np.count_nonzero(~np.isnan(usage), axis=0) >= rule.samples
-    unknown = float(requests[~seen].sum())
-    if not seen.any():
+    known = np.count_nonzero(~np.isnan(usage), axis=0) >= rule.samples
+    unknown = float(requests[~known].sum())
+    if not known.any():
         return unknown
     # Who was not there at a time would have added something: what it asked for is the most that can be.
-    together = np.where(np.isnan(usage), requests, usage)[:, seen].sum(axis=1)
+    together = np.where(np.isnan(usage), requests, usage)[:, known].sum(axis=1)
     return unknown + float(np.percentile(together, rule.percentile))
 
 
 def promisable(capacity: float, usage: Floats, requests: Floats, rule: Overcommit = CPU_OVERCOMMIT) -> float:
-    """How much more may be promised to newcomers, who count with what they ask for; never below 0."""
+    """Amount that may still be promised to new workloads, which count with their requests."""
     by_usage = (1.0 - rule.reserve) * capacity - common_peak(usage, requests, rule)
     by_limit = rule.limit * capacity - float(requests.sum())
     return max(0.0, min(by_usage, by_limit))

@@ -1,4 +1,4 @@
-"""From shapes to nodes: workers on as few nodes as hold them, left where they are if possible."""
+"""From shapes to nodes: workers on as few nodes as hold them, unmoved if possible."""
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trimtab.schedule.allocation import WAITING, Allocation, Bools, Jobs
-from trimtab.schedule.cluster import Cluster, Floats, Group, Ints
+from trimtab.schedule.allocation import WAITING, Allocation, Bools, JobColumns
+from trimtab.schedule.cluster import Cluster, Floats, GangShape, Ints, NodeGroup
 
 _SLACK = 1e-9
 
@@ -21,7 +21,7 @@ Parts = tuple[tuple[int, int], ...]
 class GroupNodes:
     """Equal nodes. A share of an accelerator is on one of them; a worker is on one node."""
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: NodeGroup) -> None:
         self._size = group
         self._gpus = np.ones((group.nodes, group.gpus))
         self._whole = np.full(group.nodes, group.gpus, dtype=np.int64)
@@ -34,15 +34,17 @@ class GroupNodes:
         return float(self._gpus[node].sum()), float(self._cpus[node]), float(self._memory[node])
 
     def fewest(self, workers: int, demand: Demand) -> int:
-        """How many nodes would hold the workers if nobody else were there."""
+        """The number of empty nodes that hold the workers."""
         size = (self._size.gpus, self._size.cpus, self._size.memory)
-        each = min((has / need for has, need in zip(size, demand, strict=True) if need > 0), default=math.inf)
+        per_node = min(
+            (has / need for has, need in zip(size, demand, strict=True) if need > 0), default=math.inf
+        )
         if 0 < demand[0] < 1:
-            each = min(each, self._size.gpus * math.floor(1 / demand[0] + _SLACK))
-        return 1 if each >= workers else math.ceil(workers / max(1, math.floor(each + _SLACK)))
+            per_node = min(per_node, self._size.gpus * math.floor(1 / demand[0] + _SLACK))
+        return 1 if per_node >= workers else math.ceil(workers / max(1, math.floor(per_node + _SLACK)))
 
     def find(self, workers: int, demand: Demand) -> Parts | None:
-        """The fewest nodes that hold the workers; the last of them is the one that is fullest already."""
+        """The fewest nodes that hold the workers; the last of them is the fullest that suffices."""
         room = self._room(demand)
         if room.sum() < workers:
             return None
@@ -61,27 +63,27 @@ class GroupNodes:
         if gpus == 0:
             return np.empty(0, dtype=np.int64)
         if gpus >= 1:
-            wanted = round(workers * gpus)
-            chosen = np.flatnonzero(self._wholly_free(node))[:wanted]
+            needed = round(workers * gpus)
+            chosen = np.flatnonzero(self._wholly_free(node))[:needed]
         else:
-            wanted = workers
+            needed = workers
             chosen = _shares(self._gpus[node].copy(), workers, gpus)
-        if len(chosen) < wanted:
+        if len(chosen) < needed:
             raise ValueError(f"{workers} workers with {gpus:g} accelerators each do not fit on node {node}")
         return chosen
 
     def take(self, node: int, workers: int, demand: Demand, chosen: Ints) -> None:
-        """Workers come to a node, on these of its accelerators."""
+        """Put workers on a node, on the chosen accelerators."""
         np.subtract.at(self._gpus[node], chosen, min(demand[0], 1.0))
         self._changed(node, -workers, demand)
 
     def give_back(self, node: int, workers: int, demand: Demand, chosen: Ints) -> None:
-        """They go again."""
+        """Take workers off a node."""
         np.add.at(self._gpus[node], chosen, min(demand[0], 1.0))
         self._changed(node, workers, demand)
 
     def empty(self, node: int) -> None:
-        """Everybody has gone: all is free to the last bit, which sums of shares are not."""
+        """Reset a node without workers to exact amounts, which sums of shares are not."""
         self._gpus[node] = 1.0
         self._whole[node] = self._size.gpus
         self._cpus[node], self._memory[node] = self._size.cpus, self._size.memory
@@ -92,7 +94,7 @@ class GroupNodes:
         self._memory[node] += workers * demand[2]
 
     def _room(self, demand: Demand) -> Floats:
-        """How many such workers each node could take."""
+        """The number of such workers that each node has room for."""
         gpus, cpus, memory = demand
         room = np.where(self.up, np.inf, 0.0)
         if gpus >= 1:
@@ -103,16 +105,16 @@ class GroupNodes:
             room = np.minimum(room, self._cpus / cpus)
         if memory > 0:
             room = np.minimum(room, self._memory / memory)
-        whole: Floats = np.floor(np.maximum(room, 0.0) + _SLACK)
-        return whole
+        counts: Floats = np.floor(np.maximum(room, 0.0) + _SLACK)
+        return counts
 
     def _wholly_free(self, node: int) -> Bools:
-        """Which accelerators of a node nobody has a share of."""
+        """Which accelerators of a node are free entirely."""
         return np.asarray(self._gpus[node] >= 1.0 - _SLACK)
 
 
 def _shares(free: Floats, workers: int, share: float) -> Ints:
-    """An accelerator for each worker's share, the fullest that holds it; fewer where they do not suffice."""
+    """An accelerator for each worker's share, the fullest that holds it; fewer where room is short."""
     chosen = []
     for _ in range(workers):
         fitting = np.flatnonzero(free >= share - _SLACK)
@@ -126,7 +128,7 @@ def _shares(free: Floats, workers: int, share: float) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Workers on nodes of one group: (node, workers) in order of rank, and what each worker takes."""
+    """Workers on nodes of one group: (node, workers) in order of rank, and the demand of each worker."""
 
     group: int
     parts: Parts
@@ -134,18 +136,17 @@ class Placement:
 
     @property
     def workers(self) -> int:
-        """How many there are."""
         return sum(count for _, count in self.parts)
 
     @property
     def form(self) -> tuple[int, ...]:
-        """The group and the workers on each node: what two placements that run alike have in common."""
+        """The group and the workers on each node: equal for placements that run alike."""
         return (self.group, *(count for _, count in self.parts))
 
 
 @dataclass(frozen=True, slots=True)
 class PlacementChanges:
-    """Changes of placement: rows with new nodes, rows that lost theirs, rows that found none."""
+    """Rows with new nodes, rows that lost theirs, and rows for which there are none."""
 
     placed: Mapping[int, Placement]
     released: tuple[int, ...]
@@ -153,12 +154,12 @@ class PlacementChanges:
 
 
 class NodeOccupancy:
-    """Placements of jobs on nodes, and free capacity. `moving` lets jobs change nodes to make room.
+    """Placements of jobs, by a key of the caller's, and free capacity of nodes.
 
-    Jobs go by a key of the caller's.
+    `moving` lets jobs change nodes to make room.
     """
 
-    def __init__(self, groups: Sequence[Group], moving: bool = False) -> None:
+    def __init__(self, groups: Sequence[NodeGroup], moving: bool = False) -> None:
         self._moving = moving
         self._nodes = [GroupNodes(group) for group in groups]
         self._on: list[list[dict[Hashable, None]]] = [[{} for _ in range(g.nodes)] for g in groups]
@@ -166,11 +167,11 @@ class NodeOccupancy:
         self._gpus_of: dict[Hashable, list[Ints]] = {}
 
     def where(self, key: Hashable) -> Placement | None:
-        """The nodes a job is on."""
+        """The placement of a job."""
         return self._where.get(key)
 
     def usable(self, group: int) -> int:
-        """How many nodes of a group are up."""
+        """The number of nodes of a group that are up."""
         return int(self._nodes[group].up.sum())
 
     def up(self, group: int) -> Ints:
@@ -182,11 +183,11 @@ class NodeOccupancy:
         return list(self._on[group][node])
 
     def free(self, group: int, node: int) -> Demand:
-        """Accelerators, CPUs and bytes that nobody has taken of a node."""
+        """Free accelerators, CPUs and bytes of a node."""
         return self._nodes[group].free(node)
 
     def fail(self, group: int, node: int) -> list[Hashable]:
-        """A node is gone; the jobs that were on it, which now are nowhere."""
+        """Take a node down; returns the jobs that were on it, which lose their placement."""
         hit = self.on(group, node)
         for key in hit:
             self.release(key)
@@ -194,31 +195,31 @@ class NodeOccupancy:
         return hit
 
     def close(self, group: int, node: int) -> None:
-        """Nobody comes to a node any more; who is there stays."""
+        """Let no more jobs onto a node; those there stay."""
         self._nodes[group].up[node] = False
 
     def restore(self, group: int, node: int) -> None:
-        """A node is back."""
+        """Bring a node back."""
         self._nodes[group].up[node] = True
 
     def release(self, key: Hashable) -> None:
-        """Free what a job has; one that has nothing stays so."""
+        """Free the nodes of a job, if it has any."""
         placement = self._where.pop(key, None)
         if placement is None:
             return
         nodes = self._nodes[placement.group]
         for (node, count), chosen in zip(placement.parts, self._gpus_of.pop(key), strict=True):
-            there = self._on[placement.group][node]
-            del there[key]
-            if there:
+            keys = self._on[placement.group][node]
+            del keys[key]
+            if keys:
                 nodes.give_back(node, count, placement.demand, chosen)
             else:
                 nodes.empty(node)
 
     def hold(self, key: Hashable, placement: Placement) -> None:
-        """Take these nodes for a job, as when a scheduler starts again and finds it running.
+        """Place a job on given nodes, as when a restarted scheduler finds it running.
 
-        ValueError where a node's accelerators do not suffice; nothing is taken then.
+        ValueError where a node's accelerators do not suffice; nothing is changed then.
         """
         nodes, share = self._nodes[placement.group], placement.demand[0]
         self._occupy(key, placement, [nodes.choose(node, count, share) for node, count in placement.parts])
@@ -233,12 +234,12 @@ class NodeOccupancy:
     def settle(
         self,
         keys: Sequence[Hashable],
-        jobs: Jobs,
+        jobs: JobColumns,
         cluster: Cluster,
         previous: Allocation,
         allocation: Allocation,
     ) -> PlacementChanges:
-        """Release what changes, then find nodes in the allocation's order. `keys` name the rows of `jobs`."""
+        """Release changed jobs, then find nodes in the allocation's order. `keys` name the rows of `jobs`."""
         demand = jobs.demand
         shape = allocation.shape
         different = np.flatnonzero(shape != previous.shape)
@@ -248,10 +249,12 @@ class NodeOccupancy:
         changed = different[shape[different] != WAITING]
         placed: dict[int, Placement] = {}
         unplaced: list[int] = []
-        for row in _in_order(changed, allocation):
-            wanted = cluster.shapes[shape[row]]
-            if self._put(keys[row], wanted.group, wanted.workers, demand[row]):
-                placed[row] = self._where[keys[row]]
+        rank = np.full(len(shape), len(shape))  # rows that the order does not name come last
+        rank[allocation.order] = np.arange(len(allocation.order))
+        for row in changed[np.argsort(rank[changed], kind="stable")].tolist():
+            placement = self.put(keys[row], cluster.shapes[shape[row]], demand[row])
+            if placement is not None:
+                placed[row] = placement
             else:
                 unplaced.append(row)
         if self._moving:
@@ -259,8 +262,8 @@ class NodeOccupancy:
             for group in sorted({cluster.shapes[shape[row]].group for row in (*unplaced, *scattered)}):
                 rows = np.flatnonzero((shape != WAITING) & (cluster.shape_group[shape] == group)).tolist()
                 self._repack(rows, keys, cluster, shape, demand, placed)
-            wanted = np.flatnonzero(shape != WAITING).tolist()
-            unplaced = [row for row in wanted if keys[row] not in self._where]
+            running = np.flatnonzero(shape != WAITING).tolist()
+            unplaced = [row for row in running if keys[row] not in self._where]
         return PlacementChanges(placed, tuple(released.tolist()), tuple(unplaced))
 
     def _repack(
@@ -272,24 +275,24 @@ class NodeOccupancy:
         demand: Floats,
         placed: dict[int, Placement],
     ) -> None:
-        """Put these, who are all of a group, down anew, the largest first.
+        """Place all jobs of a group anew, the largest first.
 
-        Where that leaves no fewer without nodes or on more of them than needed, all stay where they are.
+        Unless fewer are without nodes or on more of them than needed then, all stay where they are.
         """
         before = {row: self._where.get(keys[row]) for row in rows}
         gpus = {row: self._gpus_of.get(keys[row], []) for row in rows}
         disorder = self._disorder(rows, keys)
-        wanted = {row: cluster.shapes[shape[row]] for row in rows}
+        shapes = {row: cluster.shapes[shape[row]] for row in rows}
         for row in rows:
             self.release(keys[row])
-        for row in sorted(rows, key=lambda row: -wanted[row].workers * demand[row, 0]):
-            self._put(keys[row], wanted[row].group, wanted[row].workers, demand[row])
+        for row in sorted(rows, key=lambda row: -shapes[row].workers * demand[row, 0]):
+            self.put(keys[row], shapes[row], demand[row])
         if self._disorder(rows, keys) >= disorder:
             for row in rows:
                 self.release(keys[row])
-            for row, there in before.items():
-                if there is not None:
-                    self._occupy(keys[row], there, gpus[row])
+            for row, placement in before.items():
+                if placement is not None:
+                    self._occupy(keys[row], placement, gpus[row])
             return
         for row in rows:
             now = self._where.get(keys[row])
@@ -299,26 +302,25 @@ class NodeOccupancy:
                 placed[row] = now
 
     def _disorder(self, rows: Sequence[int], keys: Sequence[Hashable]) -> tuple[int, int]:
-        """How many have no nodes, and how many are on more of them than needed."""
-        there = [placement for row in rows if (placement := self._where.get(keys[row])) is not None]
-        return len(rows) - len(there), sum(map(self._scattered, there))
+        """The number of jobs without nodes, and of jobs on more nodes than needed."""
+        placed = [placement for row in rows if (placement := self._where.get(keys[row])) is not None]
+        return len(rows) - len(placed), sum(map(self._scattered, placed))
 
     def _scattered(self, placement: Placement) -> bool:
         fewest = self._nodes[placement.group].fewest(placement.workers, placement.demand)
         return len(placement.parts) > fewest
 
-    def _put(self, key: Hashable, group: int, workers: int, demand: Floats) -> bool:
+    def has_room(self, shape: GangShape, demand: Floats) -> bool:
+        """Whether free nodes could hold a job in a shape."""
         gpus, cpus, memory = demand.tolist()
-        parts = self._nodes[group].find(workers, (gpus, cpus, memory))
+        return self._nodes[shape.group].find(shape.workers, (gpus, cpus, memory)) is not None
+
+    def put(self, key: Hashable, shape: GangShape, demand: Floats) -> Placement | None:
+        """Place a job in a shape on free nodes; None where there are too few."""
+        gpus, cpus, memory = demand.tolist()
+        parts = self._nodes[shape.group].find(shape.workers, (gpus, cpus, memory))
         if parts is None:
-            return False
-        self.hold(key, Placement(group, parts, (gpus, cpus, memory)))
-        return True
-
-
-def _in_order(rows: Ints, allocation: Allocation) -> list[int]:
-    """Rows in the allocation's order; rows that it does not name come last."""
-    rank = np.full(len(allocation.shape), len(allocation.shape))
-    rank[allocation.order] = np.arange(len(allocation.order))
-    in_order: list[int] = rows[np.argsort(rank[rows], kind="stable")].tolist()
-    return in_order
+            return None
+        placement = Placement(shape.group, parts, (gpus, cpus, memory))
+        self.hold(key, placement)
+        return placement

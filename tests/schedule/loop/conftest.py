@@ -1,5 +1,7 @@
 """Jobs, a store, and an engine that lives in memory and outlives whoever drives it."""
 
+import os
+import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -9,6 +11,7 @@ from job_texts import parse_jobs
 
 from trimtab.core import EngineEvent, Launch, Node, NotFoundError, TrimtabError
 from trimtab.schedule import Submission
+from trimtab.schedule.loop.journal import RestartRules
 from trimtab.schedule.loop.runs import LoopSettings
 from trimtab.schedule.loop.scheduler import Scheduler
 from trimtab.schedule.policies import policy
@@ -52,6 +55,16 @@ class MemoryEngine:
         if run_id in self.over:
             raise NotFoundError("it has ended")
         self.signals.append((run_id, name))
+
+    def execute(
+        self, run_id: str, command: Sequence[str], environment: Mapping[str, str], timeout: float
+    ) -> int | None:
+        self._there()
+        try:
+            variables = {"PATH": os.environ["PATH"], **environment}
+            return subprocess.run(command, env=variables, timeout=timeout, check=False).returncode
+        except subprocess.TimeoutExpired:
+            return None
 
     def stop(self, run_id: str, grace: float = 10.0) -> None:
         self._there()
@@ -114,8 +127,9 @@ def submit(store: Store) -> Callable[..., Submission]:
 def scheduler(store: Store) -> Callable[..., Scheduler]:
     """A scheduler that looks often."""
 
-    def make(engine: object, name: str = "fifo", **settings: float) -> Scheduler:
-        usual = {"round": 0.2, "look": 0.02, "grace": 0.5, **settings}
+    def make(engine: object, name: str = "fifo", **settings: object) -> Scheduler:
+        at_once = RestartRules(first=0.0)
+        usual = {"round": 0.2, "look": 0.02, "grace": 0.5, "restarts": at_once, **settings}
         return Scheduler(store, engine, policy(name), name, LoopSettings(**usual))  # type: ignore[arg-type]
 
     return make

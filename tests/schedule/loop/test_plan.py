@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from trimtab.schedule import WAITING, Allocation, Cluster, Group, Jobs, usual_shapes
-from trimtab.schedule.loop.plan import ExpectedStart, forecast
+from trimtab.schedule import WAITING, Allocation, Cluster, JobColumns, NodeGroup, usual_shapes
+from trimtab.schedule.loop.outlook import ExpectedStart, forecast
 
-RoundOf = Callable[[Cluster, Sequence[Mapping[str, Any]]], Jobs]
-GROUPS = (Group("t4", "t4", 1, 2, 8.0, 2.0**34),)
+RoundOf = Callable[[Cluster, Sequence[Mapping[str, Any]]], JobColumns]
+GROUPS = (NodeGroup("t4", "t4", 1, 2, 8.0, 2.0**34),)
 CLUSTER = Cluster(GROUPS, usual_shapes(GROUPS))
 
 
-def starts(jobs: Jobs, shape: list[int]) -> dict[int, ExpectedStart]:
+def starts(jobs: JobColumns, shape: list[int]) -> dict[int, ExpectedStart]:
     return forecast(jobs, CLUSTER, Allocation(np.array(shape), np.arange(len(jobs))))
 
 

@@ -15,6 +15,7 @@ from driven_loop import in_thread, until
 from trimtab.engines import LocalEngine
 from trimtab.kernel import LimitedGroup, NoGroupError
 from trimtab.schedule import JobFolder, Scheduler, Submission
+from trimtab.schedule.loop.view import read_progress
 from trimtab.store import Store
 
 Submit = Callable[..., Submission]
@@ -129,6 +130,38 @@ def test_a_job_preempted_midway_goes_on_from_its_checkpoint_with_the_same_result
     assert written[2:] == ["total", str(sum(range(100)))]
     assert job.done == 100.0
     assert job.run.rates[""] > 0
+
+
+def test_a_checkpoint_command_runs_where_the_job_runs_and_finds_nothing_of_the_schedulers(
+    store: Store,
+    submit: Submit,
+    scheduler: MakeScheduler,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TRIMTAB_STORE", "postgresql://trimtab:s3cr3t@db/trimtab")
+    monkeypatch.setenv("GH_PAT", "s3cr3t")
+    save = f"env > {tmp_path}/env; cat /proc/self/cgroup > {tmp_path}/group"
+    engine = LocalEngine("?nodes=1&cpus=1&memory=8GiB")
+    submit("a", f"priority: low\ncheckpoint: {{command: [sh, -c, {save!r}]}}", command="[sleep, '60']")
+    with in_thread(scheduler(engine, "priority")):
+        until(lambda: store.jobs.get("a").state.value == "running")
+        run_id = store.jobs.get("a").run.run_id
+        submit("rush", "priority: urgent", command="[sleep, '60']")
+        until(lambda: store.jobs.get("rush").state.value == "running")
+    for id in engine.running():
+        engine.stop(id, 0.0)
+    assert "s3cr3t" not in (tmp_path / "env").read_text()
+    assert f"TRIMTAB_CHECKPOINT={JobFolder.of('a').checkpoint}\n" in (tmp_path / "env").read_text()
+    assert f"/trimtab-run-{run_id}\n" in (tmp_path / "group").read_text()
+
+
+@pytest.mark.parametrize("put", [os.mkfifo, lambda path: os.symlink("/dev/zero", path)], ids=["pipe", "link"])
+def test_what_a_job_puts_in_place_of_its_progress_holds_up_nobody(put: Callable[[Path], None]) -> None:
+    folder = JobFolder.of("a")
+    folder.make()
+    put(folder.progress)
+    assert read_progress(folder.progress) is None
 
 
 def _progress(id: str) -> float:

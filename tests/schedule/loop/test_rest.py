@@ -1,4 +1,4 @@
-"""A loop that is stirred all the time, in a time of its own."""
+"""A loop with events all the time, on a simulated clock."""
 
 import threading
 import time
@@ -40,7 +40,7 @@ class Time(threading.Event):
 @pytest.mark.parametrize(
     ("rest", "computes", "most"), [(0.0, True, 200), (50.0, True, 10), (50.0, False, 200)]
 )
-def test_who_computed_long_rests_before_it_is_stirred_again_and_who_waited_long_does_not(
+def test_a_long_computed_round_is_followed_by_a_pause_and_a_long_wait_is_not(
     store: Store,
     memory_engine: Callable[[], Engine],
     monkeypatch: pytest.MonkeyPatch,
@@ -61,7 +61,7 @@ def test_who_computed_long_rests_before_it_is_stirred_again_and_who_waited_long_
             time.sleep(COMPUTED)
 
     monkeypatch.setattr(loop, "step", step)
-    monkeypatch.setattr(loop, "_stirred", lambda: True)
+    monkeypatch.setattr(loop, "_has_news", lambda: True)
     loop.run(clock)
     assert len(rounds) <= most
     assert len(rounds) >= (50 if most == 200 else 2)

@@ -9,7 +9,7 @@ import pytest
 from driven_loop import Chosen, in_thread, states, until
 
 from trimtab.core import Clock, StorageError, TrimtabError
-from trimtab.schedule import Allocation, Cluster, Jobs, LoopSettings, Scheduler, Submission
+from trimtab.schedule import Allocation, Cluster, JobColumns, LoopSettings, Scheduler, Submission
 from trimtab.store import Store
 
 Submit = Callable[..., Submission]
@@ -35,7 +35,7 @@ def test_an_engine_that_disappears_leaves_everything_as_it_is(
         until(lambda: states(store) == {"a": "running"})
         engine.away = True
         submit("b")
-        until(lambda: "nothing is decided for now: the engine does not answer" in caplog.text)
+        until(lambda: "the engine does not answer" in caplog.text)
         refused = engine.refused
         until(lambda: engine.refused > refused + 2)
         assert states(store) == {"a": "running", "b": "waiting"}
@@ -43,7 +43,7 @@ def test_an_engine_that_disappears_leaves_everything_as_it_is(
         engine.end("run-a-1")
         engine.away = False
         until(lambda: states(store) == {"a": "ended", "b": "running"})
-        assert "decisions go on" in caplog.text
+        assert "again" in caplog.text
 
 
 def test_an_engine_with_a_mistake_in_it_does_not_end_the_loop(
@@ -52,18 +52,21 @@ def test_an_engine_with_a_mistake_in_it_does_not_end_the_loop(
     nodes, engine.nodes = engine.nodes, lambda: {}["data"]
     submit("a")
     with in_thread(loop):
-        until(lambda: "nothing is decided for now: KeyError: 'data' (line " in caplog.text)
+        until(lambda: "KeyError: 'data' (line " in caplog.text)
         engine.nodes = nodes
         until(lambda: states(store) == {"a": "running"})
 
 
-def test_a_run_the_engine_has_forgotten_is_run_again(submit: Submit, engine: Any, loop: Scheduler) -> None:
+def test_a_run_the_engine_has_forgotten_is_run_again(
+    submit: Submit, engine: Any, scheduler: MakeScheduler
+) -> None:
+    loop = scheduler(engine, absent=0.1)
     submit("a")
     loop.step()
     engine.over.add("run-a-1")
-    for _ in range(5):
-        loop.step()
-    assert engine.keys() == ["a-1", "a-2"]
+    loop.step()
+    assert engine.keys() == ["a-1"]
+    until(lambda: engine.keys() == ["a-1", "a-2"], loop.step)
 
 
 class Failing(Chosen):
@@ -72,7 +75,7 @@ class Failing(Chosen):
     how: ClassVar[str] = ""
     asked: ClassVar[int] = 0
 
-    def allocate(self, jobs: Jobs, cluster: Cluster, previous: Allocation, clock: Clock) -> Allocation:
+    def allocate(self, jobs: JobColumns, cluster: Cluster, previous: Allocation, clock: Clock) -> Allocation:
         Failing.asked += 1
         if self.how == "raises":
             raise ZeroDivisionError("by nothing\nat all")
@@ -103,18 +106,18 @@ def test_a_policy_that_fails_changes_nothing_and_is_asked_again(
     with in_thread(loop):
         until(lambda: states(store) == {"a": "running", "b": "waiting"})
         monkeypatch.setattr(Failing, "how", how)
-        until(lambda: f"nothing is decided for now: {sentence}" in caplog.text)
+        until(lambda: sentence in caplog.text)
         asked = Failing.asked
         until(lambda: Failing.asked > asked + 2)
         assert states(store) == {"a": "running", "b": "waiting"}
-        assert caplog.text.count("nothing is decided") == 1
+        assert caplog.text.count("policy chosen:few=1") == 1
         assert "Traceback" not in caplog.text
         engine.end("run-a-1")
         until(lambda: states(store)["a"] == "ended")
         assert engine.keys() == ["a-1"]
         monkeypatch.setattr(Failing, "how", "")
         until(lambda: states(store) == {"a": "ended", "b": "running"})
-        assert "decisions go on" in caplog.text
+        assert "again" in caplog.text
     assert engine.keys() == ["a-1", "b-1"]
 
 
@@ -123,7 +126,9 @@ def test_a_policy_that_failed_begins_anew(store: Store, submit: Submit, memory_e
         def __init__(self) -> None:
             self.seen = 0
 
-        def allocate(self, jobs: Jobs, cluster: Cluster, previous: Allocation, clock: Clock) -> Allocation:
+        def allocate(
+            self, jobs: JobColumns, cluster: Cluster, previous: Allocation, clock: Clock
+        ) -> Allocation:
             self.seen += 1
             if self.seen > 1:
                 raise KeyError("what it remembers is wrong")
@@ -132,7 +137,7 @@ def test_a_policy_that_failed_begins_anew(store: Store, submit: Submit, memory_e
     submit("a")
     loop = Scheduler(store, memory_engine(), Confused(), "confused")
     loop.step()
-    with pytest.raises(TrimtabError, match="policy confused failed"):
+    with pytest.raises(TrimtabError, match=r"policy confused.*KeyError"):
         loop.step()
     loop.step()
     assert states(store) == {"a": "running"}

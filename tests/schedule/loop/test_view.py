@@ -26,11 +26,11 @@ def row(text: str, told: float | None = None, state: JobState = JobState.WAITING
     (job,) = parse_jobs(f"name: a\ncommand: 'true'\n{text}", "job.yaml")
     record = job.named("a", 100.0).record()
     record = replace(record, state=state, run=JobRun(**run))
-    return row_of(record, job.named("a", 100.0), FLEET, JobHistory(), 200.0, told)
+    return row_of(record, job.named("a", 100.0), FLEET, {}, 200.0, told)
 
 
 def view(*rows: JobRow) -> RoundView:
-    return view_of(rows, FLEET, JobHistory().left, 200.0)
+    return view_of(rows, FLEET, JobHistory().remaining, 200.0)
 
 
 def speed(seen: RoundView, group: int, workers: int) -> float:
@@ -110,7 +110,7 @@ def history(*records: JobRecord) -> JobHistory:
 
 def test_what_is_left_comes_from_ended_jobs_of_the_application() -> None:
     learned = history(*(ended(work) for work in (100.0, 110.0, 120.0, 130.0, 140.0)))
-    found = learned.left([features(job()), features(job("bert"))], [90.0, 0.0])
+    found = learned.remaining([features(job()), features(job("bert"))], [90.0, 0.0])
     assert 10.0 <= found.value[0] <= 50.0
     assert found.low[0] <= found.value[0] <= found.high[0]
     assert np.isnan(found.value[1])

@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from trimtab.schedule import WAITING, Cluster, Group, Shape
+from trimtab.schedule import WAITING, Cluster, GangShape, NodeGroup
 from trimtab.schedule.policies.assignment import AssignmentProblem, assign, fill
 
-GROUPS = (Group("a", "a", 1, 4, 6.0, 1e11), Group("b", "b", 2, 2, 8.0, 5e10))
-CLUSTER = Cluster(GROUPS, (Shape(0, 1), Shape(0, 2), Shape(0, 4), Shape(1, 1), Shape(1, 4)))
+GROUPS = (NodeGroup("a", "a", 1, 4, 6.0, 1e11), NodeGroup("b", "b", 2, 2, 8.0, 5e10))
+CLUSTER = Cluster(
+    GROUPS, (GangShape(0, 1), GangShape(0, 2), GangShape(0, 4), GangShape(1, 1), GangShape(1, 4))
+)
 
 worths = st.lists(
     st.lists(st.sampled_from([-1.0, 0.0, 0.3, 0.5, 1.0, 1.7, 2.0, 4.0]), min_size=5, max_size=5),
@@ -90,7 +92,7 @@ def test_nobody_asks_for_anything() -> None:
 
 
 def test_a_group_that_has_nothing_gives_nothing() -> None:
-    gone = Cluster((Group("a", "a", 0, 4, 8.0, 1e9), GROUPS[1]), CLUSTER.shapes)
+    gone = Cluster((NodeGroup("a", "a", 0, 4, 8.0, 1e9), GROUPS[1]), CLUSTER.shapes)
     problem = AssignmentProblem.of(np.ones((3, 5)), gone, np.ones((3, 3)))
     answer = assign(problem)
     assert (gone.shape_group[answer.shape] == 1).all()
@@ -126,9 +128,9 @@ def test_who_changes_less_is_preferred_by_loyalty() -> None:
 def large_round(jobs: int, seed: int = 0) -> AssignmentProblem:
     """Jobs whose speed grows less and less with workers, on 2,016 accelerators in 90 shapes."""
     draw = np.random.default_rng(seed)
-    groups = tuple(Group(name, name, 84, 8, 96.0, 1e12) for name in "abc")
+    groups = tuple(NodeGroup(name, name, 84, 8, 96.0, 1e12) for name in "abc")
     sizes = (1, 2, 4, *range(8, 8 * 28, 8))
-    cluster = Cluster(groups, tuple(Shape(group, size) for group in range(3) for size in sizes))
+    cluster = Cluster(groups, tuple(GangShape(group, size) for group in range(3) for size in sizes))
     speed = draw.uniform(0.5, 3.0, (jobs, 3))[:, cluster.shape_group]
     value = draw.lognormal(0, 1, (jobs, 1)) * speed
     value *= cluster.shape_workers ** draw.uniform(0.3, 0.95, (jobs, 1))

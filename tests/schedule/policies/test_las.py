@@ -5,11 +5,11 @@ from collections.abc import Callable
 import numpy as np
 
 from trimtab.core import SimulatedClock
-from trimtab.schedule import WAITING, Allocation, Cluster, Group, Jobs, usual_shapes
+from trimtab.schedule import WAITING, Allocation, Cluster, JobColumns, NodeGroup, usual_shapes
 from trimtab.schedule.policies import policy
 
-RoundOf = Callable[..., Jobs]
-PARTS = (Group("t4", "t4", 1, 1, 8.0, 1e9),)
+RoundOf = Callable[..., JobColumns]
+PARTS = (NodeGroup("t4", "t4", 1, 1, 8.0, 1e9),)
 CLUSTER = Cluster(PARTS, usual_shapes(PARTS))
 
 

@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from trimtab.core import SimulatedClock
-from trimtab.schedule import WAITING, Allocation, Cluster, Group, Jobs, usual_shapes
+from trimtab.schedule import WAITING, Allocation, Cluster, JobColumns, NodeGroup, usual_shapes
 from trimtab.schedule.policies import policy
 from trimtab.schedule.policies.maxmin import water_filled
 
-RoundOf = Callable[..., Jobs]
-PARTS = (Group("fast", "fast", 1, 2, 64.0, 1e9), Group("slow", "slow", 1, 2, 64.0, 1e9))
+RoundOf = Callable[..., JobColumns]
+PARTS = (NodeGroup("fast", "fast", 1, 2, 64.0, 1e9), NodeGroup("slow", "slow", 1, 2, 64.0, 1e9))
 CLUSTER = Cluster(PARTS, usual_shapes(PARTS))
 
 
-def accelerator_rounds(name: str, jobs: Jobs, rounds: int) -> np.ndarray:
+def accelerator_rounds(name: str, jobs: JobColumns, rounds: int) -> np.ndarray:
     chosen, clock, given = policy(name), SimulatedClock(), Allocation.nothing(len(jobs))
     had = np.zeros(len(jobs))
     for _ in range(rounds):

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from trimtab.schedule import Cluster, Shape, read_trace
+from trimtab.schedule import Cluster, GangShape, read_trace
 from trimtab.schedule.policies import policy
 from trimtab.schedule.simulation.simulator import SimulationSettings, simulate
 from trimtab.schedule.simulation.tabular import TabularWorld, rates, read_throughputs
@@ -23,7 +23,7 @@ def test_gavels_policies_are_where_gavel_has_them(name: str, shared_data: Path) 
     folder = shared_data / "gpu-throughput"
     trace = read_trace(folder / "gavel_traces.csv.gz", "physical_cluster/max_min_fairness")
     sizes = sorted({job.least for job in trace.jobs})
-    cluster = Cluster(trace.groups, tuple(Shape(g, n) for g in range(len(trace.groups)) for n in sizes))
+    cluster = Cluster(trace.groups, tuple(GangShape(g, n) for g in range(len(trace.groups)) for n in sizes))
     classes = [job_class(job.application, job.least) for job in trace.jobs]
     world = TabularWorld(
         trace.jobs,

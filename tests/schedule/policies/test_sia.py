@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from trimtab.core import SimulatedClock
-from trimtab.schedule import WAITING, Allocation, Cluster, Group, Jobs, policy, usual_shapes
+from trimtab.schedule import WAITING, Allocation, Cluster, JobColumns, NodeGroup, policy, usual_shapes
 
-RoundOf = Callable[..., Jobs]
-PARTS = (Group("t4", "t4", 2, 4, 64.0, 1e12), Group("a100", "a100", 1, 4, 64.0, 1e12))
+RoundOf = Callable[..., JobColumns]
+PARTS = (NodeGroup("t4", "t4", 2, 4, 64.0, 1e12), NodeGroup("a100", "a100", 1, 4, 64.0, 1e12))
 CLUSTER = Cluster(PARTS, usual_shapes(PARTS))
 
 
-def workers(jobs: Jobs, previous: Allocation | None = None, now: float = 0.0) -> list[int]:
+def workers(jobs: JobColumns, previous: Allocation | None = None, now: float = 0.0) -> list[int]:
     """How many each job gets."""
     before = previous or Allocation.nothing(len(jobs))
     shape = policy("sia").allocate(jobs, CLUSTER, before, SimulatedClock(now)).shape

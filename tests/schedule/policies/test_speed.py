@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from trimtab.core import SimulatedClock
-from trimtab.schedule import WAITING, Allocation, Cluster, Group, Jobs, Shape
+from trimtab.schedule import WAITING, Allocation, Cluster, GangShape, JobColumns, NodeGroup
 from trimtab.schedule.policies import policy
 
-RoundOf = Callable[..., Jobs]
-PARTS = tuple(Group(name, name, 240, 8, 96.0, 1e12) for name in "abc")
+RoundOf = Callable[..., JobColumns]
+PARTS = tuple(NodeGroup(name, name, 240, 8, 96.0, 1e12) for name in "abc")
 SIZES = (1, 2, 4, 8, *range(16, 144, 8))
-CLUSTER = Cluster(PARTS, tuple(Shape(group, size) for group in range(3) for size in SIZES))
+CLUSTER = Cluster(PARTS, tuple(GangShape(group, size) for group in range(3) for size in SIZES))
 
 
 @pytest.mark.benchmark

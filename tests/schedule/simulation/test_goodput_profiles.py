@@ -1,6 +1,7 @@
 """Step times and gradients as measured, and between what was measured."""
 
 import gzip
+import re
 from pathlib import Path
 
 import numpy as np
@@ -91,16 +92,16 @@ def test_gradients_are_linear_between_batches(profiles: dict[str, MeasuredApplic
 
 
 def test_missing_or_broken_tables_are_told(tmp_path: Path) -> None:
-    with pytest.raises(NotFoundError, match="--data names"):
+    with pytest.raises(NotFoundError, match=f"{tmp_path}.*--data"):
         read_profiles(tmp_path)
     for name in ("placements", "scalability", "validation"):
         (tmp_path / f"{name}.csv.gz").write_bytes(b"no gzip")
-    with pytest.raises(BadInputError, match="cannot be read"):
+    with pytest.raises(BadInputError, match=re.escape(str(tmp_path / "placements.csv.gz"))):
         read_profiles(tmp_path)
     for name in ("placements", "scalability", "validation"):
         with gzip.open(tmp_path / f"{name}.csv.gz", "wt") as file:
             file.write("application,nothing\nbert,1\n")
-    with pytest.raises(BadInputError, match="cannot be used"):
+    with pytest.raises(BadInputError, match=str(tmp_path)):
         read_profiles(tmp_path)
 
 

@@ -8,24 +8,24 @@ import numpy as np
 import pytest
 
 from trimtab.core import Workload
-from trimtab.schedule import Cluster, DataSet, Group, Job, Market, Shape, policy, read_trace
+from trimtab.schedule import Cluster, GangShape, Job, JobData, Market, NodeGroup, policy, read_trace
 from trimtab.schedule.simulation.replay import Replay, summary, tenant_summaries
 from trimtab.schedule.simulation.scene import scene_of
 from trimtab.schedule.simulation.simulator import SimulationSettings, simulate
 from trimtab.schedule.simulation.tabular import TabularWorld
 
-RENTED = Group("rented", "a", 1, 2, 8.0, 1.0, price=2.0, zone="here")
-OURS = Group("ours", "b", 1, 4, 8.0, 1.0, price=8.0, market=Market.RESERVED)
+RENTED = NodeGroup("rented", "a", 1, 2, 8.0, 1.0, price=2.0, zone="here")
+OURS = NodeGroup("ours", "b", 1, 4, 8.0, 1.0, price=8.0, market=Market.RESERVED)
 
 
-def _replay(jobs: Sequence[Job], work: Sequence[float], group: Group) -> Replay:
-    cluster = Cluster((group,), (Shape(0, 1), Shape(0, 2)))
+def _replay(jobs: Sequence[Job], work: Sequence[float], group: NodeGroup) -> Replay:
+    cluster = Cluster((group,), (GangShape(0, 1), GangShape(0, 2)))
     rates = {"any": np.array([1.0, 2.0])}
     world = TabularWorld(jobs, cluster, ["any"] * len(jobs), rates, np.array(work))
     return simulate(jobs, cluster, world, policy("fifo"))
 
 
-def _job(id: str, submitted: float = 0.0, deadline: float | None = None, data: DataSet | None = None) -> Job:
+def _job(id: str, submitted: float = 0.0, deadline: float | None = None, data: JobData | None = None) -> Job:
     return Job(id, Workload(id, deadline=deadline), submitted, data=data)
 
 
@@ -43,7 +43,7 @@ def test_figures_are_in_hours_and_from_the_first_submission() -> None:
 
 
 def test_rented_nodes_cost_while_they_are_used_and_data_that_crosses() -> None:
-    done = _replay([_job("a", data=DataSet("there", 1e9))], [99.2], RENTED)
+    done = _replay([_job("a", data=JobData("there", 1e9))], [99.2], RENTED)
     # 99.2 s of work and 0.8 s of fetching on one of two accelerators at $2 per second, and $0.02 of egress.
     assert done.cost == pytest.approx(100.0 + 0.02)
     assert done.cost == pytest.approx(float(done.spent.sum()))
@@ -66,7 +66,7 @@ def test_figures_without_jobs_are_still_figures() -> None:
     assert json.dumps(figures)
 
 
-ONE = (Group("t4", "t4", 1, 1, 8, 64e9, price=0.01),)
+ONE = (NodeGroup("t4", "t4", 1, 1, 8, 64e9, price=0.01),)
 
 
 def test_tenants_are_served_by_the_part_of_their_jobs_lives_in_which_they_ran(tmp_path: Path) -> None:

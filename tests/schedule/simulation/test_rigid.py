@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from trimtab.core import BadInputError, Workload
-from trimtab.schedule import Cluster, Group, Job, Shape, policy, read_trace
+from trimtab.schedule import Cluster, GangShape, Job, NodeGroup, policy, read_trace
 from trimtab.schedule.placing import Placement
 from trimtab.schedule.simulation.goodput_profiles import MeasuredApplication, read_profiles
 from trimtab.schedule.simulation.rigid import Gang, RigidWorld
@@ -49,8 +49,8 @@ def test_a_batch_that_does_not_fit_is_accumulated(profiles: dict[str, MeasuredAp
 
 
 def test_what_was_not_saved_is_done_again(profiles: dict[str, MeasuredApplication]) -> None:
-    groups = (Group("t4", "t4", 1, 4, 32, 256e9),)
-    cluster = Cluster(groups, (Shape(0, 1), Shape(0, 2)))
+    groups = (NodeGroup("t4", "t4", 1, 4, 32, 256e9),)
+    cluster = Cluster(groups, (GangShape(0, 1), GangShape(0, 2)))
     (job,) = _jobs("cifar10", 2)
     world = RigidWorld(profiles, [job], [256], cluster)
     world.start(0, Placement(0, ((0, 2),), (1.0, 1.0, 0.0)))
@@ -67,8 +67,8 @@ def test_what_was_not_saved_is_done_again(profiles: dict[str, MeasuredApplicatio
 
 
 def test_only_the_size_asked_for_has_a_speed(profiles: dict[str, MeasuredApplication]) -> None:
-    groups = (Group("t4", "t4", 1, 4, 32, 256e9), Group("h100", "h100", 1, 4, 32, 256e9))
-    cluster = Cluster(groups, tuple(Shape(g, n) for g in (0, 1) for n in (1, 2, 4)))
+    groups = (NodeGroup("t4", "t4", 1, 4, 32, 256e9), NodeGroup("h100", "h100", 1, 4, 32, 256e9))
+    cluster = Cluster(groups, tuple(GangShape(g, n) for g in (0, 1) for n in (1, 2, 4)))
     speed = RigidWorld(profiles, _jobs("bert", 2), [24], cluster).look(np.array([0])).speed[0]
     assert np.flatnonzero(speed).tolist() == [1]
 
@@ -76,9 +76,9 @@ def test_only_the_size_asked_for_has_a_speed(profiles: dict[str, MeasuredApplica
 def test_a_gang_that_no_measured_accelerator_holds_is_refused(
     profiles: dict[str, MeasuredApplication],
 ) -> None:
-    groups = (Group("h100", "h100", 1, 4, 32, 256e9),)
-    with pytest.raises(BadInputError, match="bert was measured on t4"):
-        RigidWorld(profiles, _jobs("bert", 2), [24], Cluster(groups, (Shape(0, 2),)))
+    groups = (NodeGroup("h100", "h100", 1, 4, 32, 256e9),)
+    with pytest.raises(BadInputError, match=r"bert.* t4"):
+        RigidWorld(profiles, _jobs("bert", 2), [24], Cluster(groups, (GangShape(0, 2),)))
 
 
 def _jobs(application: str, workers: int) -> list[Job]:

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from trimtab.core import BadInputError, NotFoundError, daly_interval
-from trimtab.schedule import Group, Market, efficiency, policy, read_trace
+from trimtab.schedule import Market, NodeGroup, efficiency, policy, read_trace
 from trimtab.schedule.simulation.faults import FaultRates, RandomFaults
 from trimtab.schedule.simulation.replay import Replay
 from trimtab.schedule.simulation.scene import Scene, find_trace, read_cluster, read_quotas, scene_of
 from trimtab.schedule.simulation.simulator import SimulationSettings, simulate
 
-ONE = (Group("a100", "a100", 1, 8, 64, 512e9),)
+ONE = (NodeGroup("a100", "a100", 1, 8, 64, 512e9),)
 GOODPUT = "workload,job,submit_time_s,application,num_replicas,batch_size\n"
 
 
@@ -22,7 +22,7 @@ def write(folder: Path, text: str) -> Path:
     return path
 
 
-def scene(folder: Path, text: str, groups: tuple[Group, ...] | None = ONE, **options: object) -> Scene:
+def scene(folder: Path, text: str, groups: tuple[NodeGroup, ...] | None = ONE, **options: object) -> Scene:
     path = write(folder, text)
     return scene_of(read_trace(path), path, groups, **options)  # type: ignore[arg-type]
 
@@ -44,20 +44,20 @@ def test_each_doubling_of_workers_keeps_95_percent(tmp_path: Path) -> None:
 
 def test_speeds_are_those_of_the_kind_and_others_go_by_any(tmp_path: Path) -> None:
     text = "job,submit_s,work,speed,speed_v100,accelerators\na,0,1000,1,4,\nb,0,1000,1,4,t4\n"
-    groups = (Group("v100", "v100", 1, 1, 8, 64e9), Group("t4", "t4", 1, 1, 8, 64e9))
+    groups = (NodeGroup("v100", "v100", 1, 1, 8, 64e9), NodeGroup("t4", "t4", 1, 1, 8, 64e9))
     assert replay(scene(tmp_path, text, groups)).ended.tolist() == [250.0, 1000.0]
 
 
 def test_shares_of_one_accelerator_run_side_by_side(tmp_path: Path) -> None:
     rows = "".join(f"j{n},0,0.25,100\n" for n in range(5))
-    groups = (Group("t4", "t4", 1, 1, 8, 64e9),)
+    groups = (NodeGroup("t4", "t4", 1, 1, 8, 64e9),)
     ended = replay(scene(tmp_path, "job,submit_s,gpus,duration_s\n" + rows, groups)).ended
     assert sorted(ended.tolist()) == [100.0, 100.0, 100.0, 100.0, 220.0]
 
 
 def test_jobs_without_accelerators_run_beside_them_and_on_nodes_without(tmp_path: Path) -> None:
     text = "job,submit_s,gpus,cpus,duration_s\na,0,0,32,100\nb,0,0,32,100\nc,0,1,4,100\n"
-    groups = (Group("t4", "t4", 1, 1, 8, 64e9), Group("cpu", "", 2, 0, 32, 64e9))
+    groups = (NodeGroup("t4", "t4", 1, 1, 8, 64e9), NodeGroup("cpu", "", 2, 0, 32, 64e9))
     result = replay(scene(tmp_path, text, groups))
     assert result.ended.tolist() == [100.0, 100.0, 100.0]
     assert sorted(segment.group for segment in result.segments) == [0, 1, 1]
@@ -65,7 +65,7 @@ def test_jobs_without_accelerators_run_beside_them_and_on_nodes_without(tmp_path
 
 def test_who_is_far_from_its_data_fetches_it_first_and_pays(tmp_path: Path) -> None:
     text = "job,submit_s,duration_s,data_zone,data_bytes\na,0,100,east/b,125GB\nb,0,100,east/a,125GB\n"
-    groups = (Group("t4", "t4", 1, 2, 16, 64e9, zone="cloud/east/a"),)
+    groups = (NodeGroup("t4", "t4", 1, 2, 16, 64e9, zone="cloud/east/a"),)
     made = scene(tmp_path, text.replace("east/", "cloud/east/"), groups)
     result = replay(made)
     assert result.ended.tolist() == [200.0, 200.0]  # 10 Gbit/s, whether the zone is another or not
@@ -75,7 +75,7 @@ def test_who_is_far_from_its_data_fetches_it_first_and_pays(tmp_path: Path) -> N
 
 def test_saving_costs_as_much_as_daly_expects_and_nothing_where_nothing_interrupts(tmp_path: Path) -> None:
     rows = "".join(f"j{n},0,72000,30,30\n" for n in range(40))
-    groups = (Group("t4", "t4", 40, 1, 8, 64e9, market=Market.SPOT, reclaims=1 / 3600),)
+    groups = (NodeGroup("t4", "t4", 40, 1, 8, 64e9, market=Market.SPOT, reclaims=1 / 3600),)
     made = scene(tmp_path, "job,submit_s,duration_s,checkpoint_s,restart_s\n" + rows, groups)
     assert (replay(made, step=600.0).ran == 72030.0).all()
     stormy = replay(made, faults=RandomFaults(groups, FaultRates(refill=60.0), seed=3), step=600.0)
@@ -84,7 +84,7 @@ def test_saving_costs_as_much_as_daly_expects_and_nothing_where_nothing_interrup
 
 
 def test_who_cannot_save_begins_again(tmp_path: Path) -> None:
-    groups = (Group("t4", "t4", 1, 1, 8, 64e9, market=Market.SPOT, reclaims=1 / 3600),)
+    groups = (NodeGroup("t4", "t4", 1, 1, 8, 64e9, market=Market.SPOT, reclaims=1 / 3600),)
     made = scene(tmp_path, "job,submit_s,duration_s\na,0,14400\n", groups)
     result = replay(made, faults=RandomFaults(groups, FaultRates(refill=60.0), seed=1), step=600.0)
     last = result.segments[-1]
@@ -97,8 +97,8 @@ def test_the_same_seed_gives_the_same_replay_with_faults_too(tmp_path: Path, nam
     rows = "".join(f"j{n},{40 * n},{1 + n % 3},{4},{900 + 31 * n},5,20\n" for n in range(15))
     text = "job,submit_s,min_gpus,max_gpus,duration_s,checkpoint_s,restart_s\n" + rows
     groups = (
-        Group("own", "t4", 2, 4, 32, 256e9),
-        Group("spot", "v100", 2, 4, 32, 256e9, market=Market.SPOT, reclaims=1 / 3600),
+        NodeGroup("own", "t4", 2, 4, 32, 256e9),
+        NodeGroup("spot", "v100", 2, 4, 32, 256e9, market=Market.SPOT, reclaims=1 / 3600),
     )
     made = scene(tmp_path, text, groups)
     rates = FaultRates(node_loss=1 / 7200, repair=600.0, slow=0.3, job_failure=1 / 3600)
@@ -134,27 +134,27 @@ def test_one_kind_on_demand_and_on_spot_serves_adaptive_jobs_from_both(
     shared_data: Path, tmp_path: Path
 ) -> None:
     path = write(tmp_path, GOODPUT + "".join(f"w,j{n},0,cifar10,1,128\n" for n in range(8)))
-    groups = (Group("dear", "a100", 1, 4, 64, 512e9), Group("spot", "a100", 1, 4, 64, 512e9))
+    groups = (NodeGroup("dear", "a100", 1, 4, 64, 512e9), NodeGroup("spot", "a100", 1, 4, 64, 512e9))
     result = replay(scene_of(read_trace(path, "w"), path, groups, shared_data), "sia")
     assert {segment.group for segment in result.segments} == {0, 1}
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"),
+    ("text", "amounts"),
     [
-        ("job,submit_s,gpus,duration_s\na,0,16,10\n", "a can never run on this cluster: 16 accelerators"),
-        ("job,submit_s,accelerators,duration_s\na,0,h100,10\n", "largest this fleet can give is 8 a100"),
-        ("job,submit_s,work\na,0,10\n", "neither how long it takes nor how fast"),
-        ("job,submit_s,memory,duration_s\na,0,1TB,10\n", "a can never run on this cluster: a worker with"),
+        ("job,submit_s,gpus,duration_s\na,0,16,10\n", "16 accelerators.* 8 a100"),
+        ("job,submit_s,accelerators,duration_s\na,0,h100,10\n", "1 h100.* 8 a100"),
+        ("job,submit_s,work\na,0,10\n", "duration_s"),
+        ("job,submit_s,memory,duration_s\na,0,1TB,10\n", "931 GiB.* 477 GiB"),
     ],
 )
-def test_what_can_never_run_is_refused_in_a_sentence(tmp_path: Path, text: str, sentence: str) -> None:
-    with pytest.raises(BadInputError, match=sentence):
+def test_a_job_that_can_never_run_is_refused(tmp_path: Path, text: str, amounts: str) -> None:
+    with pytest.raises(BadInputError, match=f"job a .*{amounts}"):
         scene(tmp_path, text)
 
 
 def test_a_trace_that_names_no_cluster_needs_one(tmp_path: Path) -> None:
-    with pytest.raises(BadInputError, match=r"--cluster FILE\.yaml"):
+    with pytest.raises(BadInputError, match="--cluster"):
         scene(tmp_path, "job,submit_s,duration_s\na,0,10\n", None)
 
 
@@ -165,13 +165,13 @@ def test_an_application_nobody_measured_is_named_with_its_neighbours(
     with pytest.raises(NotFoundError, match=r"cifar11.*did you mean cifar10"):
         scene_of(read_trace(path, "w"), path, data=shared_data)
     path = write(tmp_path, GOODPUT + "w,a,0,cifar10,2,256\n")
-    with pytest.raises(BadInputError, match=r"cifar10 was measured on t4.*the cluster has h100"):
-        scene_of(read_trace(path, "w"), path, (Group("h", "h100", 1, 8, 64, 512e9),), shared_data)
+    with pytest.raises(BadInputError, match=r"job a .*cifar10.* t4.* h100"):
+        scene_of(read_trace(path, "w"), path, (NodeGroup("h", "h100", 1, 8, 64, 512e9),), shared_data)
 
 
 def test_measurements_that_are_not_there_are_asked_for(tmp_path: Path) -> None:
     path = write(tmp_path, GOODPUT + "w,a,0,cifar10,2,256\n")
-    with pytest.raises(NotFoundError, match="--data names the folder that holds goodput"):
+    with pytest.raises(NotFoundError, match=r"goodput.*--data"):
         scene_of(read_trace(path, "w"), path, data=tmp_path)
 
 
@@ -182,12 +182,12 @@ def test_a_folder_of_data_sets_holds_traces_by_name(shared_data: Path) -> None:
     assert (len(trace.jobs), file.name) == (96, "gavel_traces.csv.gz")
     with pytest.raises(NotFoundError, match=r"saturn_1.*did you mean saturn-1"):
         find_trace(shared_data, "saturn_1")
-    with pytest.raises(BadInputError, match="say which with --part"):
+    with pytest.raises(BadInputError, match="--part"):
         find_trace(shared_data, None)
 
 
 def test_a_folder_without_traces_says_what_it_looked_for(tmp_path: Path) -> None:
-    with pytest.raises(NotFoundError, match=r"none of the traces known by name \(goodput/workloads"):
+    with pytest.raises(NotFoundError, match=f"{tmp_path}.*goodput/workloads"):
         find_trace(tmp_path, "saturn-1")
 
 
@@ -209,40 +209,40 @@ groups:
 """,
     )
     fast, usual, plain = read_cluster(path)
-    assert fast == Group(
+    assert fast == NodeGroup(
         "fast", "a100", 2, 8, 96, 1e12, 0.01, Market.SPOT, pytest.approx(0.05 / 3600), "aws/us-east-1/a"
     )
-    assert usual == Group("t4", "t4", 3, 4, 32, 256e9)
-    assert plain == Group("cpu", "", 5, 0, 32, 128e9, market=Market.RESERVED)
+    assert usual == NodeGroup("t4", "t4", 3, 4, 32, 256e9)
+    assert plain == NodeGroup("cpu", "", 5, 0, 32, 128e9, market=Market.RESERVED)
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"),
+    ("text", "field"),
     [
-        ("", "file.yaml is None; .*groups"),
-        ("groups: []", r"groups is \[\]"),
-        ("group: [{}]", "did you mean groups"),
+        ("", "groups"),
+        ("groups: []", r"groups.* \[\]"),
+        ("group: [{}]", "group.*did you mean groups"),
         ("groups: [{accelerator: a100, node: 2}]", r"groups\[0\].*did you mean nodes"),
-        ("groups: [{gpus: 2}]", r"groups\[0\] is .*; accelerator is missing"),
-        ("groups: [{nodes: 2}]", "cpus is missing; nodes without accelerators need cpus and memory"),
-        ("groups: [{accelerator: a100, nodes: 0}]", r"groups\[0\].nodes is 0"),
-        ("groups: [{accelerator: a100, price: dear}]", r"price is 'dear'; .*\$3\.20/h"),
+        ("groups: [{gpus: 2}]", r"groups\[0\].*accelerator"),
+        ("groups: [{nodes: 2}]", r"groups\[0\].*cpus"),
+        ("groups: [{accelerator: a100, nodes: 0}]", r"groups\[0\].nodes .*0"),
+        ("groups: [{accelerator: a100, price: dear}]", r"price .*'dear'.*\$3\.20/h"),
         ("groups: [{accelerator: a100, market: sport}]", "did you mean spot"),
-        ("groups: [{accelerator: a100, reclaims: 1/h}]", "add market: spot"),
-        ("groups: [{accelerator: a100, market: spot, reclaims: often}]", "such as 0.05/h"),
-        ("groups: [{accelerator: t4}, {accelerator: t4}]", "two groups are called t4"),
-        ("groups: [{accelerator: t4, zone: [1]}]", r"zone is \[1\]"),
-        ("groups: {", "cannot be read as YAML"),
+        ("groups: [{accelerator: a100, reclaims: 1/h}]", "market: spot"),
+        ("groups: [{accelerator: a100, market: spot, reclaims: often}]", "reclaims .*0.05/h"),
+        ("groups: [{accelerator: t4}, {accelerator: t4}]", "groups.* t4"),
+        ("groups: [{accelerator: t4, zone: [1]}]", r"zone .*\[1\]"),
+        ("groups: {", "YAML"),
     ],
 )
-def test_a_cluster_that_cannot_be_is_refused_in_a_sentence(tmp_path: Path, text: str, sentence: str) -> None:
-    with pytest.raises(BadInputError, match=sentence) as caught:
+def test_a_bad_cluster_file_is_refused_with_path_and_field(tmp_path: Path, text: str, field: str) -> None:
+    with pytest.raises(BadInputError, match=f"file.yaml.*{field}") as caught:
         read_cluster(write_yaml(tmp_path, text))
     assert "\n" not in str(caught.value)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BadInputError, match=r"there is no file .*none\.yaml"):
+    with pytest.raises(BadInputError, match=r"none\.yaml"):
         read_cluster(tmp_path / "none.yaml")
 
 
@@ -256,14 +256,14 @@ def test_quotas_are_tenants_in_a_tree(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"),
+    ("text", "named"),
     [
-        ("tenants: [{name: a, parent: b}, {name: b, parent: a}]", "tenants are in a circle"),
-        ("tenants: [{name: a, guarantee: much}]", "guarantee is 'much'; it should be a number"),
-        ("tenants: [{name: a, guarantee: -1}]", "a guarantee is 0 or more"),
+        ("tenants: [{name: a, parent: b}, {name: b, parent: a}]", "a → b → a"),
+        ("tenants: [{name: a, guarantee: much}]", "guarantee .*'much'"),
+        ("tenants: [{name: a, guarantee: -1}]", "tenant a.* guarantee .*-1"),
         ("tenants: [{name: a, garantee: 1}]", "did you mean guarantee"),
     ],
 )
-def test_quotas_that_cannot_be_are_refused(tmp_path: Path, text: str, sentence: str) -> None:
-    with pytest.raises(BadInputError, match=sentence):
+def test_bad_quotas_are_refused(tmp_path: Path, text: str, named: str) -> None:
+    with pytest.raises(BadInputError, match=named):
         read_quotas(write_yaml(tmp_path, text))

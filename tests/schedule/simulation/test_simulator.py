@@ -14,24 +14,24 @@ from trimtab.schedule import (
     Allocation,
     Checkpoint,
     Cluster,
-    DataSet,
-    Group,
+    GangShape,
     Job,
-    Jobs,
+    JobColumns,
+    JobData,
+    NodeGroup,
     SchedulingPolicy,
-    Shape,
     Worker,
 )
 from trimtab.schedule.placing import Placement
 from trimtab.schedule.policies import policy
-from trimtab.schedule.simulation.faults import FaultRates, NodeFault, NoFaults, RandomFaults
+from trimtab.schedule.simulation.faults import FaultRates, NodeFault, RandomFaults
 from trimtab.schedule.simulation.replay import Replay
 from trimtab.schedule.simulation.simulator import SimulationSettings, simulate
 from trimtab.schedule.simulation.tabular import TabularWorld
 
-GROUPS = (Group("a", "a", 2, 2, 8.0, 1e9, price=2.0, zone="here"),)
+GROUPS = (NodeGroup("a", "a", 2, 2, 8.0, 1e9, price=2.0, zone="here"),)
 ONE, TWO = 0, 1
-CLUSTER = Cluster(GROUPS, (Shape(0, 1), Shape(0, 2)))
+CLUSTER = Cluster(GROUPS, (GangShape(0, 1), GangShape(0, 2)))
 RESTART = Checkpoint(seconds=0.0, restart=10.0)
 
 Wishes = Mapping[str, int]
@@ -45,28 +45,29 @@ class Script:
     moments: Mapping[float, Wishes]
     refuses: tuple[str, ...] = ()
 
-    def allocate(self, jobs: Jobs, cluster: Cluster, previous: Allocation, clock: Clock) -> Allocation:
+    def allocate(self, jobs: JobColumns, cluster: Cluster, previous: Allocation, clock: Clock) -> Allocation:
         wishes = self.moments[max(moment for moment in self.moments if moment <= clock.now())]
         shape = np.array([wishes.get(id, WAITING) for id in jobs.ids], dtype=np.int64)
         refused = tuple(row for row, id in enumerate(jobs.ids) if id in self.refuses)
         return Allocation(shape, np.arange(len(jobs)), {}, refused)
 
 
-class Broken(NoFaults):
+class Broken(RandomFaults):
     """These nodes go and come back, and one of them may be slow."""
 
-    any = True
+    active = True
 
     def __init__(self, faults: Iterable[NodeFault] = (), slow: int | None = None) -> None:
+        super().__init__()
         self._faults = sorted(faults)
-        self._slow = slow
+        self._slow_node = slow
 
     def until(self, now: float) -> Iterable[NodeFault]:
         while self._faults and self._faults[0].time <= now:
             yield self._faults.pop(0)
 
     def slowness(self, placement: Placement) -> float:
-        return 2.0 if any(node == self._slow for node, _ in placement.parts) else 1.0
+        return 2.0 if any(node == self._slow_node for node, _ in placement.parts) else 1.0
 
     def hazard(self, placement: Placement) -> float:
         return 1e-6
@@ -80,7 +81,7 @@ def replay(
     jobs: Sequence[Job],
     work: Sequence[float],
     policy: SchedulingPolicy,
-    faults: NoFaults | None = None,
+    faults: RandomFaults | None = None,
     cluster: Cluster = CLUSTER,
 ) -> Replay:
     """One worker does a unit per second, two do two."""
@@ -90,7 +91,7 @@ def replay(
 
 
 def alone(
-    work: float, moments: Mapping[float, Wishes], faults: NoFaults | None = None, **more: object
+    work: float, moments: Mapping[float, Wishes], faults: RandomFaults | None = None, **more: object
 ) -> Replay:
     return replay([job("a", **more)], [work], Script(moments), faults)  # type: ignore[arg-type]
 
@@ -131,7 +132,7 @@ def test_a_suspended_job_costs_nothing_and_goes_on_where_it_was() -> None:
 
 def test_what_a_job_leaves_is_given_away_at_the_next_round() -> None:
     jobs = [job("a"), job("b")]
-    one = Cluster((replace(GROUPS[0], nodes=1, gpus=1),), (Shape(0, 1),))
+    one = Cluster((replace(GROUPS[0], nodes=1, gpus=1),), (GangShape(0, 1),))
     done = replay(jobs, [60.0, 60.0], policy("fifo"), cluster=one)
     assert done.ended.tolist() == [70.0, 120.0 + 70.0]
 
@@ -196,37 +197,37 @@ def test_refused_jobs_leave_without_having_begun() -> None:
     assert done.refused.tolist() == [True, False]
     assert done.ended.tolist() == [np.inf, 20.0]
     assert len(done.completion) == 1
-    assert done.why[0] == "its deadline cannot be met"
+    assert "deadline" in done.why[0]
 
 
 def test_data_is_fetched_once() -> None:
-    far = DataSet("elsewhere", 1e11)  # 80 s, and $2 to another zone of a region
+    far = JobData("elsewhere", 1e11)  # 80 s, and $2 to another zone of a region
     done = alone(100.0, {0: {"a": ONE}, 120: {}, 180: {"a": ONE}}, data=far)
     assert done.ended.tolist() == [180.0 + 10.0 + 70.0]
     assert done.spent.tolist() == [200.0 + 2.0]
 
 
 def test_who_is_stopped_while_it_fetches_fetches_the_rest_later() -> None:
-    far = DataSet("elsewhere", 1e11)
+    far = JobData("elsewhere", 1e11)
     done = alone(100.0, {0: {"a": ONE}, 60: {}, 120: {"a": ONE}}, data=far)
     assert done.ended.tolist() == [120.0 + 10.0 + 20.0 + 100.0]
 
 
 def test_a_trace_out_of_order_is_refused() -> None:
-    with pytest.raises(BadInputError, match="in order of submission"):
+    with pytest.raises(BadInputError, match=": b "):
         replay([job("a", 10.0), job("b", 0.0)], [1.0, 1.0], policy("fifo"))
 
 
 def test_rounds_take_time() -> None:
     world = TabularWorld([], CLUSTER, [], {}, np.empty(0))
-    with pytest.raises(BadInputError, match="more than 0 seconds"):
+    with pytest.raises(BadInputError, match=" 0 seconds"):
         simulate([], CLUSTER, world, policy("fifo"), SimulationSettings(round=0.0))
 
 
 def test_a_replay_that_never_ends_is_ended() -> None:
     jobs = [job("a")]
     world = TabularWorld(jobs, CLUSTER, ["x"], {"x": np.ones(2)}, np.array([10.0]))
-    with pytest.raises(BadInputError, match="such as a"):
+    with pytest.raises(BadInputError, match=r"20|21 .* a$"):
         simulate(jobs, CLUSTER, world, Script({0: {}}), SimulationSettings(most_rounds=20))
 
 
@@ -243,8 +244,8 @@ def test_progress_is_told() -> None:
 
 
 MIXED = Cluster(
-    (Group("a", "a", 2, 4, 8.0, 64.0, price=1.0), Group("b", "b", 3, 2, 8.0, 64.0, price=2.0)),
-    tuple(Shape(group, size) for group in (0, 1) for size in (1, 2, 3, 4)),
+    (NodeGroup("a", "a", 2, 4, 8.0, 64.0, price=1.0), NodeGroup("b", "b", 3, 2, 8.0, 64.0, price=2.0)),
+    tuple(GangShape(group, size) for group in (0, 1) for size in (1, 2, 3, 4)),
 )
 asked = st.tuples(
     st.integers(0, 500),
@@ -316,7 +317,7 @@ def _many(count: int, gpus: int, rounds: float) -> tuple[list[Job], Cluster, Cal
         Job(f"{n}", Workload(f"{n}", priority=int(each)), float(at), checkpoint=Checkpoint(restart=10.0))
         for n, (at, each) in enumerate(zip(when, classes, strict=True))
     ]
-    cluster = Cluster((Group("a", "a", gpus // 8, 8, 96.0, 1e12),), (Shape(0, 1),))
+    cluster = Cluster((NodeGroup("a", "a", gpus // 8, 8, 96.0, 1e12),), (GangShape(0, 1),))
     return jobs, cluster, lambda: TabularWorld(jobs, cluster, ["any"] * count, {"any": np.ones(1)}, work)
 
 

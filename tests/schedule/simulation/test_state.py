@@ -3,12 +3,12 @@
 import numpy as np
 
 from trimtab.core import Workload
-from trimtab.schedule import Checkpoint, Cluster, Group, Job, Shape
+from trimtab.schedule import Checkpoint, Cluster, GangShape, Job, NodeGroup
 from trimtab.schedule.placing import Placement
 from trimtab.schedule.simulation.state import SimulationState
 from trimtab.schedule.simulation.tabular import TabularWorld
 
-CLUSTER = Cluster((Group("a", "a", 2, 4, 8.0, 1.0, price=4.0),), (Shape(0, 1), Shape(0, 2)))
+CLUSTER = Cluster((NodeGroup("a", "a", 2, 4, 8.0, 1.0, price=4.0),), (GangShape(0, 1), GangShape(0, 2)))
 JOBS = [
     Job("a", Workload("a", tenant="x", deadline=50.0), 0.0, most=2, checkpoint=Checkpoint(restart=5.0)),
     Job("b", Workload("b", tenant="y", priority=10), 10.0, budget=3.0),

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from trimtab.core import BadInputError, NotFoundError, Workload
-from trimtab.schedule import Checkpoint, Cluster, Group, Job, Shape, Worker
+from trimtab.schedule import Checkpoint, Cluster, GangShape, Job, NodeGroup, Worker
 from trimtab.schedule.placing import Placement
 from trimtab.schedule.simulation.tabular import TabularWorld, rates, read_throughputs
 
-GROUPS = (Group("a", "a", 1, 4, 8.0, 1.0), Group("b", "b", 1, 4, 8.0, 1.0))
-CLUSTER = Cluster(GROUPS, (Shape(0, 1), Shape(0, 2), Shape(1, 1)))
+GROUPS = (NodeGroup("a", "a", 1, 4, 8.0, 1.0), NodeGroup("b", "b", 1, 4, 8.0, 1.0))
+CLUSTER = Cluster(GROUPS, (GangShape(0, 1), GangShape(0, 2), GangShape(1, 1)))
 RATES = {"x": np.array([1.0, 1.5, 3.0]), "y": np.array([0.0, 0.0, 2.0])}
 ALL = np.arange(2)
 
@@ -77,16 +77,16 @@ def test_who_did_more_than_believed_has_a_tenth_of_that_left() -> None:
 
 def test_a_job_that_nothing_can_run_is_named() -> None:
     jobs = [_job("fine"), _job("lost", ("a",))]
-    with pytest.raises(BadInputError, match="can run lost"):
+    with pytest.raises(BadInputError, match="lost"):
         TabularWorld(jobs, CLUSTER, ["x", "y"], RATES, np.ones(2))
-    with pytest.raises(BadInputError, match="can run huge"):
+    with pytest.raises(BadInputError, match="huge"):
         TabularWorld([_job("huge", least=3, most=8)], CLUSTER, ["x"], RATES, np.ones(1))
 
 
 HEADER = "source,accelerator,model,batch_size,num_gpus,other_model,consolidated,steps_per_s\n"
 MEASURED_CLUSTER = Cluster(
-    (Group("v100", "v100", 4, 8, 8.0, 1.0), Group("k80", "k80", 4, 8, 8.0, 1.0)),
-    (Shape(0, 1), Shape(0, 16), Shape(1, 1)),
+    (NodeGroup("v100", "v100", 4, 8, 8.0, 1.0), NodeGroup("k80", "k80", 4, 8, 8.0, 1.0)),
+    (GangShape(0, 1), GangShape(0, 16), GangShape(1, 1)),
 )
 
 
@@ -125,11 +125,11 @@ def test_a_class_runs_in_shapes_of_its_size_where_it_was_measured() -> None:
 
 
 def test_a_missing_or_broken_table_is_told(tmp_path: Path) -> None:
-    with pytest.raises(NotFoundError, match="--data names"):
+    with pytest.raises(NotFoundError, match=f"{tmp_path}.*--data"):
         read_throughputs(tmp_path)
-    with pytest.raises(BadInputError, match="cannot be read"):
+    with pytest.raises(BadInputError, match=f"{tmp_path}.*fast"):
         read_throughputs(_write(tmp_path, HEADER + "simulation,v100,net,16,1,,True,fast\n"))
-    with pytest.raises(BadInputError, match="cannot be read"):
+    with pytest.raises(BadInputError, match=f"{tmp_path}.*source"):
         read_throughputs(_write(tmp_path, "a,b\n1,2\n"))
 
 

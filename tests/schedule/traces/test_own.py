@@ -1,13 +1,14 @@
 """A trace of one's own: what is told is kept, what is wrong is refused with its line."""
 
 import gzip
+import re
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from trimtab.core import BadInputError, NotFoundError
-from trimtab.schedule import Checkpoint, DataSet, Priority, Worker
+from trimtab.schedule import Checkpoint, JobData, Priority, Worker
 from trimtab.schedule.traces.registry import read_trace
 
 
@@ -32,7 +33,7 @@ def test_everything_that_can_be_told(tmp_path: Path) -> None:
     assert job.worker == Worker(2.0, 4.0, 16 * 2**30, ("a100", "v100"))
     assert (job.least, job.most, job.hard, job.elastic) == (1, 4, True, True)
     assert (job.work, job.speeds) == (1e6, {"": 5.0, "a100": 20.0})
-    assert job.data == DataSet("aws/us-east-1/a", 1e12)
+    assert job.data == JobData("aws/us-east-1/a", 1e12)
     assert job.checkpoint == Checkpoint(seconds=20.0, restart=40.0, interval=600.0)
 
 
@@ -64,58 +65,54 @@ def test_compressed_or_not(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "complaint"),
+    ("text", "parts"),
     [
-        ("job,submit_s\na,5\nb,4\n", "mine.csv:3: submit_s goes back from 5 to 4"),
-        ("job,submit_s\na,-5\n", "mine.csv:2: submit_s is -5; it must be a number of at least 0"),
-        ("job,submit_s\na,\n", "mine.csv:2: submit_s is empty; it must be a number"),
-        ("job,submit_s\na,soon\n", 'mine.csv:2: submit_s is "soon"; it must be a number'),
-        ("job,submit_s\na,nan\n", "mine.csv:2: submit_s is nan"),
-        ("job,submit_s\n,1\n", "mine.csv:2: job is empty"),
-        ("job,submit_s\na,1\na,2\n", 'mine.csv:3: job "a" is there twice'),
-        ("job,submit_s\na,1,2\n", "mine.csv:2: 3 cells in a table of 2 columns"),
+        ("job,submit_s\na,5\nb,4\n", ["mine.csv:3: submit_s", "5", "4"]),
+        ("job,submit_s\na,-5\n", ["mine.csv:2: submit_s", "-5"]),
+        ("job,submit_s\na,\n", ["mine.csv:2: submit_s", "empty"]),
+        ("job,submit_s\na,soon\n", ["mine.csv:2: submit_s", '"soon"']),
+        ("job,submit_s\na,nan\n", ["mine.csv:2: submit_s", "nan"]),
+        ("job,submit_s\n,1\n", ["mine.csv:2: job"]),
+        ("job,submit_s\na,1\na,2\n", ["mine.csv:3: job", '"a"']),
+        ("job,submit_s\na,1,2\n", ["mine.csv:2:", "3 cells", "2 columns"]),
+        ("job,submit_s,duration_s\na,1,-3\n", ["mine.csv:2: duration_s", "-3"]),
+        ("job,submit_s,duration_s\na,1,0\n", ["mine.csv:2: duration_s", "0"]),
+        ("job,submit_s,duration_s,work\na,1,1,1\n", ["duration_s", "work"]),
+        ("job,submit_s,speed\na,1,1\n", ["speed", "work"]),
+        ("job,submit_s,gpu\na,1,1\n", ['"gpu"', "did you mean gpus"]),
+        ("job,submit_s,gpus\na,1,1.5\n", ["mine.csv:2:", "1.5 accelerators", "1"]),
+        ("job,submit_s,gpus,worker_gpus\na,1,6,4\n", ["mine.csv:2:", "6 accelerators", "4"]),
+        ("job,submit_s,min_gpus\na,1,1\n", ["min_gpus", "max_gpus"]),
+        ("job,submit_s,min_gpus,max_gpus\na,1,4,2\n", ["mine.csv:2: min_gpus", "4", "max_gpus", "2"]),
+        ("job,submit_s,min_gpus,max_gpus\na,1,0,2\n", ["mine.csv:2: min_gpus", "0"]),
         (
-            "job,submit_s,duration_s\na,1,-3\n",
-            "mine.csv:2: duration_s is -3; it must be a number greater than 0",
+            "job,submit_s,priority\na,1,much\n",
+            ["mine.csv:2: priority", '"much"', "low, normal, high, urgent"],
         ),
-        ("job,submit_s,duration_s\na,1,0\n", "greater than 0"),
-        ("job,submit_s,duration_s,work\na,1,1,1\n", "either duration_s, or work"),
-        ("job,submit_s,speed\na,1,1\n", "only with a column work"),
-        ("job,submit_s,gpu\na,1,1\n", 'no column "gpu" (did you mean gpus'),
-        ("job,submit_s,gpus\na,1,1.5\n", "1.5 accelerators cannot be split into workers of 1"),
-        ("job,submit_s,gpus,worker_gpus\na,1,6,4\n", "6 accelerators cannot be split into workers of 4"),
-        ("job,submit_s,min_gpus\na,1,1\n", "give either"),
-        ("job,submit_s,min_gpus,max_gpus\na,1,4,2\n", "min_gpus is 4; it must not exceed max_gpus, 2"),
-        ("job,submit_s,min_gpus,max_gpus\na,1,0,2\n", "min_gpus is 0; it must be a number greater than 0"),
-        ("job,submit_s,priority\na,1,much\n", "none of low, normal, high, urgent"),
-        ("job,submit_s,hard\na,1,maybe\n", "must be true or false"),
-        ("job,submit_s,memory\na,1,lots\n", "mine.csv:2: memory:"),
-        ("job,submit_s,submit_s\na,1,2\n", 'column "submit_s" is there twice'),
-        ("job,submit_s\n", "holds no job"),
-        ("", "is empty"),
-        ("name,when\na,1\n", "the columns of no trace: name, when"),
+        ("job,submit_s,hard\na,1,maybe\n", ["mine.csv:2: hard", '"maybe"', "true or false"]),
+        ("job,submit_s,memory\na,1,lots\n", ["mine.csv:2: memory"]),
+        ("job,submit_s,submit_s\na,1,2\n", ['"submit_s"']),
+        ("job,submit_s\n", []),
+        ("", []),
+        ("name,when\na,1\n", ["name, when", "job and submit_s"]),
     ],
 )
-def test_what_is_wrong_is_refused_with_its_place(tmp_path: Path, text: str, complaint: str) -> None:
-    with pytest.raises(BadInputError) as refused:
+def test_a_bad_row_is_refused_with_its_line_and_value(tmp_path: Path, text: str, parts: list[str]) -> None:
+    with pytest.raises(BadInputError, match=r"mine\.csv") as refused:
         read_trace(write(tmp_path, text))
-    assert complaint in str(refused.value)
+    assert all(part in str(refused.value) for part in parts)
     assert "\n" not in str(refused.value)
 
 
 def test_files_that_are_no_traces(tmp_path: Path) -> None:
-    with pytest.raises(NotFoundError, match="no such file"):
-        read_trace(tmp_path / "nothing.csv")
-    damaged = tmp_path / "damaged.csv.gz"
+    damaged, binary = tmp_path / "damaged.csv.gz", tmp_path / "binary.csv"
     damaged.write_bytes(gzip.compress(b"job,submit_s\n" * 100)[:-9])
-    with pytest.raises(BadInputError, match="damaged"):
-        read_trace(damaged)
-    binary = tmp_path / "binary.csv"
     binary.write_bytes(bytes(range(128, 256)))
-    with pytest.raises(BadInputError, match="not text"):
-        read_trace(binary)
-    with pytest.raises(BadInputError, match="cannot be read"):
-        read_trace(tmp_path)
+    with pytest.raises(NotFoundError, match=r"nothing\.csv"):
+        read_trace(tmp_path / "nothing.csv")
+    for path in (damaged, binary, tmp_path):
+        with pytest.raises(BadInputError, match=re.escape(str(path))):
+            read_trace(path)
 
 
 @settings(deadline=None)
@@ -123,9 +120,9 @@ def test_files_that_are_no_traces(tmp_path: Path) -> None:
 def test_garbage_is_refused_in_one_sentence(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
     path = tmp_path_factory.getbasetemp() / "garbage.csv"
     path.write_bytes(b"job,submit_s,gpus,priority,memory,hard\n" + content)
-    said = ""
+    message = ""
     try:
         read_trace(path)
     except BadInputError as refused:
-        said = str(refused)
-    assert "\n" not in said
+        message = str(refused)
+    assert "\n" not in message

@@ -47,11 +47,11 @@ def test_a_goodput_workload_keeps_application_and_request(tmp_path: Path) -> Non
 
 def test_which_of_several_traces_must_be_said(tmp_path: Path) -> None:
     path = write(tmp_path, GOODPUT + "a/workload-1,x,5.0,bert,4,48\na/workload-2,x,6.0,bert,1,12\n")
-    with pytest.raises(BadInputError, match="holds 2 traces: say which; there are a-1, a-2"):
+    with pytest.raises(BadInputError, match="a-1, a-2"):
         read_trace(path)
-    with pytest.raises(NotFoundError, match='no trace is called "a-3"'):
+    with pytest.raises(NotFoundError, match="a-3"):
         read_trace(path, "a-3")
-    with pytest.raises(BadInputError, match="holds a single trace"):
+    with pytest.raises(BadInputError, match=r'trace\.csv.*"c"'):
         read_trace(write(tmp_path, PHILLY + "2017-10-09 07:01:55,66.0,1,66.0,c\n"), "c")
 
 
@@ -99,24 +99,24 @@ def test_pods_may_have_a_share_of_an_accelerator(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "complaint"),
+    ("text", "named"),
     [
-        (GOODPUT + "w,a,5,bert,0,48\n", "num_replicas is 0; it must be a number of at least 1"),
-        (GOODPUT + "w,a,5,bert,1.5,48\n", "num_replicas is 1.5; it must be a whole number"),
-        (GOODPUT + "w,a,5,bert,1,48\nw,b,4,bert,1,48\n", "submit_time_s goes back from 5 to 4"),
-        (GOODPUT + "w,a,5,,1,48\n", "application is empty"),
+        (GOODPUT + "w,a,5,bert,0,48\n", "num_replicas is 0"),
+        (GOODPUT + "w,a,5,bert,1.5,48\n", "num_replicas is 1.5"),
+        (GOODPUT + "w,a,5,bert,1,48\nw,b,4,bert,1,48\n", "submit_time_s"),
+        (GOODPUT + "w,a,5,,1,48\n", "application"),
         (PHILLY + "yesterday,66,2,132,c\n", "timestamp is yesterday"),
         (PHILLY + "2017-10-09 07:01:55,-66,2,132,c\n", "duration is -66"),
         (PHILLY + "2017-10-09 07:01:55,66,0,132,c\n", "num_gpus is 0"),
         (GAVEL + "t,0,0,A3C,,1,0,1.0,-1.0\n", "total_steps is 0"),
-        (GAVEL + "t,0,0,A3C,,1,1,1.0,-1.0\nt,0,0,A3C,,1,1,1.0,-1.0\n", 'job_index "0" is there twice'),
-        (PODS + "a,1,1,1,250,,LS,Running,5,9,10\n", "deletion_time is before scheduled_time"),
+        (GAVEL + "t,0,0,A3C,,1,1,1.0,-1.0\nt,0,0,A3C,,1,1,1.0,-1.0\n", 'job_index "0"'),
+        (PODS + "a,1,1,1,250,,LS,Running,5,9,10\n", "deletion_time"),
     ],
 )
-def test_broken_rows_are_refused_with_their_place(tmp_path: Path, text: str, complaint: str) -> None:
+def test_broken_rows_are_refused_with_their_place(tmp_path: Path, text: str, named: str) -> None:
     with pytest.raises(BadInputError) as refused:
         read_trace(write(tmp_path, text))
-    assert complaint in str(refused.value)
+    assert named in str(refused.value)
     assert str(refused.value).startswith(f"{tmp_path / 'trace.csv'}:{text.count(chr(10))}: ")
 
 

@@ -139,6 +139,7 @@ class JobFile:
     expected_seconds: float | None = None
     max_seconds: float | None = None
     image: str | None = None
+    profiled_batch: int | None = None  # samples per device and step that the command used when profiled
 
     def __post_init__(self) -> None:
         command = self.workload.command
@@ -146,9 +147,9 @@ class JobFile:
             raise BadInputError(f"the workload {self.title!r} has no command to run; profile it first")
         if command[0].startswith("-"):
             raise BadInputError(f"the command starts with the option {command[0]!r} instead of a program")
-        for what, seconds in (("expected", self.expected_seconds), ("longest", self.max_seconds)):
+        for label, seconds in (("expected", self.expected_seconds), ("longest", self.max_seconds)):
             if seconds is not None and not (math.isfinite(seconds) and seconds > 0):
-                raise BadInputError(f"the {what} run time is {seconds} s; it should be a positive number")
+                raise BadInputError(f"the {label} run time is {seconds} s; it should be a positive number")
         if self.image is not None and not re.fullmatch(r"[\w./:@-]+", self.image, re.ASCII):
             raise BadInputError(f'"{self.image}" is not the name of a container image')
 
@@ -184,9 +185,11 @@ class JobFile:
         lines = [
             f"{self.title} on {configuration.key}",
             f"{configuration.nodes} × {offer.instance} with {devices} each, "
-            f"{configuration.batch_size} samples per device and step, {format_price(configuration.price)} "
+            f"{configuration.batch_size} samples per replica and step, {format_price(configuration.price)} "
             f"in all ({'spot' if configuration.spot else 'on demand'}, prices of {offer.price_date})",
         ]
+        if configuration.parallel.name:
+            lines.append(f"{configuration.replicas} replicas of the model: {configuration.parallel.name}")
         if self.expected_seconds is not None:
             cost = format_money(self.expected_seconds * configuration.price)
             lines.append(f"Expected: {format_duration(self.expected_seconds)}, {cost}")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import PurePosixPath
 
-from trimtab.core import BadInputError
+from trimtab.core import BadInputError, Parallelism
 from trimtab.engines.jobfiles.job import JobFile
 
 
@@ -40,17 +40,17 @@ _OPTION = r"--(?:per[-_]device[-_])?(?:train[-_])?(?:micro[-_])?(?:batch[-_]?siz
 
 def with_batch_size(command: tuple[str, ...], batch_size: int) -> tuple[tuple[str, ...], bool]:
     """The command with its batch-size option set, and whether it had one (`--batch-size 32`, `-b32`, …)."""
-    words, found = list(command), False
+    words, has_option = list(command), False
     for index, word in enumerate(words):
         joined = re.fullmatch(rf"((?:{_OPTION})=|-b)\d+", word)
         apart = re.fullmatch(_OPTION, word) and index + 1 < len(words)
         if joined:
             words[index] = f"{joined[1]}{batch_size}"
-            found = True
+            has_option = True
         elif apart and re.fullmatch(r"\d+", words[index + 1]):
             words[index + 1] = str(batch_size)
-            found = True
-    return tuple(words), found
+            has_option = True
+    return tuple(words), has_option
 
 
 _FROM_FIRST_NODE = {"mpirun", "mpiexec", "horovodrun", "deepspeed", "srun"}
@@ -127,6 +127,33 @@ class Rendezvous:
 _ALONE = Rendezvous(rank="0", address="127.0.0.1")
 
 
+_FSDP_STRATEGIES = {"gradients": "SHARD_GRAD_OP", "full": "FULL_SHARD"}
+
+
+def parallelism_variables(parallel: Parallelism) -> dict[str, str]:
+    """Environment variables that tell a script how to spread its model; empty for plain data parallelism.
+
+    Those of FSDP are Accelerate's own, so that its `Accelerator` and the Trainer of Transformers follow them.
+    """
+    named = {
+        "TRIMTAB_SHARDING": parallel.sharding if parallel.sharding != "none" else "",
+        "TRIMTAB_TENSOR_PARALLEL": str(parallel.tensor) if parallel.tensor > 1 else "",
+        "TRIMTAB_PIPELINE_PARALLEL": str(parallel.pipeline) if parallel.pipeline > 1 else "",
+        "TRIMTAB_MICROBATCHES": str(parallel.microbatches) if parallel.microbatches > 1 else "",
+        "TRIMTAB_CHECKPOINTING": "1" if parallel.recompute else "",
+        "TRIMTAB_OPTIMIZER_BITS": "8" if parallel.eight_bit_optimizer else "",
+        "TRIMTAB_ADAPTER_RANK": str(parallel.adapter_rank) if parallel.adapter_rank else "",
+    }
+    if parallel.sharding in _FSDP_STRATEGIES and parallel.tensor == parallel.pipeline == 1:
+        named |= {
+            "ACCELERATE_USE_FSDP": "true",
+            "FSDP_SHARDING_STRATEGY": _FSDP_STRATEGIES[parallel.sharding],
+            "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP",
+            "FSDP_ACTIVATION_CHECKPOINTING": "true" if parallel.recompute else "false",
+        }
+    return {name: value for name, value in named.items() if value}
+
+
 def node_script(job: JobFile, rendezvous: Rendezvous, prefix: str = "exec") -> str:
     """The script that every node runs; the prefix `exec` lets the command receive signals."""
     nodes = job.configuration.nodes
@@ -136,9 +163,13 @@ def node_script(job: JobFile, rendezvous: Rendezvous, prefix: str = "exec") -> s
     command, has_batch_size = with_batch_size(job.workload.command, job.configuration.batch_size)
     starts = launcher(command, job.configuration.devices)
     lines = []
-    if not has_batch_size:
+    if not has_batch_size and job.configuration.batch_size != job.profiled_batch:
         lines.append("# The command has no batch-size option: the script must read this variable.")
         lines.append(f"export TRIMTAB_BATCH_SIZE={job.configuration.batch_size}")
+    spread = parallelism_variables(job.configuration.parallel)
+    if spread:
+        lines.append(f"# The estimate assumes {job.configuration.parallel.name}: the script must do so.")
+        lines += [f"export {name}={value}" for name, value in spread.items()]
     if starts in (Launcher.COMMAND, Launcher.FIRST_NODE):
         lines.append(
             "# The command starts its workers itself and must take their number from these variables."

@@ -35,12 +35,6 @@ def slurm_file(job: JobFile) -> str:
         "The code must lie in the folder sbatch is called from, on a file system all nodes share.",
         "A cluster that counts cores, not hardware threads, offers half of --cpus-per-task.",
     ]
-    options = "".join(f"#SBATCH --{option}\n" for option in _slurm_options(job))
-    header = comment(job.header("sbatch job.sh", notes))
-    return f"#!/bin/bash\n{header}{options}\n{_slurm_body(job)}"
-
-
-def _slurm_options(job: JobFile) -> list[str]:
     configuration, offer = job.configuration, job.configuration.offer
     options = [
         f"job-name={job.name}",
@@ -53,53 +47,24 @@ def _slurm_options(job: JobFile) -> list[str]:
         # Type names in gres are each site's own; a wrong one is refused, none is always right.
         options.append(f"gres=gpu:{offer.accelerators}")
     if job.time_limit is not None:
-        options.append(f"time={_slurm_time(job.time_limit)}")
+        hours, rest = divmod(job.time_limit, 3600)
+        options.append(f"time={hours // 24}-{hours % 24:02d}:{rest // 60:02d}:{rest % 60:02d}")
     options.append("requeue" if configuration.spot else "no-requeue")
-    return options
+    body = node_script(job, _SLURM_RENDEZVOUS)
+    if configuration.nodes > 1:
+        if launcher(job.workload.command, configuration.devices) is not Launcher.FIRST_NODE:
+            indented = "".join(f"    {line}\n" for line in body.splitlines())
+            body = f"on_each_node() {{\n{indented}}}\nexport -f on_each_node\n{_SRUN}"
+        body = _FIND_FIRST_NODE + body
+    directives = "".join(f"#SBATCH --{option}\n" for option in options)
+    return f"#!/bin/bash\n{comment(job.header('sbatch job.sh', notes))}{directives}\n{body}"
 
 
-def _slurm_body(job: JobFile) -> str:
-    script = node_script(job, _SLURM_RENDEZVOUS)
-    if job.configuration.nodes == 1:
-        return script
-    if launcher(job.workload.command, job.configuration.devices) is Launcher.FIRST_NODE:
-        return f"{_FIND_FIRST_NODE}{script}"
-    indented = "".join(f"    {line}\n" for line in script.splitlines())
-    return f"{_FIND_FIRST_NODE}on_each_node() {{\n{indented}}}\nexport -f on_each_node\n{_SRUN}"
-
-
-def _slurm_time(seconds: int) -> str:
-    """days-hours:minutes:seconds."""
-    minutes, second = divmod(seconds, 60)
-    hours, minute = divmod(minutes, 60)
-    days, hour = divmod(hours, 24)
-    return f"{days}-{hour:02d}:{minute:02d}:{second:02d}"
-
-
-CLOUDS = (
-    "aws",
-    "azure",
-    "cudo",
-    "do",
-    "fluidstack",
-    "gcp",
-    "hyperbolic",
-    "ibm",
-    "lambda",
-    "mithril",
-    "nebius",
-    "oci",
-    "paperspace",
-    "primeintellect",
-    "runpod",
-    "scp",
-    "seeweb",
-    "shadeform",
-    "vast",
-    "verda",
-    "vsphere",
-    "yotta",
+_CLOUDS = (
+    "aws azure cudo do fluidstack gcp hyperbolic ibm lambda mithril nebius oci paperspace primeintellect "
+    "runpod scp seeweb shadeform vast verda vsphere yotta"
 )
+CLOUDS = tuple(_CLOUDS.split())
 """Clouds that SkyPilot 0.14 rents from."""
 
 _FIRST_NODE = '"$(head -n1 <<< "$SKYPILOT_NODE_IPS")"'
@@ -174,9 +139,10 @@ def vertex_file(job: JobFile) -> str:
         )
     pools = [_vertex_pool(job, 1)] if nodes == 1 else [_vertex_pool(job, 1), _vertex_pool(job, nodes - 1)]
     spec: dict[str, Any] = {"workerPoolSpecs": pools}
-    scheduling = _vertex_scheduling(job)
-    if scheduling:
-        spec["scheduling"] = scheduling
+    if job.time_limit is not None:
+        spec["scheduling"] = {"timeout": f"{job.time_limit}s"}
+    if configuration.spot:
+        spec.setdefault("scheduling", {}).update(strategy="SPOT", restartJobOnWorkerRestart=nodes > 1)
     # gcloud reads the file as YAML, where \\u escapes in pairs would not be one character.
     return json.dumps(spec, indent=2, ensure_ascii=False) + "\n"
 
@@ -200,15 +166,6 @@ def _vertex_pool(job: JobFile, replicas: int) -> dict[str, Any]:
     }
 
 
-def _vertex_scheduling(job: JobFile) -> dict[str, Any]:
-    scheduling: dict[str, Any] = {}
-    if job.time_limit is not None:
-        scheduling["timeout"] = f"{job.time_limit}s"
-    if job.configuration.spot:
-        scheduling |= {"strategy": "SPOT", "restartJobOnWorkerRestart": job.configuration.nodes > 1}
-    return scheduling
-
-
 TARGETS: Mapping[str, Callable[[JobFile], str]] = {
     "kubernetes": kubernetes_file,
     "skypilot": skypilot_file,
@@ -230,16 +187,18 @@ def job_file(
     expected_seconds: float | None = None,
     max_seconds: float | None = None,
     image: str | None = None,
+    profiled_batch: int | None = None,
 ) -> str:
     """The text of a file that starts `workload` on `configuration` with `target`'s own tool.
 
     `expected_seconds` is the predicted run time; it sets the time limit unless `max_seconds` does. `image` is
-    the container image for targets that need one; None takes a public PyTorch image.
+    the container image for targets that need one; None takes a public PyTorch image. `profiled_batch` is the
+    batch size that the command has without an option.
     """
-    kubernetes_file = TARGETS.get(target)
-    if kubernetes_file is None:
-        raise NotFoundError(f'no job files for "{target}"; choose one of {", ".join(TARGETS)}')
-    return kubernetes_file(JobFile(workload, configuration, expected_seconds, max_seconds, image))
+    if target not in TARGETS:
+        raise NotFoundError(f'there are no job files for "{target}"; choose one of {", ".join(TARGETS)}')
+    job = JobFile(workload, configuration, expected_seconds, max_seconds, image, profiled_batch)
+    return TARGETS[target](job)
 
 
 _ENDINGS = {"skypilot": "yaml", "vertex": "json", "kubernetes": "yaml", "slurm": "sh"}
@@ -248,11 +207,11 @@ _ENDINGS = {"skypilot": "yaml", "vertex": "json", "kubernetes": "yaml", "slurm":
 def collection_files(spec: Spec, target: str, image: str | None = None) -> Iterator[tuple[str, str]]:
     """Name and text of a file for every job, shape, batch and number of workers of the spec."""
     offers = {shape.name: _offer(shape, spec.price_date) for shape in spec.shapes}
-    for lane in spec.lanes():
+    for gang in spec.gangs():
         for shape, offer in offers.items():
-            name = f"{lane.job.name}-{shape}-b{lane.batch}-w{lane.workers}"
-            workload = Workload(name, command=tuple(lane.job.words(lane.batch)))
-            configuration = Configuration(offer, lane.workers, lane.batch, spot=False)
+            name = f"{gang.job.name}-{shape}-b{gang.batch}-w{gang.workers}"
+            workload = Workload(name, command=tuple(gang.job.words(gang.batch)))
+            configuration = Configuration(offer, gang.workers, gang.batch, spot=False)
             text = job_file(target, workload, configuration, image=image)
             yield f"{name}.{_ENDINGS[target]}", text
 

@@ -20,7 +20,7 @@ TIMEOUT = 10.0
 
 
 class KubernetesError(TrimtabError):
-    """The API server refuses, or does not answer (status 0)."""
+    """The API server refuses (`status` is its HTTP status), or does not answer (0)."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(
@@ -33,12 +33,12 @@ class KubernetesError(TrimtabError):
 
 
 def api_client() -> Any:
-    """The client, by KUBECONFIG or the user's own configuration; in a pod, by its account."""
+    """The client, configured by KUBECONFIG or the user's own file; in a pod, by its service account."""
     try:
         from kubernetes import client, config
     except ImportError:
         raise MissingDependencyError(
-            "Kubernetes needs its client: pip install 'trimtab[kubernetes]'"
+            "the Python client of Kubernetes is not installed; run: pip install 'trimtab[kubernetes]'"
         ) from None
     configuration = client.Configuration()
     in_pod = "KUBERNETES_SERVICE_HOST" in os.environ and "KUBECONFIG" not in os.environ
@@ -50,23 +50,23 @@ def api_client() -> Any:
     except (config.ConfigException, OSError, ValueError) as error:
         why = next(iter(str(error).splitlines()), "it is damaged")
         raise BadInputError(
-            f"no Kubernetes cluster is known here: {why}; name its configuration with KUBECONFIG, or run in "
-            "a pod with a service account"
+            f"no Kubernetes cluster is configured: {why}; set KUBECONFIG to its configuration file, or run "
+            "in a pod with a service account"
         ) from None
     return client.ApiClient(configuration)
 
 
 def core_api() -> Any:
     """The client's `CoreV1Api`."""
-    from_client = api_client()
-    from kubernetes import client
+    configured = api_client()
+    from kubernetes.client import CoreV1Api
 
-    return client.CoreV1Api(from_client)
+    return CoreV1Api(configured)
 
 
-def called(function: Callable[..., Any], *arguments: Any, **named: Any) -> dict[str, Any]:
-    """The server's answer as plain data; raises `KubernetesError` if it refuses or does not answer."""
-    status, body = answered(function, *arguments, **named)
+def call_api(function: Callable[..., Any], *arguments: Any, **named: Any) -> dict[str, Any]:
+    """Call a function of the client; returns the answer as plain data, or raises `KubernetesError`."""
+    status, body = raw_answer(function, *arguments, **named)
     try:
         answer = json.loads(body)
     except ValueError:
@@ -76,8 +76,8 @@ def called(function: Callable[..., Any], *arguments: Any, **named: Any) -> dict[
     return answer
 
 
-def answered(function: Callable[..., Any], *arguments: Any, **named: Any) -> tuple[int, bytes]:
-    """The status and the bytes of an answer, whatever it says."""
+def raw_answer(function: Callable[..., Any], *arguments: Any, **named: Any) -> tuple[int, bytes]:
+    """HTTP status and body of an answer, also of a refusal."""
     from kubernetes.client.exceptions import ApiException
     from urllib3.exceptions import HTTPError
 
@@ -88,13 +88,13 @@ def answered(function: Callable[..., Any], *arguments: Any, **named: Any) -> tup
         body = error.body or error.reason or ""
         return error.status or 0, body.encode() if isinstance(body, str) else bytes(body)
     except (HTTPError, OSError) as error:
-        raise KubernetesError(0, plain(error)) from None
+        raise KubernetesError(0, root_cause(error)) from None
 
 
-def plain(error: BaseException) -> str:
-    """The last cause, which says what happened without how it was tried."""
+def root_cause(error: BaseException) -> str:
+    """The message of the innermost cause, without the attempts around it."""
     reason = getattr(error, "reason", None)
-    return plain(reason) if isinstance(reason, BaseException) else str(error) or type(error).__name__
+    return root_cause(reason) if isinstance(reason, BaseException) else str(error) or type(error).__name__
 
 
 log = logging.getLogger(__name__)
@@ -102,31 +102,31 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 Read = Callable[[Mapping[str, Any]], Mapping[str, T]]
 
-_WATCH = 300  # s after which the server ends a watch, and another one begins
+_WATCH = 300  # s after which the server ends a watch, and the next one begins
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 30.0  # s before the server is asked again
-_GONE = 410  # the version to go on from is too old
+_EXPIRED = 410  # the resource version to continue from is too old
 
 
 class ObjectWatch(Generic[T]):
-    """Objects that a function of the client lists; `read` selects what is kept of each.
+    """Objects that a function of the client lists, kept up to date; `read` selects the parts to keep.
 
-    `meanwhile` ends the sentence that is logged when the server goes away.
+    `meanwhile` ends the sentence that is logged when the server stops answering.
     """
 
     def __init__(
         self, function: Any, *arguments: Any, read: Read[T], meanwhile: str, **selectors: str
     ) -> None:
-        self._question = (function, *arguments)
+        self._request = (function, *arguments)
         self._selectors = selectors
         self._read, self._meanwhile = read, meanwhile
         self._watch: Any = None
         self._ended = threading.Event()
         self.objects: Mapping[str, T] = {}
-        self.changes = 0  # grows whenever something else is known
-        self.away: KubernetesError | None = None  # why nothing new is known
+        self.changes = 0  # number of changes of `objects`
+        self.away: KubernetesError | None = None  # why `objects` is not up to date
 
     def __enter__(self) -> Self:
-        """Raises `KubernetesError` where the server does not let us in; later it is asked again and again."""
+        """Raises `KubernetesError` if the first list is refused; later failures are retried."""
         version = self._list()
         atexit.register(self._ended.set)  # a thread that logs while the interpreter ends aborts the process
         threading.Thread(target=self._follow, args=(version,), daemon=True).start()
@@ -139,20 +139,20 @@ class ObjectWatch(Generic[T]):
             self._watch.stop()
 
     def _list(self) -> str:
-        """Take everything in; the version to go on from."""
-        function, *arguments = self._question
-        answer = called(function, *arguments, **self._selectors)
-        with _as_documented():
-            found = dict[str, T]()
-            for each in answer.get("items") or ():
-                found |= self._read(each)
+        """Read all objects; returns the resource version to continue from."""
+        function, *arguments = self._request
+        answer = call_api(function, *arguments, **self._selectors)
+        with _documented_shape():
+            objects = dict[str, T]()
+            for item in answer.get("items") or ():
+                objects |= self._read(item)
             version = str(answer["metadata"]["resourceVersion"])
-        self.objects = found
+        self.objects = objects
         self.changes += 1
         return version
 
     def _follow(self, version: str | None) -> None:
-        """Watch until the end, listing anew whenever it cannot go on from where it was."""
+        """Watch until the end; list again whenever the watch cannot continue from its version."""
         pause = _FIRST_PAUSE
         while not self._ended.is_set():
             try:
@@ -161,24 +161,24 @@ class ObjectWatch(Generic[T]):
                 if self.away is not None:
                     log.warning("the Kubernetes API answers again")
                 self.away = None
-                version = self._go_on(version)
+                version = self._read_changes(version)
                 pause = _FIRST_PAUSE
             except KubernetesError as error:
                 version = None
-                if error.status != _GONE and not self._ended.is_set():
+                if error.status != _EXPIRED and not self._ended.is_set():
                     if self.away is None:
                         log.warning(f"{error}; {self._meanwhile}")
                     pause, self.away = min(2 * pause, _LONGEST_PAUSE), error
             self._ended.wait(pause)
 
-    def _go_on(self, version: str) -> str:
-        """Take in what changes until the server ends the watch; the version to go on from."""
+    def _read_changes(self, version: str) -> str:
+        """Apply changes until the server ends the watch; returns the version to continue from."""
         from kubernetes.client.exceptions import ApiException
         from kubernetes.watch import Watch
         from urllib3.exceptions import HTTPError, ProtocolError, ReadTimeoutError
 
         watch = self._watch = Watch(return_type="object")
-        function, *arguments = self._question
+        function, *arguments = self._request
         try:
             for event in watch.stream(
                 function,
@@ -192,32 +192,32 @@ class ObjectWatch(Generic[T]):
                 if self._ended.is_set():
                     break
                 if event is not None:
-                    self._take_in(event)
+                    self._apply(event)
         except ApiException as error:
             raise KubernetesError(error.status or 0, str(error.reason or "")) from None
         except (ProtocolError, ReadTimeoutError):
-            pass  # it was cut off in the middle, and can go on from there
+            pass  # the connection was cut; the next watch continues from there
         except (HTTPError, OSError) as error:
-            raise KubernetesError(0, plain(error)) from None
+            raise KubernetesError(0, root_cause(error)) from None
         return str(watch.resource_version or version)
 
-    def _take_in(self, event: Mapping[str, Any]) -> None:
+    def _apply(self, event: Mapping[str, Any]) -> None:
         before = self.objects
-        with _as_documented():
+        with _documented_shape():
             kind, answer = event["type"], event["raw_object"]
             if kind in ("ADDED", "MODIFIED"):
                 self.objects = {**before, **self._read(answer)}
             elif kind == "DELETED":
-                gone = self._read(answer)
-                self.objects = {name: each for name, each in before.items() if name not in gone}
+                deleted = self._read(answer)
+                self.objects = {name: item for name, item in before.items() if name not in deleted}
         if self.objects != before:
             self.changes += 1
 
 
 @contextlib.contextmanager
-def _as_documented() -> Iterator[None]:
+def _documented_shape() -> Iterator[None]:
     try:
         yield
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         why = f"{type(error).__name__} {error}"
-        raise KubernetesError(0, f"what it sent is not as documented ({why})") from None
+        raise KubernetesError(0, f"its answer does not have the documented fields ({why})") from None

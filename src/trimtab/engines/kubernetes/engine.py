@@ -19,7 +19,6 @@ from trimtab.core import (
     Launch,
     Node,
     NotFoundError,
-    RealClock,
     TrimtabError,
     home,
     one_line,
@@ -43,7 +42,7 @@ from trimtab.engines.kubernetes.cluster import (
 )
 from trimtab.engines.launch import check_capacity, check_launch, signal_number
 from trimtab.engines.run_folder import FINAL, Accepted, Intent, RunFolder, RunFolders
-from trimtab.kernel import write_whole
+from trimtab.kernel import SteadyClock, write_whole
 
 DEFAULT_IMAGE = "pytorch/pytorch:latest"
 """The image of runs that name none."""
@@ -52,7 +51,7 @@ IMAGE_VARIABLE = "TRIMTAB_IMAGE"
 """The variable of a launch's environment that names the run's own image."""
 
 _ENDS_WITHIN = 60.0  # s from the grace's end until Kubernetes must have removed everything
-_PAUSE = 0.5  # s between two looks at what is left
+_PAUSE = 0.5  # s between two reads of the remaining pods
 
 
 class KubernetesEngine:
@@ -68,73 +67,87 @@ class KubernetesEngine:
         client = client or api_client()
         self._cluster = KubernetesCluster(client, self._namespace)
         server = re.sub(r"[^\w.-]", "_", client.configuration.host.partition("://")[2])
-        self._kept = RunFolders(place or home() / "engines" / "kubernetes" / server / self._namespace)
-        self._clock = clock or RealClock()
+        self._runs = RunFolders(place or home() / "engines" / "kubernetes" / server / self._namespace)
+        self._clock = clock or SteadyClock()
 
     def nodes(self) -> Sequence[Node]:
         """Nodes that are ready; the label `accelerator`, or the vendor's, names their kind of accelerator."""
-        return [
-            found for found_object in self._cluster.nodes() if (found := node_of(found_object)) is not None
-        ]
+        return [node for item in self._cluster.nodes() if (node := node_of(item)) is not None]
 
     def launch(self, launch: Launch) -> str:
-        """Make the run's objects, unless they were made for this key before; the run's id."""
-        run = self._kept.of_key(launch.key)
-        with self._kept.alone():
+        """Create the run's objects, once per key; returns the run's id."""
+        run = self._runs.of_key(launch.key)
+        with self._runs.alone():
             if run.read(Accepted) is None:
                 self._make(run, launch)
         return run.id
 
     def resize(self, run_id: str, cpus: float | None, memory: float | None) -> None:
-        """New requests and limits of every pod, in place; that takes Kubernetes 1.33."""
-        run = self._kept.named(run_id)
-        wanted = quantities(cpus, memory)
-        if any(value is not None and not 0 < value < math.inf for value in (cpus, memory)) or not wanted:
-            raise BadInputError("a new size is a number of CPUs or of bytes above zero")
-        for pod in self._pods_that_run(run):
-            self._cluster.resize(pod, wanted)
+        """Set requests and limits of every pod, in place; needs Kubernetes 1.33."""
+        run = self._runs.named(run_id)
+        size = quantities(cpus, memory)
+        if any(value is not None and not 0 < value < math.inf for value in (cpus, memory)) or not size:
+            raise BadInputError(
+                f"the run {run_id} cannot have {cpus} CPUs and {memory} bytes of memory; "
+                "give a number above zero for at least one of them"
+            )
+        for pod in self._running_pods(run):
+            self._cluster.resize(pod, size)
 
     def signal(self, run_id: str, name: str) -> None:
         """Send the command in every pod a signal such as "USR1", by a shell in its container."""
         short = Signals(signal_number(name)).name.removeprefix("SIG")
-        for pod in self._pods_that_run(self._kept.named(run_id)):
-            self._cluster.execute(pod, ["sh", "-c", f"kill -s {short} 1"])
+        for pod in self._running_pods(self._runs.named(run_id)):
+            status = self._cluster.execute(pod, ["sh", "-c", f"kill -s {short} 1"])
+            if status != 0:
+                raise TrimtabError(
+                    f"{name} could not be sent in the pod {pod} (status {status}); its image needs a shell"
+                )
+
+    def execute(
+        self, run_id: str, command: Sequence[str], environment: Mapping[str, str], timeout: float
+    ) -> int | None:
+        """Run a command in the container of the first worker, which has its environment; its exit status.
+
+        None if it has not ended after `timeout` seconds. Its output is dropped.
+        """
+        return self._cluster.execute(self._running_pods(self._runs.named(run_id))[0], command, timeout)
 
     def stop(self, run_id: str, grace: float = 10.0) -> None:
         """Delete the Job and with it all its pods, which get `grace` seconds; returns when they are gone."""
-        run = self._kept.named(run_id)
-        found_object = self._cluster.job(_name(run))
-        if found_object is None or _end(found_object):
+        run = self._runs.named(run_id)
+        job = self._cluster.job(_name(run))
+        if job is None or _end(job):
             return
         run.mark_stopping()
         self._cluster.delete(_name(run), grace)
         until = self._clock.monotonic() + grace + _ENDS_WITHIN
         while (pods := self._cluster.pods(_name(run))) or self._cluster.job(_name(run)) is not None:
-            self._fetch(run, pods)  # afterwards nobody has it any more
+            self._fetch(run, pods)  # the logs are deleted with the pods
             if self._clock.monotonic() > until:
                 raise TrimtabError(
-                    f"the Job {_name(run)} is still there {_ENDS_WITHIN:g} s after its grace; "
+                    f"the Job {_name(run)} still exists {_ENDS_WITHIN:g} s after its grace period; "
                     "see kubectl describe on it and its pods"
                 )
             self._clock.sleep(_PAUSE)
 
     def watch(self) -> Iterator[EngineEvent]:
         """Events since the last call, oldest run first; does not block."""
-        runs = self._kept.unfinished()
+        runs = self._runs.unfinished()
         jobs = self._cluster.followed_jobs() if runs else {}
         for run, _ in runs:
             yield from run.report(self._news(run, jobs.get(_name(run))))
 
     def running(self) -> Mapping[str, str]:
         """Ids of the runs that have not ended, with their keys; also those of an earlier Trimtab."""
-        runs = self._kept.unfinished()
+        runs = self._runs.unfinished()
         jobs = self._cluster.jobs() if runs else []
-        going = {each["metadata"]["name"] for each in jobs if not _end(each)}
+        going = {item["metadata"]["name"] for item in jobs if not _end(item)}
         return {run.id: intent.key for run, intent in runs if _name(run) in going}
 
     def log(self, run_id: str) -> Path:
-        """The file with what the run has written: fetched now, or as it was when that last went well."""
-        run = self._kept.named(run_id)
+        """The file with the run's output, fetched now; an earlier copy if the API does not answer."""
+        run = self._runs.named(run_id)
         if not FINAL & set(run.reported):
             with contextlib.suppress(KubernetesError):
                 self._fetch(run, self._cluster.pods(_name(run)))
@@ -143,24 +156,27 @@ class KubernetesEngine:
         return run.log
 
     def _make(self, run: RunFolder, launch: Launch) -> None:
-        """After a crash in the middle, what was made is found by its name, and the rest is made."""
-        wanted = self._wanted(run, launch)
+        """Create the objects. Repeated after a crash, it keeps those that exist and creates the rest."""
+        objects = self._objects(run, launch)
         run.make(Intent(launch.key, launch.workload.name, self._clock.now(), launch.workers))
-        owner = self._cluster.make_job(job_object(wanted))
-        self._cluster.make_dependent(service_object(wanted, owner))
+        owner = self._cluster.make_job(job_object(objects))
+        self._cluster.make_dependent(service_object(objects, owner))
         if launch.environment:
-            self._cluster.make_dependent(secret_object(wanted, owner))
+            self._cluster.make_dependent(secret_object(objects, owner))
         run.keep(Accepted(self._clock.now()))
 
-    def _wanted(self, run: RunFolder, launch: Launch) -> RunObjects:
-        found_object = {each["metadata"]["name"]: each for each in self._cluster.nodes()}
-        there = {name: found for name, each in found_object.items() if (found := node_of(each)) is not None}
-        check_launch(launch, there)
-        check_capacity(launch, there)
+    def _objects(self, run: RunFolder, launch: Launch) -> RunObjects:
+        items = {item["metadata"]["name"]: item for item in self._cluster.nodes()}
+        nodes = {name: node for name, item in items.items() if (node := node_of(item)) is not None}
+        check_launch(launch, nodes)
+        check_capacity(launch, nodes)
         if launch.gpus != int(launch.gpus):
-            raise BadInputError(f"Kubernetes gives whole accelerators to a worker, not {launch.gpus:g}")
-        parts = [found_object[name] for name, _ in launch.parts]
-        hosts = ((each["metadata"].get("labels") or {}).get(HOST_LABEL) for each in parts)
+            raise BadInputError(
+                f"{launch.gpus:g} accelerators per worker are not possible in Kubernetes; "
+                "ask for a whole number"
+            )
+        parts = [items[name] for name, _ in launch.parts]
+        hosts = ((item["metadata"].get("labels") or {}).get(HOST_LABEL) for item in parts)
         return RunObjects(
             _name(run),
             launch,
@@ -169,23 +185,23 @@ class KubernetesEngine:
             device_of(parts[0]) if launch.gpus else "",
         )
 
-    def _pods_that_run(self, run: RunFolder) -> list[str]:
+    def _running_pods(self, run: RunFolder) -> list[str]:
         pods = self._cluster.pods(_name(run))
-        names = [each["metadata"]["name"] for each in pods if each["status"].get("phase") == "Running"]
+        names = [item["metadata"]["name"] for item in pods if item["status"].get("phase") == "Running"]
         if not names:
-            raise NotFoundError(f"the run {run.id} has no worker that runs; it has ended, or not begun")
+            raise NotFoundError(f"the run {run.id} has no running worker; it has ended, or not started")
         return names
 
-    def _news(self, run: RunFolder, known: ApiObject | None) -> Iterator[EngineEvent]:
-        found_object = known or self._cluster.job(_name(run))  # one just made may not have been heard of
-        if found_object is None:
-            yield from self._gone(run)
+    def _news(self, run: RunFolder, watched: ApiObject | None) -> Iterator[EngineEvent]:
+        job = watched or self._cluster.job(_name(run))  # the watch may not have a new one yet
+        if job is None:
+            yield from self._end_of_deleted(run)
             return
-        end = _end(found_object)
+        end = _end(job)
         if not end and "started" in run.reported:
             return
         pods = self._cluster.pods(_name(run))
-        start = start_time(pods) if len(pods) == found_object["spec"]["parallelism"] else None
+        start = start_time(pods) if len(pods) == job["spec"]["parallelism"] else None
         if start is not None and "started" not in run.reported:
             yield EngineEvent(run.id, start, "started", f"workers: {len(pods)}")
         if end:
@@ -200,21 +216,23 @@ class KubernetesEngine:
             return EngineEvent(run.id, when, "ended", "stopped")
         if end["type"] == "Complete":
             return EngineEvent(run.id, when, "ended", "status 0")
-        what, why = first_failure(pods)
-        return EngineEvent(run.id, when, what or "failed", one_line(why or end.get("message", "")))
+        event, why = first_failure(pods)
+        return EngineEvent(run.id, when, event or "failed", one_line(why or end.get("message", "")))
 
-    def _gone(self, run: RunFolder) -> Iterator[EngineEvent]:
-        """The final event of a deleted Job, once its last pod is gone."""
+    def _end_of_deleted(self, run: RunFolder) -> Iterator[EngineEvent]:
+        """The final event of a run whose Job was deleted, once its last pod has ended."""
         if run.read(Accepted) is None or self._cluster.pods(_name(run)):
             return
         if run.stopping:
             yield EngineEvent(run.id, self._clock.now(), "ended", "stopped")
         else:
-            yield EngineEvent(run.id, self._clock.now(), "lost", "its Job is gone; how it ended is not known")
+            yield EngineEvent(
+                run.id, self._clock.now(), "lost", "its Job was deleted; its exit status is unknown"
+            )
 
     def _fetch(self, run: RunFolder, pods: Sequence[ApiObject]) -> None:
-        """Bring the pods' logs here, as one."""
-        logs = [self._cluster.log(each["metadata"]["name"]) for each in pods]
+        """Copy the pods' logs to the run's log, merged."""
+        logs = [self._cluster.log(item["metadata"]["name"]) for item in pods]
         if any(logs):
             write_whole(run.log, merged_logs(logs))
 
@@ -223,18 +241,18 @@ def _name(run: RunFolder) -> str:
     return f"trimtab-{run.id}"
 
 
-def _end(found_object: ApiObject) -> ApiObject | None:
+def _end(job: ApiObject) -> ApiObject | None:
     """The condition by which a Job has ended; None while it has not."""
-    conditions = (found_object.get("status") or {}).get("conditions") or ()
-    true = (each for each in conditions if each["status"] == "True")
-    return next((each for each in true if each["type"] in ("Complete", "Failed")), None)
+    conditions = (job.get("status") or {}).get("conditions") or ()
+    true = (item for item in conditions if item["status"] == "True")
+    return next((item for item in true if item["type"] in ("Complete", "Failed")), None)
 
 
 def _parts(address: str) -> tuple[str, str]:
-    namespace, _, options = address.partition("?")
-    given = dict(parse_qsl(options))
-    if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?|", namespace) or set(given) - {"image"}:
+    namespace, _, query = address.partition("?")
+    options = dict(parse_qsl(query))
+    if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?|", namespace) or set(options) - {"image"}:
         raise BadInputError(
-            f'"kubernetes://{address}" is no address of an engine; one is kubernetes://NAMESPACE?image=IMAGE'
+            f'"kubernetes://{address}" is not the address of an engine; write kubernetes://NAMESPACE?image=IMAGE'
         )
-    return namespace or "default", given.get("image", DEFAULT_IMAGE)
+    return namespace or "default", options.get("image", DEFAULT_IMAGE)

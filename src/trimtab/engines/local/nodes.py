@@ -1,146 +1,116 @@
-"""The nodes of this machine (one, or several pretended ones), and which worker gets which accelerator."""
+"""The nodes of this machine (one, or several simulated ones), and the accelerators of each worker."""
 
-import math
+import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Annotated
 from urllib.parse import parse_qsl
 
-from trimtab.core import BadInputError, Launch, Node, NotFoundError, parse_bytes, refuse_unknown
-from trimtab.engines.local.keeper import WorkerDevices
+from pydantic import Field
+
+from trimtab.core import (
+    BadInputError,
+    Bytes,
+    Launch,
+    Node,
+    NotFoundError,
+    StrictModel,
+    quantity,
+    validate,
+)
+from trimtab.engines.local.supervisor import WorkerDevices
 from trimtab.kernel import cpu_limit, memory_limit
 
 _MOST_NODES = 10_000
 
 
 def machine() -> tuple[float, float]:
-    """CPUs and bytes of memory there are for runs."""
+    """CPUs and bytes of memory for runs."""
     cpus = float(len(os.sched_getaffinity(0)))
     memory = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     return min(cpus, cpu_limit() or cpus), min(memory, memory_limit() or memory)
 
 
+class _AddressOptions(StrictModel):
+    """The options of an address such as `?nodes=3&gpus=4`."""
+
+    nodes: Annotated[int, Field(ge=1, le=_MOST_NODES)] = 1
+    cpus: Annotated[float, quantity(float, "a number above 0"), Field(gt=0)] | None = None
+    memory: Annotated[Bytes, Field(gt=0)] | None = None
+    gpus: Annotated[int, Field(ge=0, le=_MOST_NODES)] | None = None
+    accelerator: str = ""
+
+
 def nodes_at(address: str) -> tuple[Node, ...]:
-    """Nodes of an address: this machine if it is empty, else pretended ones as in `?nodes=3&gpus=4`."""
+    """Nodes of an address: this machine if it is empty, else simulated ones as in `?nodes=3&gpus=4`."""
+    cpus, memory = machine()
     if not address:
-        return (_this_machine(),)
+        from trimtab.catalog import find_accelerator
+        from trimtab.observe import Gpus
+
+        gpus = Gpus()
+        names = gpus.names()
+        gpus.close()
+        accelerator = find_accelerator(names[0]) if names else None
+        kind = accelerator.name if accelerator else "".join(names[:1])
+        return (Node("local", cpus, memory, kind, len(names)),)
     if not address.startswith("?"):
         raise BadInputError(
-            f'after local:// comes nothing, or something like ?nodes=3&gpus=4, not "{address}"'
+            f'"local://{address}" is not the address of an engine; write local://, or as in local://?nodes=3&gpus=4'
         )
-    options = dict(parse_qsl(address[1:], keep_blank_values=True))
-    refuse_unknown(f"local://{address}", options, tuple(_KINDS))
-    given = {name: _value(name, text) for name, text in options.items()}
-    return _pretended(given, options.get("accelerator", ""))
-
-
-def _this_machine() -> Node:
-    from trimtab.catalog import find_accelerator
-    from trimtab.observe import Gpus
-
-    gpus = Gpus()
-    names = gpus.names()
-    gpus.close()
-    cpus, memory = machine()
-    known = find_accelerator(names[0]) if names else None
-    kind = known.name if known else "".join(names[:1])
-    return Node("local", cpus, memory, kind, len(names))
-
-
-def _pretended(given: Mapping[str, float], accelerator: str) -> tuple[Node, ...]:
-    cpus, memory = machine()
-    gpus = int(given.get("gpus", 1 if accelerator else 0))
-    if gpus and not accelerator:
-        accelerator = "gpu"
-    return tuple(
-        Node(f"local-{number}", given.get("cpus", cpus), given.get("memory", memory), accelerator, gpus)
-        for number in range(1, int(given.get("nodes", 1)) + 1)
+    options = validate(
+        _AddressOptions, dict(parse_qsl(address[1:], keep_blank_values=True)), f"local://{address}"
     )
-
-
-def _whole(least: int) -> Callable[[str], float]:
-    def parse(text: str) -> float:
-        if not text.isdecimal() or not least <= int(text) <= _MOST_NODES:
-            raise ValueError(f"a whole number from {least} to {_MOST_NODES}")
-        return int(text)
-
-    return parse
-
-
-def _cpus(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise ValueError("a number above 0")
-    return value
-
-
-def _memory(text: str) -> float:
-    value = parse_bytes(text)
-    if value <= 0:
-        raise ValueError("a size such as 4GiB")
-    return value
-
-
-_KINDS: Mapping[str, Callable[[str], float]] = {
-    "nodes": _whole(1),
-    "cpus": _cpus,
-    "memory": _memory,
-    "gpus": _whole(0),
-    "accelerator": lambda text: 0.0,
-}
-
-
-def _value(name: str, text: str) -> float:
-    try:
-        return _KINDS[name](text)
-    except ValueError as error:
-        raise BadInputError(f'local://?{name}= takes {error}, not "{text}"') from None
+    count = (1 if options.accelerator else 0) if options.gpus is None else options.gpus
+    kind = options.accelerator or ("gpu" if count else "")
+    return tuple(
+        Node(f"local-{number}", options.cpus or cpus, options.memory or memory, kind, count)
+        for number in range(1, options.nodes + 1)
+    )
 
 
 _ROUNDING = 1e-9
 
 
-def give(
-    launch: Launch, nodes: Mapping[str, Node], taken: Iterable[WorkerDevices]
+def assign_devices(
+    launch: Launch, nodes: Mapping[str, Node], used: Iterable[WorkerDevices]
 ) -> tuple[WorkerDevices, ...]:
-    """Accelerators of each worker of a launch, by rank, given what other runs have `taken`."""
+    """Accelerators for each worker of a launch, by rank, where other runs use those in `used`."""
     loads = {name: [0.0] * node.gpus for name, node in nodes.items()}
-    for given in taken:
-        _add(loads.get(given.node, []), given)
-    all_given = []
+    for worker in used:
+        _add(loads.get(worker.node, []), worker)
+    workers = []
     for name, count in launch.parts:
         for _ in range(count):
-            given = WorkerDevices(name, *_choose(launch, nodes[name], loads[name]))
-            _add(loads[name], given)
-            all_given.append(given)
-    return tuple(all_given)
+            worker = WorkerDevices(name, *_choose(launch, nodes[name], loads[name]))
+            _add(loads[name], worker)
+            workers.append(worker)
+    return tuple(workers)
 
 
-def environments(launch: Launch, given: Sequence[WorkerDevices], port: int) -> Iterator[dict[str, str]]:
+def environments(launch: Launch, workers: Sequence[WorkerDevices], port: int) -> Iterator[dict[str, str]]:
     """The variables of each worker, by rank.
 
-    Whole accelerators of a run on a node are seen by all its workers there, in order of their local ranks,
-    because programs choose theirs by local rank; of a shared one, only that one is seen.
+    All workers of a run on a node see its whole accelerators there, in order of local ranks, because programs
+    choose theirs by local rank; a worker with a share of one sees only that one.
     """
-    workers: dict[str, int] = {}
-    for rank, mine in enumerate(given):
-        local_rank = workers.get(mine.node, 0)
-        workers[mine.node] = local_rank + 1
+    local_ranks = defaultdict[str, Iterator[int]](itertools.count)
+    for rank, worker in enumerate(workers):
         variables = {
             **launch.environment,
             "RANK": str(rank),
-            "WORLD_SIZE": str(len(given)),
-            "LOCAL_RANK": str(local_rank),
+            "WORLD_SIZE": str(len(workers)),
+            "LOCAL_RANK": str(next(local_ranks[worker.node])),
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(port),
         }
-        if mine.devices:
-            beside = [mine] if mine.share < 1 else [other for other in given if other.node == mine.node]
-            seen = [str(device) for other in beside for device in other.devices]
-            # NVIDIA's management library counts by bus, its compute library by speed unless told so.
-            variables |= {"CUDA_VISIBLE_DEVICES": ",".join(seen), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+        if worker.devices:
+            same_node = [other for other in workers if other.node == worker.node]
+            visible = [worker] if worker.share < 1 else same_node
+            devices = [str(device) for other in visible for device in other.devices]
+            # NVIDIA's management library numbers devices by bus, CUDA by speed unless this is set.
+            variables |= {"CUDA_VISIBLE_DEVICES": ",".join(devices), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
         yield variables
 
 
@@ -150,22 +120,26 @@ def _choose(launch: Launch, node: Node, loads: Sequence[float]) -> tuple[tuple[i
         return (), 0.0
     if gpus > 1 and gpus != int(gpus):
         raise BadInputError(
-            f"{gpus:g} accelerators per worker cannot be given; say whole ones, or a share of one"
+            f"{gpus:g} accelerators per worker are not possible; "
+            "ask for a whole number, or for a share of one"
         )
     share, count = (gpus, 1) if gpus < 1 else (1.0, int(gpus))
     fit = [device for device, load in enumerate(loads) if load + share <= 1 + _ROUNDING]
     if count > node.gpus:
-        raise BadInputError(f"the node {node.name} has {node.gpus} accelerators; {count} cannot be given")
+        raise BadInputError(
+            f"the node {node.name} has {node.gpus} accelerators; a worker cannot have {count}"
+        )
     if len(fit) < count:
         shown = ", ".join(f"{1 - load:.3g}" for load in loads)
         raise NotFoundError(
-            f"the node {node.name} has no room now for {gpus:g} accelerators per worker; free are {shown}"
+            f"the node {node.name} has too few free accelerators for workers with {gpus:g} each; "
+            f"the free shares of its accelerators are {shown}"
         )
     fullest_first = sorted(fit, key=lambda device: (-loads[device], device))
     return tuple(sorted(fullest_first[:count])), share
 
 
-def _add(loads: list[float], given: WorkerDevices) -> None:
-    for device in given.devices:
+def _add(loads: list[float], worker: WorkerDevices) -> None:
+    for device in worker.devices:
         if device < len(loads):
-            loads[device] += given.share
+            loads[device] += worker.share

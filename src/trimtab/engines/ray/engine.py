@@ -1,8 +1,8 @@
 """A Ray cluster as an engine: a run is a Ray job whose driver leads one actor per worker on the named nodes.
 
-Trimtab need not be installed on the cluster: the driver travels with the job. Runs are recorded in
+Trimtab need not be installed on the cluster: the driver is uploaded with the job. Runs are recorded in
 `$TRIMTAB_HOME/engines/ray/HOST_PORT`; everything else is read from the dashboard's REST interface. Ray's own
-client speaks the same interface, but waits for ever if the cluster does not answer.
+client uses the same interface, but blocks without a timeout if the cluster does not answer.
 """
 
 import contextlib
@@ -13,6 +13,7 @@ import json
 import os
 import re
 import secrets
+import shlex
 import time
 import urllib.error
 import urllib.parse
@@ -22,31 +23,32 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from signal import Signals
-from typing import Any
+from typing import Any, BinaryIO
 
 from trimtab.core import (
+    INHERITED,
+    INHERITED_PREFIX,
     BadInputError,
     Clock,
     EngineEvent,
     Launch,
     Node,
     NotFoundError,
-    RealClock,
     TrimtabError,
     home,
     one_line,
 )
 from trimtab.engines.launch import check_capacity, check_launch, signal_number
 from trimtab.engines.run_folder import FINAL, Accepted, Intent, RunFolder, RunFolders
-from trimtab.kernel import write_whole
+from trimtab.kernel import SteadyClock, write_whole
 
 _TIMEOUT = 20.0  # s for an answer
-_MOST_NODES = 10_000  # as many as Ray lists at once
+_MOST_NODES = 10_000  # the most that Ray lists at once
 _OVER = {"SUCCEEDED", "FAILED", "STOPPED"}
 
 
 class RayError(TrimtabError):
-    """The cluster refuses (its HTTP status), or does not answer (0)."""
+    """The cluster refuses (`status` is its HTTP status), or does not answer (0)."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -63,9 +65,9 @@ class RayNode:
 
 @dataclass(frozen=True, slots=True)
 class RayJob:
-    """A job as Ray sees it. Times in seconds; `exit_code` is the driver's, None where nobody saw it.
+    """A job as Ray reports it. Times in seconds; `exit_code` is the driver's, None where unknown.
 
-    `node` is the id of the driver's node, and `package` what it has as its folder there.
+    `node` is the id of the driver's node, and `package` the address of its working directory.
     """
 
     id: str
@@ -90,23 +92,24 @@ class RayCluster:
         host, _, port = address.rpartition(":")
         if not host or not port.isdigit() or "/" in address:
             raise BadInputError(
-                f'"ray://{address}" is no address of a Ray cluster; name its dashboard, as in ray://HOST:8265'
+                f'"ray://{address}" is not the address of a Ray cluster; name its dashboard, as in ray://HOST:8265'
             )
         self.address = address
 
     def nodes(self) -> list[RayNode]:
         """Nodes that are alive, by name; nodes with equal names get a part of their id appended."""
         answer = self._json("GET", f"/api/v0/nodes?limit={_MOST_NODES}")
-        alive = [each for each in answer["data"]["result"]["result"] if each["state"] == "ALIVE"]
-        names = [each["node_name"] or each["node_ip"] for each in alive]
-        found = []
-        for each, name in zip(alive, names, strict=True):
-            unique = name if names.count(name) == 1 else f"{name}-{each['node_id'][:8]}"
-            found.append(RayNode(each["node_id"], _node(unique, each["resources_total"], each["labels"])))
-        return sorted(found, key=lambda each: each.node.name)
+        alive = [record for record in answer["data"]["result"]["result"] if record["state"] == "ALIVE"]
+        names = [record["node_name"] or record["node_ip"] for record in alive]
+        nodes = []
+        for record, name in zip(alive, names, strict=True):
+            unique = name if names.count(name) == 1 else f"{name}-{record['node_id'][:8]}"
+            node = _node(unique, record["resources_total"], record["labels"])
+            nodes.append(RayNode(record["node_id"], node))
+        return sorted(nodes, key=lambda ray_node: ray_node.node.name)
 
     def upload(self, files: Mapping[str, bytes]) -> str:
-        """Hand over a package of files; the address by which jobs name it as their folder."""
+        """Upload a package of files; returns the address by which jobs name it as their working directory."""
         buffer = io.BytesIO()
         with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as package:
             for name, content in sorted(files.items()):
@@ -117,7 +120,7 @@ class RayCluster:
         return f"gcs://{name}"
 
     def submit(self, job_id: str, command: str, package: str, node: str | None = None, **more: Any) -> None:
-        """Start a command in a package's folder, unless there has been a job of that id before."""
+        """Start a command in a package's folder; does nothing if a job of that id exists."""
         body_fields: dict[str, Any] = {"entrypoint": command, "submission_id": job_id, **more}
         body_fields["runtime_env"] = {"working_dir": package, **more.get("runtime_env", {})}
         if node is not None:
@@ -129,12 +132,12 @@ class RayCluster:
                 raise
 
     def jobs(self) -> dict[str, RayJob]:
-        """All that were submitted and are remembered, by id."""
+        """Submitted jobs that Ray still lists, by id."""
         answer = self._json("GET", "/api/jobs/")
-        return {each["submission_id"]: _job(each) for each in answer if each.get("submission_id")}
+        return {record["submission_id"]: _job(record) for record in answer if record.get("submission_id")}
 
     def job(self, job_id: str) -> RayJob | None:
-        """One of them, or None."""
+        """The job with this id; None if Ray does not list it."""
         try:
             return _job(self._json("GET", f"/api/jobs/{job_id}"))
         except RayError as error:
@@ -151,7 +154,7 @@ class RayCluster:
         self._json("POST", f"/api/jobs/{job_id}/stop")
 
     def forget(self, job_id: str) -> None:
-        """Take a job that has ended off Ray's list."""
+        """Remove a job that has ended from Ray's list."""
         self._json("DELETE", f"/api/jobs/{job_id}")
 
     def _json(self, method: str, path: str, body_fields: Any = None) -> Any:
@@ -160,7 +163,9 @@ class RayCluster:
         try:
             return json.loads(answer)
         except ValueError:
-            raise RayError(0, f"what answers at {self.address} is no Ray dashboard") from None
+            raise RayError(
+                0, f"the server at {self.address} is not a Ray dashboard; check the address"
+            ) from None
 
     def _ask(self, method: str, path: str, body: bytes | None) -> bytes:
         request = urllib.request.Request(
@@ -181,12 +186,12 @@ class RayCluster:
             why = str(getattr(reason, "strerror", None) or reason or type(reason).__name__).lower()
             raise RayError(
                 0,
-                f"the Ray cluster at {self.address} does not answer ({why}); runs there are left as they are",
+                f"the Ray cluster at {self.address} does not answer ({why}); its runs are not changed",
             ) from None
 
 
 def _token() -> dict[str, str]:
-    """The token of clusters that want one, where Ray's own tools look for it."""
+    """The authorization header with the token that Ray's own tools would use; empty without a token."""
     token = os.environ.get("RAY_AUTH_TOKEN", "")
     path = os.environ.get("RAY_AUTH_TOKEN_PATH")
     if not token and path:
@@ -200,7 +205,7 @@ def _token() -> dict[str, str]:
 
 
 def _node(name: str, resources: Mapping[str, float], labels: Mapping[str, str]) -> Node:
-    kinds = [each.partition(":")[2] for each in resources if each.startswith("accelerator_type:")]
+    kinds = [name.partition(":")[2] for name in resources if name.startswith("accelerator_type:")]
     kind = labels.get("accelerator") or labels.get("ray.io/accelerator-type") or next(iter(kinds), "")
     gpus = int(resources.get("GPU", 0))
     return Node(
@@ -228,17 +233,17 @@ def _job(answer: Mapping[str, Any]) -> RayJob:
 
 
 def _last_line(text: str) -> str:
-    """Ray answers with a traceback, whose last line with words says what is wrong."""
+    """The last line with words: Ray answers with a traceback, which ends with the reason."""
     lines: Sequence[str] = [line.strip() for line in text.splitlines() if line.strip(" .")]
-    return lines[-1][:300] if lines else "without a reason"
+    return lines[-1][:300] if lines else "no reason given"
 
 
 PATIENCE = 30.0
-"""Seconds a run is missing before it counts as lost. Workers nobody leads end themselves in half of that."""
+"""Seconds for which a run is missing before it counts as lost; its workers end in half of that."""
 
 _ORDER_WITHIN = 60.0  # s for an order to reach the driver
 _ENDS_WITHIN = 20.0  # s from the grace's end to the end of the job
-_PAUSE = 0.2  # s between two looks at a job
+_PAUSE = 0.2  # s between two reads of a job's state
 _STOP_WAIT = 15  # s from Ray's own stop to the driver's death
 _GUEST_FILES = ("gang.py", "holder.py")
 _DIED = {"JOB_SUPERVISOR_ACTOR_DIED", "JOB_SUPERVISOR_ACTOR_UNKNOWN_FAILURE", ""}
@@ -246,7 +251,7 @@ _DIED = {"JOB_SUPERVISOR_ACTOR_DIED", "JOB_SUPERVISOR_ACTOR_UNKNOWN_FAILURE", ""
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """The word that marks the driver's notes in the midst of the workers' output."""
+    """The word that marks the driver's notes within the workers' output."""
 
     word: str
 
@@ -259,41 +264,68 @@ class RayEngine:
     ) -> None:
         self._cluster = RayCluster(address)
         folder = re.sub(r"[^\w.-]", "_", address)
-        self._kept = RunFolders(place or home() / "engines" / "ray" / folder)
-        self._clock = clock or RealClock()
+        self._runs = RunFolders(place or home() / "engines" / "ray" / folder)
+        self._clock = clock or SteadyClock()
         self._patience = patience
-        self._missed: dict[str, float] = {}  # since when (monotonic) nobody knows how a run is
+        self._missed: dict[str, float] = {}  # when (monotonic) a run was first missing
 
     def nodes(self) -> Sequence[Node]:
-        """The machines that are alive; the label `accelerator` says which kind of accelerators they have."""
-        return [each.node for each in self._cluster.nodes()]
+        """Machines that are alive; the label `accelerator` names their kind of accelerator."""
+        return [ray_node.node for ray_node in self._cluster.nodes()]
 
     def launch(self, launch: Launch) -> str:
-        """Submit it as a Ray job, unless that has been done for this key; the run's id."""
-        run = self._kept.of_key(launch.key)
-        with self._kept.alone():
+        """Submit it as a Ray job, once per key; returns the run's id."""
+        run = self._runs.of_key(launch.key)
+        with self._runs.alone():
             if run.read(Accepted) is None:
                 self._submit(run, launch)
         return run.id
 
     def resize(self, run_id: str, cpus: float | None, memory: float | None) -> None:
-        """Ray cannot: what a worker reserves stays as it was launched."""
-        self._kept.named(run_id)
-        raise BadInputError("Ray cannot resize a worker that runs; stop it, and launch it with other limits")
+        """Refused: Ray cannot change what a worker reserves."""
+        self._runs.named(run_id)
+        raise BadInputError(f"Ray cannot resize the run {run_id}; stop it, and launch it with other limits")
 
     def signal(self, run_id: str, name: str) -> None:
         """Send the command of every worker a signal such as "USR1"; arrives within seconds."""
         number = signal_number(name)
-        run = self._kept.named(run_id)
+        run = self._runs.named(run_id)
         job = self._cluster.job(_job_id(run))
         if job is None or job.over:
-            raise NotFoundError(f"the run {run_id} has ended; nobody is there to hear {name}")
+            raise NotFoundError(f"the run {run_id} has ended; {name} cannot be sent to it")
         if not self._order(job, {"signal": Signals(number).name.removeprefix("SIG")}):
-            raise TrimtabError(f"the run {run_id} cannot be reached on its driver's node now; try again")
+            raise TrimtabError(f"the signal {name} did not reach the driver of the run {run_id}; try again")
+
+    def execute(
+        self, run_id: str, command: Sequence[str], environment: Mapping[str, str], timeout: float
+    ) -> int | None:
+        """Run a command beside the first worker, by its actor, with its environment; its exit status.
+
+        None if it has not ended after `timeout` seconds, when it is killed. Its output is dropped.
+        """
+        run = self._runs.named(run_id)
+        job = self._cluster.job(_job_id(run))
+        if job is None or job.over:
+            raise NotFoundError(f'the run {run_id} has ended; "{command[0]}" cannot be run in it')
+        name = secrets.token_hex(8)
+        if not self._order(job, {"execute": list(command), "timeout": timeout, "name": name}):
+            raise TrimtabError(f'"{command[0]}" did not reach the driver of the run {run_id}; try again')
+        until = self._clock.monotonic() + timeout + _ORDER_WITHIN
+        while self._clock.monotonic() < until:
+            for note in self._fetch(run):
+                if note["what"] == "executed" and note["name"] == name:
+                    if note["problem"]:
+                        raise BadInputError(one_line(note["problem"]))
+                    status: int | None = note["status"]
+                    return status
+            if self._over_within(job.id, 0.0):
+                raise NotFoundError(f'the run {run_id} has ended; "{command[0]}" was ended with it')
+            self._clock.sleep(_PAUSE)
+        return None
 
     def stop(self, run_id: str, grace: float = 10.0) -> None:
-        """End all its workers: asked first, killed after `grace` seconds; returns when the job is over."""
-        run = self._kept.named(run_id)
+        """End all its workers: SIGTERM first, SIGKILL after `grace` seconds; returns when the job is over."""
+        run = self._runs.named(run_id)
         job = self._cluster.job(_job_id(run))
         if job is None or job.over:
             return
@@ -307,7 +339,7 @@ class RayEngine:
 
     def watch(self) -> Iterator[EngineEvent]:
         """Events since the last call, oldest run first; does not block."""
-        runs = self._kept.unfinished()
+        runs = self._runs.unfinished()
         jobs = self._cluster.jobs() if runs else {}
         for run, _ in runs:
             yield from run.report(self._news(run, jobs.get(_job_id(run))))
@@ -316,14 +348,14 @@ class RayEngine:
 
     def running(self) -> Mapping[str, str]:
         """Ids of the runs that have not ended, with their keys; also those of an earlier Trimtab."""
-        runs = self._kept.unfinished()
+        runs = self._runs.unfinished()
         jobs = self._cluster.jobs() if runs else {}
-        found = ((run.id, intent.key, jobs.get(_job_id(run))) for run, intent in runs)
-        return {run_id: key for run_id, key, job in found if job is not None and not job.over}
+        going = {job.id for job in jobs.values() if not job.over}
+        return {run.id: intent.key for run, intent in runs if _job_id(run) in going}
 
     def log(self, run_id: str) -> Path:
-        """The file with what the run has written: fetched now, or as it was when that last went well."""
-        run = self._kept.named(run_id)
+        """The file with the run's output, fetched now; an earlier copy if the cluster does not answer."""
+        run = self._runs.named(run_id)
         if not FINAL & set(run.reported):
             with contextlib.suppress(RayError):
                 self._fetch(run)
@@ -332,7 +364,7 @@ class RayEngine:
         return run.log
 
     def _submit(self, run: RunFolder, launch: Launch) -> None:
-        """After a crash in the middle the same job is submitted again, and Ray refuses what it has."""
+        """Submit the run's job. Repeated after a crash, it has the same id, and Ray starts it only once."""
         places = self._places(launch)
         run.make(Intent(launch.key, launch.workload.name, self._clock.now(), launch.workers))
         secret = run.read(Secret) or Secret(secrets.token_hex(16))
@@ -343,21 +375,24 @@ class RayEngine:
         run.keep(Accepted(self._clock.now()))
 
     def _places(self, launch: Launch) -> list[tuple[str, int]]:
-        """Ray's ids of the nodes; refuses what they could never hold."""
-        there = {each.node.name: each for each in self._cluster.nodes()}
-        check_launch(launch, there)
+        """Ray's ids of the nodes with their workers; refuses a launch that they could never hold."""
+        nodes = {ray_node.node.name: ray_node for ray_node in self._cluster.nodes()}
+        check_launch(launch, nodes)
         if launch.gpus > 1 and launch.gpus % 1:
             raise BadInputError(
-                f"Ray gives a worker a share of one accelerator or whole ones, not {launch.gpus:g}"
+                f"{launch.gpus:g} accelerators per worker are not possible in Ray; "
+                "ask for a whole number, or for a share of one"
             )
-        check_capacity(launch, {name: each.node for name, each in there.items()})
-        return [(there[name].id, count) for name, count in launch.parts]
+        check_capacity(launch, {name: ray_node.node for name, ray_node in nodes.items()})
+        return [(nodes[name].id, count) for name, count in launch.parts]
 
     def _order(self, job: RayJob, order: Mapping[str, Any]) -> bool:
-        """Leave an order in the driver's folder, by a job of its own on the driver's node; whether it did."""
+        """Put an order into the driver's folder, by a second job on the driver's node; True on success."""
         name = f"{time.time_ns()}"
-        text = json.dumps(order)
-        command = f"mkdir -p orders && echo '{text}' > orders/{name} && mv orders/{name} orders/{name}.json"
+        text = shlex.quote(json.dumps(order))
+        command = (
+            f"mkdir -p orders && printf %s {text} > orders/{name} && mv orders/{name} orders/{name}.json"
+        )
         messenger = f"{job.id}-order-{name}"
         self._cluster.submit(messenger, command, job.package, job.node)
         if not self._over_within(messenger, _ORDER_WITHIN):
@@ -366,10 +401,10 @@ class RayEngine:
         return sent is not None and sent.status == "SUCCEEDED"
 
     def _forget_orders(self, run: RunFolder, jobs: Mapping[str, RayJob]) -> None:
-        for each in jobs.values():
-            if each.over and each.id.startswith(f"{_job_id(run)}-order-"):
-                with contextlib.suppress(RayError):  # it stays on a list in a dashboard, no more
-                    self._cluster.forget(each.id)
+        for job in jobs.values():
+            if job.over and job.id.startswith(f"{_job_id(run)}-order-"):
+                with contextlib.suppress(RayError):  # then it only stays in the dashboard's list
+                    self._cluster.forget(job.id)
 
     def _over_within(self, job_id: str, seconds: float) -> bool:
         until = self._clock.monotonic() + seconds
@@ -382,7 +417,7 @@ class RayEngine:
     def _news(self, run: RunFolder, job: RayJob | None) -> Iterator[EngineEvent]:
         if job is None:
             if run.read(Accepted) is not None:
-                yield from self._unless_patient(run, "the cluster does not know it any more")
+                yield from self._lost_after_patience(run, "the cluster no longer lists its job")
             return
         if job.status == "PENDING" or (job.status == "RUNNING" and "started" in run.reported):
             return
@@ -399,13 +434,13 @@ class RayEngine:
         elif end is not None:
             yield EngineEvent(run.id, end["time"], end["what"], one_line(end["detail"]))
         elif (job.exit_code is None and job.error in _DIED) or (job.exit_code or 0) < 0:
-            yield from self._unless_patient(run, _first_sentence(job.message) or "its driver died")
+            yield from self._lost_after_patience(run, _first_sentence(job.message) or "its driver died")
         else:
             why = _first_sentence(job.message) or f"its driver ended with status {job.exit_code}"
             yield EngineEvent(run.id, job.end or self._clock.now(), "failed", why)
 
-    def _unless_patient(self, run: RunFolder, why: str) -> Iterator[EngineEvent]:
-        """Lost, once its workers have had the time to notice that nobody leads them."""
+    def _lost_after_patience(self, run: RunFolder, why: str) -> Iterator[EngineEvent]:
+        """Report the run as lost once its workers have had the time to end without their driver."""
         since = self._missed.setdefault(run.id, self._clock.monotonic())
         if run.stopping:
             yield EngineEvent(run.id, self._clock.now(), "ended", "stopped")
@@ -413,10 +448,16 @@ class RayEngine:
             yield EngineEvent(run.id, self._clock.now(), "lost", why)
 
     def _fetch(self, run: RunFolder) -> list[dict[str, Any]]:
-        """Bring the log here; the driver's notes from it."""
+        """Copy the job's output to the run's log; returns the driver's notes from it."""
         secret = run.read(Secret)
         output, notes = split_notes(self._cluster.output(_job_id(run)), secret.word if secret else "")
-        write_whole(run.log, output)
+        dropped = max((note["bytes"] for note in notes if note["what"] == "dropped"), default=0)
+
+        def write(file: BinaryIO) -> None:
+            file.seek(dropped)  # positions in the log stay what they were
+            file.write(output.encode())
+
+        write_whole(run.log, write)
         return notes
 
 
@@ -431,7 +472,7 @@ def _job_id(run: RunFolder) -> str:
 def _package(
     secret: str, places: Sequence[tuple[str, int]], launch: Launch, lease: float
 ) -> dict[str, bytes]:
-    """The files that travel to the cluster: the driver, what it starts, and what is asked for."""
+    """Files that are uploaded to the cluster: the driver, its helper, and the launch."""
     spec = {
         "secret": secret,
         "parts": places,
@@ -441,7 +482,10 @@ def _package(
         "lease": lease,
         "command": launch.workload.command,
         "environment": dict(launch.environment),
+        "inherited": sorted(INHERITED | {"RAY_ADDRESS"}),
+        "inherited_prefix": INHERITED_PREFIX,
         "folder": os.getcwd(),
+        "log": int(launch.log),
     }
     here = Path(__file__).parent
     files = {name: (here / name).read_bytes() for name in _GUEST_FILES}

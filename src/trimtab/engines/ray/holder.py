@@ -1,9 +1,10 @@
-"""On a node of a Ray cluster: the process that holds a worker's command, and ends it with all it started.
+"""The process on a Ray node that runs a worker's command, and ends it with all its descendants.
 
-A guest there: standard library only, and no part of Trimtab beside it. Its standard input tells it
-`{"command": […], "environment": {…}, "folder": …}`, then names of signals, one per line. It answers with one
-line on its standard output: the exit status as a shell gives it, or a sentence why nothing was started. Where
-its input ends, whoever led the command is gone, and so must the command be.
+It needs only the standard library, because Trimtab is not installed there. It reads
+`{"command": […], "environment": {…}, "folder": …}` from its standard input, then names of signals, one per
+line. It answers with one line on its standard output: the exit status as a shell gives it, or a sentence why
+nothing was started. When its input ends, its worker has ended, and it ends the command. It has a parent that
+ends the command if this process is killed; there is no answer then.
 """
 
 import contextlib
@@ -19,17 +20,19 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-_ORPHANS_GRACE = 2.0  # s between asking and killing where nobody leads any more
+_ORPHANS_GRACE = 2.0  # s between SIGTERM and SIGKILL when the worker has ended
 _TO_ALL = (signal.SIGTERM, signal.SIGKILL)
 
 
 def hold() -> None:
-    """The whole life of the process."""
-    spec, orders = _introduced(sys.stdin.fileno())
-    # Ray kills the children of its workers, and this process shall outlive its worker for a moment.
+    """The main function of the process."""
+    spec, orders = _read_launch(sys.stdin.fileno())
+    # Ray kills the children of its workers, and this process must outlive its worker for a moment.
     if not spec or os.fork():
         os._exit(0)
     os.setsid()
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    _guard_fork()
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     try:
         child = _start(spec)
@@ -43,7 +46,18 @@ def hold() -> None:
     _answer(str(128 - status if status < 0 else status))
 
 
-def _introduced(pipe: int) -> tuple[dict[str, Any], bytes]:
+def _guard_fork() -> None:
+    """Go on in a child process; this one kills what the child leaves behind if somebody kills the child."""
+    child = os.fork()
+    if child:
+        while (ended := os.waitpid(-1, 0))[0] != child:
+            pass
+        if os.WIFSIGNALED(ended[1]):
+            _signal_all(signal.SIGKILL)
+        os._exit(0)
+
+
+def _read_launch(pipe: int) -> tuple[dict[str, Any], bytes]:
     """The launch message, and bytes already read of later orders; empty if the other end is closed."""
     text = b""
     while b"\n" not in text:
@@ -64,12 +78,12 @@ def _start(spec: Mapping[str, Any]) -> "subprocess.Popen[bytes]":
         env=spec["environment"],
         cwd=folder,
         start_new_session=True,
-        preexec_fn=_prepared(),
+        preexec_fn=_preparation(),
     )
 
 
-def _prepared() -> Callable[[], None]:
-    """In the child, before the command: it ends with this process, and hears all signals."""
+def _preparation() -> Callable[[], None]:
+    """A function for the child, before the command: it ends with this process, and blocks no signal."""
     libc = ctypes.CDLL(None)
 
     def prepare() -> None:
@@ -80,7 +94,7 @@ def _prepared() -> Callable[[], None]:
 
 
 def _follow(child: "subprocess.Popen[bytes]", text: bytes) -> None:
-    """Pass signals on until the command ends, or nobody is there who would send any."""
+    """Pass signals on until the command ends, or its standard input is closed."""
     ends, pipe = os.pidfd_open(child.pid), sys.stdin.fileno()
     while True:
         *lines, text = text.split(b"\n")
@@ -111,9 +125,9 @@ def _end(ends: int) -> None:
 
 
 def _signal_all(number: signal.Signals) -> None:
-    """To every process below this one; killing goes on until none is left, for they may make more."""
-    while found := list(_below(os.getpid())):
-        for pid in found:
+    """Send all descendants a signal; SIGKILL is repeated until none is left, because they may fork."""
+    while pids := list(_below(os.getpid())):
+        for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
         if number != signal.SIGKILL:
@@ -122,7 +136,7 @@ def _signal_all(number: signal.Signals) -> None:
 
 
 def _below(root: int) -> Iterator[int]:
-    """Living descendants; who has lost its parent is a child of this process, by prctl.
+    """Living descendants; orphans are children of this process, by prctl.
 
     `/proc/PID/stat` is "pid (name) state parent …", and a name may hold parentheses.
     """
@@ -141,7 +155,7 @@ def _below(root: int) -> Iterator[int]:
 
 
 def _answer(text: str) -> None:
-    with contextlib.suppress(OSError):  # nobody may be there any more
+    with contextlib.suppress(OSError):  # the worker may have ended
         os.write(sys.stdout.fileno(), text.encode() + b"\n")
 
 

@@ -1,7 +1,7 @@
 """Slurm as an engine: every run is a batch job whose workers start together, driven by Slurm's own commands.
 
-A run's folder must be visible to all nodes. A job carries its run's id in its name, so that one submitted by
-a Trimtab that died at that moment is found again.
+A run's folder must be on a disk that all nodes share. A job has its run's id in its name, so that it is found
+again if Trimtab died while submitting it.
 """
 
 import contextlib
@@ -19,7 +19,6 @@ from trimtab.core import (
     Launch,
     Node,
     NotFoundError,
-    RealClock,
     TrimtabError,
     home,
     one_line,
@@ -29,6 +28,7 @@ from trimtab.engines.launch import check_launch, signal_number
 from trimtab.engines.run_folder import STOPPING, Intent, RunFolder, RunFolders, within
 from trimtab.engines.slurm import commands as slurm
 from trimtab.engines.slurm.commands import FORGOTTEN, SlurmAwayError, SlurmJob
+from trimtab.kernel import SteadyClock, open_untrusted
 
 CLAIM = "claim"
 """The file in which the script writes its job's id before anything else."""
@@ -36,7 +36,7 @@ CLAIM = "claim"
 STATUS = "status"
 """The file in which the script writes how the workers ended."""
 
-# The shell around each worker, which waits for it in the foreground: so signals interrupt nothing here.
+# The shell around each worker, which waits for it in the foreground, so that signals do not interrupt it.
 _WORKER = (
     '> "$0/begun"; '
     "trap : HUP INT QUIT USR1 USR2 ALRM TERM; "
@@ -44,11 +44,12 @@ _WORKER = (
     "MASTER_ADDR=$SLURM_LAUNCH_NODE_IPADDR MASTER_PORT=$((12000 + SLURM_JOB_ID % 20000)); "
     '"$@"; status=$?; '
     '[ $status = 0 ] || (set -C; echo $status > "$0/failed") 2>/dev/null; '
-    f'[ ! -e "$0/{STOPPING}" ] || status=0; '  # else the others would be hurried
+    f'[ ! -e "$0/{STOPPING}" ] || status=0; '  # else srun would kill the others before their grace ends
     "exit $status"
 )
 
-_TRIES, _PAUSE = 150, 2  # s between them: a controller that is started again is there by then
+_LOG_PAUSE = 2  # s between two looks at the size of the log
+_TRIES, _PAUSE = 150, 2  # s between tries; a restarted controller answers by then
 
 _SCRIPT = """\
 #!/bin/bash
@@ -59,8 +60,18 @@ if ! (set -C; echo "$SLURM_JOB_ID" > "$folder/{claim}") 2>/dev/null &&
     echo "this run has begun as another job, or $folder cannot be written to on $SLURMD_NODENAME" >&2
     exit 1
 fi
+unset SLURM_JWT  # a token of the scheduler
 worker={worker}
-# Where the controller is away just now, srun fails before any worker has begun: it is tried again.
+# Keeps about the last {log} bytes of the log: what is before them becomes a hole, or the log begins anew.
+while sleep {log_pause}; do
+    used=$(stat -c '%b %s' "$folder/output.log") || continue
+    drop=$(((${{used#* }} - {log}) / 4096 * 4096))
+    if [ "$drop" -gt 0 ] && [ $((${{used% *}} * 512)) -gt $(({log} * 5 / 4)) ]; then
+        fallocate --punch-hole --length "$drop" "$folder/output.log" || : > "$folder/output.log"
+    fi
+done 2>/dev/null &
+trimmer=$!
+# If the controller does not answer, srun fails before any worker has started: it is tried again.
 again=
 for try in {{1..{tries}}}; do
     srun $again --kill-on-bad-exit=1 --cpus-per-task={cpus} bash -c "$worker" "$folder" {command}
@@ -69,6 +80,7 @@ for try in {{1..{tries}}}; do
     again=--immediate  # else it would wait long for nodes that have not registered yet
     sleep {pause}
 done
+{{ kill "$trimmer"; wait "$trimmer"; }} 2>/dev/null
 [ ! -s "$folder/failed" ] || status=$(cat "$folder/failed")
 echo "$status" > "$folder/{status}"
 exit "$status"
@@ -76,9 +88,9 @@ exit "$status"
 
 
 def script(launch: Launch, folder: Path) -> str:
-    """Starts all workers and ends with the status of the first that fails; `folder` is on a shared disk.
+    """The batch script: starts all workers and ends with the status of the first that fails.
 
-    A second job of the same run ends at once.
+    `folder` is on a shared disk. A second job of the same run ends at once.
     """
     return _SCRIPT.format(
         title=one_line(launch.workload.name),
@@ -91,6 +103,8 @@ def script(launch: Launch, folder: Path) -> str:
         stopping=STOPPING,
         tries=_TRIES,
         pause=_PAUSE,
+        log=int(launch.log),
+        log_pause=_LOG_PAUSE,
     )
 
 
@@ -117,9 +131,11 @@ def options(launch: Launch, name: str, partition: str, log: Path) -> list[str]:
 
 
 def _workers(launch: Launch, nodes: list[str]) -> list[str]:
-    """How many, and their accelerators. Where nodes hold different numbers, Slurm spreads them as it can."""
+    """Options for workers and accelerators; if nodes hold different numbers, Slurm distributes them."""
     if launch.gpus != int(launch.gpus):
-        raise BadInputError(f"Slurm gives whole accelerators; {launch.gpus:g} per worker cannot be")
+        raise BadInputError(
+            f"{launch.gpus:g} accelerators per worker are not possible in Slurm; ask for a whole number"
+        )
     gpus = int(launch.gpus)
     counts = {sum(count for name, count in launch.parts if name == node) for node in nodes}
     if len(counts) > 1:
@@ -132,13 +148,14 @@ def _cpus(launch: Launch) -> int:
     return max(1, math.ceil(launch.cpus))
 
 
-_ASKS_EVERY = 0.5  # s, while it waits for a job's end
+_MOST_CONTENT = 100  # bytes of a file that the script writes
+_POLL_INTERVAL = 0.5  # s, while it waits for a job's end
 _KILLED_WITHIN = 10.0  # s from a kill of the workers to their job's own end
-_ENDS_WITHIN = 120.0  # s from a cancellation to the end, with whatever the site does at the end of jobs
+_ENDS_WITHIN = 120.0  # s from a cancellation to the end, including the site's epilog
 
-# How it ended where the job's own status does not say it: what to tell, and why.
+# Event and reason for states in which the exit status does not say how the job ended.
 _ENDS = {
-    FORGOTTEN: ("lost", "Slurm has forgotten it; how it ended is not known"),
+    FORGOTTEN: ("lost", "Slurm has removed its job; its exit status is unknown"),
     "NODE_FAIL": ("lost", "its node failed"),
     "BOOT_FAIL": ("lost", "its node did not start"),
     "PREEMPTED": ("lost", "Slurm gave its place to another job"),
@@ -164,45 +181,60 @@ class SlurmEngine:
     def __init__(self, partition: str = "", place: Path | None = None, clock: Clock | None = None) -> None:
         if partition.strip("/") != partition or any(c in partition for c in " ,=?"):
             raise BadInputError(
-                f'after slurm:// comes the name of a partition, or nothing, not "{partition}"'
+                f'"slurm://{partition}" is not the address of an engine; write slurm:// or slurm://PARTITION'
             )
         self._partition = partition
-        self._kept = RunFolders((place or home() / "engines" / "slurm").absolute())
-        self._clock = clock or RealClock()
+        self._runs = RunFolders((place or home() / "engines" / "slurm").absolute())
+        self._clock = clock or SteadyClock()
 
     def nodes(self) -> Sequence[Node]:
         """Nodes of the partition that can be used now."""
         return slurm.nodes(self._partition)
 
     def launch(self, launch: Launch) -> str:
-        """Submit it; the run's id, the same one for the same key. What is refused leaves nothing behind."""
-        with self._kept.alone() as lock:
-            run = self._kept.of_key(launch.key)
+        """Submit it and return the run's id, which the key determines; a refused launch leaves nothing."""
+        with self._runs.alone() as lock:
+            run = self._runs.of_key(launch.key)
             if run.read(Intent) is None or self._submission(run) is None:
                 self._submit(run, launch, lock)
         return run.id
 
     def resize(self, run_id: str, cpus: float | None, memory: float | None) -> None:
-        """Slurm does not: a job keeps what it was submitted with."""
-        self._kept.named(run_id)
+        """Refused: Slurm does not change the limits of a job."""
+        self._runs.named(run_id)
         if cpus is not None or memory is not None:
             raise BadInputError(
-                "Slurm does not change what a job has; stop it, and launch it with the new limits"
+                f"Slurm cannot resize the run {run_id}; stop it, and launch it with other limits"
             )
 
     def signal(self, run_id: str, name: str) -> None:
-        """Send it to every process of every worker: Slurm does not tell them from what they have started."""
+        """Send a signal to every process of every worker; Slurm cannot select their first processes."""
         signal_number(name)
-        run = self._kept.named(run_id)
+        run = self._runs.named(run_id)
         job = self._jobs([run])[run.id]
         if job is None or job.over:
-            raise NotFoundError(f"the run {run_id} has ended; nobody is there to hear {name}")
+            raise NotFoundError(f"the run {run_id} has ended; {name} cannot be sent to it")
         slurm.send(job.id, name)
 
+    def execute(
+        self, run_id: str, command: Sequence[str], environment: Mapping[str, str], timeout: float
+    ) -> int | None:
+        """Run a command as a step of the run's job, on its first node; its exit status.
+
+        None if it has not ended after `timeout` seconds. It gets `environment`, and its output goes to the
+        run's log.
+        """
+        run = self._runs.named(run_id)
+        job = self._jobs([run])[run.id]
+        if job is None or job.over:
+            raise NotFoundError(f'the run {run_id} has ended; "{command[0]}" cannot be run in it')
+        output = (f"--output={str(run.log).replace('%', '%%')}", "--open-mode=append")
+        return slurm.execute(job.id, output, command, environment, timeout)
+
     def stop(self, run_id: str, grace: float = 10.0) -> None:
-        """End it: asked first, killed after `grace` seconds; one that waits leaves the queue at once."""
-        run = self._kept.named(run_id)
-        with self._kept.alone():  # it may be about to be submitted
+        """End it: SIGTERM first, SIGKILL after `grace` seconds; a queued job is cancelled at once."""
+        run = self._runs.named(run_id)
+        with self._runs.alone():  # it may be about to be submitted
             job = self._jobs([run])[run.id]
         if job is None or job.over:
             return
@@ -210,10 +242,10 @@ class SlurmEngine:
         if job.state != "PENDING":
             for name, seconds in (("TERM", grace), ("KILL", _KILLED_WITHIN)):
                 slurm.send(job.id, name)
-                if within(seconds, lambda: self._is_over(run), _ASKS_EVERY):
+                if within(seconds, lambda: self._is_over(run), _POLL_INTERVAL):
                     return
         slurm.cancel(job.id)
-        if not within(_ENDS_WITHIN, lambda: self._is_over(run), _ASKS_EVERY):
+        if not within(_ENDS_WITHIN, lambda: self._is_over(run), _POLL_INTERVAL):
             raise TrimtabError(f"Slurm does not end job {job.id}; see `scontrol show job {job.id}`")
 
     def watch(self) -> Iterator[EngineEvent]:
@@ -221,29 +253,29 @@ class SlurmEngine:
 
         Raises while Slurm does not answer; nothing counts as reported then.
         """
-        runs = [run for run, _ in self._kept.unfinished()]
-        found = self._jobs(runs)
+        runs = [run for run, _ in self._runs.unfinished()]
+        jobs = self._jobs(runs)
         for run in runs:
-            job = found[run.id]
+            job = jobs[run.id]
             if job is not None:
                 yield from run.report(self._news(run, job))
 
     def running(self) -> Mapping[str, str]:
         """Ids of the runs that wait or run in Slurm, with their keys; also those of an earlier Trimtab.
 
-        A launch that was broken off before Slurm had it is cleared away: it can be launched again.
+        A launch that was interrupted before Slurm had it is removed: it can be launched again.
         """
-        with self._kept.alone():
-            runs = self._kept.unfinished()
-            found = self._jobs([run for run, _ in runs])
+        with self._runs.alone():
+            runs = self._runs.unfinished()
+            jobs = self._jobs([run for run, _ in runs])
             for run, _ in runs:
-                if found[run.id] is None:
+                if jobs[run.id] is None:
                     run.forget()
-        return {run.id: intent.key for run, intent in runs if (job := found[run.id]) and not job.over}
+        return {run.id: intent.key for run, intent in runs if (job := jobs[run.id]) and not job.over}
 
     def log(self, run_id: str) -> Path:
-        """The file with what all workers have written; empty while the job waits."""
-        return self._kept.named(run_id).log
+        """The file with the workers' output; empty while the job is queued."""
+        return self._runs.named(run_id).log
 
     def _submit(self, run: RunFolder, launch: Launch, lock: int) -> None:
         check_launch(launch, [node.name for node in self.nodes()])
@@ -252,27 +284,27 @@ class SlurmEngine:
         run.make(Intent(launch.key, launch.workload.name, self._clock.now(), launch.workers))
         run.log.touch(mode=0o600)
         try:
-            # Who comes next waits for sbatch's end, also where we are killed: then Slurm has it or has not.
+            # The next launch waits until sbatch has ended, even if this process is killed.
             job = slurm.submit(sbatch_options, text, launch.environment, holding=(lock,))
         except SlurmAwayError:
-            raise  # it may have it nevertheless; the next launch of this key finds out
+            raise  # Slurm may have the job; the next launch of this key finds out
         except TrimtabError:
             run.forget()
             raise
         run.keep(SlurmSubmission(job))
 
     def _submission(self, run: RunFolder) -> SlurmSubmission | None:
-        """The job of a run that is about to be submitted, or was; None where Slurm does not have it."""
-        noted = run.read(SlurmSubmission)
-        if noted is None and (job := self._jobs([run])[run.id]) is not None:
-            noted = SlurmSubmission(job.id)
-            run.keep(noted)
-        return noted
+        """The recorded job of a run, or one that Slurm has but was not recorded; None if there is none."""
+        submission = run.read(SlurmSubmission)
+        if submission is None and (job := self._jobs([run])[run.id]) is not None:
+            submission = SlurmSubmission(job.id)
+            run.keep(submission)
+        return submission
 
     def _jobs(self, runs: Sequence[RunFolder]) -> dict[str, SlurmJob | None]:
-        """The job of each run as far as anyone knows it; None where it never got to Slurm."""
-        found = slurm.jobs([_name(run) for run in runs])
-        return {run.id: _job_of(run, [job for job in found if job.name == _name(run)]) for run in runs}
+        """The job of each run; None if Slurm never had one."""
+        jobs = slurm.jobs([_name(run) for run in runs])
+        return {run.id: _job_of(run, [job for job in jobs if job.name == _name(run)]) for run in runs}
 
     def _is_over(self, run: RunFolder) -> bool:
         job = self._jobs([run])[run.id]
@@ -280,8 +312,8 @@ class SlurmEngine:
 
     def _news(self, run: RunFolder, job: SlurmJob) -> Iterator[EngineEvent]:
         now = self._clock.now()
-        begun = job.state == "RUNNING" or (run.folder / CLAIM).exists()
-        if begun and "started" not in run.reported:
+        started = job.state == "RUNNING" or (run.folder / CLAIM).exists()
+        if started and "started" not in run.reported:
             yield EngineEvent(
                 run.id, job.start or now, "started", f"job {job.id} on {job.nodes or 'its nodes'}"
             )
@@ -294,31 +326,31 @@ def _name(run: RunFolder) -> str:
 
 
 def _job_of(run: RunFolder, same_name: Sequence[SlurmJob]) -> SlurmJob | None:
-    """The one that was noted down or has begun; of several, the first. What Slurm forgot has ended."""
+    """The recorded job, or the one that claimed the run, else the first; a removed job has ended."""
     submission = run.read(SlurmSubmission)
-    number = submission.job if submission else _noted(run, CLAIM)
+    number = submission.job if submission else _content(run, CLAIM)
     if not number:
         return min(same_name, key=lambda job: int(job.id), default=None)
-    known = next((job for job in same_name if job.id == number), None)
-    if known is not None:
-        return known
-    accounted = slurm.remembered(number)
-    if accounted is not None and accounted.over:
-        return accounted
-    status = _noted(run, STATUS)
+    job = next((job for job in same_name if job.id == number), None)
+    if job is not None:
+        return job
+    job = slurm.accounted(number)
+    if job is not None and job.over:
+        return job
+    status = _content(run, STATUS)
     if not status.isdecimal():
         return SlurmJob(number, _name(run), FORGOTTEN, 0, None, None)
     return SlurmJob(number, _name(run), "FAILED" if int(status) else "COMPLETED", int(status), None, None)
 
 
 def _end_event(run: RunFolder, job: SlurmJob, time: float) -> EngineEvent:
-    what, why = _ENDS.get(job.state, ("failed" if job.status else "ended", f"status {job.status}"))
+    event, why = _ENDS.get(job.state, ("failed" if job.status else "ended", f"status {job.status}"))
     if run.stopping:
         return EngineEvent(run.id, time, "ended", f"stopped, status {job.status}")
-    return EngineEvent(run.id, time, what, why)
+    return EngineEvent(run.id, time, event, why)
 
 
-def _noted(run: RunFolder, name: str) -> str:
-    with contextlib.suppress(OSError):
-        return (run.folder / name).read_text().strip()
+def _content(run: RunFolder, name: str) -> str:
+    with contextlib.suppress(OSError), open_untrusted(run.folder / name) as file:
+        return file.read(_MOST_CONTENT).decode(errors="replace").strip()
     return ""

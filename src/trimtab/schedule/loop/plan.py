@@ -1,127 +1,87 @@
-"""From an allocation to actions: which runs stop, which jobs start where, why others wait, and until when."""
+"""From an allocation to actions: runs to stop, jobs to start and where, and jobs that may start next."""
 
-import heapq
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from trimtab.core import Estimate
-from trimtab.schedule.allocation import WAITING, Allocation, Jobs
-from trimtab.schedule.cluster import Cluster, Floats, Group, accepts, impossible
-from trimtab.schedule.job import Job, Submission
-from trimtab.schedule.loop.journal import expected, finite
+from trimtab.schedule.allocation import WAITING, Allocation
+from trimtab.schedule.cluster import NodeGroup
+from trimtab.schedule.job import Submission, priority_name
+from trimtab.schedule.loop.journal import expected
 from trimtab.schedule.loop.view import Fleet, RoundView
 from trimtab.schedule.placing import NodeOccupancy, Placement
-from trimtab.store import JobRecord, JobState, Outlook, Part
+from trimtab.schedule.policies.filling import usable_shapes
+from trimtab.store import JobRecord, JobState, Part
 
-_MOST_FORECAST = 500  # jobs at the head of the queue that are looked at
-_SLACK = 1e-9
+MOST_NAMED = 3
+"""Jobs that a reason lists."""
 
-
-@dataclass(frozen=True, slots=True)
-class ExpectedStart:
-    """Seconds from now; infinite where something before it has no known end."""
-
-    value: float
-    low: float
-    high: float
-
-
-def forecast(jobs: Jobs, cluster: Cluster, allocation: Allocation) -> dict[int, ExpectedStart]:
-    """For the rows that wait: when each starts if nobody else comes and the queue keeps its order.
-
-    The low and the high end come from replaying the queue with the low and the high of every job's remaining
-    work. Policies may let a job overtake, so this is what to expect, not a promise.
-    """
-    likely, early, late = (
-        _replay(jobs, cluster, allocation, left)
-        for left in (jobs.remaining, jobs.remaining_low, jobs.remaining_high)
-    )
-    return {
-        row: ExpectedStart(value, min(value, early[row], late[row]), max(value, early[row], late[row]))
-        for row, value in likely.items()
-    }
-
-
-def _replay(jobs: Jobs, cluster: Cluster, allocation: Allocation, left: Floats) -> dict[int, float]:
-    free = cluster.capacity.copy()
-    demand = jobs.demand
-    ends: list[tuple[float, int, tuple[float, ...]]] = []
-
-    def begin(row: int, shape: int, at: float) -> None:
-        group = cluster.shapes[shape].group
-        used = demand[row] * cluster.shapes[shape].workers
-        free[group] -= used
-        speed = float(jobs.speed[row, shape])
-        lasts = float(left[row]) / speed if speed > 0 and not math.isnan(left[row]) else math.inf
-        if math.isfinite(lasts):
-            heapq.heappush(ends, (at + lasts, group, tuple(used)))
-
-    running = np.flatnonzero(allocation.shape != WAITING)
-    for row in running.tolist():
-        begin(row, int(allocation.shape[row]), 0.0)
-    starts: dict[int, float] = {}
-    now = 0.0
-    waiting = [int(row) for row in allocation.order if allocation.shape[row] == WAITING]
-    for row in waiting[:_MOST_FORECAST]:
-        shapes = _smallest(jobs, cluster, row)
-        starts[row] = math.inf
-        while shapes and math.isfinite(now):
-            fitting = [s for s in shapes if _fits(free, cluster, s, demand[row])]
-            if fitting:
-                begin(row, max(fitting, key=lambda s: float(jobs.speed[row, s])), now)
-                starts[row] = now
-                break
-            now = _next_end(ends, free)
-    return starts
-
-
-def _smallest(jobs: Jobs, cluster: Cluster, row: int) -> list[int]:
-    """In each group, the smallest shape a job can run in."""
-    best: dict[int, int] = {}
-    workers = cluster.shape_workers
-    allowed = (jobs.speed[row] > 0) & (workers >= jobs.least[row]) & (workers <= jobs.most[row])
-    for shape in np.flatnonzero(allowed).tolist():
-        group = cluster.shapes[shape].group
-        if group not in best or workers[shape] < workers[best[group]]:
-            best[group] = shape
-    return list(best.values())
-
-
-def _fits(free: Floats, cluster: Cluster, shape: int, demand: Floats) -> bool:
-    chosen = cluster.shapes[shape]
-    return bool((free[chosen.group] + _SLACK >= demand * chosen.workers).all())
-
-
-def _next_end(ends: list[tuple[float, int, tuple[float, ...]]], free: Floats) -> float:
-    """Let the next one end; never where nobody does."""
-    if not ends:
-        return math.inf
-    when, group, used = heapq.heappop(ends)
-    free[group] += used
-    return when
+_MOST_READY = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class JobStart:
-    """Where a job starts, why, and what is expected of it."""
+    """Where a job starts, why, and the estimates for its run."""
 
-    group: Group
+    group: NodeGroup
     parts: tuple[Part, ...]
     reason: str
     estimates: dict[str, Estimate]
 
 
+class ReadyJobs:
+    """Waiting jobs that may start on nodes that become free before the next round, in the policy's order.
+
+    Each gets the fastest shape that fits, as in greedy filling; the first one that does not fit ends it, so
+    that no job passes another. There are none while nodes are being freed for a certain job.
+    """
+
+    def __init__(self, view: RoundView, fleet: Fleet, occupied: NodeOccupancy, rows: Sequence[int]) -> None:
+        self._view, self._fleet, self._occupied = view, fleet, occupied
+        self._rows = deque(rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def release(self, id: str) -> None:
+        """Free the nodes of a job."""
+        self._occupied.release(id)
+
+    def starts(self, waiting: Callable[[str], JobRecord | None]) -> Iterator[tuple[JobRecord, JobStart]]:
+        """The starts that are possible now; `waiting` gives the present record of a job if it still waits."""
+        while self._rows:
+            row = self._rows[0]
+            record = waiting(self._view.jobs.ids[row])
+            if record is not None:
+                start = self._start(row)
+                if start is None:
+                    return
+                yield record, start
+            self._rows.popleft()
+
+    def _start(self, row: int) -> JobStart | None:
+        jobs, cluster = self._view.jobs, self._view.cluster
+        usable = np.flatnonzero(usable_shapes(jobs, cluster, np.array([row]))[0])
+        speed = np.nan_to_num(jobs.speed[row, usable])
+        for shape in usable[np.argsort(-speed, kind="stable")].tolist():
+            placement = self._occupied.put(jobs.ids[row], cluster.shapes[shape], jobs.demand_of(row))
+            if placement is not None:
+                reason = "nodes became free, and it was the first in line for them"
+                return _job_start(self._view, self._fleet, row, shape, placement, reason)
+        return None
+
+
 @dataclass(frozen=True, slots=True)
 class RoundPlan:
-    """By row: runs to stop (to what end, and why), jobs to start, to refuse, and without room as yet."""
+    """By row: runs to stop (preempt, move, grow or shrink, and why), jobs to start and to refuse."""
 
     stops: Mapping[int, tuple[str, str]] = field(default_factory=dict)
     starts: Mapping[int, JobStart] = field(default_factory=dict)
     refused: Mapping[int, str] = field(default_factory=dict)
-    unplaced: tuple[int, ...] = ()
+    ready: ReadyJobs | None = None
 
 
 def plan_of(
@@ -131,155 +91,120 @@ def plan_of(
     records: Sequence[JobRecord],
     submission: Callable[[JobRecord], Submission],
 ) -> RoundPlan:
-    """Starts are on nodes that are free now; what is stopped gives its nodes to a later round."""
+    """Starts are on nodes that are free now; nodes of stopped runs are given away in a later round."""
     before, after = view.previous.shape, allocation.shape
-    why = {row: allocation.why.get(row, "") for row in range(len(view.rows))}
     refused = {
-        row: why[row] or "its deadline cannot be met"
+        row: allocation.why.get(row) or "its hard deadline cannot be met"
         for row in allocation.refused
         if view.rows[row].record.state is JobState.WAITING
     }
-    going = [int(row) for row in np.flatnonzero((before != WAITING) & (after != before))]
     stops = {
-        row: (_what(view, row, int(after[row])), why[row] or _made_room(view, int(after[row])))
-        for row in going
+        row: _stop(view, allocation, row)
+        for row in np.flatnonzero((before != WAITING) & (after != before)).tolist()
         if view.rows[row].record.run.run_id
     }
-    wanted = np.where(before == WAITING, after, before)
-    for row, each in enumerate(view.rows):
-        if each.record.state is JobState.STOPPING or row in refused:
-            wanted[row] = WAITING
-    floor = _occupied(fleet, records, submission)
+    shapes = np.where(before == WAITING, after, before)
+    for index, row in enumerate(view.rows):
+        if row.record.state is JobState.STOPPING or index in refused:
+            shapes[index] = WAITING
+    occupied = _occupied(fleet, records, submission)
     keys = [row.record.id for row in view.rows]
-    settled = floor.settle(keys, view.jobs, view.cluster, view.previous, replace(allocation, shape=wanted))
+    changes = occupied.settle(keys, view.jobs, view.cluster, view.previous, replace(allocation, shape=shapes))
     starts = {
-        row: JobStart(
-            fleet.groups[placement.group],
-            tuple(Part(fleet.nodes[placement.group][node], count) for node, count in placement.parts),
-            why[row] or _first_in_line(view, row),
-            expected(view, row, int(after[row])),
-        )
-        for row, placement in settled.placed.items()
+        index: _job_start(view, fleet, index, int(after[index]), placement, allocation.why.get(index, ""))
+        for index, placement in changes.placed.items()
     }
-    return RoundPlan(stops, starts, refused, settled.unplaced)
+    # Nodes that a stopped run will free are for the job that it is stopped for.
+    rows = () if stops or changes.unplaced else _ready_rows(view, allocation, occupied)
+    return RoundPlan(stops, starts, refused, ReadyJobs(view, fleet, occupied, rows))
+
+
+def _ready_rows(view: RoundView, allocation: Allocation, occupied: NodeOccupancy) -> Sequence[int]:
+    """Jobs that wait for nodes only. A job for which there is room waits because the policy wants it to."""
+    jobs, cluster = view.jobs, view.cluster
+    rows = allocation.order[allocation.shape[allocation.order] == WAITING]
+    if allocation.ready is not None:
+        rows = rows[allocation.ready[rows]]
+    rows = rows[:_MOST_READY]
+    usable = usable_shapes(jobs, cluster, rows)
+    demand = jobs.demand[rows]
+    refused, room = set(allocation.refused), dict[bytes, bool]()
+
+    def has_room(index: int) -> bool:
+        key = usable[index].tobytes() + demand[index].tobytes()
+        if key not in room:
+            shapes = (cluster.shapes[shape] for shape in np.flatnonzero(usable[index]))
+            room[key] = any(occupied.has_room(shape, demand[index]) for shape in shapes)
+        return room[key]
+
+    return [
+        row
+        for index, row in enumerate(rows.tolist())
+        if usable[index].any()
+        and row not in refused
+        and view.rows[row].record.state is JobState.WAITING
+        and not has_room(index)
+    ]
+
+
+def _job_start(
+    view: RoundView, fleet: Fleet, row: int, shape: int, placement: Placement, why: str
+) -> JobStart:
+    restarts = view.rows[row].record.run.restarts
+    return JobStart(
+        fleet.groups[placement.group],
+        tuple(Part(fleet.nodes[placement.group][node], count) for node, count in placement.parts),
+        why or ("its nodes are free" if not restarts else f"its nodes are free; restart {restarts}"),
+        expected(view, row, shape),
+    )
 
 
 def _occupied(
     fleet: Fleet, records: Sequence[JobRecord], submission: Callable[[JobRecord], Submission]
 ) -> NodeOccupancy:
-    """A floor on which everything stands that has not gone yet; large shares first, so that all find room.
+    """The nodes with all runs that have not ended; large shares first, so that all find room.
 
-    Where shares cannot be put together again as their engine has them, their node is taken for full.
+    Where shares cannot be combined again as their engine has them, their node counts as full.
     """
-    floor = NodeOccupancy(fleet.groups)
-    there = [(record, submission(record).job) for record in records if record.state is not JobState.WAITING]
-    for record, job in sorted(there, key=lambda each: -each[1].worker.gpus):
-        seen = [part for part in record.run.parts if part.node in fleet.places]
-        if seen:
-            group = fleet.places[seen[0].node][0]
-            nodes = tuple((fleet.places[part.node][1], part.workers) for part in seen)
+    occupied = NodeOccupancy(fleet.groups)
+    placed = [(record, submission(record).job) for record in records if record.state is not JobState.WAITING]
+    for record, job in sorted(placed, key=lambda pair: -pair[1].worker.gpus):
+        parts = [part for part in record.run.parts if part.node in fleet.places]
+        if parts:
+            group = fleet.places[parts[0].node][0]
+            nodes = tuple((fleet.places[part.node][1], part.workers) for part in parts)
+            demand = (job.worker.gpus, job.worker.cpus, job.worker.memory)
             try:
-                floor.hold(record.id, Placement(group, nodes, _demand(job)))
+                occupied.hold(record.id, Placement(group, nodes, demand))
             except ValueError:
                 for node, _ in nodes:
-                    floor.close(group, node)
-    return floor
+                    occupied.close(group, node)
+    return occupied
 
 
-def _demand(job: Job) -> tuple[float, float, float]:
-    return job.worker.gpus, job.worker.cpus, job.worker.memory
-
-
-def _what(view: RoundView, row: int, after: int) -> str:
-    """Name of a change of shape: preempt, move, grow or shrink."""
-    if after == WAITING:
-        return "preempt"
-    old, new = (view.cluster.shapes[shape] for shape in (int(view.previous.shape[row]), after))
-    if old.group != new.group:
-        return "move"
-    return "grow" if new.workers > old.workers else "shrink"
-
-
-def _made_room(view: RoundView, after: int) -> str:
-    if after == WAITING:
-        return "its place was given to others"
-    new = view.cluster.shapes[after]
-    return f"it goes on with {new.workers} workers on {view.cluster.groups[new.group].name}"
-
-
-def _first_in_line(view: RoundView, row: int) -> str:
-    restarts = view.rows[row].record.run.restarts
-    return "there is room for it" if not restarts else f"there is room for it again, restart {restarts}"
-
-
-def outlooks(
-    view: RoundView, allocation: Allocation, plan: RoundPlan, now: float
-) -> tuple[dict[str, float], dict[str, Outlook]]:
-    """By id: units done, and the outlook of those that wait; only what differs from what was told before."""
-    done = {row.record.id: row.done for row in view.rows if row.done != row.record.done}
-    waiting = {
-        index: row
-        for index, row in enumerate(view.rows)
-        if row.record.state is JobState.WAITING and index not in plan.starts and index not in plan.refused
-    }
-    starts = forecast(view.jobs, view.cluster, allocation) if waiting else {}
-    changed = {}
-    for index, row in waiting.items():
-        outlook = _outlook(_why(view, allocation, plan, index), starts.get(index), now)
-        if not _same(outlook, row.record.outlook):
-            changed[row.record.id] = outlook
-    return done, changed
-
-
-def _outlook(why: str, start: ExpectedStart | None, now: float) -> Outlook:
-    if start is None or finite(start.value) is None:
-        return Outlook(why)
-    high = finite(start.high)
-    return Outlook(why, now + start.value, now + start.low, None if high is None else now + high)
-
-
-def _same(one: Outlook, other: Outlook) -> bool:
-    """Whether nobody would notice the difference: the same words, and starts within seconds."""
-    near = all(
-        (a is None) == (b is None) and (a is None or b is None or abs(a - b) < 5.0)
-        for a, b in ((one.start, other.start), (one.low, other.low), (one.high, other.high))
-    )
-    return near and replace(one, start=None, low=None, high=None) == replace(
-        other, start=None, low=None, high=None
-    )
-
-
-def _why(view: RoundView, allocation: Allocation, plan: RoundPlan, index: int) -> str:
-    row = view.rows[index]
-    never = impossible(row.job, view.cluster.groups)
-    if never is not None:
-        return f"it is impossible here: {never}"
-    if index in allocation.why:
-        return allocation.why[index]
-    if allocation.shape[index] != WAITING:
-        leaving = "until others have saved and stopped" if plan.stops else "until nodes are free together"
-        return f"it is its turn, and it waits {leaving}"
-    before = int(np.count_nonzero(allocation.shape[allocation.order[: _place(allocation, index)]] == WAITING))
-    ahead = f"{before} jobs that wait come before it" if before else "it is the next in line"
-    return f"{ahead}; {_full(view, allocation, index)}"
-
-
-def _place(allocation: Allocation, index: int) -> int:
-    return int(np.flatnonzero(allocation.order == index)[0])
-
-
-def _full(view: RoundView, allocation: Allocation, index: int) -> str:
-    """How much of what it could use is in use."""
-    job = view.rows[index].job
-    used = np.zeros(len(view.cluster.groups))
-    given = np.flatnonzero(allocation.shape != WAITING)
-    shapes = allocation.shape[given]
-    each = view.jobs.gpus[given] if job.worker.gpus else view.jobs.cpus[given]
-    np.add.at(used, view.cluster.shape_group[shapes], view.cluster.shape_workers[shapes] * each)
-    column = 0 if job.worker.gpus else 1
-    parts = [
-        f"{count:g} of {view.cluster.capacity[number, column]:g} {group.accelerator or 'CPUs'} in use"
-        for number, (group, count) in enumerate(zip(view.cluster.groups, used.tolist(), strict=True))
-        if accepts(job.worker, group)
+def _stop(view: RoundView, allocation: Allocation, row: int) -> tuple[str, str]:
+    """The name of a change of shape, and its reason."""
+    after, why = int(allocation.shape[row]), allocation.why.get(row, "")
+    old = view.cluster.shapes[int(view.previous.shape[row])]
+    if after != WAITING:
+        new = view.cluster.shapes[after]
+        name = view.cluster.groups[new.group].name
+        resized = "grow" if new.workers > old.workers else "shrink"
+        action = resized if new.group == old.group else "move"
+        return action, why or f"it goes on with {new.workers} workers on {name}"
+    changed = allocation.order[allocation.shape[allocation.order] != view.previous.shape[allocation.order]]
+    winners = [
+        view.rows[other].job
+        for other in changed.tolist()
+        if allocation.shape[other] != WAITING
+        and view.cluster.shape_group[allocation.shape[other]] == old.group
     ]
-    return ", ".join(parts)
+    if not winners:
+        return "preempt", why or "its nodes are needed for other jobs"
+    named = ", ".join(
+        f"{job.workload.name} ({job.id}, priority {priority_name(job.workload.priority)})"
+        for job in winners[:MOST_NAMED]
+    )
+    more = f" and {len(winners) - MOST_NAMED} more" if len(winners) > MOST_NAMED else ""
+    own = priority_name(view.rows[row].job.workload.priority)
+    return "preempt", f"preempted by {named}{more}; its own priority is {own}" + (f"; {why}" if why else "")

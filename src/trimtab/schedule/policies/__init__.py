@@ -1,70 +1,60 @@
-"""Policies by name. One more is one module with a class, and one line here."""
+"""Policies by name. To add one, write a module with a class, and a line here."""
 
 from dataclasses import fields
 from importlib import import_module
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from trimtab.core import BadInputError, NotFoundError, did_you_mean
 from trimtab.schedule.allocation import SchedulingPolicy
 
-POLICIES: dict[str, tuple[str, str, str]] = {
-    "trimtab": ("trimtab", "Trimtab", "the least waiting for everybody, with deadlines, tenants and dollars"),
-    "fifo": ("fifo", "Fifo", "first come, first served; others fill gaps without delaying the first in line"),
-    "srtf": ("srtf", "Srtf", "shortest expected remaining time first"),
-    "priority": ("priority", "PriorityQueues", "queues by priority class; who waits long moves up"),
-    "edf": ("edf", "Edf", "earliest deadline first; hard deadlines that cannot be met are refused"),
-    "las": ("las", "Las", "least attained service in queues, as in Tiresias"),
-    "drf": ("drf", "Drf", "dominant resource fairness among tenants"),
-    "maxmin": ("maxmin", "MaxMin", "equal shares of time for jobs or tenants, whatever the accelerator"),
-    "gavel": ("gavel", "Gavel", "shares of time on each kind of accelerator by what jobs gain there"),
-    "sia": ("sia", "SiaPolicy", "elastic jobs on mixed accelerators by an integer program, as in Sia"),
+POLICIES = {
+    "trimtab": "trimtab:Trimtab",
+    "fifo": "fifo:Fifo",
+    "srtf": "srtf:Srtf",
+    "priority": "priority:PriorityQueues",
+    "edf": "edf:Edf",
+    "las": "las:Las",
+    "drf": "drf:Drf",
+    "maxmin": "maxmin:MaxMin",
+    "gavel": "gavel:Gavel",
+    "sia": "sia:SiaPolicy",
 }
-"""Name: (module here, class, summary)."""
+"""Module here and class of each policy; imported when it is chosen."""
 
 
 def policy(name: str) -> SchedulingPolicy:
     """The policy of this name, such as "fifo"; settings follow a colon: "gavel:objective=throughput"."""
     name, _, settings = name.partition(":")
     if name not in POLICIES:
-        known = did_you_mean(name, POLICIES) or f"; there are {', '.join(POLICIES)}"
-        raise NotFoundError(f'no policy is called "{name}"{known}')
-    module, kind, _ = POLICIES[name]
-    made = getattr(import_module(f"{__name__}.{module}"), kind)
+        hint = did_you_mean(name, POLICIES) or f"; the policies are {', '.join(POLICIES)}"
+        raise NotFoundError(f'there is no policy "{name}"{hint}')
+    module, _, class_name = POLICIES[name].partition(":")
+    chosen = getattr(import_module(f"{__name__}.{module}"), class_name)
     if not settings:
-        return made()  # type: ignore[no-any-return]
-    return made(_settings(name, getattr(made(), "settings", None), settings))  # type: ignore[no-any-return]
+        return chosen()  # type: ignore[no-any-return]
+    return chosen(_settings(name, type(chosen().settings), settings))  # type: ignore[no-any-return]
 
 
-def _settings(name: str, usual: Any, text: str) -> Any:
-    """Settings of a policy from "key=value,key=value"."""
-    if usual is None:
-        raise BadInputError(f"policy {name} has no settings, but {text} follows its name")
-    known = {each.name: each.type for each in fields(usual)}
+def _settings(name: str, kind: type[Any], text: str) -> Any:
+    """Settings of a policy from "key=value,key=value"; numbers of a list are separated by slashes."""
+    types = {field.name: field.type for field in fields(kind)}
     chosen: dict[str, Any] = {}
     for part in text.split(","):
-        key, sign, value = part.partition("=")
-        key = key.strip().replace("-", "_")
-        if not sign or key not in known:
-            hint = did_you_mean(key, known) or f"; there are {', '.join(known)}"
-            raise NotFoundError(f'policy {name} has no setting "{part.strip()}"{hint}, written key=value')
-        chosen[key] = _value(name, key, known[key], value.strip())
-    return type(usual)(**chosen)
+        key, sign, value = (piece.strip() for piece in part.partition("="))
+        key = key.replace("-", "_")
+        if not sign or key not in types:
+            hint = did_you_mean(key, types) or f"; the settings are {', '.join(types)}"
+            raise NotFoundError(f'policy {name} has no setting "{part.strip()}"{hint}; write key=value')
+        listed = types[key] not in _EXPECTED
+        try:
+            adapter: TypeAdapter[Any] = TypeAdapter(types[key])  # type: ignore[arg-type]
+            chosen[key] = adapter.validate_python(value.split("/") if listed else value)
+        except ValidationError:
+            right = _EXPECTED.get(types[key], "numbers such as 10/20")  # type: ignore[arg-type]
+            raise BadInputError(f'policy {name}: {key} should be {right}, not "{value}"') from None
+    return kind(**chosen)
 
 
-def _value(name: str, key: str, kind: Any, text: str) -> Any:
-    """One setting from text, by the type its field has."""
-    if kind is bool and text in ("true", "false"):
-        return text == "true"
-    try:
-        if kind in (int, float):
-            return kind(text)
-        if kind is str:
-            return text
-        if kind is not bool:
-            return tuple(float(part) for part in text.split("/"))
-    except ValueError:
-        pass
-    wanted = {bool: "true or false", int: "a whole number", float: "a number"}.get(
-        kind, "numbers such as 10/20"
-    )
-    raise BadInputError(f'policy {name}: {key} is {wanted}, not "{text}"')
+_EXPECTED = {bool: "true or false", int: "a whole number", float: "a number", str: "a word"}

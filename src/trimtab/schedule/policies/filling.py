@@ -1,4 +1,4 @@
-"""Greedy filling: jobs in an order, each with the fastest shape that fits into what is left of its group."""
+"""Greedy filling: jobs in an order, each with the fastest shape that fits into the free part of its group."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -6,42 +6,54 @@ from functools import cached_property
 
 import numpy as np
 
-from trimtab.schedule.allocation import WAITING, Allocation, Bools, Jobs
+from trimtab.core import format_duration
+from trimtab.schedule.allocation import WAITING, Allocation, Bools, JobColumns
 from trimtab.schedule.cluster import Cluster, Floats, Ints
+
+NO_GROUP_HOLDS_IT = "no group of nodes can hold it, even when empty"
+
+
+def deadline_missed(needed: float, due: float, note: str = "") -> str:
+    """The reason of a refusal: seconds that the job needs, and seconds until its hard deadline."""
+    when = f"is in {format_duration(due)}" if due > 0 else f"was {format_duration(-due)} ago"
+    needs = f"it needs about {format_duration(needed)}{note}"
+    return f"its hard deadline cannot be met: {needs}, the deadline {when}"
 
 
 class WaitingReasons(Mapping[int, str]):
-    """For each waiting job how many running ones came before it, by which rule; `known` goes first."""
+    """Reasons of waiting jobs: the one in `given`, or the number of running jobs before it in the order."""
 
     def __init__(
-        self, shape: Ints, order: Ints, possible: Bools, rule: str, known: Mapping[int, str] | None = None
+        self, shape: Ints, order: Ints, possible: Bools, rule: str, given: Mapping[int, str] | None = None
     ) -> None:
         self._shape, self._order, self._possible, self._rule = shape, order, possible, rule
-        self._known = dict(known or {})
+        self._given = dict(given or {})
 
     @cached_property
     def _ahead(self) -> dict[int, int]:
-        """Waiting jobs, with the running ones before each."""
+        """The number of running jobs before each waiting one."""
         runs = self._shape[self._order] != WAITING
         return dict(zip(self._order[~runs].tolist(), np.cumsum(runs)[~runs].tolist(), strict=True))
 
     def __getitem__(self, row: int) -> str:
-        if row in self._known:
-            return self._known[row]
+        if row in self._given:
+            return self._given[row]
         ahead = self._ahead[row]
         if not self._possible[row]:
-            return "nothing in this cluster can hold it, even if it were empty"
-        return f"running jobs that come before it by {self._rule}: {ahead}; what is left does not hold it"
+            return NO_GROUP_HOLDS_IT
+        if not ahead:
+            return "the free nodes do not hold it"
+        return f"{ahead} running job{'s come' if ahead > 1 else ' comes'} before it by {self._rule}"
 
     def __iter__(self) -> Iterator[int]:
-        return iter({**self._ahead, **self._known})
+        return iter({**self._ahead, **self._given})
 
     def __len__(self) -> int:
-        return len({**self._ahead, **self._known})
+        return len({**self._ahead, **self._given})
 
 
 class JobMemory:
-    """Columns of numbers whose rows follow the jobs of each round; those of a new job start at zero."""
+    """Numbers that a policy stores per job, in columns; a new job starts with zeros."""
 
     def __init__(self, columns: int) -> None:
         self._ids: tuple[str, ...] = ()
@@ -81,29 +93,29 @@ def groups_of(cluster: Cluster, shape: Ints) -> Ints:
     return groups
 
 
-def most_workers(jobs: Jobs, cluster: Cluster, rows: Ints) -> Floats:
-    """How many workers of each of these jobs every group could hold if it were empty; (rows, groups)."""
+def most_workers(jobs: JobColumns, cluster: Cluster, rows: Ints) -> Floats:
+    """Workers of each of these jobs that every group could hold if it were empty; (rows, groups)."""
     demand = jobs.demand[rows]
     most = np.full((len(rows), len(cluster.groups)), np.inf)
     for index, group in enumerate(cluster.groups):
         for column, room in enumerate((group.gpus, group.cpus, group.memory)):
             need = demand[:, column]
             if need.any():
-                each = np.divide(room, need, out=np.full(len(rows), np.inf), where=need > 0)
-                np.minimum(most[:, index], np.floor(each + SLACK), out=most[:, index])
+                per_node = np.divide(room, need, out=np.full(len(rows), np.inf), where=need > 0)
+                np.minimum(most[:, index], np.floor(per_node + SLACK), out=most[:, index])
         most[:, index] = most[:, index] * group.nodes if group.nodes else 0.0
     shared = np.flatnonzero((demand[:, 0] > 0) & (demand[:, 0] < 1))
     if len(shared):
-        whole = np.array([group.nodes * group.gpus for group in cluster.groups])
-        each = np.floor(1 / demand[shared, :1] + SLACK)
-        most[shared] = np.minimum(most[shared], each * whole)
+        total = np.array([group.nodes * group.gpus for group in cluster.groups])
+        per_device = np.floor(1 / demand[shared, :1] + SLACK)
+        most[shared] = np.minimum(most[shared], per_device * total)
     return most
 
 
-def usable_shapes(jobs: Jobs, cluster: Cluster, rows: Ints) -> Bools:
-    """The shapes each of these jobs may be given; (rows, shapes).
+def usable_shapes(jobs: JobColumns, cluster: Cluster, rows: Ints) -> Bools:
+    """Shapes that each of these jobs may be given; (rows, shapes).
 
-    It can run so, an empty group holds it, and none of an elastic job's workers is mostly wasted.
+    The job can run in the shape, an empty group holds it, and an elastic job's workers are not mostly wasted.
     """
     most = np.minimum(jobs.most[rows, None], most_workers(jobs, cluster, rows))
     speed, least = jobs.speed[rows], jobs.least[rows]
@@ -119,35 +131,35 @@ def usable_shapes(jobs: Jobs, cluster: Cluster, rows: Ints) -> Bools:
 def _wasteful(speed: Floats, usable: Bools, cluster: Cluster) -> Bools:
     """Shapes in which a worker does much less than in the smallest gang of the same group."""
     wasteful = np.zeros(usable.shape, dtype=bool)
-    each = speed / cluster.shape_workers
+    per_worker = speed / cluster.shape_workers
     for index in range(len(cluster.groups)):
         columns = np.flatnonzero(cluster.shape_group == index)
         if len(columns):
             size = np.where(usable[:, columns], cluster.shape_workers[columns], np.inf)
-            smallest = np.take_along_axis(each[:, columns], size.argmin(axis=1)[:, None], axis=1)
-            wasteful[:, columns] = each[:, columns] < _THRIFT * smallest
+            smallest = np.take_along_axis(per_worker[:, columns], size.argmin(axis=1)[:, None], axis=1)
+            wasteful[:, columns] = per_worker[:, columns] < _THRIFT * smallest
     return wasteful
 
 
 @dataclass(slots=True, eq=False)
 class Filling:
-    """One round: the shapes given so far, and what is left of each group (accelerators, CPUs, bytes)."""
+    """One round: the shapes given so far, and the free accelerators, CPUs and bytes of each group."""
 
-    jobs: Jobs
+    jobs: JobColumns
     cluster: Cluster
     previous: Allocation
     own: Ints = field(init=False)
-    """The shape in which each job runs, WAITING where it does not run or cannot go on so."""
+    """The shape in which each job runs; WAITING if it does not run, or cannot stay in its shape."""
     shape: Ints = field(init=False)
     """The shape each job is given in this round."""
     free: list[list[float]] = field(init=False)
-    """What is left of each group."""
+    """Free accelerators, CPUs and bytes of each group."""
     demand: Floats = field(init=False)
     """Accelerators, CPUs and bytes of a worker of each job."""
     _workers: list[int] = field(init=False)
     _group: list[int] = field(init=False)
     _usable: Bools = field(init=False)
-    _known: Bools = field(init=False)
+    _computed: Bools = field(init=False)  # rows of `_usable` that are filled in
 
     def __post_init__(self) -> None:
         jobs, cluster = self.jobs, self.cluster
@@ -156,24 +168,26 @@ class Filling:
         self.free = (cluster.capacity * (1 + SLACK)).tolist()
         self._workers, self._group = cluster.shape_workers.tolist(), cluster.shape_group.tolist()
         self._usable = np.zeros(jobs.speed.shape, dtype=bool)
-        self._known = np.zeros(len(jobs), dtype=bool)
-        self.own = self._kept()
-        self._learn(np.flatnonzero(self.own == WAITING))
+        self._computed = np.zeros(len(jobs), dtype=bool)
+        self.own = self._keepable()
+        self._compute_usable(np.flatnonzero(self.own == WAITING))
+        for row in np.flatnonzero(self.running & ~jobs.preemptible).tolist():
+            self.give(row, int(self.own[row]))
 
-    def _kept(self) -> Ints:
-        """Shapes that may be kept: the job still can run so, and the group is still large enough."""
+    def _keepable(self) -> Ints:
+        """The previous shape of each job that it may keep: it can run so, and the group is large enough."""
         own = np.array(self.previous.shape, dtype=np.int64)
         rows = np.flatnonzero(own != WAITING)
         shape = own[rows]
         workers, group = self.cluster.shape_workers[shape], self.cluster.shape_group[shape]
         held = most_workers(self.jobs, self.cluster, rows)[np.arange(len(rows)), group]
-        well = (workers >= self.jobs.least[rows]) & (workers <= np.minimum(self.jobs.most[rows], held))
-        own[rows[~(well & (self.jobs.speed[rows, shape] != 0))]] = WAITING
+        allowed = (workers >= self.jobs.least[rows]) & (workers <= np.minimum(self.jobs.most[rows], held))
+        own[rows[~(allowed & (self.jobs.speed[rows, shape] != 0))]] = WAITING
         return own
 
-    def _learn(self, rows: Ints) -> None:
+    def _compute_usable(self, rows: Ints) -> None:
         self._usable[rows] = usable_shapes(self.jobs, self.cluster, rows)
-        self._known[rows] = True
+        self._computed[rows] = True
 
     @property
     def running(self) -> Bools:
@@ -182,15 +196,15 @@ class Filling:
 
     @property
     def usable(self) -> Bools:
-        """The shapes each job may be given; (jobs, shapes)."""
-        if not self._known.all():
-            self._learn(np.flatnonzero(~self._known))
+        """Shapes that each job may be given; (jobs, shapes)."""
+        if not self._computed.all():
+            self._compute_usable(np.flatnonzero(~self._computed))
         return self._usable
 
     def usable_by(self, row: int) -> Bools:
-        """The shapes one job may be given."""
-        if not self._known[row]:
-            self._learn(np.flatnonzero(~self._known))
+        """Shapes that one job may be given."""
+        if not self._computed[row]:
+            self._compute_usable(np.flatnonzero(~self._computed))
         return np.asarray(self._usable[row])
 
     @property
@@ -200,37 +214,37 @@ class Filling:
 
     def best_speed(self) -> Floats:
         """Units per second of each job in its fastest shape; NaN where none is known."""
-        known = self.usable & (self.jobs.speed > 0)
-        best = np.where(known, self.jobs.speed, 0.0).max(axis=1, initial=0.0)
+        measured = self.usable & (self.jobs.speed > 0)
+        best = np.where(measured, self.jobs.speed, 0.0).max(axis=1, initial=0.0)
         return np.where(best > 0, best, np.nan)
 
     def refuse(self, row: int) -> None:
-        """This job gets nothing."""
-        self._usable[row], self._known[row], self.own[row] = False, True, WAITING
+        """Give a job nothing."""
+        self._usable[row], self._computed[row], self.own[row] = False, True, WAITING
 
     def need(self, row: int, shape: int) -> list[float]:
         """Accelerators, CPUs and bytes that a job takes in a shape."""
         workers = self._workers[shape]
-        return [workers * each for each in self.demand[row].tolist()]
+        return [workers * amount for amount in self.demand[row].tolist()]
 
     def fitting(self, row: int) -> list[int]:
-        """The usable shapes that what is left would hold, the fastest first."""
+        """The usable shapes that fit into the free capacity, the fastest first."""
         usable = self.usable_by(row)
         gpus, cpus, memory = self.demand[row].tolist()
         speed = self.jobs.speed[row].tolist()
-        found = []
+        shapes = []
         for shape in usable.nonzero()[0].tolist():
-            workers, left = self._workers[shape], self.free[self._group[shape]]
-            if workers * gpus <= left[0] and workers * cpus <= left[1] and workers * memory <= left[2]:
-                found.append((-speed[shape] if speed[shape] == speed[shape] else 0.0, shape))
-        return [shape for _, shape in sorted(found)]
+            workers, free = self._workers[shape], self.free[self._group[shape]]
+            if workers * gpus <= free[0] and workers * cpus <= free[1] and workers * memory <= free[2]:
+                shapes.append((-speed[shape] if speed[shape] == speed[shape] else 0.0, shape))
+        return [shape for _, shape in sorted(shapes)]
 
     def give(self, row: int, shape: int) -> None:
-        """This job gets this shape, which must fit."""
+        """Give a job a shape, which must fit."""
         self.shape[row] = shape
-        left = self.free[self._group[shape]]
-        for resource, taken in enumerate(self.need(row, shape)):
-            left[resource] -= taken
+        free = self.free[self._group[shape]]
+        for resource, amount in enumerate(self.need(row, shape)):
+            free[resource] -= amount
 
     def take(self, row: int) -> None:
         """Take back the shape that a job was given."""
@@ -238,9 +252,9 @@ class Filling:
         self.shape[row] = WAITING
 
     def _return(self, row: int, shape: int) -> None:
-        left = self.free[self._group[shape]]
-        for resource, back in enumerate(self.need(row, shape)):
-            left[resource] += back
+        free = self.free[self._group[shape]]
+        for resource, amount in enumerate(self.need(row, shape)):
+            free[resource] += amount
 
     def start(self, row: int) -> bool:
         """Give a job the fastest shape that fits; False where none does."""
@@ -250,46 +264,58 @@ class Filling:
         return bool(shapes)
 
     def fill(self, order: Ints) -> None:
-        """Give shapes in this order. Who runs keeps its shape where that still fits, or takes another."""
+        """Give shapes in this order. Running jobs keep theirs where it still fits, or get another."""
+        order = order[self.shape[order] == WAITING]
         need = workers_of(self.cluster, self.own)[:, None] * self.demand
         least = self._least(order)
         settled = self._settled(order, need, least)
         keeping = order[:settled][self.running[order[:settled]]]
         self.shape[keeping] = self.own[keeping]
         group = self.cluster.shape_group[self.own[keeping]]
-        for index, left in enumerate(self.free):
-            taken = need[keeping[group == index]].sum(axis=0)
-            left[:] = [each - gone for each, gone in zip(left, taken.tolist(), strict=True)]
+        for index, free in enumerate(self.free):
+            used = need[keeping[group == index]].sum(axis=0)
+            free[:] = (np.array(free) - used).tolist()
         self._one_by_one(order[settled:], need, least[settled:])
 
+    def allocation(self, order: Ints, rule: str, given: Mapping[int, str] | None = None) -> Allocation:
+        """Fill and improve in this order.
+
+        `rule` names the order in the reasons of waiting jobs; `given` are reasons of jobs that are refused.
+        """
+        self.fill(order)
+        self.improve(order)
+        why = WaitingReasons(self.shape, order, self.possible, rule, given)
+        return Allocation(self.shape, order, why, tuple(given or ()))
+
     def improve(self, order: Ints) -> None:
-        """In this order, let jobs that kept their shape move to a much faster one that nobody took."""
-        kept = order[(self.shape[order] != WAITING) & (self.shape[order] == self.own[order])]
-        if not len(kept):
+        """In this order, let jobs that kept their shape move to a much faster one that is free."""
+        same = (self.shape[order] != WAITING) & (self.shape[order] == self.own[order])
+        keeping = order[same & self.jobs.preemptible[order]]
+        if not len(keeping):
             return
-        room = np.array([left[0] for left in self.free])[self.cluster.shape_group]
-        shapes = np.flatnonzero(self.cluster.shape_workers * self.jobs.gpus[kept].min() <= room)
+        room = np.array([free[0] for free in self.free])[self.cluster.shape_group]
+        shapes = np.flatnonzero(self.cluster.shape_workers * self.jobs.gpus[keeping].min() <= room)
         if not len(shapes):
             return
-        size = self.cluster.shape_workers[shapes] * self.jobs.gpus[kept, None]
-        least = _FASTER * self.jobs.speed[kept, self.own[kept]]
-        better = (self.jobs.speed[np.ix_(kept, shapes)] >= least[:, None]) & (size <= room[shapes])
+        size = self.cluster.shape_workers[shapes] * self.jobs.gpus[keeping, None]
+        least = _FASTER * self.jobs.speed[keeping, self.own[keeping]]
+        better = (self.jobs.speed[np.ix_(keeping, shapes)] >= least[:, None]) & (size <= room[shapes])
         for index in np.flatnonzero(better.any(axis=1)).tolist():
-            row = int(kept[index])
+            row = int(keeping[index])
             fitting = [shape for shape in shapes[better[index]].tolist() if self._fits(row, shape)]
             if fitting:
                 self.give(row, max(fitting, key=self.jobs.speed[row].tolist().__getitem__))
                 self._return(row, int(self.own[row]))
 
     def _fits(self, row: int, shape: int) -> bool:
-        """Whether a job may be given this shape, and what is left would hold it."""
+        """Whether a job may be given this shape, and the free part of the group holds it."""
         pairs = zip(self.need(row, shape), self.free[self._group[shape]], strict=True)
-        return all(need <= left for need, left in pairs) and bool(self.usable_by(row)[shape])
+        return all(need <= free for need, free in pairs) and bool(self.usable_by(row)[shape])
 
     def _least(self, rows: Ints) -> Floats:
-        """The fewest workers each job could have in each group, infinite where it cannot be there.
+        """The fewest workers each job could have in each group, infinite where it cannot run.
 
-        Of running jobs, which hardly ever need another shape, no more than what they asked for is known.
+        For running jobs, which hardly ever need another shape, it is the fewest that they requested.
         """
         least = np.repeat(self.jobs.least[rows, None].astype(float), len(self.cluster.groups), axis=1)
         waiting = np.flatnonzero(self.own[rows] == WAITING)
@@ -304,7 +330,7 @@ class Filling:
         return least
 
     def _settled(self, order: Ints, need: Floats, least: Floats) -> int:
-        """How many of the first stay as they are: who runs still fits, and who waits does not."""
+        """The number of leading jobs that do not change: running ones still fit, waiting ones do not."""
         own = self.own[order]
         group = groups_of(self.cluster, own)
         changes = np.zeros(len(order), dtype=bool)
@@ -312,28 +338,28 @@ class Filling:
         room = np.zeros(len(waiting), dtype=bool)
         for index, free in enumerate(self.free):
             here = group == index
-            left = free - np.cumsum(np.where(here[:, None], need[order], 0.0), axis=0)
-            changes |= here & (left < 0).any(axis=1)
+            remaining = free - np.cumsum(np.where(here[:, None], need[order], 0.0), axis=0)
+            changes |= here & (remaining < 0).any(axis=1)
             fewest = least[waiting, index]
             able = np.flatnonzero(np.isfinite(fewest))
             smallest = fewest[able, None] * self.demand[order[waiting[able]]]
-            room[able] |= (smallest <= left[waiting[able]]).all(axis=1)
+            room[able] |= (smallest <= remaining[waiting[able]]).all(axis=1)
         changes[waiting] = room
         return int(changes.argmax()) if changes.any() else len(order)
 
     def _one_by_one(self, rows: Ints, need: Floats, least: Floats) -> None:
-        """Fill one by one the jobs whose turn depends on what jobs before them get."""
+        """Give shapes one by one to jobs whose shape depends on the jobs before them."""
         own = self.own[rows].tolist()
-        taken = need[rows].tolist()
+        needs = need[rows].tolist()
         fewest = (np.where(np.isfinite(least), self.demand[rows, :1], 1.0) * least).tolist()
         for index, row in enumerate(rows.tolist()):
             if own[index] != WAITING:
-                left, (gpus, cpus, memory) = self.free[self._group[own[index]]], taken[index]
-                if gpus <= left[0] and cpus <= left[1] and memory <= left[2]:
+                room, (gpus, cpus, memory) = self.free[self._group[own[index]]], needs[index]
+                if gpus <= room[0] and cpus <= room[1] and memory <= room[2]:
                     self.shape[row] = own[index]
-                    left[0], left[1], left[2] = left[0] - gpus, left[1] - cpus, left[2] - memory
+                    room[0], room[1], room[2] = room[0] - gpus, room[1] - cpus, room[2] - memory
                     continue
-            for gpus, left in zip(fewest[index], self.free, strict=True):
-                if gpus <= left[0]:
+            for gpus, room in zip(fewest[index], self.free, strict=True):
+                if gpus <= room[0]:
                     self.start(row)
                     break

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from trimtab.core import BadInputError, Clock
-from trimtab.schedule.allocation import Allocation, Jobs
+from trimtab.schedule.allocation import Allocation, JobColumns
 from trimtab.schedule.cluster import Cluster, Floats, Ints
 from trimtab.schedule.policies.time_shares import GroupChoices, RoundSettings, TimeShares
 
 _OBJECTIVES = ("maxmin", "throughput", "fifo")
-_LITTLE = 1e-6  # how much the mean gain counts beside the smallest
+_LITTLE = 1e-6  # weight of the mean gain against the smallest
 _TINY = 1e-5  # shares below this are noise of the solver
 
 
@@ -33,7 +33,7 @@ class GavelSettings:
 
 @dataclass(slots=True)
 class Gavel:
-    """Jobs go mostly where they gain most, and nobody gets less than by an even split."""
+    """Jobs run mostly where they gain most, and none gets less than by an even split."""
 
     settings: GavelSettings = field(default_factory=GavelSettings)
     _rounds: TimeShares = field(init=False, repr=False)
@@ -42,15 +42,17 @@ class Gavel:
     def __post_init__(self) -> None:
         s = self.settings
         if s.objective not in _OBJECTIVES:
-            raise BadInputError(f'policy gavel: objective is {", ".join(_OBJECTIVES)}, not "{s.objective}"')
+            raise BadInputError(
+                f'policy gavel: objective should be one of {", ".join(_OBJECTIVES)}, not "{s.objective}"'
+            )
         only_owed = s.objective == "fifo"
         rounds = RoundSettings(s.round_seconds, s.renew_after, s.one_queue, s.anew, only_owed)
         self._rounds = TimeShares(rounds)
 
-    def allocate(self, jobs: Jobs, cluster: Cluster, previous: Allocation, clock: Clock) -> Allocation:
+    def allocate(self, jobs: JobColumns, cluster: Cluster, previous: Allocation, clock: Clock) -> Allocation:
         return self._rounds.allocate(jobs, cluster, previous, clock.now(), self._shares, _fastest_first)
 
-    def _shares(self, jobs: Jobs, cluster: Cluster, choices: GroupChoices) -> Floats:
+    def _shares(self, jobs: JobColumns, cluster: Cluster, choices: GroupChoices) -> Floats:
         if self.settings.objective == "fifo":
             return self._by_arrival(jobs, cluster, choices)
         if self.settings.objective == "throughput":
@@ -60,8 +62,8 @@ class Gavel:
         gain = choices.workers * choices.speed / np.where(even > 0, even, 1.0)[:, None]
         return _solved(jobs, cluster, choices, gain, fair=True)
 
-    def _by_arrival(self, jobs: Jobs, cluster: Cluster, choices: GroupChoices) -> Floats:
-        """All the time on one group for those who come first; nobody passes the first who must wait."""
+    def _by_arrival(self, jobs: JobColumns, cluster: Cluster, choices: GroupChoices) -> Floats:
+        """All the time on one group for the first jobs; none overtakes the first that must wait."""
         free, demand = cluster.capacity.copy(), jobs.demand
         share = np.zeros(choices.speed.shape)
         names = [group.name for group in cluster.groups]
@@ -82,13 +84,13 @@ class Gavel:
 
 
 def _fastest_first(choices: GroupChoices) -> Ints:
-    """Groups by how much jobs like them, on average: their speed there against that on their best group."""
+    """Groups by the jobs' mean speed there, relative to their best group."""
     best = choices.speed.max(axis=1, initial=0.0)
-    liked = choices.speed / np.where(best > 0, best, 1.0)[:, None]
-    return np.argsort(-liked.sum(axis=0), kind="stable")
+    relative = choices.speed / np.where(best > 0, best, 1.0)[:, None]
+    return np.argsort(-relative.sum(axis=0), kind="stable")
 
 
-def _solved(jobs: Jobs, cluster: Cluster, choices: GroupChoices, gain: Floats, fair: bool) -> Floats:
+def _solved(jobs: JobColumns, cluster: Cluster, choices: GroupChoices, gain: Floats, fair: bool) -> Floats:
     """X that maximises the smallest gain (`fair`), or the sum of gains. Jobs that are alike share alike."""
     facts = np.hstack((np.where(choices.possible, gain, 0.0), choices.workers, jobs.demand))
     _, first, kind, alike = np.unique(
@@ -108,13 +110,13 @@ def _program(gain: Floats, need: Floats, alike: Ints, capacity: Floats, fair: bo
     if not len(kinds):
         return share
     value, column, count = gain[kinds, groups], np.arange(len(kinds)), len(gain)
-    taken = alike[kinds, None] * need[kinds, groups]
+    demand = alike[kinds, None] * need[kinds, groups]
     time = coo_matrix((np.ones(len(kinds)), (kinds, column)), (count, len(kinds)))
-    room = [coo_matrix((taken[:, d], (groups, column)), (len(capacity), len(kinds))) for d in range(3)]
+    room = [coo_matrix((demand[:, d], (groups, column)), (len(capacity), len(kinds))) for d in range(3)]
     rows, limits = vstack((time, *room)), np.concatenate((np.ones(count), *capacity.T))
     goal = -value * alike[kinds]
     if fair:
-        # The smallest gain is one more unknown: no kind's own gain is below it. A little is for the sum.
+        # The smallest gain is one more unknown, below every kind's gain. The sum has a small weight.
         able = np.isin(np.arange(count), kinds).astype(float)[:, None]
         rows = hstack((rows, coo_matrix((len(limits), 1))))
         rows = vstack((rows, hstack((coo_matrix((-value, (kinds, column)), (count, len(kinds))), able))))
@@ -123,6 +125,6 @@ def _program(gain: Floats, need: Floats, alike: Ints, capacity: Floats, fair: bo
     solution = linprog(goal, rows.tocsr(), limits, method="highs-ipm")
     if solution.x is None:
         return share
-    found = np.clip(solution.x[: len(kinds)], 0.0, 1.0)
-    share[kinds, groups] = np.where(found < _TINY, 0.0, found)
+    solved = np.clip(solution.x[: len(kinds)], 0.0, 1.0)
+    share[kinds, groups] = np.where(solved < _TINY, 0.0, solved)
     return share

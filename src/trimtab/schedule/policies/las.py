@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from trimtab.core import Clock
-from trimtab.schedule.allocation import WAITING, Allocation, Jobs
+from trimtab.schedule.allocation import WAITING, Allocation, JobColumns
 from trimtab.schedule.cluster import Cluster, Ints
-from trimtab.schedule.policies.filling import Filling, JobMemory, WaitingReasons
+from trimtab.schedule.policies.filling import Filling, JobMemory
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +32,13 @@ class Las:
     _history: JobMemory = field(default_factory=lambda: JobMemory(3), init=False, repr=False)
     _last: float | None = field(default=None, init=False, repr=False)
 
-    def allocate(self, jobs: Jobs, cluster: Cluster, previous: Allocation, clock: Clock) -> Allocation:
+    def allocate(self, jobs: JobColumns, cluster: Cluster, previous: Allocation, clock: Clock) -> Allocation:
         filling = Filling(jobs, cluster, previous)
         queue = self._queue(jobs, previous, clock.now())
         order = np.lexsort((jobs.submitted, queue))
-        filling.fill(order)
-        filling.improve(order)
-        return Allocation(
-            filling.shape, order, WaitingReasons(filling.shape, order, filling.possible, "attained service")
-        )
+        return filling.allocation(order, "attained service")
 
-    def _queue(self, jobs: Jobs, previous: Allocation, now: float) -> Ints:
+    def _queue(self, jobs: JobColumns, previous: Allocation, now: float) -> Ints:
         """The queue of each job, 0 being the first."""
         history, _ = self._history.follow(jobs.ids)
         forgiven, ran, waited = history.T

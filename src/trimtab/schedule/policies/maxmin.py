@@ -1,11 +1,11 @@
-"""Max-min fair shares of time for jobs or tenants, blind to what an accelerator is worth to whom."""
+"""Max-min fair shares of time for jobs or tenants, whatever an accelerator is worth to a job."""
 
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from trimtab.core import BadInputError, Clock
-from trimtab.schedule.allocation import Allocation, Jobs
+from trimtab.schedule.allocation import Allocation, JobColumns
 from trimtab.schedule.cluster import Cluster, Floats, Ints
 from trimtab.schedule.policies.time_shares import GroupChoices, RoundSettings, TimeShares
 
@@ -14,7 +14,7 @@ _TINY = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class MaxMinSettings:
-    """Among whom shares are equal, and how they become rounds."""
+    """Whether jobs or tenants have equal shares, and how shares become rounds."""
 
     over: str = "jobs"  # "jobs", or "tenants": first equal among tenants, then among the jobs of each
     round_seconds: float = 360.0  # every job counts as having had half of this on each group to begin with
@@ -24,7 +24,7 @@ class MaxMinSettings:
 
 @dataclass(slots=True)
 class MaxMin:
-    """A job of many accelerators gets as many accelerator-seconds as one of few, and so less time."""
+    """A job of many accelerators gets as many accelerator-seconds as one of few, so less time."""
 
     settings: MaxMinSettings = field(default_factory=MaxMinSettings)
     _rounds: TimeShares = field(init=False, repr=False)
@@ -33,41 +33,41 @@ class MaxMin:
     def __post_init__(self) -> None:
         s = self.settings
         if s.over not in ("jobs", "tenants"):
-            raise BadInputError(f'policy maxmin: over is jobs or tenants, not "{s.over}"')
+            raise BadInputError(f'policy maxmin: over should be jobs or tenants, not "{s.over}"')
         self._rounds = TimeShares(RoundSettings(s.round_seconds, s.renew_after))
 
-    def allocate(self, jobs: Jobs, cluster: Cluster, previous: Allocation, clock: Clock) -> Allocation:
+    def allocate(self, jobs: JobColumns, cluster: Cluster, previous: Allocation, clock: Clock) -> Allocation:
         self._count += 1
         return self._rounds.allocate(jobs, cluster, previous, clock.now(), self._shares, self._turns)
 
     def _turns(self, choices: GroupChoices) -> Ints:
         return np.random.default_rng((self.settings.seed, self._count)).permutation(choices.shape.shape[1])
 
-    def _shares(self, jobs: Jobs, cluster: Cluster, choices: GroupChoices) -> Floats:
+    def _shares(self, jobs: JobColumns, cluster: Cluster, choices: GroupChoices) -> Floats:
         size = choices.workers.max(axis=1, initial=0) * np.where(jobs.gpus > 0, jobs.gpus, 1.0)
         room = np.where(cluster.capacity[:, 0] > 0, cluster.capacity[:, 0], cluster.capacity[:, 1])
-        given = np.zeros(len(jobs))
+        parts = np.zeros(len(jobs))
         if self.settings.over == "jobs":
-            given = water_filled(size, room.sum())
+            parts = water_filled(size, room.sum())
         else:
-            wanted = np.bincount(jobs.tenant, weights=size, minlength=len(jobs.tenants)).astype(float)
-            for tenant, part in enumerate(water_filled(wanted, room.sum())):
-                mine = np.flatnonzero(jobs.tenant == tenant)
-                given[mine] = water_filled(size[mine], part)
-        time = np.divide(given, size, out=np.zeros(len(jobs)), where=size > 0)
+            wishes = np.bincount(jobs.tenant, weights=size, minlength=len(jobs.tenants)).astype(float)
+            for tenant, part in enumerate(water_filled(wishes, room.sum())):
+                rows = np.flatnonzero(jobs.tenant == tenant)
+                parts[rows] = water_filled(size[rows], part)
+        time = np.divide(parts, size, out=np.zeros(len(jobs)), where=size > 0)
         spread = choices.possible * room
         return np.asarray(time[:, None] * spread / np.maximum(spread.sum(axis=1), _TINY)[:, None])
 
 
-def water_filled(wanted: Floats, total: float) -> Floats:
-    """Equal parts of a total, none above what is wanted, what some leave being shared by the others."""
-    order = np.argsort(wanted, kind="stable")
-    ascending = wanted[order]
-    before = np.concatenate(([0.0], np.cumsum(ascending)[:-1])) if len(wanted) else ascending
-    left = np.maximum(total - before, 0.0) / np.arange(len(wanted), 0, -1)
-    given = np.empty(len(wanted))
-    # The first whose wish exceeds an equal part of what is left, and all after it, get that part.
-    short = ascending > left
-    level = left[short.argmax()] if short.any() else np.inf
-    given[order] = np.minimum(ascending, level)
-    return given
+def water_filled(wishes: Floats, total: float) -> Floats:
+    """Equal parts of a total, none above its wish; the rest is shared by the others (water-filling)."""
+    order = np.argsort(wishes, kind="stable")
+    ascending = wishes[order]
+    before = np.concatenate(([0.0], np.cumsum(ascending)[:-1])) if len(wishes) else ascending
+    equal_part = np.maximum(total - before, 0.0) / np.arange(len(wishes), 0, -1)
+    parts = np.empty(len(wishes))
+    # The first wish that exceeds an equal part of the rest, and all after it, get that part.
+    short = ascending > equal_part
+    level = equal_part[short.argmax()] if short.any() else np.inf
+    parts[order] = np.minimum(ascending, level)
+    return parts

@@ -1,14 +1,14 @@
-"""Queues by priority class, preemptive, with ageing: who waits long enough moves up a class."""
+"""Queues by priority class, preemptive, with ageing: a job that waits long enough moves up a class."""
 
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from trimtab.core import Clock
-from trimtab.schedule.allocation import WAITING, Allocation, Jobs
+from trimtab.schedule.allocation import WAITING, Allocation, JobColumns
 from trimtab.schedule.cluster import Cluster, Floats
 from trimtab.schedule.job import Priority
-from trimtab.schedule.policies.filling import Filling, JobMemory, WaitingReasons
+from trimtab.schedule.policies.filling import Filling, JobMemory
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,27 +22,23 @@ class PrioritySettings:
 
 @dataclass(slots=True)
 class PriorityQueues:
-    """The higher the class, the earlier the turn; within a class those who run, then by arrival.
+    """Jobs by class; within a class running jobs, then by arrival.
 
-    A job that moved up stays there while it runs: else it would be stopped as soon as it has started.
+    A job that moved up stays there while it runs; otherwise it would be stopped as soon as it has started.
     """
 
     settings: PrioritySettings = field(default_factory=PrioritySettings)
     _waited: JobMemory = field(default_factory=lambda: JobMemory(1), init=False, repr=False)
     _last: float | None = field(default=None, init=False, repr=False)
 
-    def allocate(self, jobs: Jobs, cluster: Cluster, previous: Allocation, clock: Clock) -> Allocation:
+    def allocate(self, jobs: JobColumns, cluster: Cluster, previous: Allocation, clock: Clock) -> Allocation:
         filling = Filling(jobs, cluster, previous)
         level = self._level(jobs, previous, clock.now())
         order = np.lexsort((jobs.submitted, ~filling.running, -level))
-        filling.fill(order)
-        filling.improve(order)
-        return Allocation(
-            filling.shape, order, WaitingReasons(filling.shape, order, filling.possible, "priority")
-        )
+        return filling.allocation(order, "priority")
 
-    def _level(self, jobs: Jobs, previous: Allocation, now: float) -> Floats:
-        """The class of each job, with what it has gained by waiting."""
+    def _level(self, jobs: JobColumns, previous: Allocation, now: float) -> Floats:
+        """The class of each job, raised by its waiting time."""
         values, new = self._waited.follow(jobs.ids)
         waited = values[:, 0]
         waited[new & (jobs.attained == 0)] = now - jobs.submitted[new & (jobs.attained == 0)]

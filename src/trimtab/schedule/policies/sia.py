@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trimtab.core import Clock
-from trimtab.schedule.allocation import WAITING, Allocation, Jobs
+from trimtab.schedule.allocation import WAITING, Allocation, JobColumns
 from trimtab.schedule.cluster import Cluster, Floats
 from trimtab.schedule.policies.assignment import AssignmentProblem, assign
 
@@ -20,20 +20,20 @@ class SiaSettings:
     """The constants of its evaluation."""
 
     power: float = -0.5
-    """The fairness power p; below zero, who has little gains most."""
+    """The fairness power p; below zero, jobs with little goodput gain most."""
     waiting: float = 1.1
-    """What it costs that a job waits."""
+    """The cost of a waiting job."""
     seconds: float = 5.0
     """The most the solver may take."""
 
 
 class SiaPolicy:
-    """Elastic jobs on mixed accelerators, without knowing what is left of them."""
+    """Elastic jobs on mixed accelerators; needs no remaining work."""
 
     def __init__(self, settings: SiaSettings | None = None) -> None:
         self.settings = settings or SiaSettings()
 
-    def allocate(self, jobs: Jobs, cluster: Cluster, previous: Allocation, clock: Clock) -> Allocation:
+    def allocate(self, jobs: JobColumns, cluster: Cluster, previous: Allocation, clock: Clock) -> Allocation:
         goodput = relative_goodput(jobs, cluster)
         rows = np.flatnonzero(previous.shape != WAITING)
         held = previous.shape[rows]
@@ -44,14 +44,15 @@ class SiaPolicy:
             worth = np.where(
                 goodput > 0, self.settings.waiting - np.round(goodput**self.settings.power, 2), 0.0
             )
-        pinned = np.where(jobs.settling, previous.shape, WAITING)
+        pinned = np.where(jobs.settling | ~jobs.preemptible, previous.shape, WAITING)
         problem = AssignmentProblem.of(worth, cluster, jobs.demand, pinned)
         answer = assign(problem, previous.shape, self.settings.seconds)
         shape = np.where(pinned == WAITING, answer.shape, pinned)
-        return Allocation(shape, np.arange(len(jobs)))
+        # Only a round compares all jobs: none may start in between.
+        return Allocation(shape, np.arange(len(jobs)), ready=np.zeros(len(jobs), dtype=bool))
 
 
-def relative_goodput(jobs: Jobs, cluster: Cluster) -> Floats:
+def relative_goodput(jobs: JobColumns, cluster: Cluster) -> Floats:
     """Each row over its smallest; a job that never ran is equally good with its fewest workers anywhere."""
     workers = cluster.shape_workers
     allowed = (workers >= jobs.least[:, None]) & (workers <= jobs.most[:, None])
@@ -63,8 +64,8 @@ def relative_goodput(jobs: Jobs, cluster: Cluster) -> Floats:
     return speed / np.where(np.isfinite(smallest), smallest, 1.0)[:, None]
 
 
-def _restart_factor(jobs: Jobs, now: float) -> Floats:
+def _restart_factor(jobs: JobColumns, now: float) -> Floats:
     age = now - jobs.submitted
-    whole = age + jobs.restart_seconds
-    factor = np.maximum(age - jobs.restarts * jobs.restart_seconds, 0.0) / np.where(whole > 0, whole, 1.0)
-    return np.where((age < jobs.restart_seconds) | (whole <= 0), 1.0, factor)
+    total = age + jobs.restart_seconds
+    factor = np.maximum(age - jobs.restarts * jobs.restart_seconds, 0.0) / np.where(total > 0, total, 1.0)
+    return np.where((age < jobs.restart_seconds) | (total <= 0), 1.0, factor)

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from trimtab.core import Clock
-from trimtab.schedule.allocation import Allocation, Jobs
-from trimtab.schedule.cluster import Cluster, Floats
-from trimtab.schedule.policies.filling import Filling, WaitingReasons
+from trimtab.schedule.allocation import Allocation, JobColumns
+from trimtab.schedule.cluster import Cluster
+from trimtab.schedule.policies.filling import Filling
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,23 +19,14 @@ class SrtfSettings:
 
 @dataclass(slots=True)
 class Srtf:
-    """The less a job is believed to have left on its fastest shape, the earlier its turn."""
+    """Jobs in order of expected seconds left in their fastest shape."""
 
     settings: SrtfSettings = field(default_factory=SrtfSettings)
 
-    def allocate(self, jobs: Jobs, cluster: Cluster, previous: Allocation, clock: Clock) -> Allocation:
+    def allocate(self, jobs: JobColumns, cluster: Cluster, previous: Allocation, clock: Clock) -> Allocation:
         filling = Filling(jobs, cluster, previous)
-        left = _seconds_left(jobs, filling.best_speed())
-        left = np.where(filling.running, self.settings.keep * left, left)
-        order = np.argsort(left, kind="stable")
-        filling.fill(order)
-        filling.improve(order)
-        return Allocation(
-            filling.shape, order, WaitingReasons(filling.shape, order, filling.possible, "remaining time")
-        )
-
-
-def _seconds_left(jobs: Jobs, speed: Floats) -> Floats:
-    """Expected seconds to the end; where that is not known, as long again as the job has had already."""
-    left = jobs.remaining / speed
-    return np.where(np.isnan(left), jobs.attained, left)
+        seconds = jobs.remaining / filling.best_speed()
+        seconds = np.where(np.isnan(seconds), jobs.attained, seconds)  # unknown: as long again as it has run
+        seconds = np.where(filling.running, self.settings.keep * seconds, seconds)
+        order = np.argsort(seconds, kind="stable")
+        return filling.allocation(order, "remaining time")

@@ -5,10 +5,11 @@ from functools import cached_property
 
 import numpy as np
 
-from trimtab.core import daly_interval
-from trimtab.schedule.allocation import WAITING, Allocation, Bools, Jobs
+from trimtab.core import daly_interval, format_money
+from trimtab.schedule.allocation import WAITING, Allocation, Bools, JobColumns
 from trimtab.schedule.checkpointing import efficiency, gang_rate
 from trimtab.schedule.cluster import Cluster, Floats, Ints, Market
+from trimtab.schedule.policies.filling import NO_GROUP_HOLDS_IT, deadline_missed
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,43 +17,43 @@ class TrimtabSettings:
     """Weights of the one objective."""
 
     crowd: float = 2.0
-    """What the seconds that others wait count, against one's own."""
+    """Weight of a second that other jobs wait, against one of the job's own."""
     remember: float = 0.1
-    """How much of each round's prices goes into those that are remembered."""
+    """Weight of a round's prices in the moving average."""
     size: float = 0.2
-    """How much longer jobs yield: twice as long is worth 2 to the minus this."""
+    """Weight of the work left: twice as much counts 2 to the minus this."""
     ageing: float = 0.15
-    """How much older jobs gain: (1 + hours) to the power of this."""
+    """Weight of age: (1 + hours) to the power of this."""
     priority: float = 4.0
-    """How many times more a second of one class of priority is worth than one of the class below."""
+    """Factor on the seconds of a job for each class of priority above normal."""
     urgency: float = 8.0
-    """How much more it is worth, at most, as a hard deadline comes close; half of that for a soft one."""
+    """Largest extra factor as a hard deadline comes close; half of it for a soft one."""
     caution: float = 0.1
-    """By how much more time than it needs a job with a deadline leaves spot nodes."""
+    """Reserve of time, as a share of the time needed, with which a job with a deadline leaves spot nodes."""
     look: float = 300.0
-    """Within how many seconds others may be stopped for it, and nodes found."""
+    """Seconds to stop other jobs and find nodes for a job that leaves spot nodes."""
     fairness: float = 0.5
-    """How much a tenant gains that has less than its share: (share due / share had) to the power of this."""
+    """Weight of a tenant's deficit: (share due / share had) to the power of this."""
     thrift: float = 0.0
-    """Seconds somebody would wait to save a dollar; counts what is spent above the cheapest way."""
+    """Seconds of waiting that a dollar above the cheapest way is worth."""
     explore: float = 0.3
-    """What counts of the seconds that a job could save in shapes it may have only after smaller ones."""
+    """Part of the seconds that a job could save in shapes it may have only after smaller ones."""
     explore_most: float = 5.0
-    """The most that trying more workers is worth per second."""
+    """Largest worth per second of trying more workers."""
     fragments: float = 0.05
-    """What a shape loses that leaves parts of nodes which fit hardly anybody."""
+    """Loss of a shape that leaves parts of nodes in sizes which fit few jobs."""
     loyalty: float = 0.03
-    """How much less a round may be worth that changes less."""
+    """Share by which an answer may be worth less if it changes less."""
     stay: float = 600.0
-    """For how many seconds a job is expected to keep a shape."""
+    """Seconds for which a job is expected to keep a shape."""
     stay_restarts: float = 4.0
-    """The same, at least so many times its restart."""
+    """Lower bound of `stay`, in restarts of the job."""
     unknown: float = 1200.0
-    """Seconds in the smallest shape that a job is believed to need while nothing is known."""
+    """Seconds in the smallest shape that a job of unknown length is assumed to need."""
     unknown_restarts: float = 40.0
-    """The same, at least so many times its restart: nobody starts slowly for a short job."""
+    """Lower bound of `unknown`, in restarts of the job."""
     seconds: float = 0.5
-    """The most the solver may take for a round."""
+    """Most seconds that the solver may take for a round."""
 
 
 _CLASS = 10.0  # between two classes of priority
@@ -66,7 +67,7 @@ class Worth:
     """A round's jobs and shapes, with prices of accelerators, CPUs and bytes, and what tenants are due."""
 
     settings: TrimtabSettings
-    jobs: Jobs
+    jobs: JobColumns
     cluster: Cluster
     previous: Allocation
     now: float
@@ -74,7 +75,7 @@ class Worth:
     due: Floats
 
     def value(self) -> Floats:
-        """(jobs, shapes): what is saved, by whom and how surely, less the dollars it takes."""
+        """(jobs, shapes): weighted seconds saved per second, less the dollars spent."""
         with np.errstate(divide="ignore", invalid="ignore"):
             working = self.stay / (self.stay + self.pause)
             saved = (self.speed * self.cost_per_unit[:, None] + self.unlocked) * working
@@ -83,59 +84,59 @@ class Worth:
         return np.where(self.possible, self.weight[:, None] * (saved - spent), 0.0)
 
     @cached_property
-    def left(self) -> Floats:
-        """Work left as far as is known; while it is not, at least what the settings say."""
+    def work_left(self) -> Floats:
+        """Remaining work; where unknown, at least the amount in the settings."""
         jobs, settings = self.jobs, self.settings
         possible = (self.believed > 0) & (self.cluster.shape_workers >= jobs.least[:, None])
         fewest = np.where(possible, self.cluster.shape_workers, np.inf).min(axis=1, keepdims=True)
         small = possible & (self.cluster.shape_workers == fewest)
         slowest = np.where(small, self.believed, 0.0).max(axis=1)
-        left = np.where(np.isnan(jobs.remaining), settings.unknown * slowest, jobs.remaining)
-        long = np.maximum(left, settings.unknown_restarts * jobs.restart_seconds * slowest)
-        return np.maximum(np.where(np.isinf(jobs.remaining_high), long, left), _NOTHING)
+        work = np.where(np.isnan(jobs.remaining), settings.unknown * slowest, jobs.remaining)
+        long = np.maximum(work, settings.unknown_restarts * jobs.restart_seconds * slowest)
+        return np.maximum(np.where(np.isinf(jobs.remaining_high), long, work), _NOTHING)
 
     @cached_property
     def speed(self) -> Floats:
-        """Units per second in the long run: nodes that are taken away take unsaved work with them."""
+        """Units per second in the long run, less the unsaved work that reclaimed nodes lose."""
         if not self.spot.any():
             return self.believed
         return self.believed * efficiency(self.interval, self.saving, self.saving, self.interruptions)
 
     @cached_property
     def saving(self) -> Floats:
-        """Seconds it takes a job to save, believed to be those of a restart."""
+        """Seconds that a save takes, assumed to be those of a restart."""
         return np.maximum(self.jobs.restart_seconds, 1.0)[:, None]
 
     @cached_property
     def interruptions(self) -> Floats:
-        """How often per second a job would lose a node in each shape."""
+        """Interruptions per second of a job in each shape: reclaims of its nodes."""
         reclaims = np.array([g.reclaims if g.market is Market.SPOT else 0.0 for g in self.cluster.groups])
         return gang_rate(self.nodes, reclaims[self.cluster.shape_group])
 
     @cached_property
     def interval(self) -> Floats:
-        """Seconds of work between saves in each shape: what an interruption may cost."""
+        """Seconds of work between saves in each shape, which an interruption may cost."""
         return daly_interval(self.saving, self.interruptions)
 
     @cached_property
     def believed(self) -> Floats:
-        """Units per second; what is not known is as slow per worker as the slowest that is."""
+        """Units per second; unknown ones are as slow per worker as the slowest known one."""
         speed, workers = self.jobs.speed, self.cluster.shape_workers
         unknown = np.isnan(speed)
         if not unknown.any():
             return speed
-        known = np.where(speed > 0, speed / workers, np.inf).min(axis=1)
-        each = np.where(np.isfinite(known), known, 1.0)
-        return np.where(unknown, each[:, None] * workers, speed)
+        slowest = np.where(speed > 0, speed / workers, np.inf).min(axis=1)
+        per_worker = np.where(np.isfinite(slowest), slowest, 1.0)
+        return np.where(unknown, per_worker[:, None] * workers, speed)
 
     @cached_property
     def accelerators(self) -> Floats:
-        """How many each job would have in each shape."""
+        """Accelerators that each job would have in each shape."""
         return self.jobs.gpus[:, None] * self.cluster.shape_workers
 
     @cached_property
     def per_node(self) -> Ints:
-        """How many a node of each shape's group has, at least one."""
+        """Accelerators of a node of each shape's group, at least one."""
         sizes = np.array([max(1, group.gpus) for group in self.cluster.groups], dtype=np.int64)
         return sizes[self.cluster.shape_group]
 
@@ -158,11 +159,11 @@ class Worth:
     def needs(self) -> Floats:
         """Seconds until a job would be done in each shape."""
         with np.errstate(divide="ignore"):
-            return self.pause + self.left[:, None] / self.speed
+            return self.pause + self.work_left[:, None] / self.speed
 
     @cached_property
     def stay(self) -> Floats:
-        """For how long a job is expected to work in a shape."""
+        """Seconds for which a job is expected to work in a shape."""
         settings = self.settings
         expected = np.maximum(settings.stay, settings.stay_restarts * self.jobs.restart_seconds)
         return np.minimum(self.needs - self.pause, expected[:, None])
@@ -177,7 +178,7 @@ class Worth:
         if self.settings.thrift == 0.0:
             return np.zeros_like(self.jobs.speed)
         group = self.cluster.shape_group
-        paid_anyway = np.array([each.market is Market.RESERVED for each in self.cluster.groups], dtype=bool)
+        paid_anyway = np.array([g.market is Market.RESERVED for g in self.cluster.groups], dtype=bool)
         rent = self.accelerators * np.where(paid_anyway, 0.0, self.cluster.gpu_price)[group]
         moving = self.jobs.egress[:, group] / np.maximum(self.stay, 1.0)
         dollars = rent + np.where(np.isfinite(moving), moving, 0.0)
@@ -188,14 +189,14 @@ class Worth:
 
     @cached_property
     def cost(self) -> Floats:
-        """Seconds that a unit of work costs everybody in each shape."""
-        taken = self.cluster.shape_workers * (self.jobs.demand @ self.prices[self.cluster.shape_group].T)
+        """Seconds that a unit of work costs all jobs in each shape."""
+        charged = self.cluster.shape_workers * (self.jobs.demand @ self.prices[self.cluster.shape_group].T)
         with np.errstate(divide="ignore"):
-            return (1.0 + self.settings.crowd * taken + self.dollars_as_seconds) / self.speed
+            return (1.0 + self.settings.crowd * charged + self.dollars_as_seconds) / self.speed
 
     @cached_property
     def cost_per_unit(self) -> Floats:
-        """Seconds that a unit of work costs everybody in the cheapest shape the job may have now."""
+        """Seconds that a unit of work costs all jobs in the cheapest shape that the job may have now."""
         least = np.where(self.allowed, self.cost, np.inf).min(axis=1)
         return np.where(np.isfinite(least), least, 0.0)
 
@@ -209,8 +210,8 @@ class Worth:
         best = self.cost.argmin(axis=1)
         spared = self.cost_per_unit - self.cost[np.arange(len(self.jobs)), best]
         steps = np.ceil(np.log2(np.maximum(2.0 * workers[best] / most, 2.0)))
-        each = self.left * np.where(np.isfinite(spared), np.maximum(spared, 0.0), 0.0) / steps
-        rate = np.minimum(each / (self.jobs.restart_seconds + _MINUTE), self.settings.explore_most)
+        per_step = self.work_left * np.where(np.isfinite(spared), np.maximum(spared, 0.0), 0.0) / steps
+        rate = np.minimum(per_step / (self.jobs.restart_seconds + _MINUTE), self.settings.explore_most)
         opens = self.allowed & (2 * workers > most[:, None])
         gained: Floats = self.settings.explore * rate[:, None] * opens
         return gained
@@ -219,14 +220,14 @@ class Worth:
     def weight(self) -> Floats:
         """Weight of a job's seconds and dollars: by priority, size, age and what its tenant is due."""
         settings, jobs = self.settings, self.jobs
-        size = np.maximum(self.left * self.cost_per_unit / _MINUTE, 1.0) ** -settings.size
+        size = np.maximum(self.work_left * self.cost_per_unit / _MINUTE, 1.0) ** -settings.size
         age = (1.0 + np.maximum(self.now - jobs.submitted, 0.0) / _HOUR) ** settings.ageing
         rank = settings.priority ** (jobs.priority / _CLASS)
         return size * age * rank * self.due[jobs.tenant]
 
     @cached_property
     def urgency(self) -> Floats:
-        """How many times more its seconds count as a deadline comes close that can still be met."""
+        """Factor on a job's seconds as a deadline that can still be met comes close."""
         gain = np.where(self.jobs.hard, self.settings.urgency, self.settings.urgency / 2.0)
         return 1.0 + gain * np.where(self.pressure <= 1.0, self.pressure**2, 0.0)
 
@@ -239,13 +240,13 @@ class Worth:
 
     @cached_property
     def spot(self) -> Bools:
-        """Shapes on nodes that may be taken away."""
+        """Shapes on spot nodes, which may be reclaimed."""
         markets = np.array([group.market is Market.SPOT for group in self.cluster.groups], dtype=bool)
         return markets[self.cluster.shape_group]
 
     @cached_property
     def leaving(self) -> Bools:
-        """Jobs for which it would soon be too late to finish elsewhere if spot nodes were taken away.
+        """Jobs for which it would soon be too late to finish elsewhere if spot nodes were reclaimed.
 
         Losing them costs what was not saved, at most all the work, and another restart.
         """
@@ -260,7 +261,7 @@ class Worth:
 
     @cached_property
     def hopeless(self) -> Bools:
-        """Jobs that wait, and whose hard deadline nothing can meet."""
+        """Waiting jobs whose hard deadline no shape can meet."""
         hopeless: Bools = self.jobs.hard & (self.pressure > 1.0) & (self.previous.shape == WAITING)
         return hopeless
 
@@ -274,7 +275,7 @@ class Worth:
 
     @cached_property
     def in_time(self) -> Floats:
-        """Half for shapes that miss a close deadline which others would meet; none for spot to be left."""
+        """Factor: 0.5 where a shape misses a close deadline that others meet; 0 for spot to be left."""
         ahead = (self.jobs.deadline - self.now)[:, None]
         close = (self.pressure > _TIGHT) & (self.pressure <= 1.0)
         factor = np.where(close[:, None] & (self.needs > ahead), 0.5, 1.0)
@@ -294,10 +295,31 @@ class Worth:
         allowed = self.allowed & ~self.hopeless[:, None]
         if np.isinf(self.jobs.budget).all():
             return allowed
-        rent = self.accelerators * self.cluster.gpu_price[self.cluster.shape_group]
-        dollars = rent * np.where(self.allowed, self.needs, 0.0)
-        affordable: Bools = dollars <= (self.jobs.budget - self.jobs.spent)[:, None]
+        affordable: Bools = self.dollars_to_end <= (self.jobs.budget - self.jobs.spent)[:, None]
         return allowed & affordable
+
+    @cached_property
+    def dollars_to_end(self) -> Floats:
+        """Rent until a job would be done in each allowed shape."""
+        rent = self.accelerators * self.cluster.gpu_price[self.cluster.shape_group]
+        return rent * np.where(self.allowed, self.needs, 0.0)
+
+    def why_impossible(self, row: int) -> str:
+        """The reason why no shape is worth anything to a job."""
+        jobs, allowed = self.jobs, self.allowed[row]
+        if self.hopeless[row]:
+            note = " (assumed, because its length is not known)" if np.isnan(jobs.remaining[row]) else ""
+            return deadline_missed(float(self.needs[row].min()), float(jobs.deadline[row] - self.now), note)
+        if not allowed.any():
+            return NO_GROUP_HOLDS_IT
+        if not self.possible[row].any():
+            least, budget = float(self.dollars_to_end[row][allowed].min()), float(jobs.budget[row])
+            unspent = format_money(budget - float(jobs.spent[row]))
+            return (
+                f"its budget does not suffice: {unspent} of {format_money(budget)} are left,"
+                f" and it needs about {format_money(least)}"
+            )
+        return "every shape that it may have costs more than the waiting it saves"
 
     @cached_property
     def allowed(self) -> Bools:

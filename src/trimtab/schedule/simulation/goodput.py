@@ -2,7 +2,7 @@
 
 Seed 004 (dynamic batch size adjustment) by the law of Pollux: progress per second is gain / step time,
 where the gain of a batch s times the smallest is (variance + square) / (variance / s + square) of the
-gradient. A scheduler believes in a model of step time fitted to what the job has shown: computing takes
+gradient. A scheduler uses a model of step time fitted to the job's measured steps: computing takes
 A = c + d·b seconds for a local batch of b, synchronizing N = r + s·max(K − 2, 0) for K workers (one pair r, s
 within a node and one across), and a step (A^γ + N^γ)^(1/γ), so γ says how much they overlap.
 """
@@ -23,8 +23,8 @@ from trimtab.schedule.simulation.state import JobKnowledge
 _TINY = 1e-8
 _ALIKE = 1e-14  # of a determinant, below which it is only rounding
 _OVERLAPS = np.array([1.0, 1.25, 1.6, 2.0, 2.7, 3.6, 5.0, 7.0, 10.0])
-_SIMPLE = 1e-3  # how much a larger overlap must pay for itself
-_ACROSS = 1.1  # nodes apart are at least so much slower than workers in one node, until seen
+_SIMPLE = 1e-3  # penalty of a larger overlap
+_ACROSS = 1.1  # factor of synchronizing across nodes over within a node, until measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +53,14 @@ class StepModel:
         return computing, (computing**self.overlap + network**self.overlap) ** (1.0 / self.overlap)
 
 
-def fit(seen: dict[tuple[int, int, int], tuple[float, float]]) -> StepModel:
-    """The model closest to what was seen: (nodes, workers, local batch) with (step, sync) seconds.
+def fit(steps: dict[tuple[int, int, int], tuple[float, float]]) -> StepModel:
+    """The model closest to measured (step, sync) seconds by (nodes, workers, local batch).
 
-    What was not tried is believed to be free, so that it will be: with one worker only, more of them look
+    Optimistic where nothing was measured, so that it is tried: after one worker only, more of them look
     perfect.
     """
-    nodes, workers, batch = np.array(list(seen), dtype=float).T
-    step, sync = np.array(list(seen.values())).T
+    nodes, workers, batch = np.array(list(steps), dtype=float).T
+    step, sync = np.array(list(steps.values())).T
     compute, per_sample = _line(batch, np.maximum(step - sync, _TINY))
     computing = compute + per_sample * batch
     spread = workers > 1
@@ -90,10 +90,7 @@ def fit(seen: dict[tuple[int, int, int], tuple[float, float]]) -> StepModel:
 
 
 def _line(batch: Floats, seconds: Floats) -> tuple[float, float]:
-    """Constant and slope, both positive, with the least relative error.
-
-    Half and half where only one batch was seen.
-    """
+    """Constant and slope, both positive, with the least relative error; halves if only one batch is known."""
     if (batch == batch[0]).all():
         half = float(seconds.sum()) / len(seconds) / 2
         return half, half / float(batch[0])
@@ -107,7 +104,7 @@ def _line(batch: Floats, seconds: Floats) -> tuple[float, float]:
 
 
 def _network(workers: Floats, seconds: Floats) -> tuple[Floats, Floats]:
-    """Constant and growth per worker beyond two, one pair per row of `seconds`; no growth where unseen."""
+    """Constant and growth per worker beyond two, one pair per row of `seconds`; no growth if unmeasured."""
     rows = len(seconds)
     nothing = np.full((rows, 1), _TINY)
     if not len(workers):
@@ -127,7 +124,7 @@ def _network(workers: Floats, seconds: Floats) -> tuple[Floats, Floats]:
 def _weighted(x: Floats, y: Floats) -> tuple[Floats, Floats]:
     """Constant and slope of the line with the least squares of relative error, for each row of y.
 
-    Where all x count as one, the slope is zero.
+    The slope is zero where all x are equal.
     """
     weight = 1.0 / np.maximum(y, _TINY) ** 2
     s0, s1, s2 = weight.sum(axis=-1), (weight * x).sum(axis=-1), (weight * x * x).sum(axis=-1)
@@ -139,22 +136,22 @@ def _weighted(x: Floats, y: Floats) -> tuple[Floats, Floats]:
     return constant, np.where(apart, (s0 * t1 - s1 * t0) / safe, 0.0)
 
 
-_UNKNOWN = 1.5  # times what the furthest has done, while nobody has ended
+_UNKNOWN = 1.5  # factor on the furthest progress, while no job has ended
 
 
 class Totals:
-    """Known to nobody until a job of the application has ended; then the mean of those that have."""
+    """Expected work by application: the mean of ended jobs, else a multiple of the furthest progress."""
 
     def __init__(self) -> None:
         self._furthest: dict[str, float] = defaultdict(float)
         self._ended: dict[str, tuple[float, int]] = {}
 
     def reached(self, application: str, progress: float) -> None:
-        """A job of this application has come so far."""
+        """Record the progress of a job that goes on."""
         self._furthest[application] = max(self._furthest[application], progress)
 
     def ended(self, application: str, progress: float) -> None:
-        """A job of this application has ended with so much progress."""
+        """Record the progress of a job that has ended."""
         total, count = self._ended.get(application, (0.0, 0))
         self._ended[application] = (total + progress, count + 1)
 
@@ -218,7 +215,7 @@ def progress_rate(model: StepModel, batches: Batches, square: float, variance: f
 class ApplicationShapes:
     """The shapes of a cluster by accelerator, and the ways an application can use them.
 
-    Shared by all its jobs: those that have seen the same expect the same, and it is worked out once.
+    Shared by all its jobs: those with the same measurements share one model.
     """
 
     application: MeasuredApplication
@@ -248,15 +245,15 @@ class ApplicationShapes:
             self._ways[key] = ways(self.application, smallest, largest, nodes, workers)
         return self._ways[key]
 
-    def model(self, kind: str, seen: dict[tuple[int, int, int], tuple[float, float]]) -> StepModel:
-        """The model of a job that has seen this; jobs that have seen the same have the same one."""
-        key = (kind, frozenset(seen.items()))
+    def model(self, kind: str, steps: dict[tuple[int, int, int], tuple[float, float]]) -> StepModel:
+        """The model of jobs with these measurements."""
+        key = (kind, frozenset(steps.items()))
         if key not in self._models:
-            self._models[key] = fit(seen)
+            self._models[key] = fit(steps)
         return self._models[key]
 
     def form(self, kind: str, form: tuple[int, ...]) -> Batches:
-        """The ways with so many workers on each node."""
+        """The ways with the workers of `form` on each node."""
         key = ("form", kind, form)
         if key not in self._ways:
             table = self.application.kinds[kind]
@@ -268,7 +265,7 @@ class ApplicationShapes:
     def best_batch(
         self, model: StepModel, gradient: tuple[float, float], kind: str, form: tuple[int, ...]
     ) -> tuple[int, int]:
-        """The batch of each worker, and how often it accumulates, with the best expected progress."""
+        """The local batch and number of accumulations with the best expected progress."""
         key = (model, gradient, kind, form)
         if key not in self._batches:
             batches = self.form(kind, form)
@@ -277,10 +274,10 @@ class ApplicationShapes:
         return self._batches[key]
 
     def speeds(self, models: Mapping[str, StepModel], gradient: tuple[float, float] | None) -> Floats:
-        """Progress per second in each of the cluster's shapes, as these models have it.
+        """Progress per second in each of the cluster's shapes, by these models.
 
-        An accelerator without a model is like the first that has one, but for their speeds with one worker.
-        Where there is none at all, one worker is all that can be judged.
+        An accelerator without a model scales like the first that has one, by their speeds with one worker.
+        Without any model, only shapes of one worker have a speed.
         """
         key = (tuple(models.items()), gradient)
         if key not in self._speeds:
@@ -298,7 +295,7 @@ class ApplicationShapes:
         gradient: tuple[float, float] | None,
     ) -> Floats:
         kinds = self.application.kinds
-        known = next((each for each in self.columns if each in models), None)
+        known = next((name for name in self.columns if name in models), None)
         if known is None or gradient is None:
             one: Floats = self.cluster.shape_workers[columns] == 1
             return one * (kinds[kind].one_worker / self.application.smallest)
@@ -308,7 +305,7 @@ class ApplicationShapes:
 
 
 class AdaptiveTraining:
-    """One job's state: how far it is, and what it has seen."""
+    """One job's state: its progress, and its measurements."""
 
     def __init__(self, surroundings: ApplicationShapes) -> None:
         self.surroundings = surroundings
@@ -321,21 +318,21 @@ class AdaptiveTraining:
         self.accumulated = 0
         self.tried = 0
         self._gradient: tuple[float, float] | None = None
-        self._seen: dict[str, dict[tuple[int, int, int], tuple[float, float]]] = {}
+        self._steps: dict[str, dict[tuple[int, int, int], tuple[float, float]]] = {}
         self._models: dict[str, StepModel] = {}
 
     @property
     def ran(self) -> bool:
-        """Whether it has made a step yet."""
+        """Whether it has made a step."""
         return self._gradient is not None
 
     def start(self, kind: str, form: tuple[int, ...]) -> None:
-        """Run with so many workers on each node from now on."""
+        """Run with the workers of `form` on each node from now on."""
         self.kind, self.form = kind, form
         self._choose_batch()
 
     def advance(self, seconds: float) -> float:
-        """Work so long; after how many seconds it was done, infinite where it goes on."""
+        """Work for some seconds; returns when it was done, infinite where it goes on."""
         spent = 0.0
         while spent < seconds:
             rate = self._true_rate()
@@ -354,7 +351,7 @@ class AdaptiveTraining:
         return math.inf
 
     def lose(self, seconds: float) -> None:
-        """Go back to what was saved so long ago."""
+        """Lose the progress of the last seconds."""
         self.progress = max(0.0, self.progress - self._true_rate() * seconds)
         self.epoch = int(np.searchsorted(self.application.milestones, self.progress, "right"))
 
@@ -375,15 +372,15 @@ class AdaptiveTraining:
 
     def _learn(self, workers: int, step: float, sync: float, gradient: tuple[float, float]) -> None:
         self._gradient = gradient
-        seen = self._seen.setdefault(self.kind, {})
+        steps = self._steps.setdefault(self.kind, {})
         key = (len(self.form), workers, self.local)
-        if key not in seen:
-            seen[key] = (step, sync)
-            self._models[self.kind] = self.surroundings.model(self.kind, seen)
+        if key not in steps:
+            steps[key] = (step, sync)
+            self._models[self.kind] = self.surroundings.model(self.kind, steps)
             self.tried = max(self.tried, workers)
 
     def _choose_batch(self) -> None:
-        """The batch with the best expected progress; the smallest that fits while nothing is known."""
+        """The batch with the best expected progress; the smallest that fits before the first step."""
         table = self.application.kinds[self.kind]
         workers = sum(self.form)
         model = self._models.get(self.kind)
@@ -404,25 +401,23 @@ _MOST = 64
 
 
 class GoodputWorld:
-    """Jobs of these applications, in order of the trace.
-
-    How much work an application has is known to nobody until a job of it has ended; then that of those that
-    ended.
-    """
+    """Adaptive jobs of these applications, in order of the trace."""
 
     def __init__(
         self, profiles: Mapping[str, MeasuredApplication], applications: Sequence[str], cluster: Cluster
     ) -> None:
-        strangers = sorted(set(applications) - set(profiles))
-        if strangers:
-            raise NotFoundError(f'there is no profile of "{strangers[0]}"; there are {", ".join(profiles)}')
+        unknown = sorted(set(applications) - set(profiles))
+        if unknown:
+            raise NotFoundError(
+                f'there is no profile of "{unknown[0]}"; the profiles are {", ".join(profiles)}'
+            )
         places = {name: ApplicationShapes(profiles[name], cluster) for name in set(applications)}
         self._jobs = [AdaptiveTraining(places[name]) for name in applications]
         self._cluster = cluster
         self._totals = Totals()
 
     def look(self, jobs: Ints) -> JobKnowledge:
-        """Expected speeds, also in shapes it may not have yet; what is left, by ended jobs of its kind."""
+        """Expected speeds, also in shapes it may not have yet; remaining work by ended jobs."""
         trainings = [self._jobs[job] for job in jobs]
         speed = np.stack([training.speed() for training in trainings])
         most = np.array([min(max(1, 2 * training.tried), _MOST) for training in trainings])
@@ -447,10 +442,9 @@ class GoodputWorld:
 
     def advance(self, jobs: Ints, seconds: Floats) -> Floats:
         ended = np.array([self._jobs[job].advance(float(s)) for job, s in zip(jobs, seconds, strict=True)])
-        for job in jobs:
+        for job, after in zip(jobs, ended, strict=True):
             training = self._jobs[job]
             self._totals.reached(training.application.name, training.progress)
-        for job in jobs[np.isfinite(ended)]:
-            training = self._jobs[job]
-            self._totals.ended(training.application.name, training.progress)
+            if np.isfinite(after):
+                self._totals.ended(training.application.name, training.progress)
         return ended

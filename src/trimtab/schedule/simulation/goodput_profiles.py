@@ -21,9 +21,9 @@ _ROUNDING = 1e-9
 
 
 class Between:
-    """Tetrahedra between points (Delaunay's), each with the weights of its corners at any place.
+    """Linear interpolation in the Delaunay tetrahedra between points; the nearest points' mean outside.
 
-    In plain sums and products: solving thousands of tiny systems wakes as many threads as there are cores.
+    In plain sums and products: solving thousands of tiny systems would start a thread on every core.
     """
 
     def __init__(self, points: Floats, values: Floats) -> None:
@@ -40,7 +40,7 @@ class Between:
         self._weights = across[thick] / volume[thick, None, None]
 
     def __call__(self, where: Floats) -> Floats:
-        """The value at a place."""
+        """The value at a point."""
         first = np.einsum("tij,tj->ti", self._weights, where - self._origin)
         weights = np.column_stack((first, 1.0 - first.sum(axis=1)))
         within = weights.min(axis=1)
@@ -52,7 +52,7 @@ class Between:
 
 
 KINDS = {"t4": "aws", "rtx2080ti": "rtx", "a100": "dgx-ext", "v100": "azure", "quadro6000": "quad"}
-"""Accelerators, and what the tables call them."""
+"""Accelerators, and their names in the tables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +81,21 @@ class KindTable:
     by_form: dict[tuple[int, ...], Floats]
     points: Floats
     values: Floats
-    _known: dict[tuple[tuple[int, ...], int], tuple[float, float]] = field(default_factory=dict)
+    _steps: dict[tuple[tuple[int, ...], int], tuple[float, float]] = field(default_factory=dict)
 
     def step(self, form: tuple[int, ...], batch: int) -> tuple[float, float]:
-        """Seconds of one step and of its synchronization, with so many workers on each node."""
+        """Seconds of one step and of its synchronization, with the workers of `form` on each node."""
         key = (form, batch)
-        if key not in self._known:
-            self._known[key] = self._look_up(form, batch)
-        return self._known[key]
+        if key not in self._steps:
+            table = self.by_form.get(_rotated(form))
+            if table is not None:
+                step = float(np.interp(batch, table[:, 0], table[:, 1]))
+                sync = float(np.interp(batch, table[:, 0], table[:, 2]))
+            else:
+                point = np.array([min(len(form), 16), sum(form), batch], dtype=float)
+                step, sync = self._between(point).tolist()
+            self._steps[key] = (step, sync)
+        return self._steps[key]
 
     def largest_batch(self, form: tuple[int, ...]) -> int:
         """The largest local batch measured with this form; of all forms where it was not measured."""
@@ -110,15 +117,6 @@ class KindTable:
         """Samples per second of one worker with the largest batch."""
         alone = self.by_form[(1,)]
         return float(alone[-1, 0] / alone[:, 1].max())
-
-    def _look_up(self, form: tuple[int, ...], batch: int) -> tuple[float, float]:
-        table = self.by_form.get(_rotated(form))
-        if table is not None:
-            step = float(np.interp(batch, table[:, 0], table[:, 1]))
-            return step, float(np.interp(batch, table[:, 0], table[:, 2]))
-        where = np.array([min(len(form), 16), sum(form), batch], dtype=float)
-        step, sync = self._between(where).tolist()
-        return step, sync
 
     @cached_property
     def _between(self) -> Between:
@@ -164,7 +162,7 @@ def read_profiles(folder: Path) -> dict[str, MeasuredApplication]:
     try:
         return _read(folder)
     except (KeyError, ValueError, IndexError) as error:
-        raise BadInputError(f"the tables in {folder} cannot be used: {error!r}") from None
+        raise BadInputError(f"the tables in {folder} do not have the expected content: {error!r}") from None
 
 
 def _read(folder: Path) -> dict[str, MeasuredApplication]:
@@ -246,6 +244,8 @@ def _rows(path: Path) -> Iterator[dict[str, str]]:
         with gzip.open(path, "rt", newline="") as file:
             yield from csv.DictReader(file)
     except FileNotFoundError:
-        raise NotFoundError(f"there is no {path}; --data names the folder that holds goodput") from None
+        raise NotFoundError(
+            f"there is no file {path}; name the folder that holds goodput with --data"
+        ) from None
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise BadInputError(f"{path} cannot be read: {error}") from None

@@ -1,7 +1,7 @@
 """The result of a simulation: when jobs began and ended, what they held and cost, summaries to compare."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from trimtab.schedule.simulation.state import SimulationState
 
 @dataclass(frozen=True, slots=True)
 class RunSegment:
-    """A job had so many workers in a group from one moment to another."""
+    """A job's workers in a group from one moment to another."""
 
     job: int
     group: int
@@ -25,10 +25,10 @@ class RunSegment:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Replay:
-    """Columns by job of the trace; what never happened is infinite.
+    """Columns by job of the trace; moments that never came are infinite.
 
-    `ran` is for how many seconds each job held nodes. `why` says of those who waited longest why they did,
-    the last time they were asked, and of those who were refused why.
+    `ran` is the seconds for which each job held nodes. `why` gives the last reason of the jobs that waited
+    longest, and of those that were refused.
     """
 
     jobs: Sequence[Job]
@@ -62,27 +62,10 @@ class Replay:
         end: float,
     ) -> "Replay":
         """The result of a simulation in its final state."""
-        return Replay(
-            jobs=state.jobs,
-            cluster=cluster,
-            tenants=state.tenants,
-            tenant=state.tenant,
-            submitted=state.submitted,
-            started=state.started,
-            ended=state.ended,
-            deadline=state.deadline,
-            refused=state.refused,
-            restarts=np.maximum(state.restarts, 0),
-            ran=state.ran,
-            attained=state.attained,
-            held=state.held,
-            spent=state.spent,
-            segments=segments,
-            why=why,
-            rounds=rounds,
-            job_rounds=job_rounds,
-            end=end,
-        )
+        shared = {column.name for column in fields(Replay)} & {column.name for column in fields(state)}
+        columns = {name: getattr(state, name) for name in shared}
+        columns |= {"restarts": np.maximum(state.restarts, 0), "cluster": cluster, "segments": segments}
+        return Replay(**columns, why=why, rounds=rounds, job_rounds=job_rounds, end=end)
 
     @property
     def completion(self) -> Floats:
@@ -92,9 +75,14 @@ class Replay:
 
     @property
     def waited(self) -> Floats:
-        """Seconds each job had nothing, from its submission to its end; 0 of those that were refused."""
+        """Seconds without nodes from each job's submission to its end; 0 if refused."""
         waited = np.minimum(self.ended, self.end) - self.submitted - self.ran
         return np.where(self.refused, 0.0, np.maximum(waited, 0.0))
+
+    @property
+    def priced(self) -> bool:
+        """Whether anything has a price: nodes, or the data that jobs moved."""
+        return bool(self.cluster.gpu_price.any() or self.spent.any())
 
     @property
     def makespan(self) -> float:
@@ -104,7 +92,7 @@ class Replay:
 
     @property
     def deadlines_met(self) -> float:
-        """The share of jobs with a deadline that ended in time; 1 where none has one."""
+        """The share of jobs with a deadline that ended in time; 1 where there is none."""
         dated = np.isfinite(self.deadline)
         return float(np.mean(self.ended[dated] <= self.deadline[dated])) if dated.any() else 1.0
 
@@ -116,7 +104,7 @@ class Replay:
 
     @property
     def cost(self) -> float:
-        """Dollars: what jobs spent, and reserved nodes whether used or not."""
+        """Dollars: spending of jobs, and reserved nodes whether used or not."""
         groups = self.cluster.groups
         reserved = np.array([group.market is Market.RESERVED for group in groups], dtype=bool)
         always = sum(g.nodes * g.price * self.makespan for g in groups if g.market is Market.RESERVED)
@@ -140,7 +128,7 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class TenantSummary:
-    """Result of one tenant: average seconds to completion, accelerator-seconds, dollars.
+    """Figures of one tenant: average seconds to completion, accelerator-seconds, dollars.
 
     `served` is the part of its jobs' lives, from submission to end, in which they held nodes.
     """
@@ -154,7 +142,7 @@ class TenantSummary:
 
 
 def tenant_summaries(replay: Replay) -> tuple[TenantSummary, ...]:
-    """Every tenant, in order of first appearance; refused jobs are not part of what is served."""
+    """Every tenant, in order of first appearance; `served` leaves refused jobs out."""
     summaries = []
     for number, name in enumerate(replay.tenants):
         rows = np.flatnonzero(replay.tenant == number)

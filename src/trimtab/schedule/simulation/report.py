@@ -1,44 +1,37 @@
-"""Simulations of one trace as one self-contained HTML page: figures, charts, who waited and why."""
+"""Simulations of one trace as one self-contained HTML page: figures, charts, longest waits and reasons."""
 
 from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from html import escape
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 
-from trimtab.core import format_duration, format_money
+from trimtab.core import HOUR, format_duration, format_money
 from trimtab.page import COLORS, bullets, chart, page, table
-from trimtab.schedule.cluster import Floats, Group
+from trimtab.schedule.cluster import Floats
 from trimtab.schedule.simulation.replay import Replay, RunSegment, summary
 from trimtab.schedule.simulation.scene import Scene
 from trimtab.schedule.simulation.simulator import NOTED
 
 MOST_JOBS = 300
-"""Rows of a Gantt chart; beyond that, those who waited longest."""
+"""Rows of a Gantt chart; where there are more jobs, it shows those that waited longest."""
 
 _MOST_SEGMENTS = 8000
 _BINS = 400
+_POINTS = 500  # of one line in a chart
 
 
-@dataclass(frozen=True, slots=True)
-class GanttBars:
-    """Bars of a Gantt chart, and a sentence about jobs that it leaves out."""
-
-    segments: tuple[RunSegment, ...]
-    note: str
-
-
-def drawn(replay: Replay) -> GanttBars:
-    """All jobs that ran where they are few, else those that waited longest; moves in one form are one bar."""
+def drawn(replay: Replay) -> tuple[tuple[RunSegment, ...], str]:
+    """Bars of a Gantt chart, and a sentence about jobs that it leaves out; moves in one form are one bar."""
     by_job: dict[int, list[RunSegment]] = defaultdict(list)
-    for each in replay.segments:
-        mine = by_job[each.job]
-        if mine and _goes_on(mine[-1], each.group, each.workers, each.start):
-            mine[-1] = RunSegment(each.job, each.group, each.workers, mine[-1].start, each.end)
-        else:
-            mine.append(RunSegment(each.job, each.group, each.workers, each.start, each.end))
+    for segment in replay.segments:
+        bars = by_job[segment.job]
+        same = bars and (bars[-1].group, bars[-1].workers) == (segment.group, segment.workers)
+        begin = bars.pop().start if same and abs(bars[-1].end - segment.start) < 1e-6 else segment.start
+        bars.append(replace(segment, start=begin))
     waited = replay.waited
     chosen: list[RunSegment] = []
     jobs = sorted(by_job, key=lambda job: (-waited[job], job))[:MOST_JOBS]
@@ -47,121 +40,120 @@ def drawn(replay: Replay) -> GanttBars:
             jobs = jobs[:count]
             break
         chosen += by_job[job]
-    if len(jobs) == len(by_job):
-        return GanttBars(tuple(chosen), f"All {len(jobs):,} jobs that ran, in order of submission.")
-    return GanttBars(
-        tuple(chosen),
-        f"The {len(jobs):,} of {len(by_job):,} jobs that waited longest, in order of submission.",
-    )
+    some = f"The {len(jobs):,} of {len(by_job):,} jobs that waited longest"
+    shown = f"All {len(jobs):,} jobs that ran" if len(jobs) == len(by_job) else some
+    return tuple(chosen), f"{shown}, in order of submission."
 
 
 def busy(replay: Replay) -> tuple[Floats, Floats]:
     """Moments, and between them the share of each group's accelerators (or CPUs) that jobs held."""
     begin = float(replay.submitted[0])
-    edges = np.linspace(begin, max((each.end for each in replay.segments), default=begin + 1.0), _BINS + 1)
+    end = max((segment.end for segment in replay.segments), default=begin + 1.0)
+    edges = np.linspace(begin, end, _BINS + 1)
     shares = np.zeros((len(replay.cluster.groups), _BINS))
     for index, group in enumerate(replay.cluster.groups):
-        here = [each for each in replay.segments if each.group == index]
+        here = [segment for segment in replay.segments if segment.group == index]
         capacity = group.nodes * (group.gpus or group.cpus)
         if here and capacity:
-            workers = [replay.jobs[each.job].worker for each in here]
-            each_takes = [worker.gpus if group.gpus else worker.cpus for worker in workers]
-            amount = np.array([each.workers for each in here]) * np.array(each_takes)
-            starts, ends = (np.array([getattr(each, name) for each in here]) for name in ("start", "end"))
+            workers = [replay.jobs[segment.job].worker for segment in here]
+            takes = [worker.gpus if group.gpus else worker.cpus for worker in workers]
+            amount = np.array([segment.workers for segment in here]) * np.array(takes)
+            starts = np.array([segment.start for segment in here])
+            ends = np.array([segment.end for segment in here])
             held = _held_until(edges, starts, amount) - _held_until(edges, ends, amount)
             shares[index] = np.diff(held) / np.diff(edges) / capacity
     return edges, shares
 
 
 def _held_until(moments: Floats, since: Floats, amount: Floats) -> Floats:
-    """The integral until each moment of what is held from `since` on, for ever."""
+    """The integral until each moment of amounts that are held from `since` on, for ever."""
     order = np.argsort(since)
     since, amount = since[order], amount[order]
     index = np.searchsorted(since, moments, "right")
     total = np.concatenate(([0.0], np.cumsum(amount)))[index]
-    begun = np.concatenate(([0.0], np.cumsum(amount * since)))[index]
-    held: Floats = total * moments - begun
+    sums = np.concatenate(([0.0], np.cumsum(amount * since)))[index]
+    held: Floats = total * moments - sums
     return held
 
 
-def _goes_on(last: RunSegment, group: int, workers: int, start: float) -> bool:
-    return last.group == group and last.workers == workers and abs(last.end - start) < 1e-6
-
-
-_HOUR = 3600.0
-_POINTS = 500  # of one line in a chart
-
-
 def html_report(scene: Scene, replays: Mapping[str, Replay]) -> str:
-    """The whole page; `replays` are by policy."""
+    """The page; `replays` are by policy."""
     groups = scene.cluster.groups
     gpus = int(scene.cluster.capacity[:, 0].sum())
+    named = ", ".join(
+        f"{group.name} ({group.nodes} {f'× {group.gpus} {group.accelerator}' if group.gpus else 'CPU nodes'})"
+        for group in groups
+    )
+    notes = ["a job ends when its work is done, and its nodes are given away at the next decision"]
+    if has_tenants(replays.values()):
+        notes.append(
+            "Jain's index is over tenants: of their jobs' lives, the part in which they held nodes (1: equal)"
+        )
+    if has_prices(replays.values()):
+        notes.append(
+            "dollars: accelerators while jobs held them, data moved, and reserved nodes whether used or not"
+        )
     body = (
-        f"<p>{len(scene.jobs):,} jobs on {gpus:,} accelerators in {len(groups)} groups:"
-        f" {escape(', '.join(_named(group) for group in groups))}.</p>"
+        f"<p>{len(scene.jobs):,} jobs on {gpus:,} accelerators in {len(groups)} groups: {escape(named)}.</p>"
         f"<h2>Figures</h2>{_figures(replays)}"
         f"<h2>Time to completion</h2>{chart(_distribution(replays), 'Time to completion', True)}"
         f"{''.join(_policy(name, replay) for name, replay in replays.items())}"
         f"{bullets('Notes', scene.notes)}"
-        f"{bullets('How to read it', _READING)}"
+        f"{bullets('How to read it', notes)}"
     )
     return page(f"Trimtab: {scene.name}", f"Simulation of {scene.name}", body)
 
 
-_READING = (
-    "a job ends when its work is done, and its nodes are given away at the next decision",
-    "Jain's index is over tenants: of their jobs' lives, the part in which they held nodes (1: all alike)",
-    "dollars: accelerators while jobs held them, data moved, and reserved nodes whether used or not",
-)
+def has_prices(replays: Iterable[Replay]) -> bool:
+    """Whether dollars are to be shown."""
+    return any(replay.priced for replay in replays)
+
+
+def has_tenants(replays: Iterable[Replay]) -> bool:
+    """Whether fairness among tenants is to be shown."""
+    return any(len(replay.tenants) > 1 for replay in replays)
 
 
 def _policy(name: str, replay: Replay) -> str:
-    """One policy's own part: the Gantt chart, what groups were busy with, who waited longest."""
-    shown = drawn(replay)
-    ran, held = f"{name}: who ran when", f"{name}: how busy groups were"
+    """One policy's section: Gantt chart, use of groups, longest waits, refusals."""
+    bars, note = drawn(replay)
+    runs, use = f"{name}: runs of jobs", f"{name}: use of groups"
+    refused = np.flatnonzero(replay.refused).tolist()
+    reasons = [f"{replay.jobs[job].id}: {replay.why[job]}" for job in refused[:NOTED]]
+    more = [f"and {len(refused) - NOTED} more"] if len(refused) > NOTED else []
     return (
-        f"<h2>{escape(ran)}</h2><p><small>{escape(shown.note)}</small></p>"
-        f"{chart(_gantt(replay, shown.segments), ran, False)}"
-        f"<h2>{escape(held)}</h2>{chart(_busy(replay), held, False)}"
-        f"<h2>{escape(name)}: who waited longest, and why</h2>{_waiters(replay)}"
-        f"{bullets(f'{name}: refused', _refused(replay))}"
+        f"<h2>{escape(runs)}</h2><p><small>{escape(note)}</small></p>"
+        f"{chart(_gantt(replay, bars), runs, False)}"
+        f"<h2>{escape(use)}</h2>{chart(_busy(replay), use, False)}"
+        f"<h2>{escape(name)}: longest waits, and why</h2>{_waiters(replay)}"
+        f"{bullets(f'{name}: refused', reasons + more)}"
     )
-
-
-def _refused(replay: Replay) -> list[str]:
-    jobs = np.flatnonzero(replay.refused).tolist()
-    more = [f"and {len(jobs) - NOTED} more"] if len(jobs) > NOTED else []
-    return [f"{replay.jobs[job].id}: {replay.why[job]}" for job in jobs[:NOTED]] + more
 
 
 def _figures(replays: Mapping[str, Replay]) -> str:
-    heads = (
-        "Policy",
-        "Mean completion",
-        "99th percentile",
-        "Makespan",
-        "Deadlines",
-        "Jain",
-        "Restarts",
-        "Utilization",
-        "Cost",
-        "Refused",
-    )
-    rows = [(name, *_cells(summary(replay))) for name, replay in replays.items()]
-    return table(heads, rows, numbers=range(1, len(heads)))
-
-
-def _cells(figures: Mapping[str, float]) -> tuple[str, ...]:
-    met = f"{figures['deadlines_met']:.1%}" if figures["deadlines"] else "none set"
-    return (
-        *(_hours(figures[key]) for key in ("avg_jct_h", "p99_jct_h", "makespan_h")),
-        met,
-        f"{figures['jain']:.3f}",
-        f"{figures['restarts']:.2f}",
-        f"{figures['utilization']:.1%}",
-        format_money(figures["cost"]),
-        f"{figures['refused']:.0f}",
-    )
+    """The table of figures; fairness only where there are tenants, dollars only where there are prices."""
+    columns: dict[str, Callable[[Mapping[str, float]], str]] = {
+        "Mean completion": lambda figures: _hours(figures["avg_jct_h"]),
+        "99th percentile": lambda figures: _hours(figures["p99_jct_h"]),
+        "Makespan": lambda figures: _hours(figures["makespan_h"]),
+        "Deadlines": lambda figures: (
+            f"{figures['deadlines_met']:.1%}" if figures["deadlines"] else "none set"
+        ),
+        "Jain": lambda figures: f"{figures['jain']:.3f}",
+        "Restarts": lambda figures: f"{figures['restarts']:.2f}",
+        "Utilization": lambda figures: f"{figures['utilization']:.1%}",
+        "Cost": lambda figures: format_money(figures["cost"]),
+        "Refused": lambda figures: f"{figures['refused']:.0f}",
+    }
+    if not has_tenants(replays.values()):
+        del columns["Jain"]
+    if not has_prices(replays.values()):
+        del columns["Cost"]
+    rows = []
+    for name, replay in replays.items():
+        figures = summary(replay)
+        rows.append((name, *(show(figures) for show in columns.values())))
+    return table(("Policy", *columns), rows, numbers=range(1, len(columns) + 1))
 
 
 def _hours(hours: float) -> str:
@@ -169,7 +161,7 @@ def _hours(hours: float) -> str:
 
 
 def _waiters(replay: Replay) -> str:
-    heads = ("Job", "Tenant", "Submitted", "Waited", "Ran", "Why, when last asked")
+    heads = ("Job", "Tenant", "Submitted", "Waited", "Ran", "Last reason")
     waited = replay.waited
     longest = [job for job in np.argsort(-waited, kind="stable")[:NOTED].tolist() if job in replay.why]
     rows = [
@@ -185,55 +177,82 @@ def _waiters(replay: Replay) -> str:
         if not replay.refused[job]
     ]
     if not rows:
-        return "<p>Nobody waited longer than until the next decision.</p>"
+        return "<p>No job waited longer than until the next decision.</p>"
     return table(heads, rows, numbers=(2, 3, 4))
 
 
-def _distribution(replays: Mapping[str, Replay]) -> go.Figure:
+def _lines(curves: Mapping[str, tuple[Floats, Floats]], hover: str, **line: Any) -> go.Figure:
+    """Step lines by name, each with x and y; five digits are more than a screen shows."""
     figure = go.Figure()
-    for index, (name, replay) in enumerate(replays.items()):
-        hours = np.sort(replay.completion) / _HOUR
-        share = np.arange(1, len(hours) + 1) / max(1, len(replay.jobs))
-        chosen = _thinned(len(hours))
+    for index, (name, (x, y)) in enumerate(curves.items()):
         figure.add_trace(
             go.Scatter(
-                x=_rounded(hours[chosen]),
-                y=_rounded(share[chosen]),
+                x=np.round(x, 5).tolist(),
+                y=np.round(y, 5).tolist(),
                 mode="lines",
                 name=escape(name),
-                line={"shape": "hv", "color": COLORS[index % len(COLORS)]},
-                hovertemplate="%{y:.1%} of jobs within %{x:.3g} h<extra>" + escape(name) + "</extra>",
+                line={"shape": "hv", "color": COLORS[index % len(COLORS)], **line},
+                hovertemplate=f"{hover}<extra>{escape(name)}</extra>",
             )
         )
+    figure.update_layout(template="plotly_white", margin={"t": 20, "r": 10}, showlegend=True)
+    return figure
+
+
+def _distribution(replays: Mapping[str, Replay]) -> go.Figure:
+    curves = {}
+    for name, replay in replays.items():
+        hours = np.sort(replay.completion) / HOUR
+        share = np.arange(1, len(hours) + 1) / max(1, len(replay.jobs))
+        points = np.unique(np.linspace(0, len(hours) - 1, min(len(hours), _POINTS)).astype(np.intp))
+        curves[name] = (hours[points], share[points])
+    figure = _lines(curves, "%{y:.1%} of jobs within %{x:.3g} h")
     figure.update_xaxes(type="log", title="hours from submission to the end")
     figure.update_yaxes(title="share of jobs", tickformat=".0%", range=[0, 1])
-    figure.update_layout(template="plotly_white", height=420, margin={"t": 20, "r": 10}, showlegend=True)
+    figure.update_layout(height=420)
+    return figure
+
+
+def _busy(replay: Replay) -> go.Figure:
+    edges, shares = busy(replay)
+    curves = {
+        group.name: (edges[:-1] / HOUR, shares[index]) for index, group in enumerate(replay.cluster.groups)
+    }
+    figure = _lines(curves, "%{x:.3g} h: %{y:.0%} held", width=1.5)
+    figure.update_xaxes(title="hours since the trace began")
+    figure.update_yaxes(title="share held", tickformat=".0%", rangemode="tozero")
+    figure.update_layout(height=320)
     return figure
 
 
 def _gantt(replay: Replay, shown: tuple[RunSegment, ...]) -> go.Figure:
     """One row per job in order of submission, one colour per group; more workers make a thicker bar."""
     figure = go.Figure()
-    rows = {job: row for row, job in enumerate(sorted({each.job for each in shown}))}
-    most = max((each.workers for each in shown), default=1)
+    rows = {job: row for row, job in enumerate(sorted({segment.job for segment in shown}))}
+    doublings = np.log2(max((segment.workers for segment in shown), default=1))
     for index, group in enumerate(replay.cluster.groups):
-        here = [each for each in shown if each.group == index]
+        here = [segment for segment in shown if segment.group == index]
+        # From a third of a row for one worker to almost all of it for the largest gang, by doublings.
+        share = [float(np.log2(segment.workers) / doublings) if doublings else 1.0 for segment in here]
         figure.add_trace(
             go.Bar(
                 orientation="h",
                 name=escape(group.name),
-                y=[rows[each.job] for each in here],
-                base=[round(each.start / _HOUR, 5) for each in here],
-                x=[round((each.end - each.start) / _HOUR, 5) for each in here],
-                width=[_thickness(each.workers, most) for each in here],
+                y=[rows[segment.job] for segment in here],
+                base=[round(segment.start / HOUR, 5) for segment in here],
+                x=[round((segment.end - segment.start) / HOUR, 5) for segment in here],
+                width=[0.3 + 0.6 * part for part in share],
                 marker={"color": COLORS[index % len(COLORS)], "line": {"width": 0}},
                 customdata=[
-                    (escape(replay.jobs[each.job].id), each.workers, _span(each.start, each.end))
-                    for each in here
+                    (
+                        escape(replay.jobs[segment.job].id),
+                        segment.workers,
+                        f"{format_duration(segment.start)} to {format_duration(segment.end)}",
+                    )
+                    for segment in here
                 ],
-                hovertemplate="%{customdata[0]}: %{customdata[1]} workers, %{customdata[2]}<extra>"
-                + escape(group.name)
-                + "</extra>",
+                hovertemplate="%{customdata[0]}: %{customdata[1]} workers, %{customdata[2]}"
+                f"<extra>{escape(group.name)}</extra>",
             )
         )
     figure.update_xaxes(title="hours since the trace began")
@@ -242,56 +261,11 @@ def _gantt(replay: Replay, shown: tuple[RunSegment, ...]) -> go.Figure:
     figure.update_yaxes(
         autorange="reversed", tickvals=list(range(0, len(names), every)), ticktext=names[::every]
     )
-    height = 160 + min(1600, 14 * len(rows))
     figure.update_layout(
         template="plotly_white",
         barmode="overlay",
-        height=height,
+        height=160 + min(1600, 14 * len(rows)),
         margin={"t": 20, "r": 10},
         showlegend=True,
     )
     return figure
-
-
-def _busy(replay: Replay) -> go.Figure:
-    figure = go.Figure()
-    edges, shares = busy(replay)
-    for index, group in enumerate(replay.cluster.groups):
-        figure.add_trace(
-            go.Scatter(
-                x=_rounded(edges[:-1] / _HOUR),
-                y=_rounded(shares[index]),
-                mode="lines",
-                name=escape(group.name),
-                line={"shape": "hv", "width": 1.5, "color": COLORS[index % len(COLORS)]},
-                hovertemplate="%{x:.3g} h: %{y:.0%} held<extra>" + escape(group.name) + "</extra>",
-            )
-        )
-    figure.update_xaxes(title="hours since the trace began")
-    figure.update_yaxes(title="share held", tickformat=".0%", rangemode="tozero")
-    figure.update_layout(template="plotly_white", height=320, margin={"t": 20, "r": 10}, showlegend=True)
-    return figure
-
-
-def _thickness(workers: int, most: int) -> float:
-    """From a third of a row for one worker to almost all of it for the largest gang, by doublings."""
-    return 0.3 + 0.6 * (float(np.log2(workers) / np.log2(most)) if most > 1 else 1.0)
-
-
-def _span(start: float, end: float) -> str:
-    return f"{format_duration(start)} to {format_duration(end)}"
-
-
-def _thinned(count: int) -> "np.ndarray[tuple[int], np.dtype[np.intp]]":
-    """Which of so many points are drawn, the first and last among them."""
-    return np.unique(np.linspace(0, count - 1, min(count, _POINTS)).astype(np.intp))
-
-
-def _rounded(values: Floats) -> list[float]:
-    """Five digits after the point are more than a screen shows, and make the page smaller."""
-    return [float(value) for value in np.round(values, 5)]
-
-
-def _named(group: Group) -> str:
-    nodes = f"{group.nodes} × {group.gpus} {group.accelerator}" if group.gpus else f"{group.nodes} CPU nodes"
-    return f"{group.name} ({nodes})"

@@ -1,7 +1,7 @@
 """The world of jobs whose users fixed the number of workers and the batch, from measured step times.
 
-The physics is that of adaptive jobs (`goodput`). What a scheduler sees is steps: how many per second in each
-shape, how many done, and how many are left by what ended jobs of the same application have shown.
+Steps take as long as those of adaptive jobs (`goodput`). A scheduler sees steps: their rate in each shape,
+the number done, and the number left by ended jobs of the same application.
 """
 
 import math
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from trimtab.core import BadInputError
-from trimtab.schedule.cluster import Cluster, Floats, Group, Ints
+from trimtab.schedule.cluster import Cluster, Floats, Ints, NodeGroup
 from trimtab.schedule.job import Job
 from trimtab.schedule.placing import Placement
 from trimtab.schedule.simulation.goodput import Totals
@@ -31,7 +31,7 @@ class Pace:
 
 @dataclass(eq=False)
 class Gang:
-    """Jobs of one application that asked for the same workers and batch: how fast they are, wherever."""
+    """Speeds of jobs of one application with the same workers and batch."""
 
     application: MeasuredApplication
     workers: int
@@ -39,14 +39,22 @@ class Gang:
     _paces: dict[tuple[str, tuple[int, ...]], Pace] = field(default_factory=dict)
 
     def pace(self, kind: str, form: tuple[int, ...]) -> Pace:
-        """With so many workers on each node."""
+        """The pace with the workers of `form` on each node."""
         key = (kind, form)
         if key not in self._paces:
-            self._paces[key] = self._pace(self.application.kinds[kind], form)
+            application, table = self.application, self.application.kinds[kind]
+            local, accumulated = self._split(table, form)
+            step, sync = table.step(form, local)
+            batch = self.workers * local * (accumulated + 1)
+            scale = batch / application.smallest
+            epochs = range(len(application.milestones))
+            square, variance = np.array([application.gradient(batch, epoch) for epoch in epochs]).T
+            seconds = (step + accumulated * (step - sync)) * application.nature.slowdown
+            self._paces[key] = Pace(1.0 / seconds, (variance + square) / (variance / scale + square))
         return self._paces[key]
 
     def speeds(self, cluster: Cluster) -> Floats:
-        """Steps per second in every shape; 0 in those of another size, and where it was not measured."""
+        """Steps per second in every shape; 0 in shapes of another size and on unmeasured kinds."""
         row = np.zeros(len(cluster.shapes))
         for index, shape in enumerate(cluster.shapes):
             group = cluster.groups[shape.group]
@@ -55,19 +63,8 @@ class Gang:
                 row[index] = self.pace(group.accelerator, _packed(self.workers, group)).steps
         return row
 
-    def _pace(self, table: KindTable, form: tuple[int, ...]) -> Pace:
-        application = self.application
-        local, accumulated = self._split(table, form)
-        step, sync = table.step(form, local)
-        batch = self.workers * local * (accumulated + 1)
-        scale = batch / application.smallest
-        epochs = range(len(application.milestones))
-        square, variance = np.array([application.gradient(batch, epoch) for epoch in epochs]).T
-        seconds = (step + accumulated * (step - sync)) * application.nature.slowdown
-        return Pace(1.0 / seconds, (variance + square) / (variance / scale + square))
-
     def _split(self, table: KindTable, form: tuple[int, ...]) -> tuple[int, int]:
-        """The batch of each worker, and how often it accumulates because more does not fit."""
+        """The local batch, and the accumulation steps that are needed because a larger one does not fit."""
         share = math.ceil(self.batch / self.workers - _ROUNDING)
         accumulated = math.ceil(share / table.largest_batch(form) - _ROUNDING) - 1
         if self.workers == 1 and self.batch > self.application.smallest:
@@ -79,7 +76,7 @@ class Gang:
 
 @dataclass(eq=False)
 class _Run:
-    """One job: its gang, how far it is, and its present pace."""
+    """One job: its gang, progress and present pace."""
 
     gang: Gang
     speeds: Floats
@@ -95,7 +92,7 @@ class _Run:
         return float(self.pace.gains[min(self.epoch, last)]) if self.pace else 1.0
 
     def advance(self, seconds: float) -> float:
-        """Work so long; after how many seconds it was done, infinite where it goes on."""
+        """Work for some seconds; returns when it was done, infinite where it goes on."""
         assert self.pace is not None
         milestones, spent = self.gang.application.milestones, 0.0
         while True:
@@ -113,7 +110,7 @@ class _Run:
                 return spent
 
     def lose(self, seconds: float) -> None:
-        """Go back to what was saved so long ago."""
+        """Lose the progress of the last seconds."""
         assert self.pace is not None
         self.progress = max(0.0, self.progress - seconds * self.pace.steps * self.gain)
         self.steps = max(0.0, self.steps - seconds * self.pace.steps)
@@ -121,7 +118,7 @@ class _Run:
 
 
 class RigidWorld:
-    """Jobs of measured applications, each with the workers it asks for and the batch that goes with them."""
+    """Jobs of measured applications with the workers and batch that their users requested."""
 
     def __init__(
         self,
@@ -137,8 +134,8 @@ class RigidWorld:
             if not speeds[key].any():
                 kinds = ", ".join(gangs[key].application.kinds)
                 raise BadInputError(
-                    f"job {job.id} can never run here: {job.application} was measured on {kinds}, and no "
-                    f"group of those holds {job.least} workers"
+                    f"job {job.id} can never run on this cluster: {job.application} was measured on {kinds}, "
+                    f"and no group of these kinds holds {job.least} workers"
                 )
         self._runs = [_Run(gangs[key], speeds[key]) for key in requests]
         self._most = np.array([job.least for job in jobs], dtype=np.int64)
@@ -147,9 +144,11 @@ class RigidWorld:
 
     def look(self, jobs: Ints) -> JobKnowledge:
         runs = [self._runs[job] for job in jobs.tolist()]
-        left = np.array([self._left(run) for run in runs])
+        steps_left = np.array([self._steps_left(run) for run in runs])
         done = np.array([run.steps for run in runs])
-        return JobKnowledge(np.stack([run.speeds for run in runs]), self._most[jobs], done, left, left, left)
+        return JobKnowledge(
+            np.stack([run.speeds for run in runs]), self._most[jobs], done, steps_left, steps_left, steps_left
+        )
 
     def restart_seconds(self, job: int) -> float:
         return self._runs[job].gang.application.nature.restart
@@ -174,13 +173,13 @@ class RigidWorld:
                 self._totals.ended(run.gang.application.name, run.progress)
         return ended
 
-    def _left(self, run: _Run) -> float:
-        """Steps left, if every one goes on doing what it does now; NaN where nothing is known."""
+    def _steps_left(self, run: _Run) -> float:
+        """Steps left at the present progress per step; NaN where unknown."""
         total = self._totals.of(run.gang.application.name)
         return total if math.isnan(total) else max((total - run.progress) / run.gain, 1.0)
 
 
-def _packed(workers: int, group: Group) -> tuple[int, ...]:
+def _packed(workers: int, group: NodeGroup) -> tuple[int, ...]:
     """Workers on each node, on as few nodes as hold them."""
     full, rest = divmod(workers, group.gpus)
     return (group.gpus,) * full + ((rest,) if rest else ())

@@ -15,14 +15,14 @@ from trimtab.schedule.allocation import WAITING, Allocation, SchedulingPolicy
 from trimtab.schedule.cluster import Cluster, Ints
 from trimtab.schedule.job import Job
 from trimtab.schedule.placing import NodeOccupancy, Placement
-from trimtab.schedule.simulation.faults import Faults, NoFaults
+from trimtab.schedule.simulation.faults import RandomFaults
 from trimtab.schedule.simulation.replay import Replay, RunSegment
 from trimtab.schedule.simulation.state import SimulationState, World
 
 NOTED = 25
-"""Of how many jobs, those that wait longest, a simulation notes why."""
+"""The number of jobs, those that wait longest, whose reasons a simulation keeps."""
 
-_IN_PIECES = "what is free is in pieces: no nodes together hold its workers"
+_FRAGMENTED = "the free accelerators are on too many nodes: no free nodes hold its workers together"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class SimulationSettings:
     """How often the policy decides, and when to give up.
 
     `round` is in seconds. `moving` lets jobs change nodes for free, in the same form. `most_rounds` ends a
-    simulation that never would.
+    simulation that would not end.
     """
 
     round: float = 60.0
@@ -44,16 +44,19 @@ def simulate(
     world: World,
     policy: SchedulingPolicy,
     settings: SimulationSettings | None = None,
-    faults: Faults | None = None,
+    faults: RandomFaults | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Replay:
-    """Replay the jobs until all have ended or been refused; `progress` hears how many have."""
-    if any(later.submitted < earlier.submitted for earlier, later in pairwise(jobs)):
-        raise BadInputError("a trace must be in order of submission")
+    """Replay the jobs until all have ended or been refused; `progress` is called with their number."""
+    late = next((b.id for a, b in pairwise(jobs) if b.submitted < a.submitted), None)
+    if late is not None:
+        raise BadInputError(
+            f"jobs must be in order of submission: {late} is submitted before the job ahead of it"
+        )
     settings = settings or SimulationSettings()
     if not 0 < settings.round < np.inf:
-        raise BadInputError(f"a round takes more than 0 seconds, not {settings.round:g}")
-    return _Simulation(jobs, cluster, world, policy, settings, faults or NoFaults(), progress).run()
+        raise BadInputError(f"a round cannot take {settings.round:g} seconds; the number must be above 0")
+    return _Simulation(jobs, cluster, world, policy, settings, faults or RandomFaults(), progress).run()
 
 
 class _Simulation:
@@ -64,14 +67,14 @@ class _Simulation:
         world: World,
         policy: SchedulingPolicy,
         settings: SimulationSettings,
-        faults: Faults,
+        faults: RandomFaults,
         progress: Callable[[int], None] | None,
     ) -> None:
         self.cluster = cluster
         self.world = world
         self.policy = policy
         self.settings = settings
-        self.faults = faults
+        self.faults, self.has_faults = faults, faults.active
         self.progress = progress
         self.state = SimulationState.of(jobs, cluster, world)
         self.floor = NodeOccupancy(cluster.groups, settings.moving)
@@ -84,7 +87,6 @@ class _Simulation:
         self.usable = cluster
 
     def run(self) -> Replay:
-        """The whole loop."""
         state, step = self.state, self.settings.round
         while state.arriving or len(state.active):
             now = self.clock.now()
@@ -92,24 +94,24 @@ class _Simulation:
                 # Nothing to do: on to the round after the next arrival.
                 self.clock.advance(np.ceil((state.next_arrival - now) / step) * step)
                 now = self.clock.now()
-                self._break(now)
+                self._apply_faults(now)
             state.arrive(now)
             if len(state.active):
                 self._decide(now)
-                self._work(now, step, self._break(now + step))
+                self._work(now, step, self._apply_faults(now + step))
             self.clock.advance(step)
             self.rounds += 1
             if self.rounds > self.settings.most_rounds:
                 first = f", such as {state.ids[state.active[0]]}" if len(state.active) else ""
-                raise BadInputError(f"after {self.rounds} rounds not all jobs have ended{first}")
+                raise BadInputError(f"jobs have not ended after {self.rounds} rounds{first}")
             if self.progress:
                 self.progress(state.finished)
         return Replay.of(
             self.state, self.cluster, self.segments, self.why, self.rounds, self.job_rounds, self.clock.now()
         )
 
-    def _break(self, until: float) -> dict[Hashable, float]:
-        """Nodes go or come back; the jobs that had workers there, and until when."""
+    def _apply_faults(self, until: float) -> dict[Hashable, float]:
+        """Apply losses and returns of nodes; returns the jobs that lost workers, and when."""
         hit: dict[Hashable, float] = {}
         for fault in self.faults.until(until):
             if fault.back:
@@ -138,21 +140,23 @@ class _Simulation:
         self._note(rows, now, allocation, settled.unplaced)
         refused = [row for row in allocation.refused if keys[row] not in self.open]
         for row in refused:
-            self.why[keys[row]] = allocation.why.get(row, "its deadline cannot be met")
+            self.why[keys[row]] = allocation.why.get(row, "its hard deadline cannot be met")
         state.refuse(rows[refused])
 
     def _note(self, rows: Ints, now: float, allocation: Allocation, unplaced: Sequence[int]) -> None:
-        """Keep why those who have waited longest wait: in the end it is known of those who waited most."""
+        """Keep the reasons of the jobs that have waited longest so far."""
         waiting = np.flatnonzero(self.state.shape[rows] == WAITING)
         if len(waiting) > NOTED:
             waited = now - self.state.submitted[rows[waiting]] - self.state.ran[rows[waiting]]
             waiting = waiting[np.argpartition(waited, -NOTED)[-NOTED:]]
         for row in waiting.tolist():
-            in_pieces = _IN_PIECES if row in unplaced else ""
-            self.why[int(rows[row])] = in_pieces or allocation.why.get(row, "the policy preferred others")
+            fragmented = _FRAGMENTED if row in unplaced else ""
+            self.why[int(rows[row])] = fragmented or allocation.why.get(
+                row, "the policy preferred other jobs"
+            )
 
     def _usable(self) -> Cluster:
-        if not self.faults.any:
+        if not self.has_faults:
             return self.cluster
         groups = tuple(
             replace(group, nodes=self.floor.usable(index)) for index, group in enumerate(self.cluster.groups)
@@ -186,9 +190,9 @@ class _Simulation:
             self.segments.append(RunSegment(job, placement.group, placement.workers, since, now))
 
     def _work(self, now: float, seconds: float, hit: Mapping[Hashable, float]) -> None:
-        """Everyone who has nodes restarts for as long as that takes, and works for the rest of the round.
+        """Jobs that have nodes finish their restart, and work for the rest of the round.
 
-        Jobs that are `hit` work until then, others that fail until they do: what they have not saved is lost.
+        Jobs that are `hit`, or fail by themselves, work until that moment, and lose their unsaved work.
         """
         state = self.state
         running = state.active[state.shape[state.active] != WAITING]

@@ -10,23 +10,23 @@ import numpy as np
 
 from trimtab.core import BadInputError, NotFoundError
 from trimtab.schedule.allocation import Bools
-from trimtab.schedule.cluster import Cluster, Floats, Group, Ints, Shape, largest_gang, usual_shapes
+from trimtab.schedule.cluster import Cluster, Floats, GangShape, Ints, NodeGroup, largest_gang, usual_shapes
 from trimtab.schedule.job import DOUBLING, Job, Speeds
 from trimtab.schedule.placing import Placement
 from trimtab.schedule.simulation.state import JobKnowledge
 from trimtab.schedule.traces.table import ANY_KIND, SECONDS_ANYWHERE
 
 JobClass = tuple[str, float | None, int]
-"""A model, its batch per accelerator (None where it has none), and on how many accelerators it runs."""
+"""A model, its batch per accelerator (None where it has none), and its number of accelerators."""
 
 LARGEST = 8
-"""On how many accelerators speeds were measured; a step on more is believed to take as long as on so many."""
+"""The most accelerators on which speeds were measured; a step on more is assumed to take as long."""
 
 
 def read_throughputs(folder: Path, source: str = "simulation") -> dict[tuple[JobClass, str], float]:
-    """Steps per second by class and accelerator, of jobs alone on a server; what does not fit is left out."""
+    """Steps per second by class and accelerator, of jobs alone on a server, where they fit."""
     path = folder / "gavel_throughputs.csv.gz"
-    found: dict[tuple[JobClass, str], float] = {}
+    speeds: dict[tuple[JobClass, str], float] = {}
     try:
         with gzip.open(path, "rt", newline="") as file:
             for row in csv.DictReader(file):
@@ -35,20 +35,20 @@ def read_throughputs(folder: Path, source: str = "simulation") -> dict[tuple[Job
                 rate = float(row["steps_per_s"])
                 if rate > 0:
                     batch = float(row["batch_size"]) if row["batch_size"] else None
-                    found[(row["model"], batch, int(row["num_gpus"])), row["accelerator"]] = rate
+                    speeds[(row["model"], batch, int(row["num_gpus"])), row["accelerator"]] = rate
     except FileNotFoundError:
         raise NotFoundError(
-            f"there is no {path}; --data names the folder that holds gpu-throughput"
+            f"there is no file {path}; name the folder that holds gpu-throughput with --data"
         ) from None
     except (OSError, KeyError, ValueError) as error:
         raise BadInputError(f"{path} cannot be read: {error}") from None
-    return found
+    return speeds
 
 
 def rates(
     throughputs: Mapping[tuple[JobClass, str], float], classes: Iterable[JobClass], cluster: Cluster
 ) -> dict[JobClass, Floats]:
-    """Steps per second of each class in every shape; 0 in shapes of another size, and where it cannot be."""
+    """Steps per second of each class in every shape; 0 in shapes of another size or an unmeasured kind."""
     rows = {}
     for model, batch, gpus in classes:
         row = np.zeros(len(cluster.shapes))
@@ -60,8 +60,8 @@ def rates(
     return rows
 
 
-def requested_shapes(jobs: Sequence[Job], groups: Sequence[Group]) -> tuple[Shape, ...]:
-    """Shapes of the sizes that jobs can have: the usual ones for elastic jobs, and where their ranges end."""
+def requested_shapes(jobs: Sequence[Job], groups: Sequence[NodeGroup]) -> tuple[GangShape, ...]:
+    """Shapes of the sizes that jobs can have: the ends of their ranges, and usual sizes between them."""
     ranges = {(job.least, job.most) for job in jobs}
     usual = {shape.workers for shape in usual_shapes(groups)} if any(a < b for a, b in ranges) else set()
     sizes = {size for least, most in ranges for size in (least, most)}
@@ -70,24 +70,27 @@ def requested_shapes(jobs: Sequence[Job], groups: Sequence[Group]) -> tuple[Shap
         max(largest_gang(worker, group) for worker in {job.worker for job in jobs}) for group in groups
     ]
     return tuple(
-        Shape(index, size) for index in range(len(groups)) for size in sorted(sizes) if size <= largest[index]
+        GangShape(index, size)
+        for index in range(len(groups))
+        for size in sorted(sizes)
+        if size <= largest[index]
     )
 
 
 def declared_rates(jobs: Sequence[Job], cluster: Cluster) -> tuple[list[Hashable], dict[Hashable, Floats]]:
     """The class of each job, and units of work per second of each class in every shape.
 
-    Each doubling of workers keeps 95 % of their speed: beyond the smallest gang for a job told by its
-    duration, beyond one worker for a job told by one worker's speed. A kind that is not named is as fast as
-    "any kind" where that is told, else in proportion to peak rates.
+    Each doubling of workers keeps 95 % of their speed: beyond the smallest gang for a job with a duration,
+    beyond one worker for a job with one worker's speed. An unnamed kind has the speed of "any kind" where
+    that is given, else in proportion to peak rates.
     """
     classes: list[Hashable] = []
     rates: dict[Hashable, Floats] = {}
     for job in jobs:
         if not job.speeds or job.work is None:
             raise BadInputError(
-                f"job {job.id} says neither how long it takes nor how fast it works; a simulation needs "
-                "duration_s, or work with speed columns"
+                f"job {job.id} has neither a duration nor a speed; a simulation needs duration_s, or work "
+                "with speed columns"
             )
         key = (job.worker, job.least, job.most, tuple(sorted(job.speeds.items())))
         classes.append(key)
@@ -116,10 +119,10 @@ _Request = tuple[tuple[str, ...], int, int]
 
 
 class TabularWorld:
-    """Jobs with so much `work` each, whose rates (units per second in each shape) are those of their class.
+    """Jobs with `work` in units, and rates (units per second in each shape) by class.
 
-    What a scheduler believes of the work is `believed`; a job that has done more than that has as much left
-    as a tenth of what it did. Where nothing is believed (NaN), what is left is not known.
+    `believed` is the scheduler's estimate of the work, NaN where unknown; a job that has done more is assumed
+    to have a tenth of that left.
     """
 
     def __init__(
@@ -134,7 +137,7 @@ class TabularWorld:
         accepted = _accepted(jobs, cluster)
         rows: dict[tuple[Hashable, _Request], int] = {}
         requests = [(name, _request(job)) for name, job in zip(classes, jobs, strict=True)]
-        self._class = np.array([rows.setdefault(each, len(rows)) for each in requests], dtype=np.int64)
+        self._class = np.array([rows.setdefault(request, len(rows)) for request in requests], dtype=np.int64)
         self._rates = np.array([np.where(accepted[of], rates[name], 0.0) for name, of in rows])
         self._work = work
         self._believed = work if believed is None else believed
@@ -143,15 +146,19 @@ class TabularWorld:
         self._most = np.array([job.most for job in jobs], dtype=np.int64)
         self._restart = np.array([job.checkpoint.restart if job.checkpoint else 0.0 for job in jobs])
         self._shape_of = {(shape.group, shape.workers): index for index, shape in enumerate(cluster.shapes)}
-        helpless = [row for row, able in enumerate(self._rates) if not (able > 0).any()]
-        if helpless:
-            first = jobs[int(np.isin(self._class, helpless).argmax())]
-            raise BadInputError(f"no shape of this cluster can run {first.id}")
+        impossible = [row for row, able in enumerate(self._rates) if not (able > 0).any()]
+        if impossible:
+            first = jobs[int(np.isin(self._class, impossible).argmax())]
+            raise BadInputError(
+                f"job {first.id} can never run: no shape of this cluster has its kinds and numbers of workers"
+            )
 
     def look(self, jobs: Ints) -> JobKnowledge:
         done, believed = self._done[jobs], self._believed[jobs]
-        left = np.where(done >= believed, 0.1 * done, believed - done)
-        return JobKnowledge(self._rates[self._class[jobs]], self._most[jobs], done, left, left, left)
+        remaining = np.where(done >= believed, 0.1 * done, believed - done)
+        return JobKnowledge(
+            self._rates[self._class[jobs]], self._most[jobs], done, remaining, remaining, remaining
+        )
 
     def restart_seconds(self, job: int) -> float:
         return float(self._restart[job])
@@ -164,9 +171,9 @@ class TabularWorld:
         self._done[job] = max(0.0, self._done[job] - lost * self._rate[job])
 
     def advance(self, jobs: Ints, seconds: Floats) -> Floats:
-        rate, left = self._rate[jobs], self._work[jobs] - self._done[jobs]
-        needed = left / rate
-        self._done[jobs] += np.minimum(left, rate * seconds)
+        rate, remaining = self._rate[jobs], self._work[jobs] - self._done[jobs]
+        needed = remaining / rate
+        self._done[jobs] += np.minimum(remaining, rate * seconds)
         return np.where(needed <= seconds, needed, np.inf)
 
 
@@ -175,10 +182,12 @@ def _request(job: Job) -> _Request:
 
 
 def _accepted(jobs: Sequence[Job], cluster: Cluster) -> dict[_Request, Bools]:
-    """Which shapes are taken: of accepted kinds, and with no fewer or more workers than asked for."""
+    """Shapes of accepted kinds within the requested numbers of workers."""
     kinds = np.array([cluster.groups[group].accelerator for group in cluster.shape_group])
     workers = cluster.shape_workers
     return {
-        (taken, least, most): (workers >= least) & (workers <= most) & (np.isin(kinds, taken) | (not taken))
-        for taken, least, most in {_request(job) for job in jobs}
+        (accepted, least, most): (workers >= least)
+        & (workers <= most)
+        & (np.isin(kinds, accepted) | (not accepted))
+        for accepted, least, most in {_request(job) for job in jobs}
     }

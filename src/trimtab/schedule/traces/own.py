@@ -1,4 +1,4 @@
-"""A trace of one's own: CSV with one job per row. The columns are described in docs/schedule.md."""
+"""A trace of one's own: CSV with one job per row. The columns are described in docs/reference/traces.md."""
 
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -6,9 +6,17 @@ from typing import TypeVar
 
 import numpy as np
 
-from trimtab.core import BadInputError, Workload, did_you_mean, one_line, parse_bytes, parse_money
+from trimtab.core import (
+    DEFAULT_TENANT,
+    BadInputError,
+    Workload,
+    did_you_mean,
+    one_line,
+    parse_bytes,
+    parse_money,
+)
 from trimtab.schedule.cluster import Floats
-from trimtab.schedule.job import Checkpoint, DataSet, Job, Priority, Worker, kind_of
+from trimtab.schedule.job import Checkpoint, Job, JobData, Priority, Worker, kind_of
 from trimtab.schedule.traces.table import ANY_KIND, SECONDS_ANYWHERE, Trace, TraceTable
 
 OWN_COLUMNS = ("job", "submit_s")
@@ -44,13 +52,13 @@ T = TypeVar("T")
 
 
 def read_own(table: TraceTable, name: str) -> Trace:
-    """The jobs; whatever cannot be understood is refused with its line."""
-    _refuse_strangers(table)
+    """The jobs of the table; bad values are refused with their line."""
+    _check_columns(table)
     submitted = table.numbers("submit_s")
     table.ascending("submit_s", submitted)
     names = table.unique("job")
-    tenants = _optional(table, "tenant", "default")
-    priorities = _each(table, "priority", _priority, 0)
+    tenants = _optional(table, "tenant", DEFAULT_TENANT)
+    priorities = _parsed(table, "priority", _priority, 0)
     deadlines = _holes_as_none(table, "deadline_s", above=0.0)
     workloads = [
         Workload(job, tenant=tenant, priority=priority, deadline=deadline)
@@ -66,10 +74,10 @@ def read_own(table: TraceTable, name: str) -> Trace:
         workers,
         least,
         most,
-        _each(table, "hard", _flag, False),
+        _parsed(table, "hard", _flag, False),
         _checkpoints(table),
         _data(table),
-        _each(table, "budget", _budget, None),
+        _parsed(table, "budget", parse_money, None),
         _optional(table, "application", ""),
         work,
         speeds,
@@ -77,13 +85,13 @@ def read_own(table: TraceTable, name: str) -> Trace:
     return Trace(name, tuple(jobs))
 
 
-def _refuse_strangers(table: TraceTable) -> None:
-    known = (*OWN_COLUMNS, *OTHER_COLUMNS)
+def _check_columns(table: TraceTable) -> None:
+    names = (*OWN_COLUMNS, *OTHER_COLUMNS)
     for column in table.columns:
-        if column not in known and not column.startswith(SPEED_ON):
+        if column not in names and not column.startswith(SPEED_ON):
             raise BadInputError(
-                f'{table.path}: there is no column "{one_line(column):.40}"{did_you_mean(column, known)}; '
-                f"the columns are {', '.join(known)} and {SPEED_ON}KIND"
+                f'{table.path}: there is no column "{one_line(column):.40}"{did_you_mean(column, names)}; '
+                f"the columns are {', '.join(names)} and {SPEED_ON}KIND"
             )
 
 
@@ -91,25 +99,24 @@ def _gangs(table: TraceTable) -> tuple[list[Worker], list[int], list[int]]:
     """Needs of each worker, and the fewest and the most workers."""
     fewest_gpus, most_gpus = _gpus(table)
     usual = np.where(most_gpus < 1.0, most_gpus, 1.0)
-    each = np.where(most_gpus == 0.0, 0.0, _numbers(table, "worker_gpus", usual, above=0.0))
-    least, most = (_workers(table, gpus, each) for gpus in (fewest_gpus, most_gpus))
+    per_worker = np.where(most_gpus == 0.0, 0.0, _numbers(table, "worker_gpus", usual, above=0.0))
+    least, most = (_workers(table, gpus, per_worker) for gpus in (fewest_gpus, most_gpus))
     cpus = _numbers(table, "cpus", np.ones(len(table)), above=0.0)
-    memory = _each(table, "memory", parse_bytes, 0.0)
-    anything: tuple[str, ...] = ()
-    accelerators = _each(table, "accelerators", _kinds, anything)
-    made = cache(Worker)
-    return list(map(made, each.tolist(), cpus.tolist(), memory, accelerators)), least, most
+    memory = _parsed(table, "memory", parse_bytes, 0.0)
+    accelerators = _parsed(table, "accelerators", _kinds, tuple[str, ...]())
+    worker_of = cache(Worker)
+    return list(map(worker_of, per_worker.tolist(), cpus.tolist(), memory, accelerators)), least, most
 
 
 def _gpus(table: TraceTable) -> tuple[Floats, Floats]:
-    """Accelerators of each job at least and at most; one where nothing is told."""
-    given = {name for name in ("min_gpus", "max_gpus") if name in table.columns}
-    if len(given) == 1 or (given and "gpus" in table.columns):
+    """The fewest and most accelerators of each job; one by default."""
+    bounds = {name for name in ("min_gpus", "max_gpus") if name in table.columns}
+    if len(bounds) == 1 or (bounds and "gpus" in table.columns):
         raise BadInputError(
-            f"{table.path}: gpus says how many accelerators a job always has, min_gpus with max_gpus how "
-            "many it may have; give either"
+            f"{table.path}: give either gpus, the number of accelerators of a job, or both min_gpus and "
+            "max_gpus, its range"
         )
-    if not given:
+    if not bounds:
         gpus = _numbers(table, "gpus", np.ones(len(table)))
         return gpus, gpus
     fewest, most = table.numbers("min_gpus", above=0.0), table.numbers("max_gpus", above=0.0)
@@ -119,21 +126,21 @@ def _gpus(table: TraceTable) -> tuple[Floats, Floats]:
     return fewest, most
 
 
-def _workers(table: TraceTable, gpus: Floats, each: Floats) -> list[int]:
-    count = np.where(each > 0.0, gpus / np.where(each > 0.0, each, 1.0), 1.0)
+def _workers(table: TraceTable, gpus: Floats, per_worker: Floats) -> list[int]:
+    count = np.where(per_worker > 0.0, gpus / np.where(per_worker > 0.0, per_worker, 1.0), 1.0)
     uneven = np.flatnonzero((count != np.round(count)) | (count < 1.0))
     if uneven.size:
         row = int(uneven[0])
         table.refuse(
             row,
-            f"{gpus[row]:g} accelerators cannot be split into workers of {each[row]:g}; the number must be a "
-            "multiple of it",
+            f"{gpus[row]:g} accelerators cannot be split into workers of {per_worker[row]:g}; the number "
+            "must be a multiple of it",
         )
     return [int(workers) for workers in count.tolist()]
 
 
 def _work(table: TraceTable, least: Sequence[int]) -> tuple[list[float | None], list[dict[str, float]]]:
-    """How much there is to do, and units per second of one worker by kind of accelerator."""
+    """Units of work, and units per second of one worker by kind of accelerator."""
     kinds = {ANY_KIND: "speed"} if "speed" in table.columns else {}
     kinds |= {
         kind_of(name.removeprefix(SPEED_ON)): name for name in table.columns if name.startswith(SPEED_ON)
@@ -144,7 +151,7 @@ def _work(table: TraceTable, least: Sequence[int]) -> tuple[list[float | None], 
         seconds = table.numbers("duration_s", above=0.0)
         return (seconds * least).tolist(), [SECONDS_ANYWHERE] * len(least)
     if kinds and "work" not in table.columns:
-        raise BadInputError(f"{table.path}: {next(iter(kinds.values()))} is of use only with a column work")
+        raise BadInputError(f"{table.path}: {next(iter(kinds.values()))} needs a column work; add it")
     columns = [(kind, _holes_as_none(table, name, above=0.0)) for kind, name in kinds.items()]
     speeds = [
         {kind: speed for kind, column in columns if (speed := column[row]) is not None}
@@ -154,7 +161,7 @@ def _work(table: TraceTable, least: Sequence[int]) -> tuple[list[float | None], 
 
 
 def _checkpoints(table: TraceTable) -> list[Checkpoint | None]:
-    """Checkpoints of jobs that say how long saving takes."""
+    """Checkpoints of jobs with a value in checkpoint_s."""
     saving, restart, interval = (
         _holes_as_none(table, name) for name in ("checkpoint_s", "restart_s", "interval_s")
     )
@@ -167,14 +174,14 @@ def _checkpoints(table: TraceTable) -> list[Checkpoint | None]:
     ]
 
 
-def _data(table: TraceTable) -> list[DataSet | None]:
-    sizes = _each(table, "data_bytes", parse_bytes, 0.0)
+def _data(table: TraceTable) -> list[JobData | None]:
+    sizes = _parsed(table, "data_bytes", parse_bytes, 0.0)
     zones = _optional(table, "data_zone", "")
-    return [DataSet(zone, size) if size else None for zone, size in zip(zones, sizes, strict=True)]
+    return [JobData(zone, size) if size else None for zone, size in zip(zones, sizes, strict=True)]
 
 
 def _numbers(table: TraceTable, name: str, usual: Floats, above: float | None = None) -> Floats:
-    """A column that may be missing, or have holes: then what is usual."""
+    """A column that may be missing or have holes, which become `usual`."""
     if name not in table.columns:
         return usual
     values = table.numbers(name, 0.0, above, hole=np.nan)
@@ -194,18 +201,18 @@ def _optional(table: TraceTable, name: str, usual: str) -> list[str]:
     return [cell or usual for cell in table.columns[name]]
 
 
-def _each(table: TraceTable, name: str, parse: Callable[[str], T], usual: T) -> list[T]:
-    """A column of words, each understood once; `usual` where it is empty or missing."""
+def _parsed(table: TraceTable, name: str, parse: Callable[[str], T], usual: T) -> list[T]:
+    """A parsed column; `usual` where a cell is empty or the column is missing."""
     if name not in table.columns:
         return [usual] * len(table)
-    known: dict[str, T] = {"": usual}
+    values: dict[str, T] = {"": usual}
     for row, cell in enumerate(table.columns[name]):
-        if cell not in known:
+        if cell not in values:
             try:
-                known[cell] = parse(cell)
+                values[cell] = parse(cell)
             except (BadInputError, ValueError) as error:
                 table.refuse(row, f"{name}: {error}")
-    return [known[cell] for cell in table.columns[name]]
+    return [values[cell] for cell in table.columns[name]]
 
 
 def _priority(cell: str) -> int:
@@ -215,7 +222,7 @@ def _priority(cell: str) -> int:
         return int(cell)
     except ValueError:
         names = ", ".join(name.lower() for name in Priority.__members__)
-        raise BadInputError(f'"{one_line(cell)}" is none of {names}, nor a whole number') from None
+        raise BadInputError(f'"{one_line(cell)}" must be one of {names}, or a whole number') from None
 
 
 def _flag(cell: str) -> bool:
@@ -226,7 +233,3 @@ def _flag(cell: str) -> bool:
 
 def _kinds(cell: str) -> tuple[str, ...]:
     return tuple(kind_of(kind) for kind in cell.split("|") if kind.strip())
-
-
-def _budget(cell: str) -> float | None:
-    return parse_money(cell)

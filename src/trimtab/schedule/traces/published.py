@@ -1,7 +1,7 @@
 """Published traces: Sia and Pollux (`goodput`), Microsoft's Philly, Gavel, Alibaba's GPU cluster of 2023.
 
-How an application of `goodput` or a model of Gavel progresses is not in the file: `Job.work` and `Job.speeds`
-are for a world to say.
+The files do not say how an application of `goodput` or a model of Gavel progresses: the simulated world knows
+`Job.work` and `Job.speeds`.
 """
 
 from collections import Counter
@@ -10,19 +10,19 @@ from pathlib import Path
 import numpy as np
 
 from trimtab.core import Workload
-from trimtab.schedule.cluster import Floats, Group
+from trimtab.schedule.cluster import Floats, NodeGroup
 from trimtab.schedule.job import Job, Priority, Worker
 from trimtab.schedule.traces.table import SECONDS_ANYWHERE, Trace, TraceTable, read_table
 
 GOODPUT_COLUMNS = ("workload", "job", "submit_time_s", "application", "num_replicas", "batch_size")
 GOODPUT_PARTS = "workload"
 
-# 64 accelerators, as the workloads were made for. Nobody told CPUs and memory: 8 and 64 GB beside each.
+# The workloads were made for these 64 accelerators. CPUs and memory are unknown: 8 and 64 GB per accelerator.
 _GOODPUT_CLUSTER = (("t4", 6, 4), ("rtx2080ti", 3, 8), ("a100", 2, 8))
 
 
 def read_goodput(table: TraceTable, name: str) -> Trace:
-    """One workload. Everybody asks for a rigid gang; adaptive policies take `Trace.elastic`."""
+    """One workload of rigid gangs; `Trace.elastic` makes them adaptive."""
     names = table.unique("job")
     submitted = table.numbers("submit_time_s")
     table.ascending("submit_time_s", submitted)
@@ -38,7 +38,7 @@ def read_goodput(table: TraceTable, name: str) -> Trace:
         )
     )
     groups = tuple(
-        Group(kind, kind, nodes, gpus, cpus=8.0 * gpus, memory=64e9 * gpus)
+        NodeGroup(kind, kind, nodes, gpus, cpus=8.0 * gpus, memory=64e9 * gpus)
         for kind, nodes, gpus in _GOODPUT_CLUSTER
     )
     return Trace(name, jobs, groups, batch_sizes=dict(zip(names, batch, strict=True)))
@@ -102,8 +102,8 @@ GAVEL_COLUMNS = (
 )
 GAVEL_PARTS = "trace"
 
-# 36 accelerators, as the hand-made traces are usually replayed. How many are in a server is not told: four,
-# which holds the largest gang. Nor are CPUs and memory: 8 and 64 GB beside each.
+# 36 accelerators, as the hand-made traces are usually replayed. Their number per server is unknown: four hold
+# the largest gang. CPUs and memory are unknown, too: 8 and 64 GB per accelerator.
 _GAVEL_KINDS = ("v100", "p100", "k80")
 _GAVEL_NODES, _GAVEL_GPUS = 3, 4
 
@@ -143,7 +143,7 @@ def read_gavel(table: TraceTable, name: str) -> Trace:
         )
     )
     groups = tuple(
-        Group(kind, kind, _GAVEL_NODES, _GAVEL_GPUS, 8.0 * _GAVEL_GPUS, 64e9 * _GAVEL_GPUS)
+        NodeGroup(kind, kind, _GAVEL_NODES, _GAVEL_GPUS, 8.0 * _GAVEL_GPUS, 64e9 * _GAVEL_GPUS)
         for kind in _GAVEL_KINDS
     )
     sizes = {job: int(size) for job, size in zip(names, batch, strict=True) if size}
@@ -183,7 +183,12 @@ def read_alibaba(table: TraceTable, name: str) -> Trace:
     groups = read_nodes(table.path.parent / NODES_FILE)
     if not any(table.columns["creation_time"]):
         jobs = _alibaba_jobs(table, [0.0] * len(table), [None] * len(table))
-        return Trace(name, jobs, groups, ("no times are told: all submitted at 0, for durations unknown",))
+        return Trace(
+            name,
+            jobs,
+            groups,
+            ("the file has no times: all jobs are submitted at 0, and their durations are unknown",),
+        )
     ran = [row for row, cell in enumerate(table.columns["scheduled_time"]) if cell]
     notes = [f"dropped {len(table) - len(ran):,} pods that never ran"] if len(ran) < len(table) else []
     table = table.rows(ran)
@@ -222,12 +227,12 @@ def _alibaba_jobs(table: TraceTable, submitted: list[float], seconds: list[float
 
 
 def _alibaba_worker(gpus: float, share: float, cpus: float, memory: float, kinds: str) -> Worker:
-    """One pod's needs: `share` is in thousandths and counts where it wants a single accelerator."""
+    """One pod's needs: `share` is in thousandths and counts for pods with a single accelerator."""
     accelerators = tuple(dict.fromkeys(kinds.lower().split("|"))) if kinds else ()
     return Worker(share / 1000.0 if gpus == 1.0 else gpus, cpus / 1000.0, memory * _MIB, accelerators)
 
 
-def read_nodes(path: Path) -> tuple[Group, ...]:
+def read_nodes(path: Path) -> tuple[NodeGroup, ...]:
     """Groups of equal nodes, the most numerous first; none where there is no such file."""
     if not path.exists():
         return ()
@@ -242,7 +247,7 @@ def read_nodes(path: Path) -> tuple[Group, ...]:
         )
     )
     return tuple(
-        Group(
+        NodeGroup(
             f"{model.lower() or 'cpu'}-{gpus}x-{cpus / 1000:g}c-{memory / 1024:g}g",
             model.lower(),
             count,

@@ -13,26 +13,26 @@ from typing import NoReturn
 import numpy as np
 
 from trimtab.core import BadInputError, NotFoundError, one_line
-from trimtab.schedule.cluster import Floats, Group
+from trimtab.schedule.cluster import Floats, NodeGroup
 from trimtab.schedule.job import Job
 
 ANY_KIND = ""
 """In `Job.speeds`: on accelerators of any kind that is not named, and on none."""
 
 SECONDS_ANYWHERE = {ANY_KIND: 1.0}
-"""Speeds of a job whose work is told in seconds of one worker, wherever that is."""
+"""Speeds of a job whose work is in seconds of one worker on any kind of node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Jobs in order of submission, the cluster they were meant for where it is told, and what was put right.
+    """Jobs in order of submission, their cluster where the file names it, and notes about corrections.
 
-    `batch_sizes` are samples per step that users asked for, by job, where told.
+    `batch_sizes` are samples per step that users asked for, by job, where known.
     """
 
     name: str
     jobs: tuple[Job, ...]
-    groups: tuple[Group, ...] = ()
+    groups: tuple[NodeGroup, ...] = ()
     notes: tuple[str, ...] = ()
     batch_sizes: Mapping[str, int] = field(default_factory=dict)
 
@@ -59,11 +59,11 @@ class TraceTable:
         return TraceTable(self.path, columns, pick(self.lines))
 
     def refuse(self, row: int, sentence: str) -> NoReturn:
-        """Say what is wrong in a row, and where."""
+        """Raise BadInputError with the file and the row's line."""
         raise BadInputError(f"{self.path}:{self.lines[row]}: {sentence}")
 
     def text(self, name: str) -> Sequence[str]:
-        """A column in which every row must say something."""
+        """A column without empty cells."""
         cells = self.columns[name]
         if "" in cells:
             self.refuse(cells.index(""), f"{name} is empty; every row needs one")
@@ -96,7 +96,7 @@ class TraceTable:
         return [int(value) for value in values.tolist()]
 
     def ascending(self, name: str, values: Floats) -> None:
-        """Refuse a column that goes back."""
+        """Refuse a column that decreases."""
         back = np.flatnonzero(np.diff(values) < 0)
         if back.size:
             row = int(back[0]) + 1
@@ -106,14 +106,14 @@ class TraceTable:
             )
 
     def unique(self, name: str) -> Sequence[str]:
-        """A column in which nothing comes twice."""
+        """A column without empty or repeated cells."""
         cells = self.text(name)
-        seen: set[str] = set()
+        earlier: set[str] = set()
         if len(set(cells)) < len(cells):
             for row, cell in enumerate(cells):
-                if cell in seen:
-                    self.refuse(row, f'{name} "{one_line(cell)}" is there twice; every row needs its own')
-                seen.add(cell)
+                if cell in earlier:
+                    self.refuse(row, f'{name} "{one_line(cell)}" is repeated; every row needs its own')
+                earlier.add(cell)
         return cells
 
     def _parsed(self, name: str, cells: Sequence[str]) -> Floats:
@@ -141,16 +141,20 @@ def read_table(path: Path) -> TraceTable:
     if not rows:
         raise BadInputError(f"{path} is empty; the first line must name the columns")
     header = [name.strip() for name in rows[0]]
-    twice = next((name for name in header if header.count(name) > 1), None)
-    if twice is not None:
-        raise BadInputError(f'{path}:{lines[0]}: column "{one_line(twice)}" is there twice')
+    repeated = next((name for name in header if header.count(name) > 1), None)
+    if repeated is not None:
+        raise BadInputError(
+            f'{path}:{lines[0]}: column "{one_line(repeated)}" is repeated; name each column once'
+        )
     try:
         columns = zip(*rows[1:], strict=True) if len(rows) > 1 else [()] * len(header)
         return TraceTable(path, dict(zip(header, columns, strict=True)), lines[1:])
     except ValueError:
         ragged = next(i for i, row in enumerate(rows) if len(row) != len(header))
-        count = f"{len(rows[ragged])} cells in a table of {len(header)} columns"
-        raise BadInputError(f"{path}:{lines[ragged]}: {count}") from None
+        count = len(rows[ragged])
+        raise BadInputError(
+            f"{path}:{lines[ragged]}: the row has {count} cells; the table has {len(header)} columns"
+        ) from None
 
 
 def _text(path: Path) -> str:
@@ -164,7 +168,7 @@ def _text(path: Path) -> str:
     except OSError as error:
         raise BadInputError(f"{path} cannot be read: {error.strerror or error}") from None
     except (EOFError, zlib.error):
-        raise BadInputError(f"{path} is damaged: the compressed content breaks off or is garbled") from None
+        raise BadInputError(f"{path} is damaged: its compressed content cannot be read") from None
     except UnicodeDecodeError:
         raise BadInputError(f"{path} is not text; a trace is CSV in UTF-8, compressed or not") from None
 
