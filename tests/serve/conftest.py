@@ -11,7 +11,7 @@ import pytest
 from httpx import Client
 from hypothesis import settings as hypothesis_settings
 
-from trimtab.serve.http import Application
+from trimtab.serve.http import HttpApplication
 from trimtab.serve.processes.server import listening
 from trimtab.serve.settings import Settings
 from trimtab.store import Role, Store, open_store
@@ -35,9 +35,9 @@ def serve(store: Store) -> Iterator[Serve]:
     """Serve the store with settings other than the usual ones."""
     with ExitStack() as stack:
 
-        def start(**told: object) -> str:
-            settings = Settings(listen="127.0.0.1:0", dashboard=False, **{"rate_limit": 0.0, **told})  # type: ignore[arg-type]
-            server = stack.enter_context(listening(Application(store, settings), settings))
+        def start(**result: object) -> str:
+            settings = Settings(listen="127.0.0.1:0", dashboard=False, **{"rate_limit": 0.0, **result})  # type: ignore[arg-type]
+            server = stack.enter_context(listening(HttpApplication(store, settings), settings))
             scheme = "https" if settings.tls_certificate else "http"
             return f"{scheme}://127.0.0.1:{server.port}"
 

@@ -13,7 +13,7 @@ from trimtab.serve.problems import (
     require_condition,
     tag_matches,
 )
-from trimtab.store import OutdatedError, ReusedKeyError
+from trimtab.store import OutdatedError, ReusedKeyError, StateConflictError
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,8 @@ from trimtab.store import OutdatedError, ReusedKeyError
         (OutdatedError("too late"), 409),
         (ChangedError("other"), 412),
         (BadInputError("wrong"), 422),
-        (ReusedKeyError("used"), 422),
+        (ReusedKeyError("used"), 409),
+        (StateConflictError("taken"), 409),
         (ConditionMissingError("which?"), 428),
         (TrimtabError("refused"), 422),
     ],
@@ -57,7 +58,7 @@ def test_a_tag_names_one_body_alone(one: bytes, other: bytes) -> None:
 
 @given(st.lists(st.binary(), max_size=5), st.binary())
 def test_of_several_tags_one_has_to_be_it(others: list[bytes], body: bytes) -> None:
-    listed = ", ".join(entity_tag(each).decode() for each in others)
+    listed = ", ".join(entity_tag(item).decode() for item in others)
     assert tag_matches(listed, entity_tag(body)) == (body in others)
     assert tag_matches(f"{listed}, W/{entity_tag(body).decode()}", entity_tag(body))
 
@@ -78,4 +79,5 @@ def test_a_change_needs_a_condition_that_holds() -> None:
     with pytest.raises(ChangedError):
         require_condition(None, "*", now)
     require_condition(None, "*", None)
+    require_condition(None, None, None)
     require_condition(now.decode(), None, now)

@@ -20,7 +20,7 @@ from trimtab.serve import (
     settings_list,
 )
 
-MANUAL = Path(__file__).resolve().parent.parent.parent / "docs" / "operations.md"
+MANUAL = Path(__file__).resolve().parent.parent.parent / "docs" / "reference" / "settings.md"
 
 PORTS = st.integers(1, 65535).map(lambda port: f"127.0.0.1:{port}")
 VALUES: dict[str, st.SearchStrategy[Any]] = {
@@ -39,25 +39,27 @@ SOURCE = st.fixed_dictionaries({}, optional=VALUES)
 
 
 def test_every_field_is_a_setting_with_a_variable_a_flag_and_help() -> None:
-    assert [each.name for each in settings_list()] == [each.name for each in fields(Settings)]
-    for each in settings_list():
-        assert each.variable == f"TRIMTAB_{each.name.upper()}"
-        assert each.flag.startswith("--")
-        assert each.help.endswith((".", "…", "/h."))
+    assert [item.name for item in settings_list()] == [item.name for item in fields(Settings)]
+    for item in settings_list():
+        assert item.variable == f"TRIMTAB_{item.name.upper()}"
+        assert item.flag.startswith("--")
+        assert item.help.endswith((".", "…", "/h."))
 
 
 def test_every_default_is_a_value_that_can_be_written_down() -> None:
-    for each in settings_list():
-        if each.default not in ("", ()):
-            assert getattr(Settings(**{each.name: each.default}), each.name) == each.default
+    for item in settings_list():
+        if item.default not in ("", ()):
+            assert getattr(Settings(**{item.name: item.default}), item.name) == item.default
+            written = item.text(item.default)
+            assert getattr(Settings(**{item.name: written}), item.name) == item.default, written
 
 
 def test_the_manual_lists_every_setting_with_its_default() -> None:
     rows = [line for line in MANUAL.read_text(encoding="utf-8").splitlines() if line.startswith("| `")]
     named = {line.split("`")[1]: line for line in rows}
-    for each in settings_list():
-        assert each.name in named, f"docs/operations.md has no row for {each.name}"
-        assert each.help in named[each.name]
+    for item in settings_list():
+        assert item.name in named, f"docs/reference/settings.md has no row for {item.name}"
+        assert item.help in named[item.name]
 
 
 @pytest.mark.parametrize(
@@ -100,17 +102,17 @@ def test_a_flag_counts_before_a_variable_before_the_file_before_the_default(
 ) -> None:
     path = written(tmp_path, yaml.safe_dump(lines))
     environment = {f"TRIMTAB_{name.upper()}": as_text(value) for name, value in variables.items()}
-    told = read_settings(flags, environment=environment, places=[path])
-    for each in settings_list():
-        name = each.name
-        found = getattr(told.settings, name)
-        expected = flags.get(name, variables.get(name, lines.get(name, each.default)))
+    result = read_settings(flags, environment=environment, places=[path])
+    for item in settings_list():
+        name = item.name
+        found = getattr(result.settings, name)
+        expected = flags.get(name, variables.get(name, lines.get(name, item.default)))
         assert found == (tuple(expected) if isinstance(expected, list) else expected)
-        origin = told.origins[name]
+        origin = result.origins[name]
         if name in flags:
-            assert origin == each.flag
+            assert origin == item.flag
         elif name in variables:
-            assert origin == each.variable
+            assert origin == item.variable
         elif name in lines:
             assert origin.startswith(f"{path}, line ")
         else:
@@ -129,19 +131,19 @@ def test_the_file_named_counts_before_the_variable_before_home_before_the_system
     places[0].unlink()
     assert read_settings(environment={}, places=places).settings.listen == "127.0.0.1:4"
     places[1].unlink()
-    told = read_settings(environment={}, places=places)
-    assert (told.file, told.settings) == (None, Settings())
+    result = read_settings(environment={}, places=places)
+    assert (result.file, result.settings) == (None, Settings())
 
 
 def test_a_file_that_was_named_must_be_there(tmp_path: Path) -> None:
-    with pytest.raises(BadInputError, match="there is no file"):
+    with pytest.raises(BadInputError, match="file"):
         read_settings(environment={"TRIMTAB_CONFIG": str(tmp_path / "none.yaml")}, places=[])
 
 
 def test_an_empty_variable_is_as_good_as_none_and_white_space_around_one_does_not_count() -> None:
     assert read_settings(environment={"TRIMTAB_LISTEN": ""}, places=[]).settings == Settings()
-    told = read_settings(environment={"TRIMTAB_STORE": "postgresql://me@db/trimtab\n"}, places=[])
-    assert told.settings.store == "postgresql://me@db/trimtab"
+    result = read_settings(environment={"TRIMTAB_STORE": "postgresql://me@db/trimtab\n"}, places=[])
+    assert result.settings.store == "postgresql://me@db/trimtab"
 
 
 def test_an_empty_file_sets_nothing(tmp_path: Path) -> None:
@@ -150,8 +152,8 @@ def test_an_empty_file_sets_nothing(tmp_path: Path) -> None:
 
 def test_durations_and_sizes_are_written_as_people_do(tmp_path: Path) -> None:
     path = written(tmp_path, "round: 1m30s\nbody_limit: 4MiB\n")
-    told = read_file(path).settings
-    assert (told.round, told.body_limit) == (90.0, 4 * 2**20)
+    result = read_file(path).settings
+    assert (result.round, result.body_limit) == (90.0, 4 * 2**20)
 
 
 @pytest.mark.parametrize(
@@ -207,18 +209,18 @@ def test_a_wrong_variable_or_flag_is_named() -> None:
 def test_listening_beyond_this_machine_takes_tls_or_the_word_for_it() -> None:
     with_tls = {"listen": "0.0.0.0:7430", "tls_key": "k", "tls_certificate": "c"}
     assert read_settings(with_tls, environment={}, places=[]).settings.tls_key == "k"
-    said = {"listen": "0.0.0.0:7430", "insecure": True}
-    assert read_settings(said, environment={}, places=[]).settings.insecure
+    output = {"listen": "0.0.0.0:7430", "insecure": True}
+    assert read_settings(output, environment={}, places=[]).settings.insecure
     assert read_settings({"listen": "[::1]:7430"}, environment={}, places=[]).settings.listen == "[::1]:7430"
 
 
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [
-        ({"engine": "slum://"}, "did you mean slurm://"),
-        ({"engine": "local"}, "engine: there is none at local"),
+        ({"engine": "slum://"}, "slurm://"),
+        ({"engine": "local"}, "engine: .*local"),
         ({"policy": "sooner"}, "sooner"),
-        ({"prices": ("a100",)}, "should be like a100="),
+        ({"prices": ("a100",)}, "prices: .*a100"),
         ({"prices": ("a100=dear",)}, "dear"),
     ],
 )

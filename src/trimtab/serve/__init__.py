@@ -1,4 +1,4 @@
-"""How is it run? Its settings, whether this machine is fit for it, and what it serves."""
+"""Running Trimtab: settings, the doctor, the operations, the API, the dashboard and its processes."""
 
 import lazy_loader
 

@@ -4,21 +4,21 @@ from .doctor import (
     GROUPS as GROUPS,
     Examined as Examined,
     Finding as Finding,
-    State as State,
+    FindingState as FindingState,
     examine as examine,
     fit as fit,
 )
 from .operations import (
+    SORT_COLUMNS as SORT_COLUMNS,
     Backend as Backend,
     ModelVersion as ModelVersion,
-    Operations as Operations,
     Service as Service,
+    find_offers as find_offers,
     plan_partition as plan_partition,
-    rank_configurations as rank_configurations,
+    recommend_configuration as recommend_configuration,
 )
 from .processes.scheduler import (
     SchedulerProcess as SchedulerProcess,
-    parse_prices as parse_prices,
     scheduler_factory as scheduler_factory,
     scheduler_process as scheduler_process,
 )
@@ -32,7 +32,7 @@ from .processes.server import (
 from .processes.supervision import log_to_stderr as log_to_stderr
 from .settings import (
     LoadedSettings as LoadedSettings,
-    Setting as Setting,
+    ServiceSetting as ServiceSetting,
     Settings as Settings,
     check_names as check_names,
     masked as masked,

@@ -3,18 +3,19 @@
 import threading
 from dataclasses import dataclass, field
 
-from trimtab.core import Clock, RealClock, TrimtabError
-from trimtab.store import Role, Store, Token
-
-EVERY_TENANT = "*"
-DEFAULT_TENANT = "default"
+from trimtab.core import DEFAULT_TENANT, Clock, TrimtabError
+from trimtab.store import EVERY_TENANT, EVERYTHING, Role, Store, Token
 
 CACHE_SECONDS = 1.0
 """Seconds after which tokens that were made or revoked by another process are noticed."""
 
 _CACHED_TOKENS = 10_000
-_REFUSED = "this token opens nothing: it is wrong, expired or revoked; ask an admin for another"
-_NEEDED = "a token is needed; send it as Authorization: Bearer tt_…"
+_RANK = {role: rank for rank, role in enumerate(Role)}
+_REFUSED = "this token is wrong, expired or revoked; ask an admin for another"
+_NEEDED = (
+    "a token is needed: name its file with --token-file or set TRIMTAB_TOKEN; "
+    "over HTTP, send Authorization: Bearer tt_…"
+)
 
 
 class UnknownCallerError(TrimtabError):
@@ -30,47 +31,50 @@ class ChangedError(TrimtabError):
 
 
 class ConditionMissingError(TrimtabError):
-    """A change that could undo somebody else's needs an If-Match or If-None-Match header."""
+    """A change that could undo another caller's needs an If-Match or If-None-Match header."""
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Whoever holds `token`; that of `LOCAL` is in no store, and stands for people at the machine itself."""
+    """The holder of `token`. The token of `LOCAL` is in no store, and stands for users of this machine."""
 
     token: Token
 
     @property
     def id(self) -> str:
-        """The id that the audit log has."""
         return self.token.id
 
     @property
     def role(self) -> Role:
-        """The most that the principal may do."""
         return self.token.role
 
     @property
     def tenants(self) -> tuple[str, ...] | None:
-        """Tenants whose things the principal may see; None for all tenants."""
-        return self.token.tenants
+        """Tenants whose records the principal may see; None for all tenants."""
+        return None if self.token.tenant == EVERY_TENANT else (self.token.tenant,)
+
+    def allows(self, scope: str) -> bool:
+        """Whether the token has `scope`, such as jobs:read; jobs:write includes jobs:read."""
+        scopes = self.token.scopes
+        return EVERYTHING in scopes or scope in scopes or scope.replace(":read", ":write") in scopes
 
     def may(self, area: str, action: str = "read", least: Role = Role.VIEWER, fleet: bool = False) -> bool:
         """Whether `require` would pass."""
-        allowed = self.token.allows(f"{area}:{action}") and self.role.at_least(least)
+        allowed = self.allows(f"{area}:{action}") and _RANK[self.role] >= _RANK[least]
         return allowed and (not fleet or self.tenants is None)
 
     def require(
         self, area: str, action: str = "read", least: Role = Role.VIEWER, fleet: bool = False
     ) -> None:
         """Raise ForbiddenError unless scope and role suffice; with `fleet`, for all tenants."""
-        if not self.token.allows(f"{area}:{action}"):
-            raise ForbiddenError(f"this token is not for {area}:{action}; use one that has the scope")
-        if not self.role.at_least(least):
+        if not self.allows(f"{area}:{action}"):
+            raise ForbiddenError(f"this token does not have the scope {area}:{action}; use one that has it")
+        if _RANK[self.role] < _RANK[least]:
             raise ForbiddenError(
-                f"{_with_article(least)} may do this, and this token is of {_with_article(self.role)}"
+                f"this needs the role {least.value} or higher, and this token has the role {self.role.value}"
             )
         if fleet and self.tenants is not None:
-            raise ForbiddenError(f"{area}: this concerns all tenants, and this token is of one")
+            raise ForbiddenError(f"{area}: this concerns all tenants, and this token is for one")
 
     def visible_tenants(self, tenant: str | None) -> tuple[str, ...] | None:
         """Tenants to show when the caller filters by `tenant`; None for all, empty for one that is hidden."""
@@ -79,37 +83,39 @@ class Principal:
         return (tenant,) if self.tenants is None or tenant in self.tenants else ()
 
     def owner_of_new(self, tenant: str | None) -> str:
-        """Tenant of a thing that the principal creates: `tenant`, or the token's own."""
+        """Tenant of a record that the principal creates: `tenant`, or the token's own."""
         if self.tenants is None:
             return tenant or DEFAULT_TENANT
         own = self.tenants[0]
         if tenant not in (None, "", own):
-            raise ForbiddenError(f"this token is of the tenant {own}; leave the tenant out, or name that one")
+            raise ForbiddenError(
+                f"this token is for the tenant {own}; leave the tenant out, or name that one"
+            )
         return own
 
 
-def _with_article(role: Role) -> str:
-    return f"{'an' if role.value[0] in 'aou' and role is not Role.USER else 'a'} {role.value}"
-
-
 LOCAL = Principal(Token("local", "local", EVERY_TENANT, Role.ADMIN, frozenset({"*"}), 0.0))
-"""Whoever sits at the machine itself, while no token has been made."""
+"""Principal of callers on this machine, while no token has been made."""
 
 
 @dataclass(slots=True)
 class Access:
     """Authenticates callers, with a cache that is dropped when tokens change.
 
-    With `always`, people at the machine itself need a token too, from the start.
+    With `always`, callers on this machine need a token too, from the start. `clock`: by default the store's.
     """
 
     store: Store
     always: bool = False
-    clock: Clock = field(default_factory=RealClock)
+    clock: Clock | None = None
     _cache: dict[str, Principal] = field(default_factory=dict)
     _version: int = -1
     _checked: float = float("-inf")
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _clock: Clock = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._clock = self.clock or self.store.clock
 
     def caller(self, authorization: str | None, from_this_machine: bool) -> Principal:
         """Principal of a request, by its Authorization header."""
@@ -123,16 +129,16 @@ class Access:
         return self.holder(text.strip())
 
     def holder(self, text: str) -> Principal:
-        """Principal that holds the token of that text."""
+        """Principal that holds the token with a text."""
         self._drop_outdated()
         known = self._cache.get(text)
-        if known is not None and known.token.valid(self.clock.now()):
+        if known is not None and known.token.valid(self._clock.now()):
             return known
         version = self._version
-        found = self.store.tokens.find(text)
-        if found is None:
+        token = self.store.tokens.find(text)
+        if token is None:
             raise UnknownCallerError(_REFUSED)
-        caller = Principal(found)
+        caller = Principal(token)
         with self._lock:
             # An answer from before the tokens changed must not be cached after.
             if self._version == version:
@@ -150,7 +156,7 @@ class Access:
         return self._version == 0
 
     def _drop_outdated(self) -> None:
-        now = self.clock.monotonic()
+        now = self._clock.monotonic()
         if now - self._checked < CACHE_SECONDS:
             return
         with self._lock:

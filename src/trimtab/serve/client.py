@@ -1,4 +1,4 @@
-"""The operations of a server elsewhere, over HTTP; requests whose answers are lost are repeated."""
+"""The operations of a server over HTTP; requests whose answers are lost are repeated."""
 
 import inspect
 import json
@@ -21,8 +21,8 @@ from trimtab.core import (
     from_plain,
     to_plain,
 )
-from trimtab.serve.operations import AREAS, Area, Operation, Operations
-from trimtab.serve.problems import MEDIA_TYPE, Problem, encoded, error_of
+from trimtab.serve.operations import AREAS, AllOperations, Area, Operation, encoded
+from trimtab.serve.problems import MEDIA_TYPE, Problem, error_of
 from trimtab.store import Event, Page
 
 FIRST_WAIT = 0.1
@@ -40,10 +40,10 @@ class UnreachableError(TrimtabError):
     """No server answers there, or none that is Trimtab's."""
 
 
-class Client(Operations):
+class Client(AllOperations):
     """The operations of a server. `verify` is httpx's: True, or an SSL context that trusts its certificate.
 
-    A request whose answer is lost is sent again with the same key; refusals are raised as there.
+    A request whose answer is lost is sent again with the same key; errors are raised as on the server.
     """
 
     def __init__(self, url: str, token: str = "", verify: Any = True) -> None:
@@ -58,7 +58,6 @@ class Client(Operations):
         return area
 
     def close(self) -> None:
-        """Close the connection."""
         self._connection.close()
 
     def __enter__(self) -> Self:
@@ -69,7 +68,7 @@ class Client(Operations):
 
 
 class _RemoteArea:
-    """An area whose operations are carried out by a server; its other methods are run here, on these."""
+    """An area whose operations a server carries out; its other methods, composed of them, run here."""
 
     def __init__(self, area: type[Area], connection: "Connection") -> None:
         self._area = area
@@ -91,9 +90,12 @@ class _RemoteEvents(_RemoteArea):
 
 def _call(connection: "Connection", operation: Operation, *args: Any, **kwargs: Any) -> Any:
     """Result of an operation of the server, called with the arguments of the method."""
-    given = inspect.signature(operation.function).bind(None, *args, **kwargs).arguments
-    path = operation.path.format(**{name: _segment(given[name]) for name in operation.path_names})
-    sent = {each.name: to_plain(given[each.name]) for each in operation.request if each.name in given}
+    arguments = inspect.signature(operation.function).bind(None, *args, **kwargs).arguments
+    path = operation.path.format(
+        **{name: quote(arguments[name], safe="") or "%20" for name in operation.path_names}
+    )
+    names = (parameter.name for parameter in operation.request)
+    sent = {name: to_plain(arguments[name]) for name in names if name in arguments}
     if not operation.writes:
         if get_origin(operation.result) is Page:
             return _pages(connection, operation, path, sent)
@@ -104,7 +106,13 @@ def _call(connection: "Connection", operation: Operation, *args: Any, **kwargs: 
         key = sha256(encoded(body)).hexdigest() if operation.content_key else secrets.token_hex(16)
         headers["Idempotency-Key"] = key
     if operation.condition == "required":
-        headers.update(_condition(connection, path, operation.method))
+        # The condition that the resource is as it is now, or that there is none yet.
+        try:
+            headers["If-Match"] = connection.send("GET", path).headers["etag"]
+        except NotFoundError:
+            if operation.method != "PUT":
+                raise
+            headers["If-None-Match"] = "*"
     return _result(operation, connection.send(operation.method, path, headers, body=body).json())
 
 
@@ -132,16 +140,6 @@ def _result(operation: Operation, answer: Any) -> Any:
     return TypeAdapter(kind).validate_python(plain)
 
 
-def _condition(connection: "Connection", path: str, method: str) -> dict[str, str]:
-    """The condition that the resource is as it is now, or that there is none yet."""
-    try:
-        return {"If-Match": connection.send("GET", path).headers["etag"]}
-    except NotFoundError:
-        if method != "PUT":
-            raise
-        return {"If-None-Match": "*"}
-
-
 class Connection:
     """HTTP to the server at a URL, with a token."""
 
@@ -150,11 +148,11 @@ class Connection:
             import httpx
         except ImportError:
             raise MissingDependencyError(
-                "asking a server needs the httpx package; pip install 'trimtab[serve]'"
+                "a server's client needs the httpx package; pip install 'trimtab[serve]'"
             ) from None
         if not url.startswith(("http://", "https://")):
             raise BadInputError(
-                f'"{url:.80}" is no server\'s URL; write it like https://trimtab.example:7430'
+                f'"{url:.80}" is not the URL of a server; write it like https://trimtab.example:7430'
             )
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._errors = httpx.HTTPError
@@ -170,15 +168,15 @@ class Connection:
         params: Mapping[str, Any] | None = None,
         body: Any = None,
     ) -> Any:
-        """The successful response; sends the request again where the answer is lost or the server is busy."""
+        """The successful response; sends the request again if the answer is lost or the server is busy."""
         content = None if body is None else encoded(body)
         sent = {**(headers or {}), **({"Content-Type": "application/json"} if content is not None else {})}
-        wait, why = FIRST_WAIT, ""
+        wait, reason = FIRST_WAIT, ""
         for left in reversed(range(_TRIES)):
             try:
                 answer = self._client.request(method, path, headers=sent, params=params, content=content)
             except self._errors as error:
-                why = str(error).lower() or type(error).__name__
+                reason = str(error).lower() or type(error).__name__
             else:
                 if answer.is_success:
                     return answer
@@ -188,33 +186,41 @@ class Connection:
             if left:
                 time.sleep(min(wait, _LONGEST_WAIT) * random.uniform(0.5, 1.0))
                 wait *= 2
-        raise UnreachableError(f"no server answers at {self._url}: {why}; is trimtab up running there?")
+        raise UnreachableError(
+            f"no server answers at {self._url}: {reason}; check that trimtab up runs there"
+        )
 
     def events(self, since: int | None, kinds: tuple[str, ...]) -> Iterator[Any]:
-        """Events as they happen, from one id on; connects again by itself when the connection breaks."""
+        """Events as they happen, from one id on; connects again by itself when the connection breaks.
+
+        Raises where the server refuses, as after the restore of a backup that lacks events received before.
+        """
+        wait = FIRST_WAIT
         while True:
             query: dict[str, Any] = {"kind": list(kinds), **({} if since is None else {"since": since})}
             try:
                 with self._client.stream("GET", _STREAM, params=query, timeout=_TIMEOUT) as answer:
-                    if answer.status_code != 200:
+                    if answer.status_code == 200:
+                        for line in answer.iter_lines():
+                            name, _, value = line.partition(": ")
+                            if name == "id" and since is None:
+                                since, wait = int(value), FIRST_WAIT  # the last event before it listened
+                            elif name == "data" and value.startswith("{"):
+                                event = json.loads(value)
+                                since, wait = event["id"], FIRST_WAIT
+                                yield event
+                    else:
                         answer.read()
-                        raise _refusal(answer)
-                    for line in answer.iter_lines():
-                        name, _, value = line.partition(": ")
-                        if name == "data" and value.startswith("{"):
-                            event = json.loads(value)
-                            since = event["id"]
-                            yield event
+                        if answer.status_code not in _RETRIED:
+                            raise _refusal(answer)
+                        wait = max(wait, float(answer.headers.get("retry-after", 0)))
             except self._errors:
-                time.sleep(FIRST_WAIT)
+                pass
+            time.sleep(min(wait, _LONGEST_WAIT) * random.uniform(0.5, 1.0))
+            wait *= 2
 
     def close(self) -> None:
-        """Close it."""
         self._client.close()
-
-
-def _segment(name: str) -> str:
-    return quote(name, safe="") or "%20"
 
 
 def _without_none(query: Mapping[str, Any]) -> dict[str, Any]:
@@ -223,6 +229,6 @@ def _without_none(query: Mapping[str, Any]) -> dict[str, Any]:
 
 def _refusal(answer: Any) -> TrimtabError:
     if not answer.headers.get("content-type", "").startswith(MEDIA_TYPE):
-        return UnreachableError(f"{answer.url} answers {answer.status_code}, and not as Trimtab does")
+        return UnreachableError(f"{answer.url} answers {answer.status_code}, and is not a Trimtab server")
     plain = {"instance": "", "errors": [], **answer.json()}
     return error_of(from_plain(Problem, plain, "the server's problem"))

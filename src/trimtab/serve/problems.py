@@ -1,7 +1,6 @@
-"""Errors and values as they travel: problem+json (RFC 9457), JSON within its grammar, and entity tags."""
+"""Errors over HTTP: problem+json (RFC 9457), entity tags and conditions."""
 
 import hashlib
-import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,31 +10,20 @@ from trimtab.core import (
     NotFoundError,
     StorageError,
     TrimtabError,
-    to_plain,
-    within_grammar,
 )
 from trimtab.serve.access import ChangedError, ConditionMissingError, ForbiddenError, UnknownCallerError
-from trimtab.store import NotAllowedError, OutdatedError, ReusedKeyError
+from trimtab.store import DamagedError, FullError, OutdatedError, ReusedKeyError, StateConflictError
 
 MEDIA_TYPE = "application/problem+json"
 _PREFIX = "urn:trimtab:"
-_STORE_FAILED = "the store cannot be used now; try again in a moment"
-
-_strict = json.JSONEncoder(allow_nan=False, separators=(",", ":"), default=sorted).encode
-_lax = json.JSONEncoder(separators=(",", ":"), default=sorted).encode
-
-
-def encoded(value: Any) -> bytes:
-    """JSON of plain data or of the vocabulary; infinity is 1e999, NaN null, a set a sorted list."""
-    plain = to_plain(value)
-    try:
-        return _strict(plain).encode()
-    except ValueError:
-        return within_grammar(_lax(plain), nan="null").encode()
+_STORE_FAILED = {
+    "store-full": "the disk that holds the store is full, and nothing was kept; free some space",
+    "store-damaged": "the store is damaged; an operator has to restore it from a backup",
+    "store-failed": "the store cannot be used now; try again in a moment",
+}
 
 
 def entity_tag(body: bytes) -> bytes:
-    """Strong ETag of a body."""
     return b'"' + hashlib.blake2b(body, digest_size=12).hexdigest().encode() + b'"'
 
 
@@ -43,20 +31,23 @@ def tag_matches(condition: str, current: bytes | None) -> bool:
     """Whether an If-Match or If-None-Match header names the current tag; None: there is no resource."""
     if current is None:
         return False
-    tags = [each.strip().removeprefix("W/") for each in condition.split(",")]
+    tags = [tag.strip().removeprefix("W/") for tag in condition.split(",")]
     return "*" in tags or current.decode() in tags
 
 
 def require_condition(
     if_match: str | None, if_none_match: str | None, current: bytes | None, needed: bool = True
 ) -> None:
-    """Raise unless the conditions hold for the current tag, or where one is `needed` and none is given."""
-    if if_match is None and if_none_match is None and needed:
-        raise ConditionMissingError("say If-Match with the ETag you read, or If-None-Match: * to make one")
+    """Raise unless the conditions hold for the current tag.
+
+    A change of what is there also raises if a condition is `needed` and none is given.
+    """
+    if if_match is None and if_none_match is None and needed and current is not None:
+        raise ConditionMissingError("it is there already; send If-Match with the ETag you read")
     if if_match is not None and not tag_matches(if_match, current):
-        raise ChangedError("it is not as you saw it any more; read it again")
+        raise ChangedError("it has changed since you read it; read it again")
     if if_none_match is not None and tag_matches(if_none_match, current):
-        raise ChangedError("there is one already; read it, and say If-Match")
+        raise ChangedError("there is one already; read it, and send If-Match with its ETag")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,15 +84,17 @@ class InvalidError(BadInputError):
 
 # The first class that fits an error gives its name.
 _KINDS: tuple[tuple[type[TrimtabError], str, int, str], ...] = (
-    (UnknownCallerError, "unknown-caller", 401, "Who asks is not known"),
+    (UnknownCallerError, "unknown-caller", 401, "Unknown caller"),
     (ForbiddenError, "forbidden", 403, "Not allowed"),
-    (NotAllowedError, "forbidden", 403, "Not allowed"),
     (NotFoundError, "not-found", 404, "Not found"),
-    (OutdatedError, "outdated", 409, "Changed by somebody else"),
+    (OutdatedError, "outdated", 409, "Changed meanwhile"),
     (ChangedError, "changed", 412, "Changed since it was read"),
-    (ReusedKeyError, "reused-key", 422, "The key belongs to another request"),
+    (ReusedKeyError, "reused-key", 409, "The key belongs to another request"),
+    (StateConflictError, "conflict", 409, "Contradicts the present state"),
     (ConditionMissingError, "condition-missing", 428, "A condition is needed"),
     (MissingDependencyError, "missing-dependency", 501, "Not installed"),
+    (FullError, "store-full", 503, "The disk is full"),
+    (DamagedError, "store-damaged", 503, "The store is damaged"),
     (StorageError, "store-failed", 503, "The store failed"),
     (BadInputError, "bad-input", 422, "The request cannot be used"),
     (TrimtabError, "refused", 422, "The request cannot be carried out"),
@@ -110,23 +103,24 @@ _BY_STATUS = {
     400: ("not-http", "The request cannot be read"),
     404: ("not-found", "Not found"),
     405: ("no-such-method", "No such method here"),
-    406: ("not-acceptable", "Nothing that you accept"),
+    406: ("not-acceptable", "No acceptable format"),
     408: ("too-slow", "Too slow"),
+    410: ("gone", "No longer there"),
     413: ("too-large", "Too large"),
     415: ("not-json", "Not JSON"),
     429: ("too-many", "Too many requests"),
-    500: ("failed", "An error of ours"),
+    500: ("failed", "A bug"),
     503: ("not-ready", "Not ready"),
 }
 
 
 def problem_of(error: TrimtabError, instance: str = "") -> Problem:
-    """Problem that a caller sees; it tells neither where the store is nor why it failed."""
+    """Problem that a caller sees; it does not tell where the store is."""
     if isinstance(error, HttpError):
         return plain_problem(error.status, str(error), instance)
     name, status, title = next((n, s, t) for kind, n, s, t in _KINDS if isinstance(error, kind))
     errors = error.errors if isinstance(error, InvalidError) else ()
-    detail = _STORE_FAILED if name == "store-failed" else str(error)
+    detail = _STORE_FAILED.get(name, str(error))
     return Problem(_PREFIX + name, title, status, detail, instance, errors)
 
 

@@ -1,6 +1,6 @@
-"""How `trimtab up` is set. A field of `Settings` is the file's key, a variable, a flag and a line of help.
+"""Settings of `trimtab up`. A field of `Settings` is the file's key, a variable, a flag and a line of help.
 
-A flag counts before a variable, that before the file, and that before the default.
+A flag overrides a variable, a variable the file, and the file the default.
 """
 
 import os
@@ -24,6 +24,7 @@ from trimtab.core import (
     one_line,
     parse_bytes,
     parse_duration,
+    parse_price,
     quoted,
     split_address,
 )
@@ -53,12 +54,20 @@ def _text(value: Any) -> str:
 
 
 def comma_separated(value: Any) -> tuple[str, ...]:
-    """Words of a list, or of one text with commas between them."""
+    """Words of a list, or of a text with commas between them."""
     if isinstance(value, str):
         return tuple(word.strip() for word in value.split(",") if word.strip())
-    if not isinstance(value, list | tuple) or not all(isinstance(each, str) for each in value):
+    if not isinstance(value, list | tuple) or not all(isinstance(word, str) for word in value):
         raise ValueError(f"should be a list of texts, not {quoted(value)}")
     return tuple(value)
+
+
+def _passable(value: Any) -> tuple[str, ...]:
+    names = comma_separated(value)
+    for name in names:
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or name.upper().startswith(_PREFIX):
+            raise ValueError(f"should name variables that are not Trimtab's own, not {quoted(name)}")
+    return names
 
 
 def _switch(value: Any) -> bool:
@@ -111,7 +120,7 @@ def _web_url(value: Any) -> str:
 
 
 def _store_url(value: Any) -> str:
-    """Never repeated in a message: it may hold a password."""
+    # The URL is not repeated in the message: it may hold a password.
     if not isinstance(value, str) or not (value == "" or _STORE.fullmatch(value)):
         raise ValueError("should be sqlite:///path/to/file or postgresql://user@host/database")
     return value
@@ -123,6 +132,7 @@ Switch = Annotated[bool, BeforeValidator(_switch)]
 Address = Annotated[str, BeforeValidator(_address)]
 Duration = Annotated[float, _quantity(parse_duration, "a duration such as 90s or 2h", 0.1, format_duration)]
 Size = Annotated[int, _quantity(parse_bytes, "a size such as 1MiB", 1024, format_bytes, whole=True)]
+Count = Annotated[int, _quantity(int, "a whole number", 0, "{:g}".format, whole=True)]
 Rate = Annotated[float, _quantity(float, "a number", 0.0, "{:g}".format)]
 
 
@@ -132,56 +142,66 @@ def _setting(default: Any, metavar: str, help: str, flag: str = "") -> Any:
 
 @validated(frozen=True, slots=True, config=ConfigDict(extra="forbid"))
 class Settings:
-    """Durations in seconds, sizes in bytes; what is empty is not set."""
+    """Durations in seconds, sizes in bytes; an empty value is not set."""
 
     store: Annotated[str, BeforeValidator(_store_url)] = _setting(
-        "", "URL", "Where everything is kept; else trimtab.sqlite in Trimtab's home."
+        "", "URL", "URL of the store; default: trimtab.sqlite in Trimtab's home."
     )
-    engine: Text = _setting("local://", "URL", "Where jobs run: local://, ray://…, slurm://…, kubernetes://…")
-    policy: Text = _setting("trimtab", "NAME", "Who runs next; settings follow a colon, as in las:KEY=VALUE.")
-    round: Duration = _setting(10.0, "DURATION", "Between decisions when nothing happens.")
-    prices: Texts = _setting((), "KIND=PRICE", "What accelerators cost: a100=$3.20/h.", flag="--price")
-    listen: Address = _setting("127.0.0.1:7430", "HOST:PORT", "Where the API and the dashboard are served.")
+    engine: Text = _setting(
+        "local://", "URL", "Engine that runs jobs: local://, ray://…, slurm://…, kubernetes://…"
+    )
+    policy: Text = _setting(
+        "trimtab", "NAME", "The policy that orders jobs; its settings follow a colon, as in las:KEY=VALUE."
+    )
+    round: Duration = _setting(10.0, "DURATION", "Longest time between two rounds of the scheduler.")
+    prices: Texts = _setting(
+        (), "KIND=PRICE", "Price of one accelerator of a kind: a100=$3.20/h.", flag="--price"
+    )
+    pass_variables: Annotated[tuple[str, ...], BeforeValidator(_passable)] = _setting(
+        (), "NAME", "Variable of this environment that admins' jobs may name in `pass`.", flag="--pass"
+    )
+    listen: Address = _setting("127.0.0.1:7430", "HOST:PORT", "Address of the API and the dashboard.")
     public_url: Annotated[str, BeforeValidator(_web_url)] = _setting(
-        "", "URL", "How others reach it, if that is not where it listens: https://…"
+        "", "URL", "URL by which others reach it, if that is not the listen address: https://…"
     )
-    tls_certificate: Text = _setting(
-        "", "FILE", "Certificate (PEM, with its chain) to serve with; needs the key."
+    tls_certificate: Text = _setting("", "FILE", "TLS certificate with its chain (PEM); needs tls_key.")
+    tls_key: Text = _setting("", "FILE", "Private key of the TLS certificate (PEM).")
+    insecure: Switch = _setting(
+        False, "", "Listen beyond this machine without TLS, behind a proxy that terminates TLS."
     )
-    tls_key: Text = _setting("", "FILE", "The certificate's private key (PEM).")
-    insecure: Switch = _setting(False, "", "Listen beyond this machine without TLS, for who has it in front.")
     tokens: Annotated[str, _choice("auto", "always")] = _setting(
         "auto",
         "auto|always",
-        "Whether callers need a token: auto lets this machine in without one until the first is made.",
+        "always: every caller needs a token; auto: callers on this machine need none until a token exists.",
     )
-    rate_limit: Rate = _setting(
-        200.0, "NUMBER", "Requests per second and token, on average; 0 for any number."
+    rate_limit: Rate = _setting(200.0, "NUMBER", "Requests per second and token, on average; 0 for no limit.")
+    connections_per_client: Count = _setting(
+        1000, "NUMBER", "Open connections per client address; 0 for no limit, as behind a proxy."
     )
-    body_limit: Size = _setting(2**20, "SIZE", "The largest body of a request.")
+    body_limit: Size = _setting(2**20, "SIZE", "Maximum size of a request body.")
     dashboard: Switch = _setting(True, "", "Serve the dashboard.")
     metrics: Switch = _setting(True, "", "Serve /metrics for Prometheus beside the API.")
-    pools: Text = _setting("", "FILE", "Pools whose controller is to run as well (YAML).")
+    pools: Text = _setting("", "FILE", "A YAML file of pools; their controller then runs too.")
     agents_listen: Address = _setting(
-        "127.0.0.1:7433", "HOST:PORT", "With pools: where nodes' agents find it."
+        "127.0.0.1:7433", "HOST:PORT", "With pools: address to which the nodes' agents connect."
     )
     agents_join: Annotated[str, BeforeValidator(lambda value: value and _address(value))] = _setting(
-        "", "HOST:PORT", "With pools: where nodes join; else the port after agents_listen."
+        "", "HOST:PORT", "With pools: address at which nodes join; default: the port after agents_listen."
     )
     agents_metrics: Annotated[str, BeforeValidator(lambda value: value and _address(value))] = _setting(
-        "", "HOST:PORT", "With pools: serve the containers' /metrics there."
+        "", "HOST:PORT", "With pools: address at which /metrics of the containers is served."
     )
     log_level: Annotated[str, _choice("debug", "info", "warning", "error")] = _setting(
-        "info", "debug|info|warning|error", "The least that is logged."
+        "info", "debug|info|warning|error", "Lowest level of messages that are logged."
     )
     log_format: Annotated[str, _choice("text", "json")] = _setting(
-        "text", "text|json", "Lines for people, or objects for programs."
+        "text", "text|json", "Log as lines of text or as JSON objects."
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """A field of `Settings`: its name in a file, its flag, what it is for."""
+class ServiceSetting:
+    """A field of `Settings`: its name in a file, its flag, its help."""
 
     name: str
     flag: str
@@ -191,30 +211,40 @@ class Setting:
 
     @property
     def variable(self) -> str:
-        """The environment variable that sets it."""
         return f"{_PREFIX}{self.name.upper()}"
 
     @property
     def is_switch(self) -> bool:
-        """Whether it is either on or off."""
         return isinstance(self.default, bool)
 
+    def text(self, value: Any) -> str:
+        """A value as it is written in a file: 10s, 1MiB, true."""
+        if isinstance(value, bool):
+            return str(value).lower()
+        if isinstance(value, list | tuple):
+            return ", ".join(value)
+        if self.metavar == "DURATION":
+            return f"{value:g}s"
+        if self.metavar == "SIZE":
+            short = format_bytes(value).replace(" ", "")
+            return short if parse_bytes(short) == value else f"{value}"
+        return f"{value:g}" if isinstance(value, float) else f"{value}"
 
-def _described(name: str, field: Any) -> Setting:
+
+def _described(name: str, field: Any) -> ServiceSetting:
     extra = field.json_schema_extra
     flag = extra["flag"] or f"--{name.replace('_', '-')}"
-    return Setting(name, flag, extra["metavar"], field.description, field.default)
+    return ServiceSetting(name, flag, extra["metavar"], field.description, field.default)
 
 
 _SETTINGS = {name: _described(name, field) for name, field in vars(Settings)["__pydantic_fields__"].items()}
 
 
-def settings_list() -> tuple[Setting, ...]:
-    """All settings, in the order of the file."""
+def settings_list() -> tuple[ServiceSetting, ...]:
     return tuple(_SETTINGS.values())
 
 
-def setting_of(name: str) -> Setting:
+def setting_of(name: str) -> ServiceSetting:
     """The setting of that name in a file; `KeyError` if there is none."""
     return _SETTINGS[name]
 
@@ -228,13 +258,13 @@ def plain_value(settings: Settings, name: str) -> Any:
     """A setting's value as JSON can hold it, passwords struck out."""
     value = getattr(settings, name)
     if isinstance(value, tuple):
-        return [masked(each) for each in value]
+        return [masked(word) for word in value]
     return masked(value) if isinstance(value, str) else value
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedSettings:
-    """The settings, by name where each of them comes from, and the file that was read, if any."""
+    """The settings, the origin of each by name, and the file that was read, if any."""
 
     settings: Settings
     origins: Mapping[str, str]
@@ -258,51 +288,59 @@ def read_settings(
     if file is not None:
         given |= _in_file(file)
     given |= {
-        each.name: (value, each.variable)
-        for each in settings_list()
-        if (value := environment.get(each.variable, "").strip())  # files of secrets often end in a new line
+        setting.name: (value, setting.variable)
+        for setting in settings_list()
+        if (
+            value := environment.get(setting.variable, "").strip()
+        )  # files of secrets often end in a new line
     }
     given |= {name: (value, setting_of(name).flag) for name, value in (flags or {}).items()}
     return _loaded(given, file)
 
 
 def read_file(path: Path) -> LoadedSettings:
-    """Settings from a file alone."""
     return _loaded(_in_file(path), path)
 
 
 def check_names(settings: Settings) -> None:
-    """Refuse an engine, a policy or a price that nobody knows; loads those who know."""
-    from trimtab.core import parse_price
+    """Refuse an unknown engine, policy or price; imports the rooms that know them."""
     from trimtab.engines import ENGINES
-    from trimtab.schedule import kind_of, policy
+    from trimtab.schedule import policy
 
     scheme = settings.engine.partition("://")[0]
     if "://" not in settings.engine or scheme not in ENGINES:
-        there = [f"{name}://" for name in ENGINES]
-        near = did_you_mean(f"{scheme}://", there)
+        known = [f"{name}://" for name in ENGINES]
+        near = did_you_mean(f"{scheme}://", known)
         shown = masked(one_line(settings.engine))
-        raise BadInputError(f"engine: there is none at {shown:.40}{near}; there are {', '.join(there)}")
+        raise BadInputError(f"engine: there is none at {shown:.40}{near}; there are {', '.join(known)}")
     policy(settings.policy)
-    for each in settings.prices:
-        kind, equals, price = each.partition("=")
+    parse_prices(settings.prices)
+
+
+def parse_prices(prices: Sequence[str]) -> dict[str, float]:
+    """Dollars per second by kind of accelerator, from texts like a100=$3.20/h."""
+    from trimtab.schedule import kind_of
+
+    cost = {}
+    for text in prices:
+        kind, equals, price = text.partition("=")
         if not equals:
-            raise BadInputError(f'prices: "{one_line(each):.40}" should be like a100=$3.20/h')
-        kind_of(kind)
-        parse_price(price)
+            raise BadInputError(f'prices: "{one_line(text):.40}" should be like a100=$3.20/h')
+        cost[kind_of(kind)] = parse_price(price)
+    return cost
 
 
 def near_misses(environment: Mapping[str, str]) -> list[str]:
-    """A sentence for each variable that looks like a setting's and is none."""
-    known = {each.variable.removeprefix(_PREFIX): each.variable for each in settings_list()}
+    """A sentence for each variable whose name is close to that of a setting."""
+    known = {setting.variable.removeprefix(_PREFIX): setting.variable for setting in settings_list()}
     others = (name for name in sorted(environment) if name.startswith(_PREFIX) and name not in _NOT_SETTINGS)
-    found = []
+    sentences = []
     for name in others:
         word = name.removeprefix(_PREFIX)
         near = get_close_matches(word, known, n=1)
         if near and word not in known:
-            found.append(f"{name} is not a setting; did you mean {known[near[0]]}?")
-    return found
+            sentences.append(f"{name} is not a setting; did you mean {known[near[0]]}?")
+    return sentences
 
 
 def _file(config: Path | None, environment: Mapping[str, str], places: Sequence[Path]) -> Path | None:
@@ -331,7 +369,7 @@ def _in_file(path: Path) -> dict[str, tuple[Any, str]]:
 
 
 def _lines(path: Path) -> dict[Any, int]:
-    """By name, the line each setting is on; one that is there twice is refused, since only one can count."""
+    """The line of each setting by its name; a name that is there twice is refused."""
     import yaml
 
     node = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
@@ -366,12 +404,12 @@ def _check_together(settings: Settings, origins: Mapping[str, str]) -> None:
     """Refuse settings that contradict each other."""
     for has, lacks in (("tls_key", "tls_certificate"), ("tls_certificate", "tls_key")):
         if getattr(settings, has) and not getattr(settings, lacks):
-            raise BadInputError(f"{origins[has]}: {has} is of no use without {lacks}; give both or none")
+            raise BadInputError(f"{origins[has]}: {has} needs {lacks} too; give both or none")
     host, port = split_address(settings.listen)
     if not is_loopback(host) and not settings.tls_certificate and not settings.insecure:
         raise BadInputError(
             f"{origins['listen']}: tokens would pass unencrypted to {settings.listen}; give tls_certificate "
-            f"and tls_key, or say insecure: true where something in front of it encrypts"
+            f"and tls_key, or set insecure: true if a proxy in front of it encrypts"
         )
     if settings.tls_certificate and settings.public_url.startswith("http:"):
         raise BadInputError(
@@ -380,7 +418,7 @@ def _check_together(settings: Settings, origins: Mapping[str, str]) -> None:
         )
     for name in ("agents_join", "agents_metrics"):
         if getattr(settings, name) and not settings.pools:
-            raise BadInputError(f"{origins[name]}: {name} is of no use without pools; give those as well")
+            raise BadInputError(f"{origins[name]}: {name} needs pools too; give both or none")
     if settings.pools and port and settings.listen == settings.agents_listen:
         raise BadInputError(
             f"{origins['agents_listen']}: agents_listen and listen are both {settings.listen}; "

@@ -4,7 +4,7 @@ from urllib.parse import quote
 
 import pytest
 
-from trimtab.serve.dashboard.door import where_to
+from trimtab.serve.dashboard.door import target_of
 
 
 @pytest.mark.parametrize(
@@ -20,4 +20,4 @@ from trimtab.serve.dashboard.door import where_to
     ],
 )
 def test_signing_in_leads_to_our_own_pages_only(asked: str, goes: str) -> None:
-    assert where_to({"query_string": f"then={quote(asked)}".encode()}) == goes
+    assert target_of({"query_string": f"then={quote(asked)}".encode()}) == goes

@@ -54,7 +54,7 @@ def test_what_is_wrong_with_a_file_or_a_wish_is_said_in_a_sentence(house: Any, t
 
 
 def test_a_job_that_runs_is_cancelled_and_the_page_follows(house: Any) -> None:
-    record = next(each for each in house.store.jobs.active() if each.name == "goes-on")
+    record = next(item for item in house.store.jobs.active() if item.name == "goes-on")
     with house.visitor() as page, house.visitor() as other:
         other.goto(f"{house.url}/jobs")
         other.locator("tr", has_text="goes-on").locator("[data-state=running]").wait_for()
@@ -69,14 +69,14 @@ def test_a_job_that_runs_is_cancelled_and_the_page_follows(house: Any) -> None:
 
 
 def test_an_outcome_that_is_typed_in_joins_its_decision(house: Any) -> None:
-    made = next(each for each in house.store.ledger.list(20) if each.kind == "recommend")
+    made = next(item for item in house.store.ledger.list(20) if item.kind == "recommend")
     before = len(house.store.ledger.outcomes(made.id))
     with house.visitor() as page:
         page.goto(f"{house.url}/decisions/{made.id}")
         page.wait_for_function("window.did_handshake")
         page.get_by_label("It took, like 3h40m").fill("2h")
         page.get_by_role("button", name="Record outcome").click()
-        page.get_by_text("It is recorded.").wait_for()
+        page.get_by_text("The outcome is recorded.").wait_for()
         page.get_by_text("time 2h; expected").wait_for()
     assert len(house.store.ledger.outcomes(made.id)) == before + 1
     assert house.problems == []

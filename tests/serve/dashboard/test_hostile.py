@@ -16,11 +16,12 @@ from trimtab.fabric.failover.keeper import Failover, UplinkNow
 from trimtab.predict import Foundation, Versions
 from trimtab.predict.fewshot.foundation import shipped_foundation
 from trimtab.resize.status import ContainerRow, PoolStatus
-from trimtab.schedule import Group
-from trimtab.serve.http import Application
+from trimtab.schedule import NodeGroup
+from trimtab.serve.http import HttpApplication
 from trimtab.serve.processes.server import listening
 from trimtab.serve.settings import Settings
 from trimtab.store import (
+    EventFilter,
     JobRecord,
     JobRun,
     JobState,
@@ -29,7 +30,6 @@ from trimtab.store import (
     Role,
     Store,
     Tenant,
-    WantedEvents,
     open_store,
 )
 
@@ -72,8 +72,8 @@ def job(id: str, state: JobState, now: float) -> JobRecord:
 
 
 def decision(kind: str, now: float) -> Decision:
-    said = {HOSTILE: Estimate(10.0, 8.0, 12.0, 0.9, HOSTILE), "time": Estimate(10.0, 8.0, 12.0, 0.9, "s")}
-    answer = Answer(HOSTILE, {HOSTILE: HOSTILE, "instance": HOSTILE, "cloud": HOSTILE}, said)
+    output = {HOSTILE: Estimate(10.0, 8.0, 12.0, 0.9, HOSTILE), "time": Estimate(10.0, 8.0, 12.0, 0.9, "s")}
+    answer = Answer(HOSTILE, {HOSTILE: HOSTILE, "instance": HOSTILE, "cloud": HOSTILE}, output)
     parts = (Contribution(HOSTILE, 3.0),)
     return Decision(
         f"d-{kind}",
@@ -81,7 +81,7 @@ def decision(kind: str, now: float) -> Decision:
         kind,
         HOSTILE,
         answer.action,
-        said,
+        output,
         HOSTILE,
         answer,
         answer,
@@ -94,11 +94,13 @@ def decision(kind: str, now: float) -> Decision:
 def beyond(kind: str, id: str, number: float) -> Decision:
     """One whose every number is of no use."""
     made = decision(kind, number)
-    said = {name: Estimate(number, number, number, 0.9, "s") for name in ("time", "cost", "memory", HOSTILE)}
-    answer = Answer(HOSTILE, {"instance": 1.0, "nodes": number, "cloud": None, "spot": number}, said)
+    output = {
+        name: Estimate(number, number, number, 0.9, "s") for name in ("time", "cost", "memory", HOSTILE)
+    }
+    answer = Answer(HOSTILE, {"instance": 1.0, "nodes": number, "cloud": None, "spot": number}, output)
     parts = (Contribution(HOSTILE, number),)
     return replace(
-        made, id=id, estimates=said, rule=answer, model=answer, action=answer.action, contributions=parts
+        made, id=id, estimates=output, rule=answer, model=answer, action=answer.action, contributions=parts
     )
 
 
@@ -130,8 +132,8 @@ def fill(store: Store, home: Path, now: float) -> None:
     versions.make_current(versions.add(Foundation(few, {"seed": 0, "version": about})), now)
 
 
-def _group() -> Group:
-    return Group(HOSTILE, HOSTILE, 2, 4, 8.0, 1e9, 0.001, zone=HOSTILE)
+def _group() -> NodeGroup:
+    return NodeGroup(HOSTILE, HOSTILE, 2, 4, 8.0, 1e9, 0.001, zone=HOSTILE)
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +141,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[
     """The dashboard in this process, with tokens, over a store in which nothing means well."""
     home, now = tmp_path_factory.mktemp("hostile"), time.time()
     uplink = UplinkNow(HOSTILE, HOSTILE, "up", now, None, 0, True)
-    seen = fabric.Status(
+    observed = fabric.Status(
         HOSTILE,
         now,
         (uplink,),
@@ -152,12 +154,12 @@ def server(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[
     pools = PoolStatus(now, 0, {HOSTILE: (2.0, 1e9)}, (row,), {HOSTILE: (0.5, 2e8)})
     with pytest.MonkeyPatch.context() as patch, open_store(f"sqlite:///{home}/trimtab.sqlite") as store:
         patch.setattr(fabric, "fabrics_here", lambda: (HOSTILE,))
-        patch.setattr(fabric, "read_status", lambda host: seen)
+        patch.setattr(fabric, "read_status", lambda host: observed)
         patch.setattr(fabric, "agent_runs", lambda host: False)
         patch.setattr(resize, "read_status", lambda now: replace(pools, time=now))
         fill(store, home, now)
         settings = Settings(listen="127.0.0.1:0", rate_limit=0.0)
-        with listening(Application(store, settings), settings) as served:
+        with listening(HttpApplication(store, settings), settings) as served:
             yield House(served.port, {"TRIMTAB_HOME": str(home)}, store, chromium)
 
 
@@ -195,7 +197,7 @@ def test_whatever_is_written_is_shown_as_it_is_written_and_nothing_runs(server: 
             "document.body.append(Object.assign(document.createElement('script'), {textContent: 'ran = 1'}))"
         )
         assert page.evaluate("typeof ran") == "undefined"
-        assert any("Content Security Policy" in each for each in server.problems)
+        assert any("Content Security Policy" in item for item in server.problems)
         server.problems.clear()
 
 
@@ -214,8 +216,8 @@ def test_the_rollback_button_lets_an_earlier_version_answer_again(server: House)
         page.get_by_role("button", name="Let it answer").click()
         page.get_by_text("v1 answers now.").wait_for()
     assert versions.current.name == "v1"
-    noted = server.store.events.page(10, WantedEvents("audit")).items
-    assert [(each.detail["did"], each.subject) for each in noted] == [
+    noted = server.store.events.page(10, EventFilter("audit")).items
+    assert [(item.detail["did"], item.subject) for item in noted] == [
         ("models.rollback", "v1"),
         ("models.rollback", "shipped"),
     ]

@@ -1,5 +1,6 @@
 """Every page, in a real browser: both themes, narrow screens, without a network, for everybody."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -41,6 +42,7 @@ def test_a_page_is_accessible_and_fetches_nothing_from_elsewhere(
     theme, page = look
     shown(house, page, path)
     assert page.evaluate("document.body.classList.contains('body--dark')") is (theme == "dark")
+    assert re.search(r"--[a-z]", page.locator("body").inner_text()) is None
     assert faults(page) == []
     assert house.problems == []
 

@@ -3,12 +3,17 @@
 import itertools
 import json
 import os
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from dashboard_house import furnish, open_house
+
+from trimtab.core import Profile
+from trimtab.observe import save_profile
 
 FOLDER = os.environ.get("TRIMTAB_SCREENSHOTS", "")
 LARGEST = 150_000
@@ -32,7 +37,7 @@ def _recommend(page: Any) -> None:
 def _plan(page: Any) -> None:
     names = ["stem", *(f"block {number}" for number in range(10)), "head"]
     layer = {"kind": "matmul", "flop": 4e10, "parameters": 4e8, "saved": 4e6}
-    nodes = [{"name": each, **layer} for each in names]
+    nodes = [{"name": item, **layer} for item in names]
     edges = [{"from": a, "to": b, "bytes": 4e6} for a, b in itertools.pairwise(names)]
     graph = json.dumps({"name": "twelve blocks", "nodes": nodes, "edges": edges}).encode()
     file = {"name": "blocks.json", "mimeType": "application/json", "buffer": graph}
@@ -70,4 +75,20 @@ def test_a_page_is_drawn_for_the_docs(fair_house: Any, name: str) -> None:
         )
         written = Path(FOLDER) / f"{name}.png"
         page.screenshot(path=written)
+    assert written.stat().st_size < LARGEST
+
+
+def test_the_report_is_drawn_for_the_readme(
+    tmp_path: Path, chromium: Any, make_profile: Callable[..., Profile]
+) -> None:
+    report = tmp_path / "report.html"
+    profile = tmp_path / "profile.json"
+    save_profile(make_profile(), profile)
+    command = [sys.executable, "-c", "from trimtab.cli import main; main()", "recommend", str(profile)]
+    subprocess.run([*command, "--spot", "--html", str(report)], check=True, capture_output=True)
+    page = chromium.new_page(viewport={"width": 1200, "height": 800})
+    page.goto(report.as_uri())
+    page.wait_for_selector(".js-plotly-plot .main-svg")
+    written = Path(FOLDER) / "report.png"
+    page.screenshot(path=written)
     assert written.stat().st_size < LARGEST

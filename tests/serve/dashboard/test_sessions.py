@@ -7,7 +7,7 @@ import pytest
 
 from trimtab.core import SimulatedClock, TrimtabError
 from trimtab.serve.access import LOCAL, Access
-from trimtab.serve.dashboard.sessions import AT_THE_MACHINE, COOKIE, LASTS, Sessions, session_cookie
+from trimtab.serve.dashboard.sessions import AT_THE_MACHINE, COOKIE, LASTS, SignInSessions, session_cookie
 from trimtab.store import Role, Store, open_store
 
 
@@ -23,12 +23,12 @@ def clock() -> SimulatedClock:
 
 
 @pytest.fixture
-def sessions(store: Store, clock: SimulatedClock) -> Sessions:
-    return Sessions(Access(store, clock=clock), clock)
+def sessions(store: Store, clock: SimulatedClock) -> SignInSessions:
+    return SignInSessions(Access(store, clock=clock), clock)
 
 
 def test_until_there_is_a_token_who_is_at_the_machine_needs_none(
-    store: Store, sessions: Sessions, clock: SimulatedClock
+    store: Store, sessions: SignInSessions, clock: SimulatedClock
 ) -> None:
     assert sessions.find("", here=True) == AT_THE_MACHINE
     assert sessions.find("", here=False) is None
@@ -40,7 +40,7 @@ def test_until_there_is_a_token_who_is_at_the_machine_needs_none(
         sessions.holder(AT_THE_MACHINE)
 
 
-def test_a_session_ends_with_its_token(store: Store, sessions: Sessions, clock: SimulatedClock) -> None:
+def test_a_session_ends_with_its_token(store: Store, sessions: SignInSessions, clock: SimulatedClock) -> None:
     token, text = store.tokens.make("one", "red", Role.USER, ("*",))
     name = sessions.begin(text)
     assert sessions.find(f"other=1; {COOKIE}={name}", here=False) == name
@@ -52,7 +52,7 @@ def test_a_session_ends_with_its_token(store: Store, sessions: Sessions, clock: 
 
 
 def test_a_session_is_over_after_a_day_of_work_and_when_it_is_ended(
-    store: Store, sessions: Sessions, clock: SimulatedClock
+    store: Store, sessions: SignInSessions, clock: SimulatedClock
 ) -> None:
     _, text = store.tokens.make("one", "red", Role.USER, ("*",))
     first, second = sessions.begin(text), sessions.begin(text)
@@ -65,14 +65,16 @@ def test_a_session_is_over_after_a_day_of_work_and_when_it_is_ended(
 
 
 @pytest.mark.parametrize("cookies", [f"{COOKIE}=guessed", "not; a=cookie=;;", "\x00", f"{COOKIE}=", ""])
-def test_what_no_session_is_called_opens_nothing(store: Store, sessions: Sessions, cookies: str) -> None:
+def test_what_no_session_is_called_opens_nothing(
+    store: Store, sessions: SignInSessions, cookies: str
+) -> None:
     store.tokens.make("one", "red", Role.USER, ("*",))
     assert not sessions.open(sessions.find(cookies, here=True))
 
 
-def test_a_wrong_token_begins_no_session(store: Store, sessions: Sessions) -> None:
+def test_a_wrong_token_begins_no_session(store: Store, sessions: SignInSessions) -> None:
     store.tokens.make("one", "red", Role.USER, ("*",))
-    with pytest.raises(TrimtabError, match="opens nothing"):
+    with pytest.raises(TrimtabError, match="token"):
         sessions.begin("tt_wrong")
 
 

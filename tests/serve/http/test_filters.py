@@ -30,11 +30,11 @@ SINGLE = ("/v1/jobs", "/v1/decisions", "/v1/profiles", "/v1/tokens", "/v1/tenant
 def fill(client: Client, store: Store) -> None:
     """One thing of each kind; every name of it is of five letters, so that five wildcards would find it."""
     client.post("/v1/jobs", json={"jobs": [{"name": "train", "command": "true"}]})
-    said = {"time": Estimate(10.0, 8.0, 12.0, 0.9, "s")}
-    rule = Answer("rule:x", {"nodes": 1}, said)
+    output = {"time": Estimate(10.0, 8.0, 12.0, 0.9, "s")}
+    rule = Answer("rule:x", {"nodes": 1}, output)
     for kind in ("train", "recommend"):
         store.ledger.record(
-            Decision(f"id-{kind}", 1.0, kind, "train", {}, said, "rule:x", rule, None, (), "why")
+            Decision(f"id-{kind}", 1.0, kind, "train", {}, output, "rule:x", rule, None, (), "why")
         )
     work = Workload("train", Kind.TRAINING, command=("true",))
     store.profiles.save(Profile("id-p", 1.0, work, Host("c", 1, 1e9), 1, 1, "m", "exited", 0, Series()))
@@ -43,8 +43,8 @@ def fill(client: Client, store: Store) -> None:
 
 def filters(path: str) -> list[str]:
     """Those of a list that are text, as the API describes itself."""
-    told: list[dict[str, Any]] = document()["paths"][path]["get"]["parameters"]
-    return [each["name"] for each in told if each["in"] == "query" and "string" in str(each["schema"])]
+    result: list[dict[str, Any]] = document()["paths"][path]["get"]["parameters"]
+    return [item["name"] for item in result if item["in"] == "query" and "string" in str(item["schema"])]
 
 
 def test_a_filter_finds_what_it_names_and_nothing_by_a_wildcard(caller, store: Store) -> None:  # type: ignore[no-untyped-def]

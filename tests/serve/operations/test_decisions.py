@@ -1,31 +1,32 @@
 """Outcomes of predictions reach the models a moment after they are recorded, in the tenant they belong to."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from trimtab.core import Answer, Decision, Estimate, Outcome
 from trimtab.serve.access import LOCAL, Principal
 from trimtab.serve.operations import Backend, OutcomeLearner, Service
-from trimtab.store import Event, Role, Store, Token, WantedEvents
+from trimtab.store import Event, EventFilter, Role, Store, Token
 
 
 @pytest.fixture
-def service(store: Store) -> Service:
-    token = Token("t1", "test", "team", Role.USER, frozenset({"*"}), 0.0)
-    return Service(Backend(store, learner=OutcomeLearner()), Principal(token))
+def service(store: Store) -> Iterator[Service]:
+    token, learner = Token("t1", "test", "team", Role.USER, frozenset({"*"}), 0.0), OutcomeLearner()
+    yield Service(Backend(store, learner=learner), Principal(token))
+    learner.close()
 
 
 def predicted(id: str, application: str = "join", kind: str = "predict") -> Decision:
-    said = {"time": Estimate(10.0, 8.0, 12.0, 0.9, "s")}
-    rule = Answer("rule:x", {"memory": "512MB"}, said)
+    estimates = {"time": Estimate(10.0, 8.0, 12.0, 0.9, "s")}
+    rule = Answer("rule:x", {"memory": "512MB"}, estimates)
     action: dict[str, str | int | float | bool | None] = {"memory": "512MB"}
-    return Decision(id, time.time(), kind, application, action, said, "rule:x", rule, None, (), "why")
+    return Decision(id, time.time(), kind, application, action, estimates, "rule:x", rule, None, (), "why")
 
 
 def noted(store: Store, kind: str = "outcome") -> tuple[Event, ...]:
-    return store.events.page(500, WantedEvents(kind)).items
+    return store.events.page(500, EventFilter(kind)).items
 
 
 def until(holds: Callable[[], object], seconds: float = 60.0) -> None:
@@ -75,5 +76,5 @@ def test_who_waits_for_it_is_told_what_it_shows(store: Store) -> None:
     for number in range(40):
         made = service.decisions.record(predicted(f"p{number:02}", f"application-{number}"))
         found += service.decisions.note_outcome(Outcome(made.id, time.time(), {"time": 40.0}))
-    assert {each.name for each in found} >= {"accuracy"}
+    assert {item.name for item in found} >= {"accuracy"}
     assert len(noted(store)) == 40

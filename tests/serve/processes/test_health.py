@@ -39,13 +39,13 @@ def test_one_that_answers_otherwise_does_not(
     server: http.server.HTTPServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Handler, "status", 503)
-    with pytest.raises(NotServingError, match="answers 503"):
+    with pytest.raises(NotServingError, match="503"):
         check_serving(Settings(listen=f"127.0.0.1:{server.server_port}"))
 
 
 def test_where_nobody_listens_nobody_serves(server: http.server.HTTPServer) -> None:
     port = server.server_port
-    with pytest.raises(NotServingError, match="nothing serves at"):
+    with pytest.raises(NotServingError, match=r"\d+\.\d+\.\d+\.\d+:\d+"):
         check_serving(Settings(listen=f"127.0.0.2:{port}"))
-    with pytest.raises(NotServingError, match="nothing serves at"):  # it speaks no TLS
+    with pytest.raises(NotServingError, match=r"\d+\.\d+\.\d+\.\d+:\d+"):  # it speaks no TLS
         check_serving(Settings(listen=f"127.0.0.1:{port}", tls_certificate="c", tls_key="k"))

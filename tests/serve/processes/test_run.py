@@ -7,10 +7,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 from httpx import Client, HTTPError
 
@@ -106,3 +107,77 @@ def test_a_second_one_at_the_same_address_is_refused_in_a_sentence(tmp_path: Pat
     assert shown.returncode == 2
     assert f"cannot listen at 127.0.0.1:{port}" in shown.stderr
     assert "Traceback" not in shown.stderr
+
+
+def refused(home: Path, *options: str) -> str:
+    """Standard error of a `trimtab up` that must refuse to start."""
+    shown = subprocess.run(
+        [TRIMTAB, "up", "--no-api", "--seconds", "0.1", *options],
+        env=os.environ | {"TRIMTAB_HOME": str(home)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert shown.returncode == 2, shown.stderr
+    assert "Traceback" not in shown.stderr
+    return shown.stderr
+
+
+def test_a_store_that_is_missing_or_damaged_is_refused(tmp_path: Path) -> None:
+    store = tmp_path / "trimtab.sqlite"
+    command = [TRIMTAB, "up", "--no-api", "--seconds", "0.1"]
+    environment = os.environ | {"TRIMTAB_HOME": str(tmp_path)}
+    subprocess.run(command, env=environment, check=True, timeout=120)
+    content = store.read_bytes()
+    for file in tmp_path.glob("trimtab.sqlite*"):
+        file.unlink()
+    assert str(store) in refused(tmp_path)
+    assert not store.exists()
+    damaged = bytearray(content)
+    damaged[4096 * 2 : 4096 * 6] = os.urandom(4096 * 4)
+    store.write_bytes(damaged)
+    assert "damaged" in refused(tmp_path)
+    assert store.read_bytes() == damaged
+    store.unlink()
+    subprocess.run([*command, "--new-store"], env=environment, check=True, timeout=120)
+
+
+@pytest.mark.slow
+def test_killed_children_are_replaced_without_a_traceback(tmp_path: Path) -> None:
+    port = free_port()
+    command = [TRIMTAB, "up", "--listen", f"127.0.0.1:{port}", "--no-dashboard"]
+    with ExitStack() as stack:
+        errors = stack.enter_context((tmp_path / "errors").open("wb"))
+        child = subprocess.Popen(command, env=os.environ | {"TRIMTAB_HOME": str(tmp_path)}, stderr=errors)
+        stack.callback(child.wait)
+        stack.callback(child.kill)
+        client = stack.enter_context(Client(base_url=f"http://127.0.0.1:{port}", timeout=60))
+
+        def ready() -> bool:
+            try:
+                return client.get("/v1/ready").status_code == 200
+            except HTTPError:
+                return False
+
+        def until(condition: Callable[[], object]) -> None:
+            deadline = time.monotonic() + 120
+            while not condition():
+                assert child.poll() is None
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+
+        until(ready)
+        process = psutil.Process(child.pid)
+        for round in range(3):
+            until(lambda: len(process.children()) == 2)
+            for victim in process.children():
+                victim.kill()
+            for number in range(20):
+                answer = client.post("/v1/decisions", json=decision(100 * round + number))
+                assert answer.status_code in (201, 503), answer.text
+        until(lambda: client.post("/v1/decisions", json=decision(1000)).status_code == 201)
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(60) == 0
+    said = (tmp_path / "errors").read_text()
+    assert "it is started again" in said
+    assert "Traceback" not in said

@@ -14,7 +14,7 @@ from driven_loop import until
 from httpx import Client, HTTPError
 
 from trimtab.core import BadInputError
-from trimtab.serve.http import Application, gate, middleware
+from trimtab.serve.http import HttpApplication, middleware
 from trimtab.serve.processes.server import listening, server_config
 from trimtab.serve.settings import Settings
 from trimtab.store import Role, Store
@@ -58,10 +58,10 @@ def test_a_port_that_another_program_has_is_refused_also_while_others_are_not_li
     store: Store,
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        told = Settings(listen=f"0.0.0.0:{taken.getsockname()[1]}", insecure=True, dashboard=False)
+        result = Settings(listen=f"0.0.0.0:{taken.getsockname()[1]}", insecure=True, dashboard=False)
         with (
             pytest.raises(BadInputError, match=str(taken.getsockname()[1])),
-            listening(Application(store, told), told),
+            listening(HttpApplication(store, result), result),
         ):
             pass
 
@@ -93,7 +93,7 @@ def test_who_asks_too_often_is_told_when_to_come_back(serve, store: Store) -> No
 def test_who_tries_tokens_out_is_slowed_down(  # type: ignore[no-untyped-def]
     serve, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gate, "STRANGERS_RATE", 1.0)
+    monkeypatch.setattr(middleware, "UNKNOWN_RATE", 1.0)
     url = serve()
     store.tokens.make("ci", "a", Role.VIEWER)
     with Client(base_url=url, headers={"Authorization": "Bearer tt_000000000000_guess"}) as guessing:
@@ -130,10 +130,10 @@ def certificate(folder: Path) -> tuple[Path, Path]:
 
 def test_it_is_served_by_tls_and_then_by_tls_alone(serve, store: Store, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     public, private = certificate(tmp_path)
-    told = {"tls_certificate": str(public), "tls_key": str(private)}
-    url = serve(**told)
-    settings = Settings(dashboard=False, **told)  # type: ignore[arg-type]
-    offered = server_config(Application(store, settings), settings).ssl
+    result = {"tls_certificate": str(public), "tls_key": str(private)}
+    url = serve(**result)
+    settings = Settings(dashboard=False, **result)  # type: ignore[arg-type]
+    offered = server_config(HttpApplication(store, settings), settings).ssl
     assert offered is not None
     assert offered.minimum_version >= ssl.TLSVersion.TLSv1_2
     trust = ssl.create_default_context(cafile=str(public))
@@ -156,8 +156,8 @@ def reached(client: Client, url: str, headers: dict[str, str]) -> bool:
 
 
 def test_others_are_listened_to_once_there_is_a_token(store: Store) -> None:
-    told = Settings(listen="0.0.0.0:0", insecure=True, dashboard=False)
-    with listening(Application(store, told), told) as server:
+    result = Settings(listen="0.0.0.0:0", insecure=True, dashboard=False)
+    with listening(HttpApplication(store, result), result) as server:
         elsewhere = f"http://127.0.0.2:{server.port}/v1/jobs"  # this machine, but not where it listens
         with Client(timeout=5) as client:
             assert client.get(f"http://127.0.0.1:{server.port}/v1/jobs").status_code == 200

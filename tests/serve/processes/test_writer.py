@@ -15,11 +15,11 @@ from driven_loop import until
 from httpx import Client, Response
 from small_disk import fill, needs_root, small_disk
 
-from trimtab.serve.http import Application
+from trimtab.serve.http import HttpApplication
 from trimtab.serve.processes.server import listening
 from trimtab.serve.processes.writer import writer_process
 from trimtab.serve.settings import Settings
-from trimtab.store import Role, Store, WantedEvents, open_store
+from trimtab.store import EventFilter, Role, Store, open_store
 
 JOB = {"jobs": [{"name": "train", "command": ["python", "train.py"]}]}
 OUTCOME = {"decision_id": "none", "recorded": 1.0, "measured": {"time": 1.0}}
@@ -45,8 +45,8 @@ def urls(store: Store) -> Iterator[tuple[str, str]]:
     told = Settings(store=f"sqlite:///{store.name}", listen="127.0.0.1:0", dashboard=False, rate_limit=0.0)
     with ExitStack() as stack:
         writer = stack.enter_context(writer_process(told))
-        with_one = stack.enter_context(listening(Application(store, told, writer=writer), told))
-        without = stack.enter_context(listening(Application(store, told), told))
+        with_one = stack.enter_context(listening(HttpApplication(store, told, writer=writer), told))
+        without = stack.enter_context(listening(HttpApplication(store, told), told))
         until(lambda: writer.connected)
         yield f"http://127.0.0.1:{with_one.port}", f"http://127.0.0.1:{without.port}"
 
@@ -71,7 +71,7 @@ def writers() -> list[psutil.Process]:
     return companions(os.getpid(), "processes.writer")
 
 
-def said(answer: Response) -> tuple[int, Any, list[str]]:
+def output(answer: Response) -> tuple[int, Any, list[str]]:
     """What of an answer does not tell one request from another."""
     body = answer.json()
     if isinstance(body, dict):
@@ -99,7 +99,7 @@ def said(answer: Response) -> tuple[int, Any, list[str]]:
 def test_it_answers_as_a_server_without_it(
     callers: dict[str, tuple[Client, Client]], role: str, method: str, path: str, told: dict[str, Any]
 ) -> None:
-    with_one, without = (said(client.request(method, path, **told)) for client in callers[role])
+    with_one, without = (output(client.request(method, path, **told)) for client in callers[role])
     assert with_one == without
     assert with_one[0] >= 400
 
@@ -113,7 +113,7 @@ def test_what_it_does_is_kept_once_and_read_at_once(callers: dict[str, tuple[Cli
     (id,) = {answer.json()["items"][0]["id"] for answer in answers}
     assert client.get(f"/v1/jobs/{id}").json()["name"] == "train"
     other = client.post("/v1/jobs", json={**JOB, "tenant": "red"}, headers={"Idempotency-Key": "once"})
-    assert other.status_code == 422
+    assert other.status_code == 409
     with ThreadPoolExecutor(8) as threads:
         new = {"If-None-Match": "*"}
         puts = threads.map(lambda _: client.put("/v1/tenants/a", json={}, headers=new), range(8))
@@ -122,7 +122,7 @@ def test_what_it_does_is_kept_once_and_read_at_once(callers: dict[str, tuple[Cli
 
 def test_a_refusal_is_in_the_audit(callers: dict[str, tuple[Client, Client]], store: Store) -> None:
     assert callers["viewer"][0].post("/v1/jobs", json=JOB).status_code == 403
-    newest = store.events.page(1, WantedEvents(kind="audit")).items[0]
+    newest = store.events.page(1, EventFilter(kind="audit")).items[0]
     assert newest.detail["did"] == "refused"
 
 
@@ -158,7 +158,7 @@ def test_a_full_disk_refuses_keeps_what_was_acknowledged_and_goes_on_when_there_
         told = Settings(store=f"sqlite:///{disk}/s.sqlite", listen="127.0.0.1:0", dashboard=False)
         store = stack.enter_context(open_store(told.store))
         writer = stack.enter_context(writer_process(told))
-        server = stack.enter_context(listening(Application(store, told, writer=writer), told))
+        server = stack.enter_context(listening(HttpApplication(store, told, writer=writer), told))
         client = stack.enter_context(Client(base_url=f"http://127.0.0.1:{server.port}", timeout=30))
         until(lambda: writer.connected)
         assert client.post("/v1/jobs", json=JOB).status_code == 201

@@ -1,6 +1,6 @@
-"""The dashboard: pages for people, over the same operations as the API.
+"""The dashboard: pages over the operations that the API serves.
 
-The API's `build` puts it beside its own routes where the settings want one.
+`HttpApplication` mounts it beside the API.
 """
 
 from trimtab.serve.dashboard.app import Dashboard

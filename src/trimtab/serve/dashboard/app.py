@@ -1,4 +1,4 @@
-"""The dashboard as one ASGI application: NiceGUI behind a door that knows who comes in."""
+"""The dashboard as one ASGI application: NiceGUI behind `Door`, which admits sessions."""
 
 import asyncio
 import contextlib
@@ -12,8 +12,8 @@ from fastapi import FastAPI
 
 from trimtab.serve.access import Access
 from trimtab.serve.dashboard.door import Door
-from trimtab.serve.dashboard.sessions import Sessions
-from trimtab.serve.dashboard.visit import Pulse, Remembered, Tails, Visit
+from trimtab.serve.dashboard.sessions import SignInSessions
+from trimtab.serve.dashboard.visit import Pulse, ResultCache, Tails, Visit
 from trimtab.serve.http.stream import Hub
 from trimtab.serve.operations import Backend
 
@@ -21,7 +21,7 @@ STATIC = "/static"
 
 
 class Dashboard:
-    """Pages at every path that they name. `secure`: it is reached by TLS; `hosts`: further names of ours."""
+    """All pages. `secure`: they are reached by TLS; `hosts`: further names of this server."""
 
     def __init__(
         self,
@@ -32,17 +32,16 @@ class Dashboard:
         hosts: frozenset[str] = frozenset(),
     ) -> None:
         self._hub, self._pulse = hub, Pulse()
-        sessions = Sessions(access, backend.clock)
-        visit = Visit(backend, sessions, self._pulse, Remembered(backend.clock), Tails(), "")
+        sessions = SignInSessions(access, backend.clock)
+        visit = Visit(backend, sessions, self._pulse, ResultCache(backend.clock), Tails(), "")
         self._door = Door(_pages(), sessions, lambda session: replace(visit, session=session), secure, hosts)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Serve one request or connection."""
         await self._door(scope, receive, send)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """What it needs while it serves; the hub has to run as well."""
+        """Follow events and run NiceGUI while the block runs; the hub has to run as well."""
         pages = _pages()
         following = asyncio.create_task(self._pulse.follow(self._hub))
         try:
@@ -56,7 +55,7 @@ class Dashboard:
 
 @cache
 def _pages() -> FastAPI:
-    """NiceGUI with all pages; it is one for the whole process, and each request brings its own visit."""
+    """NiceGUI with all pages, once for the process; each request brings its own visit."""
     from nicegui import app as nicegui, ui
 
     from trimtab.serve.dashboard.frame import register

@@ -1,8 +1,8 @@
-"""Admits requests to the dashboard: signed-in sessions, no page of another site, strict browser policy.
+"""Admits requests to the dashboard: signed-in sessions, no page of another site, content security policy.
 
 NiceGUI compiles its templates in the browser and starts with inline scripts. So scripts need `unsafe-eval`,
-but inline ones run only with a number that is new for every page: what is written into a page as text never
-runs. Styles are inline too, in attributes, which no number can cover. Nothing comes from anywhere else.
+but inline ones run only with a nonce that is new for every page: text written into a page never runs. Styles
+are inline too, in attributes, which no nonce can cover. Nothing is loaded from another host.
 """
 
 import secrets
@@ -11,16 +11,16 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote
 
-from trimtab.core import TrimtabError, is_loopback
+from trimtab.core import TrimtabError
 from trimtab.serve.dashboard.sessions import (
     AT_THE_MACHINE,
-    Sessions,
+    SignInSessions,
     session_cookie,
     sign_in_form,
     sign_in_message,
 )
-from trimtab.serve.dashboard.visit import KEY, Visit, same_session
-from trimtab.serve.http.gate import Buckets, retry_after
+from trimtab.serve.dashboard.visit import KEY, Visit
+from trimtab.serve.http.middleware import Buckets, is_here, names_this_machine, retry_after
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -34,14 +34,9 @@ _FIXED: Headers = [
 ]
 
 
-def new_number() -> str:
-    """For one page's own scripts."""
-    return secrets.token_urlsafe(18)
-
-
-def security_headers(number: str = "") -> Headers:
-    """What every answer says; without a number, no script at all runs on it."""
-    scripts = f"'self' 'unsafe-eval' 'nonce-{number}'" if number else "'none'"
+def security_headers(nonce: str = "") -> Headers:
+    """Headers of every response; without a nonce, no script runs on it."""
+    scripts = f"'self' 'unsafe-eval' 'nonce-{nonce}'" if nonce else "'none'"
     policy = (
         f"default-src 'none'; script-src {scripts}; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
         f"font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -49,30 +44,18 @@ def security_headers(number: str = "") -> Headers:
     return [*_FIXED, (b"content-security-policy", policy.encode())]
 
 
-def numbered(page: bytes, number: str) -> bytes:
-    """A page whose scripts carry the number. Data are in it with every < written as an entity."""
-    return page.replace(b"<script", b'<script nonce="' + number.encode() + b'"')
-
-
 def header(scope: Any, name: bytes) -> str:
-    """The first header of a name in small letters; "" where there is none."""
+    """The first header of a name in lower case; "" if there is none."""
     return next((value.decode("latin-1") for known, value in scope["headers"] if known == name), "")
 
 
 def from_our_page(scope: Any) -> bool:
-    """Whether a request that may change something was made by a page of ours, by what the browser says."""
+    """Whether a page of the dashboard sent the request, by its Origin header."""
     origin = header(scope, b"origin")
     return origin != "" and origin.partition("://")[2] == header(scope, b"host")
 
 
-def to_this_machine(scope: Any, hosts: frozenset[str]) -> bool:
-    """Whether it was asked for by a name of this machine's; without a token, no other may stand for it."""
-    host = header(scope, b"host")
-    name = host.rpartition(":")[0] if ":" in host and not host.endswith("]") else host
-    return is_loopback(name.strip("[]")) or host in hosts
-
-
-_OWN = ("/_nicegui", "/static/", "/favicon.ico")  # scripts and styles: the same for everybody
+_OWN = ("/_nicegui", "/static/", "/favicon.ico")  # scripts and styles, equal for all
 _SOCKET = "/_nicegui_ws/"
 _CLIENT = "/_nicegui/client/"
 _LONGEST_FORM = 4096
@@ -81,12 +64,12 @@ _TRIES_PER_SECOND, _TRIES_AT_ONCE = 0.5, 10.0  # of one address, at signing in
 
 
 class Door:
-    """In front of `pages`; `begin` makes the visit of a session."""
+    """ASGI application in front of `pages`; `begin` makes the visit of a session."""
 
     def __init__(
         self,
         pages: Any,
-        sessions: Sessions,
+        sessions: SignInSessions,
         begin: Callable[[str], Visit],
         secure: bool,
         hosts: frozenset[str],
@@ -96,8 +79,12 @@ class Door:
         self._tries = Buckets(_TRIES_PER_SECOND, _TRIES_AT_ONCE)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """One request or connection."""
-        session = self._session(scope)
+        try:
+            session = self._session(scope)
+        except TrimtabError:
+            if scope["type"] != "websocket":
+                raise
+            session = None  # the store cannot be used now; the page connects again
         if scope["type"] == "websocket":
             if session is None or not from_our_page(scope) or not self._own_page(scope, session):
                 await send({"type": "websocket.close", "code": 1008})
@@ -108,36 +95,43 @@ class Door:
             await self._http(scope, receive, send, session)
 
     def _session(self, scope: Any) -> str | None:
-        """Of who asks, as far as it still lets them in."""
+        """Name of the request's session, if it is still valid."""
         address = scope["client"][0] if scope["client"] else ""
-        here = address != "" and is_loopback(address.removeprefix("::ffff:"))
-        found = self._sessions.find(header(scope, b"cookie"), here and to_this_machine(scope, self._hosts))
-        return found if self._sessions.open(found) else None
+        # Without a token, only requests from this machine under one of its names are admitted.
+        host = header(scope, b"host")
+        local = is_here(address) and (names_this_machine(host) or host in self._hosts)
+        session = self._sessions.find(header(scope, b"cookie"), local)
+        return session if self._sessions.open(session) else None
 
     async def _http(self, scope: Any, receive: Any, send: Any, session: str | None) -> None:
         path, method = scope["path"], scope["method"]
         if method not in ("GET", "HEAD") and not from_our_page(scope):
-            await _answer(send, 403, sign_in_message("This came from another site's page, and was not done."))
+            await _answer(
+                send, 403, sign_in_message("A page of another site sent this request; it was refused.")
+            )
         elif path.startswith(_SOCKET):
-            await _answer(send, 400, sign_in_message("Only a web socket is spoken here."))
+            await _answer(send, 400, sign_in_message("This path is for web sockets."))
         elif path == "/sign-in":
             await self._sign_in(scope, receive, send, session)
         elif path == "/sign-out" and method == "POST":
             self._sessions.end(session or AT_THE_MACHINE)
-            gone = (b"set-cookie", session_cookie("", self._secure).encode())
-            await _answer(send, 303, b"", [(b"location", b"/sign-in"), gone])
+            cookie = (b"set-cookie", session_cookie("", self._secure).encode())
+            await _answer(send, 303, b"", [(b"location", b"/sign-in"), cookie])
         elif path.startswith(_OWN) and not path.startswith(_CLIENT):
-            await self._pages(scope, receive, _guarded(send, security_headers()))
+            await self._pages(scope, receive, _with_headers(send, security_headers()))
         elif session is None:
-            await _to_sign_in(scope, send)
+            then = quote(unquote(scope["path"]), safe="")
+            await _answer(send, 303, b"", [(b"location", f"/sign-in?then={then}".encode())])
         elif path.startswith(_CLIENT) and not self._own_page(scope, session):
-            await _answer(send, 404, sign_in_message("There is no such page of yours."))
+            await _answer(send, 404, sign_in_message("There is no such page in this session."))
         else:
             scope[KEY] = self._begin(session)
-            await self._pages(_uncompressed(scope), receive, _page(send, new_number()))
+            # Uncompressed, so that the nonce can be written into the page.
+            scope["headers"] = [pair for pair in scope["headers"] if pair[0] != b"accept-encoding"]
+            await self._pages(scope, receive, _with_nonce(send, secrets.token_urlsafe(18)))
 
     def _own_page(self, scope: Any, session: str) -> bool:
-        """Whether a page's socket or file comes from who opened that page, not just from who knows its id."""
+        """Whether the session that asks for a page's socket or file is the one that opened the page."""
         from nicegui import Client
 
         if scope["path"].startswith(_CLIENT):
@@ -145,45 +139,38 @@ class Door:
         else:
             id = parse_qs(scope["query_string"].decode("latin-1")).get("client_id", [""])[0]
         client = Client.instances.get(id)
-        return client is None or same_session(client.request.scope, session)
+        visit: Visit | None = None if client is None else client.request.scope.get(KEY)
+        return client is None or (visit is not None and visit.session == session)
 
     async def _sign_in(self, scope: Any, receive: Any, send: Any, session: str | None) -> None:
-        then = where_to(scope)
+        then = target_of(scope)
         if session == AT_THE_MACHINE:
             await _answer(send, 303, b"", [(b"location", then.encode())])
-        elif scope["method"] == "POST":
-            await self._try(scope, receive, send, then)
-        else:
+            return
+        if scope["method"] != "POST":
             await _answer(send, 200, sign_in_form(then))
-
-    async def _try(self, scope: Any, receive: Any, send: Any, then: str) -> None:
-        """A token was typed."""
+            return
         wait = self._tries.take(scope["client"][0] if scope["client"] else "", time.monotonic())
         if wait:
-            told = f"Too many tries; wait {retry_after(wait)} s."
-            await _answer(send, 429, sign_in_form(then, told), [(b"retry-after", retry_after(wait).encode())])
+            after = retry_after(wait)
+            form = sign_in_form(then, f"Too many tries; wait {after} s.")
+            await _answer(send, 429, form, [(b"retry-after", after.encode())])
             return
-        typed = parse_qs((await _body(receive)).decode("utf-8", "replace")).get("token", [""])[0].strip()
+        token = parse_qs((await _body(receive)).decode("utf-8", "replace")).get("token", [""])[0].strip()
         try:
-            name = self._sessions.begin(typed)
+            name = self._sessions.begin(token)
         except TrimtabError:
-            told = "This token opens nothing: it is wrong, expired or revoked."
-            await _answer(send, 401, sign_in_form(then, told))
+            await _answer(send, 401, sign_in_form(then, "This token is wrong, expired or revoked."))
             return
         cookie = (b"set-cookie", session_cookie(name, self._secure).encode())
         await _answer(send, 303, b"", [(b"location", then.encode()), cookie])
 
 
-def where_to(scope: Any) -> str:
-    """The page that was asked for before signing in: one of ours, else the first."""
-    told = parse_qs(scope["query_string"].decode("latin-1")).get("then", ["/"])[0]
-    local = told.startswith("/") and not told.startswith(("//", "/\\")) and told.isprintable()
-    return quote(told, safe="/?=&-_.") if local else "/"
-
-
-async def _to_sign_in(scope: Any, send: Any) -> None:
-    then = quote(unquote(scope["path"]), safe="")
-    await _answer(send, 303, b"", [(b"location", f"/sign-in?then={then}".encode())])
+def target_of(scope: Any) -> str:
+    """Path of the page to show after signing in: the one in the query if it is ours, else the first."""
+    path = parse_qs(scope["query_string"].decode("latin-1")).get("then", ["/"])[0]
+    local = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
+    return quote(path, safe="/?=&-_.") if local else "/"
 
 
 async def _answer(send: Any, status: int, body: bytes, more: Headers | None = None) -> None:
@@ -193,7 +180,7 @@ async def _answer(send: Any, status: int, body: bytes, more: Headers | None = No
 
 
 async def _body(receive: Any) -> bytes:
-    """A form's; what is longer than any token is cut off."""
+    """A form's body, cut off at a length that no token has."""
     body = b""
     while len(body) <= _LONGEST_FORM:
         message = await receive()
@@ -203,45 +190,42 @@ async def _body(receive: Any) -> bytes:
     return body[:_LONGEST_FORM]
 
 
-def _uncompressed(scope: Any) -> Any:
-    """The same request for an answer that can be read here."""
-    return {**scope, "headers": [each for each in scope["headers"] if each[0] != b"accept-encoding"]}
+def _with_headers(send: Any, headers: Headers) -> Any:
+    """`send` that adds headers to the response."""
 
-
-def _guarded(send: Any, headers: Headers) -> Any:
-    """The same, with what every answer says."""
-
-    async def guarded(message: Any) -> None:
+    async def sending(message: Any) -> None:
         if message["type"] == "http.response.start":
             message = {**message, "headers": [*message["headers"], *headers]}
         await send(message)
 
-    return guarded
+    return sending
 
 
-def _page(send: Any, number: str) -> Any:
-    """Sends pages with the number in each of their scripts, and files as they are."""
+def _with_nonce(send: Any, nonce: str) -> Any:
+    """`send` that adds the security headers, and the nonce to each script of a page.
+
+    Data in a page have every < written as an entity, so a script tag is always the page's own.
+    """
     start: Any = None
     parts: list[bytes] = []
 
-    async def page(message: Any) -> None:
+    async def sending(message: Any) -> None:
         nonlocal start
         if message["type"] == "http.response.start":
-            headers = [*message["headers"], *security_headers(number)]
-            start = {**message, "headers": headers}
-            if not _is_html(headers):
+            start = {**message, "headers": [*message["headers"], *security_headers(nonce)]}
+            if not _is_html(start["headers"]):
                 await send(start)
         elif message["type"] != "http.response.body" or not _is_html(start["headers"]):
             await send(message)
         else:
             parts.append(message.get("body", b""))
             if not message.get("more_body", False):
-                body = numbered(b"".join(parts), number)
-                kept = [(name, value) for name, value in start["headers"] if name != b"content-length"]
-                await send({**start, "headers": [*kept, (b"content-length", str(len(body)).encode())]})
+                body = b"".join(parts).replace(b"<script", b'<script nonce="' + nonce.encode() + b'"')
+                headers = [pair for pair in start["headers"] if pair[0] != b"content-length"]
+                await send({**start, "headers": [*headers, (b"content-length", str(len(body)).encode())]})
                 await send({"type": "http.response.body", "body": body})
 
-    return page
+    return sending
 
 
 def _is_html(headers: Headers) -> bool:

@@ -1,4 +1,4 @@
-"""Sessions: a browser's cookie names one, which lasts no longer than its token; and the sign-in page."""
+"""Sessions of signed-in browsers, which last no longer than their tokens; and the sign-in page."""
 
 import secrets
 import threading
@@ -12,17 +12,17 @@ from trimtab.serve.access import LOCAL, Access, Principal, UnknownCallerError
 
 COOKIE = "trimtab_session"
 LASTS = 12 * 3600.0
-"""Seconds after which somebody signs in again."""
+"""Seconds after which a session ends."""
 
 AT_THE_MACHINE = ""
-"""The session of who needs none: somebody at the machine itself, while there is no token."""
+"""Session of browsers on this machine, while no token has been made."""
 
 _MOST = 10_000
 
 
 @dataclass(slots=True)
-class Sessions:
-    """Sessions by their names, which nobody can guess; tokens' texts stay in memory and go nowhere else."""
+class SignInSessions:
+    """Sessions by random names; the texts of their tokens are kept in memory only."""
 
     access: Access
     clock: Clock = field(default_factory=RealClock)
@@ -30,9 +30,9 @@ class Sessions:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self, token: str) -> str:
-        """The name of a new session for who holds a token; raises where the token opens nothing."""
+        """Name of a new session for a token's holder; raises if the token is not valid."""
         self.access.holder(token)
-        now, name = self.clock.now(), secrets.token_urlsafe(32)
+        now, name = self.clock.monotonic(), secrets.token_urlsafe(32)
         with self._lock:
             if len(self._known) >= _MOST:
                 self._forget(now)
@@ -40,27 +40,26 @@ class Sessions:
         return name
 
     def end(self, name: str) -> None:
-        """Nobody comes in by it any more."""
         with self._lock:
             self._known.pop(name, None)
 
     def find(self, cookies: str, here: bool) -> str | None:
-        """The session that a request's cookies name, or that of somebody `here`; None for strangers."""
+        """Session that a request's cookies name, or that of a browser `here`; None for others."""
         name = _named(cookies)
         if name in self._known:
             return name
         return AT_THE_MACHINE if here and self.access.open_here else None
 
     def holder(self, name: str) -> Principal:
-        """Who a session is of; raises once it is over, or its token is."""
+        """Principal of a session; raises once the session or its token has ended."""
         if name == AT_THE_MACHINE:
             if self.access.open_here:
                 return LOCAL
             raise UnknownCallerError("there are tokens now; sign in with one")
         token, until = self._known.get(name, ("", 0.0))
-        if self.clock.now() >= until:
+        if self.clock.monotonic() >= until:
             self.end(name)
-            raise UnknownCallerError("you have been signed out; sign in again")
+            raise UnknownCallerError("the session has ended; sign in again")
         try:
             return self.access.holder(token)
         except UnknownCallerError:
@@ -68,7 +67,6 @@ class Sessions:
             raise
 
     def open(self, name: str | None) -> bool:
-        """Whether a session lets somebody in now."""
         if name is None:
             return False
         try:
@@ -78,7 +76,7 @@ class Sessions:
         return True
 
     def _forget(self, now: float) -> None:
-        """Those that are over; the oldest half where none is."""
+        """Drop sessions that have ended; the oldest half if there are none."""
         kept = {name: (token, until) for name, (token, until) in self._known.items() if until > now}
         self._known = kept if len(kept) < _MOST else dict(list(kept.items())[_MOST // 2 :])
 
@@ -93,7 +91,7 @@ def _named(cookies: str) -> str:
 
 
 def session_cookie(name: str, secure: bool) -> str:
-    """The header that keeps a session in the browser; an empty name takes it away."""
+    """Value of the Set-Cookie header for a session; an empty name deletes the cookie."""
     lasting = "" if name else "; Max-Age=0"
     return f"{COOKIE}={name}; Path=/; HttpOnly; SameSite=Strict{'; Secure' if secure else ''}{lasting}"
 
@@ -107,12 +105,12 @@ input { width: 100%; box-sizing: border-box; } button { margin-top: 1rem; }
 """
 
 
-def sign_in_form(then: str, told: str = "") -> bytes:
-    """The form; afterwards it goes to the page `then`. `told` is what went wrong before."""
-    said = f"<p role=alert>{escape(told)}</p>" if told else ""
+def sign_in_form(then: str, problem: str = "") -> bytes:
+    """The sign-in form, which leads to the page `then`; `problem` is shown above it."""
+    alert = f"<p role=alert>{escape(problem)}</p>" if problem else ""
     action = f"/sign-in?then={quote(then, safe='')}"
     return _sign_in_page(
-        f"<h1>Trimtab</h1>{said}"
+        f"<h1>Trimtab</h1>{alert}"
         f'<form method="post" action="{escape(action)}">'
         '<label for="token">Token</label>'
         '<input id="token" name="token" type="password" autocomplete="off" required autofocus>'
@@ -122,7 +120,6 @@ def sign_in_form(then: str, told: str = "") -> bytes:
 
 
 def sign_in_message(sentence: str) -> bytes:
-    """One sentence."""
     return _sign_in_page(f"<h1>Trimtab</h1><p>{escape(sentence)}</p>")
 
 

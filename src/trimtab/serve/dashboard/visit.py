@@ -1,4 +1,4 @@
-"""One open page: the operations its viewer may call, and answers and logs that all viewers share."""
+"""One open page: the operations that its viewer may call, and results and logs that viewers share."""
 
 import asyncio
 import codecs
@@ -7,39 +7,41 @@ from collections.abc import Callable, Coroutine, Hashable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from starlette.requests import Request
-
 from trimtab.core import Clock, RealClock
 from trimtab.serve.access import LOCAL, Principal
-from trimtab.serve.dashboard.sessions import AT_THE_MACHINE, Sessions
+from trimtab.serve.dashboard.sessions import AT_THE_MACHINE, SignInSessions
 from trimtab.serve.http.stream import Hub
 from trimtab.serve.operations import LARGEST_PIECE, Backend, LogPiece, Service
 
 T = TypeVar("T")
-_MOST_ANSWERS = 300
+_MOST_RESULTS = 300
 
 
 @dataclass(slots=True)
 class Pulse:
-    """The last event of each tenant and area ("job" of job.waiting), and how often events were lost."""
+    """The last event of each tenant and area ("job" of job.waiting), and how often some were missed."""
 
     _last: dict[tuple[str, str], int] = field(default_factory=dict)
     _lost: int = 0
 
     async def follow(self, hub: Hub) -> None:
-        """Listen until cancelled."""
-        while True:
+        """Listen until cancelled, or until the hub is closed."""
+        place: int | None = None
+        while not hub.closed:
             listener = hub.listen(LOCAL)
             try:
-                while (batch := await listener.heard()) is not None:
+                while (batch := await listener.next()) is not None:
+                    if place is not None and place < batch.after:
+                        self._lost += 1
+                    place = batch.last
                     for event in batch.events:
                         self._last[(event.tenant, event.kind.partition(".")[0])] = event.id
             finally:
                 hub.leave(listener)
-            self._lost += 1  # too much came at once; whatever is shown may be old
+            self._lost += 1
 
     def stamp(self, principal: Principal, areas: tuple[str, ...]) -> int:
-        """A number that changes when something happens in these areas that somebody may see."""
+        """A number that changes with every event in these areas that the principal may see."""
         tenants = principal.tenants
         seen = (
             last
@@ -49,48 +51,48 @@ class Pulse:
         return max(seen, default=0) + self._lost
 
 
-@dataclass(slots=True)
-class Remembered:
-    """Answers for who asks the same with the same rights, until something happens or they are too old.
+def _has_failed(task: asyncio.Task[Any]) -> bool:
+    return task.done() and (task.cancelled() or task.exception() is not None)
 
-    However many ask at once, the question is put once.
+
+@dataclass(slots=True)
+class ResultCache:
+    """Results shared by viewers with equal rights, until an event or their age invalidates them.
+
+    However many viewers ask at once, the query runs once.
     """
 
     clock: Clock = field(default_factory=RealClock)
     _kept: dict[Any, tuple[int, float, asyncio.Task[Any]]] = field(default_factory=dict)
 
     async def get(self, key: Any, stamp: int, age: float, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """The answer kept under `key` of that stamp and at most `age` seconds old, else a new one."""
+        """The result kept under `key` with that stamp and at most `age` seconds old, else a new one."""
         now = self.clock.monotonic()
         known = self._kept.pop(key, None)
-        if known is None or known[0] != stamp or now - known[1] >= age or _failed(known[2]):
+        if known is None or known[0] != stamp or now - known[1] >= age or _has_failed(known[2]):
             known = (stamp, now, asyncio.create_task(ask()))
-        self._kept[key] = known  # as the newest, so that what nobody asks for goes first
-        while len(self._kept) > _MOST_ANSWERS:
+        self._kept[key] = known  # as the newest: the least recently used are dropped first
+        while len(self._kept) > _MOST_RESULTS:
             del self._kept[next(iter(self._kept))]
         answer: T = await asyncio.shield(known[2])
         return answer
 
 
-def _failed(task: asyncio.Task[Any]) -> bool:
-    return task.done() and (task.cancelled() or task.exception() is not None)
-
-
 KEPT = 64 << 10
-"""Characters of a log that are shown; the beginning of a longer one goes."""
+"""Characters of a log that are shown, from its end."""
 
 _PIECES = 256  # that are read at once, before others have their turn
 _MOST_LOGS = 200
 
 
 class Logs(Protocol):
-    """Who has logs, by jobs' ids."""
+    """A source of logs by jobs' ids, such as the operations on jobs."""
 
     def log(self, id: str, offset: int = 0) -> LogPiece: ...
 
 
 class Tail:
-    """The end of a log that grows; when another run begins, its log does from the start."""
+    """The end of a growing log; the log of a new run begins anew."""
 
     def __init__(self) -> None:
         self.text, self._run, self._place = "", "", 0
@@ -98,14 +100,14 @@ class Tail:
         self._lock = threading.Lock()
 
     def read(self, logs: Logs, id: str) -> tuple[str, bool]:
-        """Go on to where the log ends now, or as far as is right at once; its end, and whether it is over."""
+        """Read on, at most some pieces; returns the log's last text, and whether the log has ended."""
         with self._lock:
             for _ in range(_PIECES):
                 piece = logs.log(id, self._place)
                 if piece.run != self._run:
-                    asked, self.text, self._run, self._place = self._place, "", piece.run, 0
+                    before, self.text, self._run, self._place = self._place, "", piece.run, 0
                     self._decoder = _decoder()
-                    if asked:
+                    if before:
                         continue
                 self._place = piece.next
                 self.text = (self.text + self._decoder.decode(piece.data))[-KEPT:]
@@ -116,13 +118,13 @@ class Tail:
 
 @dataclass(slots=True)
 class Tails:
-    """Of the jobs that were looked at last. Who may not see a log is told so by who has it, every time."""
+    """Tails of the logs that were read last. Every read asks the source, which checks the permission."""
 
     _kept: dict[str, Tail] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def read(self, logs: Logs, id: str) -> tuple[str, bool]:
-        """The end of a job's log now, and whether no more comes."""
+        """The end of a job's log now, and whether the log has ended."""
         with self._lock:
             tail = self._kept[id] = self._kept.pop(id) if id in self._kept else Tail()
             while len(self._kept) > _MOST_LOGS:
@@ -135,64 +137,50 @@ def _decoder() -> codecs.IncrementalDecoder:
 
 
 KEY = "trimtab.visit"
-"""Under which a request's scope has its visit."""
+"""Key of the visit in a request's scope."""
 
 FRESH = 5.0
-"""Seconds after which an answer is asked for again, also when no event has told of a change."""
+"""Seconds after which a result is computed again, also without an event."""
 
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """Somebody at a page. Every question finds out anew who asks, so that it ends with their token."""
+    """A viewer's visit of a page. Every query checks the session again, so that it ends with its token."""
 
     backend: Backend
-    sessions: Sessions
+    sessions: SignInSessions
     pulse: Pulse
-    remembered: Remembered
+    results: ResultCache
     tails: Tails
     session: str
 
     @property
     def principal(self) -> Principal:
-        """Who looks; raises once they are signed out."""
+        """The viewer; raises once the session has ended."""
         return self.sessions.holder(self.session)
 
     @property
     def service(self) -> Service:
-        """What they may ask for."""
         return Service(self.backend, self.principal)
 
     @property
     def signed_in(self) -> bool:
-        """Whether they came with a token, and can sign out."""
+        """Whether the viewer has a token, and can sign out."""
         return self.session != AT_THE_MACHINE
 
     async def do(self, operation: Callable[[Service], T]) -> T:
-        """An operation, beside the loop that serves everybody."""
+        """Result of an operation, run in a thread."""
         return await asyncio.to_thread(operation, self.service)
 
     async def ask(
         self,
         name: Hashable,
-        question: Callable[[Service], T],
+        query: Callable[[Service], T],
         areas: tuple[str, ...] = (),
         age: float = FRESH,
     ) -> T:
-        """The answer to a question under a name, shared with all who may see the same."""
-        who = self.principal
-        key = (name, who.tenants, who.role, who.token.scopes)
-        return await self.remembered.get(
-            key, self.pulse.stamp(who, areas), age, lambda: asyncio.to_thread(question, self.service)
-        )
-
-
-def visit_of(request: Request) -> Visit:
-    """The visit that a request begins."""
-    found: Visit = request.scope[KEY]
-    return found
-
-
-def same_session(scope: Any, session: str) -> bool:
-    """Whether a page's own request belongs to who opened it."""
-    found: Visit | None = scope.get(KEY)
-    return found is not None and found.session == session
+        """Result of a query under a name, shared with all viewers of equal rights."""
+        principal = self.principal
+        key = (name, principal.tenants, principal.role, principal.token.scopes)
+        stamp = self.pulse.stamp(principal, areas)
+        return await self.results.get(key, stamp, age, lambda: asyncio.to_thread(query, self.service))

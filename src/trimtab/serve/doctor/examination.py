@@ -1,7 +1,7 @@
-"""Whether this machine is fit for Trimtab: findings of checks, what they disable, how to mend it.
+"""Checks whether this machine is fit for Trimtab: what they find, what that disables, how to mend it.
 
-Nothing is left behind: what has to be tried is tried in a control group, a network namespace or a file of
-its own, which is removed. (A module that the kernel loads for a trial stays loaded.)
+Nothing is left behind: trials use a control group, a network namespace or a file of their own, which is
+removed. (A module that the kernel loads for a trial stays loaded.)
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -12,9 +12,7 @@ from trimtab.core import BadInputError, TrimtabError, did_you_mean, one_line
 from trimtab.serve.settings import Settings
 
 
-class State(Enum):
-    """Result of a check."""
-
+class FindingState(Enum):
     OK = "ok"
     WARNING = "warning"
     MISSING = "missing"
@@ -22,13 +20,13 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was checked and seen; unless it is ok, what that disables and how to mend it.
+    """A checked thing and what was seen; unless it is ok, what that disables and how to mend it.
 
-    `needed`: `trimtab up` with these settings cannot do without.
+    `needed`: `trimtab up` with these settings does not work without it.
     """
 
     what: str
-    state: State
+    state: FindingState
     seen: str
     disables: str = ""
     mend: str = ""
@@ -36,18 +34,17 @@ class Finding:
 
 
 def ok(what: str, seen: str, needed: bool = False) -> Finding:
-    """All is well."""
-    return Finding(what, State.OK, seen, needed=needed)
+    return Finding(what, FindingState.OK, seen, needed=needed)
 
 
 def warning(what: str, seen: str, disables: str, mend: str) -> Finding:
-    """It works, less well."""
-    return Finding(what, State.WARNING, seen, disables, mend)
+    """A finding that makes something work less well."""
+    return Finding(what, FindingState.WARNING, seen, disables, mend)
 
 
 def missing(what: str, seen: str, disables: str, mend: str, needed: bool = False) -> Finding:
-    """It is not there, or may not be used."""
-    return Finding(what, State.MISSING, seen, disables, mend, needed)
+    """A finding that something is absent or may not be used."""
+    return Finding(what, FindingState.MISSING, seen, disables, mend, needed)
 
 
 def why(error: BaseException) -> str:
@@ -59,7 +56,7 @@ def why(error: BaseException) -> str:
 Check = Callable[[Settings], Iterator[Finding]]
 
 GROUPS: dict[str, str] = {}
-"""By name, what a group of checks looks at."""
+"""Descriptions of the groups of checks, by name."""
 
 _CHECKS: dict[str, Check] = {}
 
@@ -77,8 +74,6 @@ def check(group: str, about: str) -> Callable[[Check], Check]:
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """A group and what was found there."""
-
     group: str
     findings: tuple[Finding, ...]
 
@@ -88,24 +83,22 @@ def examine(settings: Settings, only: Sequence[str] = ()) -> Iterator[Examined]:
     for name in only:
         if name not in GROUPS:
             raise BadInputError(
-                f'there is no group "{name:.40}" to look at{did_you_mean(name, GROUPS)}; '
+                f'there is no group of checks "{name:.40}"{did_you_mean(name, GROUPS)}; '
                 f"there are {', '.join(GROUPS)}"
             )
-    for group in GROUPS:
-        if not only or group in only:
-            yield Examined(group, tuple(_findings(group, settings)))
+    for group in (name for name in GROUPS if not only or name in only):
+        # A group that cannot be checked is a finding too; the others are checked all the same.
+        findings: list[Finding] = []
+        try:
+            findings.extend(_CHECKS[group](settings))
+        except (TrimtabError, OSError, ImportError) as error:
+            findings.append(
+                missing(group, f"cannot be checked: {why(error)}", "not known", "see the message")
+            )
+        yield Examined(group, tuple(findings))
 
 
 def fit(examined: Sequence[Examined]) -> bool:
     """Whether nothing is missing that `trimtab up` needs."""
-    return not any(
-        finding.needed and finding.state is State.MISSING for each in examined for finding in each.findings
-    )
-
-
-def _findings(group: str, settings: Settings) -> Iterator[Finding]:
-    """A group that cannot be checked is a finding too; the others are checked all the same."""
-    try:
-        yield from _CHECKS[group](settings)
-    except (TrimtabError, OSError, ImportError) as error:
-        yield missing(group, f"cannot be looked at: {why(error)}", "not known", "see what it says")
+    findings = (finding for group in examined for finding in group.findings)
+    return not any(finding.needed and finding.state is FindingState.MISSING for finding in findings)

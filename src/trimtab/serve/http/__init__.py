@@ -1,5 +1,5 @@
 """The operations over HTTP: the ASGI application, its limits, and the document that describes it."""
 
-from trimtab.serve.http.app import Application
+from trimtab.serve.http.app import HttpApplication
 
-__all__ = ["Application"]
+__all__ = ["HttpApplication"]

@@ -1,10 +1,10 @@
-"""The ASGI application: a Starlette route for every path of the operations, and what is around them."""
+"""The ASGI application: a Starlette route for every path of the operations, health, metrics and dashboard."""
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, TypeVar
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Any
 
 import orjson
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
@@ -17,12 +17,10 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from trimtab.core import StorageError
+from trimtab.core import StorageError, TrimtabError
 from trimtab.serve.access import Access
-from trimtab.serve.http.answer import Answer, reply
-from trimtab.serve.http.endpoint import USED_HEADERS, Call, Endpoint, endpoints
-from trimtab.serve.http.gate import Gate
-from trimtab.serve.http.middleware import RequestMetrics, RequestMiddleware
+from trimtab.serve.http.endpoint import Endpoint, Resource, WorkerThreads, endpoints
+from trimtab.serve.http.middleware import Gate, RequestMetrics, RequestMiddleware
 from trimtab.serve.http.openapi import document
 from trimtab.serve.http.stream import EventStream, Hub
 from trimtab.serve.operations import Backend, OutcomeLearner
@@ -36,16 +34,62 @@ if TYPE_CHECKING:
 
 STREAM_PATH = "/v1/events/stream"
 
-_THREADS = 48  # many that wait for the disk share one sync of it
 _OK = b'{"status":"ok"}'
+_CHECK_INTERVAL = 1.0  # s between two checks of the store
+_CHECK_TIMEOUT = 3.0  # s
+_SEARCH_INTERVAL = 10.0  # s between two searches for damaged pages, at least
+_SEARCH_SHARE = 0.02  # of the time is spent on searching, at most
+_SEARCH_TIMEOUT = 10.0  # s
+_FREQUENT = ("jobs", "decisions", "profiles", "events")
 
-T = TypeVar("T")
+
+class Readiness:
+    """Whether the store can be written and read; checked once a second at most, however many ask."""
+
+    def __init__(self, store: Store, workers: WorkerThreads) -> None:
+        self._store = store
+        self._workers = workers
+        self._check: asyncio.Future[TrimtabError | None] | None = None
+        self._search: asyncio.Future[None] | None = None
+        self._next_check = self._next_search = float("-inf")
+
+    async def require(self) -> None:
+        """Raise StorageError unless the last check has found the store usable."""
+        now = time.monotonic()
+        if self._check is None or (self._check.done() and now >= self._next_check):
+            self._next_check = now + _CHECK_INTERVAL
+            self._check = asyncio.ensure_future(self._workers.in_thread(self._write))
+        if self._search is None or (self._search.done() and now >= self._next_search):
+            self._search = asyncio.ensure_future(self._workers.in_thread(self._find_damage))
+        check = self._check
+        running: set[asyncio.Future[Any]] = {check, self._search}
+        await asyncio.wait(running, timeout=_CHECK_TIMEOUT)
+        late = StorageError(f"the store has not answered a check for {_CHECK_TIMEOUT:g} s")
+        error = self._store.damage or (check.result() if check.done() else late)
+        if error is not None:
+            raise error
+
+    def _write(self) -> TrimtabError | None:
+        try:
+            self._store.check_writable()
+        except TrimtabError as error:
+            return error
+        return None
+
+    def _find_damage(self) -> None:
+        """Search a file for damaged pages; the store remembers any."""
+        began = time.monotonic()
+        with contextlib.suppress(TrimtabError):
+            self._store.find_damage(_SEARCH_TIMEOUT)
+        took = time.monotonic() - began
+        self._next_search = began + max(_SEARCH_INTERVAL, took / _SEARCH_SHARE)
 
 
-class Application:
-    """The API over a store, and the dashboard where it is wanted; `app` is to be served while `running`.
+class HttpApplication:
+    """The API over a store, and the dashboard if the settings want it; serve `app` while `running`.
 
     `leads`: whether this system's scheduler is the leader. `writer` does short writes in its own process.
+    `round_seconds`: of the scheduler's last round, for the metrics.
     """
 
     def __init__(
@@ -54,18 +98,28 @@ class Application:
         settings: Settings | None = None,
         leads: Callable[[], bool] = bool,
         writer: "Writer | None" = None,
+        round_seconds: Callable[[], float] = float,
     ) -> None:
         settings = settings or Settings(dashboard=False)
-        self.backend = Backend(store, learner=OutcomeLearner())
+        self._learner = OutcomeLearner()
+        self.backend = Backend(store, learner=self._learner)
         self.writer = writer
-        self.threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="api")
+        self.workers = WorkerThreads(store)
         host = settings.public_url.partition("://")[2].partition("/")[0]
         hosts = frozenset({host} if host else ())
         self.gate = Gate(Access(store, always=settings.tokens == "always"), settings.rate_limit, hosts)
-        self.hub = Hub(store, self.ask)
-        self.pages = self._dashboard(settings, hosts) if settings.dashboard else None
+        self.hub = Hub(store, self.workers.ask)
+        self.readiness = Readiness(store, self.workers)
+        self.pages: Any = None
+        if settings.dashboard:
+            from trimtab.serve.dashboard import Dashboard
+
+            secure = bool(settings.tls_certificate) or settings.public_url.startswith("https:")
+            self.pages = Dashboard(self.backend, self.gate.access, self.hub, secure, hosts)
         registry = CollectorRegistry()
-        around = Middleware(
+        rounds = Gauge("trimtab_round_seconds", "seconds of the scheduler's last round", registry=registry)
+        rounds.set_function(round_seconds)
+        middleware = Middleware(
             RequestMiddleware,
             metrics=RequestMetrics(registry),
             tls=bool(settings.tls_certificate),
@@ -73,7 +127,7 @@ class Application:
         )
         self.app = Starlette(
             routes=self._routes(registry if settings.metrics else None, leads),
-            middleware=[around],
+            middleware=[middleware],
             exception_handlers={HTTPException: _refuse},
         )
         self.app.router.redirect_slashes = False
@@ -90,36 +144,33 @@ class Application:
             try:
                 yield
             finally:
-                self.threads.shutdown(wait=False, cancel_futures=True)
-
-    async def ask(self, question: Callable[[], T]) -> T:
-        """Result of a short query of the store: at once from a file, in a thread from a database server."""
-        if self.backend.store.is_file:
-            return question()
-        return await self.in_thread(question)
-
-    def in_thread(self, work: Callable[[], T]) -> Awaitable[T]:
-        """Result of what may take long."""
-        return asyncio.get_running_loop().run_in_executor(self.threads, work)
-
-    def _dashboard(self, settings: Settings, hosts: frozenset[str]) -> Any:
-        from trimtab.serve.dashboard import Dashboard
-
-        secure = bool(settings.tls_certificate) or settings.public_url.startswith("https:")
-        return Dashboard(self.backend, self.gate.access, self.hub, secure, hosts)
+                self.workers.threads.shutdown(wait=False, cancel_futures=True)
+                self._learner.close()
 
     def _routes(self, registry: CollectorRegistry | None, leads: Callable[[], bool]) -> list[BaseRoute]:
         by_path: dict[str, dict[str, Endpoint]] = {}
         for endpoint in endpoints().values():
             by_path.setdefault(endpoint.operation.path, {})[endpoint.operation.method] = endpoint
-        # A path that is written out comes before one with a parameter in the same place.
-        paths = sorted(by_path, key=lambda path: path.count("{"))
+
+        def order(path: str) -> tuple[int, int]:
+            # Starlette tries one route after the other: frequent ones first. A path that is written out comes
+            # before one with a parameter in the same place.
+            area = path.split("/")[2]
+            return _FREQUENT.index(area) if area in _FREQUENT else len(_FREQUENT), path.count("{")
+
+        def resource(methods: dict[str, Endpoint]) -> Resource:
+            return Resource(methods, self.backend, self.gate, self.workers, self.writer)
+
         routes: list[BaseRoute] = [
-            Route(STREAM_PATH, EventStream(self.hub, self.gate, self.ask), methods=["GET"])
+            Route(STREAM_PATH, EventStream(self.hub, self.gate, self.workers.ask), methods=["GET"]),
+            *(
+                Route(path, resource(by_path[path]), methods=[*by_path[path]])
+                for path in sorted(by_path, key=order)
+            ),
+            *(Route(path, _healthy) for path in (HEALTH_PATH, "/v1/health")),
+            Route("/v1/ready", self._ready),
+            Route("/v1/openapi.json", _described),
         ]
-        routes += [Route(path, Resource(self, by_path[path]), methods=[*by_path[path]]) for path in paths]
-        routes += [Route(path, _healthy) for path in (HEALTH_PATH, "/v1/health")]
-        routes += [Route("/v1/ready", self._ready), Route("/v1/openapi.json", _described)]
         if registry is not None:
             routes.append(Route("/metrics", self._metrics(registry, leads)))
         if self.pages is not None:
@@ -128,12 +179,8 @@ class Application:
             routes.append(Mount("/", self.pages))
         return routes
 
-    def _ready(self, request: Request) -> Response:
-        self.gate.admit_anybody(request.scope)
-        try:
-            self.backend.store.events.newest()
-        except StorageError:
-            raise HttpError(503, "the store does not answer") from None
+    async def _ready(self, request: Request) -> Response:
+        await self.readiness.require()
         return Response(_OK, media_type="application/json")
 
     def _metrics(
@@ -149,60 +196,6 @@ class Application:
             return Response(generate_latest(registry), headers={"content-type": CONTENT_TYPE_LATEST})
 
         return metrics
-
-
-class Resource:
-    """ASGI application of one path: carries out the operation of the request's method."""
-
-    def __init__(self, application: Application, methods: Mapping[str, Endpoint]) -> None:
-        self._application = application
-        self._methods = methods
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        application, method = self._application, scope["method"]
-        endpoint = self._methods["GET" if method == "HEAD" else method]
-        principal = await application.ask(lambda: application.gate.admit(scope))
-        headers = {name: value for name, value in scope["headers"] if name in USED_HEADERS}
-        call = Call(
-            scope["trimtab.id"],
-            principal,
-            method,
-            scope["path"],
-            scope["path_params"],
-            scope["query_string"],
-            {name: value.decode("latin-1") for name, value in headers.items()},
-            await _json_body(scope, receive) if endpoint.has_body else b"",
-        )
-        await reply(send, await self._answer(endpoint, call, scope))
-
-    async def _answer(self, endpoint: Endpoint, call: Call, scope: Any) -> Answer:
-        """Reads of a file answer at once, short writes in the writer's process, all else in a thread."""
-        application, operation = self._application, endpoint.operation
-        backend, writer = application.backend, application.writer
-        if not operation.writes:
-            if not operation.slow and backend.store.is_file:
-                return endpoint.read(backend, call)
-            return await application.in_thread(lambda: endpoint.read(backend, call))
-        if not operation.slow and writer is not None and writer.connected:
-            done = await writer.write(operation.id, call)
-            if done.why is not None:
-                scope["trimtab.why"] = done.why
-            return done.answer
-        return await application.in_thread(lambda: endpoint.write(backend, call))
-
-
-async def _json_body(scope: Any, receive: Any) -> bytes:
-    kind = next((value for name, value in scope["headers"] if name == b"content-type"), b"")
-    if kind.partition(b";")[0].strip().lower() != b"application/json":
-        raise HttpError(415, "the body should be JSON, with Content-Type: application/json")
-    pieces = []
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise HttpError(400, "the request ended before its body did")
-        pieces.append(message.get("body", b""))
-        if not message.get("more_body", False):
-            return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 async def _healthy(request: Request) -> Response:
@@ -227,5 +220,5 @@ async def _refuse(request: Request, error: Exception) -> Response:
     headers = tuple(
         (name, ", ".join(sorted(value.split(", ")))) for name, value in (error.headers or {}).items()
     )
-    details = {404: "there is nothing under this path", 405: "this cannot be done with this path"}
+    details = {404: "there is nothing under this path", 405: "this path does not have this method"}
     raise HttpError(error.status_code, details.get(error.status_code, error.detail), headers)

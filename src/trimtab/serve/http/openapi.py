@@ -15,7 +15,7 @@ from trimtab.serve.operations import AREAS, Operation
 from trimtab.serve.problems import MEDIA_TYPE, Problem
 
 _ABOUT = (
-    "What Trimtab keeps and does. Errors are problem+json with one sentence. Lists go on at `next`. Every "
+    "The operations of Trimtab. Errors are problem+json with one sentence. Lists continue at `next`. Every "
     "POST takes an Idempotency-Key. Times are seconds since 1970; units are SI, dollars, dollars per second."
 )
 
@@ -27,34 +27,83 @@ def _problem(description: str) -> dict[str, Any]:
 
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
     "4XX": _problem("The request cannot be carried out; the sentence says why."),
-    "5XX": _problem("It could, but something here failed."),
+    "5XX": _problem("The server failed to carry it out."),
 }
 _KEY = {
     "name": "Idempotency-Key",
     "in": "header",
-    "description": "The same key with the same request, within a day, is answered alike and does nothing.",
-    "schema": {"type": "string", "minLength": 1, "maxLength": 200},
+    "description": "Within a day, the same key with the same request gets the same answer and does nothing.",
+    # Printable characters of Latin-1, with no space at either end.
+    "schema": {
+        "type": "string",
+        "pattern": r"^[!-~\xa1-\xac\xae-\xff]([ -~\xa1-\xac\xae-\xff]{0,198}[!-~\xa1-\xac\xae-\xff])?$",
+    },
 }
+# Of the vocabulary's dataclasses, which check them without pydantic.
+_BOUNDS: dict[str, dict[str, dict[str, Any]]] = {
+    "Decision": {"id": {"minLength": 1}},
+    "Profile": {"id": {"minLength": 1}},
+    "Estimate": {
+        "coverage": {"exclusiveMinimum": 0, "maximum": 1},
+        "value": {"description": "At least `low` and at most `high`."},
+    },
+}
+_BOUND_KEYWORDS = {"gt": "exclusiveMinimum", "ge": "minimum", "le": "maximum", "lt": "exclusiveMaximum"}
+_NO_NUL = r"^[^\x00]*$"
 _TAG = {"in": "header", "schema": {"type": "string"}}
-_IF_MATCH = {**_TAG, "name": "If-Match", "description": "The ETag of what is to be changed."}
-_IF_NONE_MATCH = {**_TAG, "name": "If-None-Match", "description": "The ETag of what you have; * for none."}
+_IF_MATCH = {**_TAG, "name": "If-Match", "description": "The ETag of the state to be changed."}
+_IF_NONE_MATCH = {**_TAG, "name": "If-None-Match", "description": "The ETag that you have; * for none."}
 
 
 @cache
 def document() -> dict[str, Any]:
-    """The document."""
     operations = [operation for area in AREAS.values() for operation in area.operations.values()]
-    found: dict[str, Any] = get_openapi(
+    schema: dict[str, Any] = get_openapi(
         title="Trimtab", version=__version__, description=_ABOUT, routes=[*map(_route, operations)]
     )
-    parts = found.setdefault("components", {})
+    parts = schema.setdefault("components", {})
     problem = TypeAdapter(Problem).json_schema()
     problem["properties"]["errors"]["items"] = {"type": "object"}
     parts.setdefault("schemas", {})["Problem"] = problem
     parts["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-    found["security"] = [{"token": []}]
-    found["paths"]["/v1/events/stream"] = {"get": _stream()}
-    return found
+    schema["security"] = [{"token": []}]
+    schema["paths"]["/v1/events/stream"] = {"get": _stream()}
+    for name, bounds in _BOUNDS.items():
+        for field, bound in bounds.items():
+            parts["schemas"][f"{name}-Input"]["properties"][field] |= bound
+    for path in schema["paths"].values():
+        for described in path.values():
+            _complete(described.get("requestBody", {}), parts["schemas"], set())
+    return schema
+
+
+def _complete(part: Any, schemas: dict[str, Any], known: set[str]) -> None:
+    """Add to the schema of a body what pydantic leaves out.
+
+    No text has a NUL character, which cannot be stored. Bounds of numbers that may be written with a unit
+    hold for the number.
+    """
+    if isinstance(part, list):
+        for item in part:
+            _complete(item, schemas, known)
+    if not isinstance(part, dict):
+        return
+    name = str(part.get("$ref", "")).rpartition("/")[2]
+    if name and name not in known:
+        known.add(name)
+        _complete(schemas[name], schemas, known)
+    for ours, keyword in _BOUND_KEYWORDS.items():
+        if ours in part and "anyOf" in part:
+            bound = part.pop(ours)
+            for number in part["anyOf"]:
+                if number.get("type") == "number":
+                    number[keyword] = bound
+    if part.get("type") == "string" and not part.keys() & {"pattern", "enum", "const", "format"}:
+        part["pattern"] = _NO_NUL
+    if part.get("additionalProperties") and "propertyNames" not in part:
+        part["propertyNames"] = {"pattern": _NO_NUL}
+    for item in tuple(part.values()):
+        _complete(item, schemas, known)
 
 
 def _route(operation: Operation) -> APIRoute:
@@ -62,35 +111,49 @@ def _route(operation: Operation) -> APIRoute:
     only_if_changed = operation.tagged and not operation.writes
     parameters = [
         *([_KEY] if operation.method == "POST" else ()),
-        *([_IF_MATCH] if operation.condition else ()),
+        *([_condition(operation)] if operation.condition else ()),
         *([_IF_NONE_MATCH] if only_if_changed or operation.method == "PUT" else ()),
     ]
-    not_modified: dict[int | str, dict[str, Any]] = {304: {"description": "You have it."}}
+    answer = _answer(operation)
+    more: dict[int | str, dict[str, Any]] = {}
+    if only_if_changed:
+        more[304] = {"description": "Unchanged since the ETag."}
+    if any(parameter.name == "dry_run" for parameter in operation.request):
+        more[200] = {"description": "Checked with dry_run; nothing was written.", "model": answer}
     return APIRoute(
         operation.path,
         _signature(operation),
         methods=[operation.method],
-        response_model=_answer(operation),
+        response_model=answer,
         status_code=operation.success,
         tags=[operation.area.name],
         summary=operation.summary,
         description=inspect.getdoc(operation.function),
         operation_id=operation.id,
         openapi_extra={"parameters": parameters} if parameters else None,
-        responses={**(not_modified if only_if_changed else {}), **_PROBLEMS},
+        responses={**more, **_PROBLEMS},
     )
+
+
+def _condition(operation: Operation) -> dict[str, Any]:
+    """The If-Match header; PUT needs it only for what is there already."""
+    required = operation.condition == "required" and operation.method != "PUT"
+    return {**_IF_MATCH, "required": True} if required else _IF_MATCH
 
 
 def _signature(operation: Operation) -> Any:
     """A function whose signature FastAPI reads: parts of the path, and the query or the body."""
     named = inspect.Parameter.KEYWORD_ONLY
-    parameters = [inspect.Parameter(name, named, annotation=str) for name in operation.path_names]
+    declared = inspect.signature(operation.function).parameters
+    parameters = [
+        inspect.Parameter(name, named, annotation=declared[name].annotation) for name in operation.path_names
+    ]
     if operation.model is not None:
         kind = operation.model if operation.writes else Annotated[operation.model, Query()]
         parameters.append(inspect.Parameter("body" if operation.writes else "query", named, annotation=kind))
 
     def documented(**arguments: Any) -> None:
-        raise NotImplementedError
+        """Only its signature is read."""
 
     documented.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return documented
@@ -115,7 +178,7 @@ def _stream() -> dict[str, Any]:
     return {
         "tags": ["events"],
         "summary": "Events as they happen",
-        "description": "Server-sent events from now on, or from the last id you have seen; no end.",
+        "description": "Server-sent events from now on, or after the last id you received; no end.",
         "operationId": "stream_events",
         "parameters": parameters,
         "responses": {

@@ -11,17 +11,17 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from trimtab.core import StorageError, TrimtabError
-from trimtab.serve.access import LOCAL, Access, Principal
+from trimtab.core import StorageError
+from trimtab.serve.access import LOCAL, Access, Principal, UnknownCallerError
 from trimtab.serve.http.endpoint import query_of
-from trimtab.serve.http.gate import Gate
-from trimtab.serve.operations import visible
+from trimtab.serve.http.middleware import Gate
+from trimtab.serve.operations import encoded, visible
 from trimtab.serve.operations.operation import QueryModel
-from trimtab.serve.problems import HttpError, encoded
-from trimtab.store import Event, Role, Store
+from trimtab.serve.problems import HttpError
+from trimtab.store import Event, EventFilter, Role, Store
 
 POLL = 0.25
-"""Seconds between polls of the store, besides those that it takes to pass on what was found."""
+"""Seconds between polls of the store, besides the time that passing events on takes."""
 
 HEARTBEAT = 15.0
 """Seconds between comments that keep a silent stream alive."""
@@ -35,8 +35,7 @@ _MOST_LISTENERS = 5000
 _SEND_TIMEOUT = 30.0  # s for which a listener may take nothing
 
 _HEARTBEAT = b": still here\n\n"
-_DROPPED = b'event: dropped\ndata: "you were too slow; ask again from the last id you have seen"\n\n'
-_REVOKED = b'event: dropped\ndata: "your token opens nothing any more"\n\n'
+_REVOKED = b'event: dropped\ndata: "the token has expired or was revoked"\n\n'
 _HEADERS = ((b"content-type", b"text/event-stream"), (b"cache-control", b"no-store"))
 
 Kinds = tuple[str, ...]
@@ -44,24 +43,26 @@ Filter = tuple[tuple[str, ...] | None, bool, Kinds]
 
 
 class StreamQuery(QueryModel):
-    """Kinds of events by their names, or by the part before the dot; and the id after which to begin."""
+    """Kinds of events by name or by the part before the dot, and the id after which to begin."""
 
     kind: Annotated[tuple[str, ...], Field(max_length=20)] = ()
     since: Annotated[int | None, Field(ge=0, le=2**63 - 1)] = None
 
 
 class Batch:
-    """Events of one poll, and their text for each filter, encoded once for all listeners alike."""
+    """All events after the id `after` up to `last`, and their text for each filter, encoded once for all."""
 
-    __slots__ = ("_each", "_texts", "events")
+    __slots__ = ("_each", "_texts", "after", "events", "last")
 
-    def __init__(self, events: tuple[Event, ...]) -> None:
+    def __init__(self, after: int, events: tuple[Event, ...]) -> None:
+        self.after = after
         self.events = events
+        self.last = events[-1].id if events else after
         self._texts: dict[Filter, bytes] = {}
         self._each: dict[int, bytes] = {}
 
     def text(self, principal: Principal, kinds: Kinds, after: int = 0) -> bytes:
-        """Server-sent events that a principal may see and wants; a heartbeat where the batch is empty.
+        """Server-sent events of some kinds that a principal may see; a heartbeat if the batch is empty.
 
         Events up to the id `after` are left out.
         """
@@ -69,60 +70,52 @@ class Batch:
             return _HEARTBEAT
         if self.events[0].id <= after:
             new = tuple(event for event in self.events if event.id > after)
-            return Batch(new).text(principal, kinds) if new else b""
+            return Batch(after, new).text(principal, kinds) if new else b""
         key = (principal.tenants, principal.role is Role.ADMIN, kinds)
         if key not in self._texts:
-            shown = (e for e in self.events if wanted(e, kinds) and visible(principal, e))
+            shown = (event for event in self.events if is_of(event, kinds) and visible(principal, event))
             self._texts[key] = b"".join(map(self._text, shown))
         return self._texts[key]
 
     def _text(self, event: Event) -> bytes:
         text = self._each.get(event.id)
         if text is None:
-            text = self._each[event.id] = event_text(event)
+            kind = "".join(c if c.isprintable() else "?" for c in event.kind).encode()
+            text = b"id: %d\nevent: %s\ndata: %s\n\n" % (event.id, kind, encoded(event))
+            self._each[event.id] = text
         return text
 
 
-def wanted(event: Event, kinds: Kinds) -> bool:
-    """Whether an event is of one of the kinds: job.waiting by its name or by "job"; no kinds: all are."""
+def is_of(event: Event, kinds: Kinds) -> bool:
+    """Whether an event is of one of the kinds: job.waiting is also "job"; without kinds, every event is."""
     return not kinds or event.kind in kinds or event.kind.partition(".")[0] in kinds
-
-
-def event_text(event: Event) -> bytes:
-    """One server-sent event."""
-    kind = "".join(c if c.isprintable() else "?" for c in event.kind).encode()
-    return b"id: %d\nevent: %s\ndata: %s\n\n" % (event.id, kind, encoded(event))
 
 
 @dataclass(slots=True, eq=False)
 class Listener:
-    """A subscriber of the hub. One that does not keep up is `lost`: its queue is bounded."""
+    """A subscriber of the hub. Its queue is bounded: one that does not keep up misses the oldest batch.
+
+    A batch says after which id it begins, so that the subscriber sees the gap and can read it from the store.
+    """
 
     principal: Principal
     kinds: Kinds
-    since: int
-    lost: bool = False
     closed: bool = False
-    _waiting: deque[Batch] = field(default_factory=deque)
+    _waiting: deque[Batch] = field(default_factory=lambda: deque(maxlen=_MOST_WAITING))
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
 
     def put(self, batch: Batch) -> None:
-        """Queue a batch; the listener is lost where too many wait already."""
-        if len(self._waiting) >= _MOST_WAITING:
-            self.lost = True
-        else:
-            self._waiting.append(batch)
+        self._waiting.append(batch)
         self._wake.set()
 
     def close(self) -> None:
-        """End the subscription."""
         self.closed = True
         self._wake.set()
 
-    async def heard(self) -> Batch | None:
+    async def next(self) -> Batch | None:
         """The next batch; None at the end."""
         while True:
-            if self.closed or self.lost:
+            if self.closed:
                 return None
             if self._waiting:
                 return self._waiting.popleft()
@@ -131,86 +124,99 @@ class Listener:
 
 
 class Hub:
-    """Polls the store's events for all listeners; `ask` runs a query of the store."""
+    """Polls the store's events for all listeners; `ask` runs a query of the store.
 
-    def __init__(
-        self, store: Store, ask: Callable[[Callable[[], tuple[Event, ...]]], Awaitable[tuple[Event, ...]]]
-    ) -> None:
+    Ids grow in the order of commits, so that no event can appear before one that was read already. Listeners
+    do not rely on the hub's place in the log: each compares its own with the begin of every batch.
+    """
+
+    def __init__(self, store: Store, ask: Callable[[Callable[[], Any]], Awaitable[Any]]) -> None:
         self._store = store
         self._ask = ask
         self._listeners: set[Listener] = set()
-        self.last = 0
+        self.closed = False
 
     @property
     def listeners(self) -> int:
-        """How many there are."""
         return len(self._listeners)
 
     def listen(self, principal: Principal, kinds: Kinds = ()) -> Listener:
-        """Subscribe from now on; the listener's `since` is the id of the last event before."""
-        listener = Listener(principal, kinds, self.last)
+        """Subscribe to all batches from now on."""
+        listener = Listener(principal, kinds, self.closed)
         self._listeners.add(listener)
         return listener
 
     def close(self) -> None:
-        """End all subscriptions, because the server ends."""
+        """End all streams, and those that begin later."""
+        self.closed = True
+        self._close_all()
+
+    def _close_all(self) -> None:
         for listener in tuple(self._listeners):
             self.leave(listener)
 
     def leave(self, listener: Listener) -> None:
-        """Unsubscribe."""
         listener.close()
         self._listeners.discard(listener)
 
-    async def before(self, listener: Listener, id: int) -> tuple[Event, ...]:
-        """Events after `id` from before the subscription, oldest first; at most a thousand."""
-        found = await self._ask(lambda: self._store.events.since(id, _MOST_EVENTS))
-        return tuple(event for event in found if event.id <= listener.since)
+    async def newest(self, principal: Principal = LOCAL) -> int:
+        """Id of the last event of the principal's tenants, 0 if there is none."""
+        criteria = EventFilter(tenants=principal.tenants)
+        page = await self._ask(lambda: self._store.events.page(1, criteria))
+        return page.items[0].id if page.items else 0
+
+    async def between(self, after: int, last: int) -> Batch:
+        """The oldest events of those after one id and up to another; at most a thousand."""
+        events = await self._ask(lambda: self._store.events.since(after, _MOST_EVENTS))
+        return Batch(after, tuple(event for event in events if event.id <= last))
 
     async def run(self) -> None:
         """Poll and pass on, until cancelled."""
-        self.last = await asyncio.to_thread(self._store.events.newest)
+        last: int | None = None
         beat = time.monotonic()
         while True:
-            found = await self._poll()
-            if found:
-                await self._pass_on(Batch(found))
-            # Also while others get events: a tenant must not learn from a missing heartbeat that they do.
-            if time.monotonic() - beat >= HEARTBEAT:
-                beat = time.monotonic()
-                await self._pass_on(Batch(()))
-            if len(found) < _MOST_EVENTS:
+            events: tuple[Event, ...] = ()
+            try:
+                last = await self.newest() if last is None else last
+                events = await self._poll(last)
+                if events:
+                    await self._pass_on(Batch(last, events))
+                    last = events[-1].id
+                # Also while others get events: a missing heartbeat must not tell a tenant so.
+                if time.monotonic() - beat >= HEARTBEAT:
+                    beat = time.monotonic()
+                    if await self.newest() < last:
+                        # A backup was restored under this server. Those who connect again are told.
+                        last = None
+                        self._close_all()
+                    else:
+                        await self._pass_on(Batch(last, ()))
+            except StorageError:
+                pass  # the next poll tries again
+            if len(events) < _MOST_EVENTS:
                 await asyncio.sleep(POLL)
 
-    async def _poll(self) -> tuple[Event, ...]:
-        """New events, read in pieces, so that requests are answered in between."""
-        found: list[Event] = []
-        while len(found) < _MOST_EVENTS:
-            last = found[-1].id if found else self.last
-            try:
-                piece = await self._ask(partial(self._store.events.since, last, _PIECE))
-            except StorageError:
-                break  # the next poll tries again
-            found += piece
+    async def _poll(self, last: int) -> tuple[Event, ...]:
+        """Events after the id `last`, read in pieces, so that requests are answered in between."""
+        events: list[Event] = []
+        while len(events) < _MOST_EVENTS:
+            after = events[-1].id if events else last
+            piece = await self._ask(partial(self._store.events.since, after, _PIECE))
+            events += piece
             if len(piece) < _PIECE:
                 break
             await asyncio.sleep(0)
-        if found:
-            self.last = found[-1].id
-        return tuple(found)
+        return tuple(events)
 
     async def _pass_on(self, batch: Batch) -> None:
-        """Wake a few listeners at a time: while hundreds are written to at once, no request is answered."""
+        """Wake a few listeners at a time, so that requests are answered in between."""
         for number, listener in enumerate(tuple(self._listeners), 1):
             listener.put(batch)
-            if listener.lost:
-                self._listeners.discard(listener)
             if number % _GROUP == 0:
                 await asyncio.sleep(_BETWEEN_GROUPS)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Run while the block does."""
         task = asyncio.create_task(self.run())
         try:
             yield
@@ -221,7 +227,7 @@ class Hub:
 
 
 class EventStream:
-    """ASGI application of /v1/events/stream: events from now on, or from the last id the caller has seen."""
+    """ASGI application of /v1/events/stream: events from now on, or after the last id the caller received."""
 
     def __init__(self, hub: Hub, gate: Gate, ask: Callable[[Callable[[], Any]], Awaitable[Any]]) -> None:
         self._hub = hub
@@ -232,51 +238,81 @@ class EventStream:
         principal = await self._ask(lambda: self._gate.admit(scope))
         principal.require("events")
         if self._hub.listeners >= _MOST_LISTENERS:
-            raise HttpError(429, "too many listen already; try again later", (("retry-after", "60"),))
+            raise HttpError(
+                429, f"{_MOST_LISTENERS} streams are open already; try again later", (("retry-after", "60"),)
+            )
         query = query_of(StreamQuery, scope["query_string"])
         assert isinstance(query, StreamQuery)
         headers = dict(scope["headers"])
-        since = _last_seen(headers.get(b"last-event-id"), query)
+        since, last = query.since, headers.get(b"last-event-id")
+        if last is not None:
+            if not (last.isdigit() and len(last) < 19):
+                raise HttpError(400, "Last-Event-ID is not an id of an event; send the last one received")
+            since = int(last)
         if scope["method"] == "HEAD":
             await send({"type": "http.response.start", "status": 200, "headers": list(_HEADERS)})
             await send({"type": "http.response.body", "body": b""})
             return
         listener = self._hub.listen(principal, tuple(sorted(set(query.kind))))
-        gone = asyncio.create_task(_close_on_disconnect(receive, listener))
+        disconnect = asyncio.create_task(_close_on_disconnect(listener, receive))
         authorization = headers.get(b"authorization", b"").decode("latin-1")
         try:
+            # Read after subscribing: whatever is written later comes by the hub.
+            newest = await self._hub.newest()
+            place = newest if since is None else since
+            if place > newest:
+                raise HttpError(
+                    410,
+                    f"there is no event {place} yet: the store was restored from a backup, or is another "
+                    f"one; read its state anew, then connect without an id",
+                )
             await send({"type": "http.response.start", "status": 200, "headers": list(_HEADERS)})
-            await self._catch_up(listener, since, send)
-            await self._follow(listener, since or 0, authorization, send)
+            try:
+                await self._catch_up(listener, place, newest, send)
+                await _send(send, b": listening\n\n")
+                if since is None:
+                    # A caller that has received no event yet can connect again after this id.
+                    own = await self._hub.newest(principal)
+                    await _send(send, b"id: %d\n\n" % min(own, newest))
+                await self._follow(listener, newest, authorization, send)
+            except StorageError:
+                pass  # the caller connects again, and is told then
+            await _send(send, b"", more=False)
         except TimeoutError:
             pass  # the listener takes nothing: the connection is given up
         finally:
             self._hub.leave(listener)
-            gone.cancel()
+            disconnect.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await gone
+                await disconnect
 
-    async def _catch_up(self, listener: Listener, since: int | None, send: Any) -> None:
-        """Send missed events, oldest first; then a comment, so that the caller knows that it listens."""
-        while since is not None and since < listener.since:
-            missed = await self._hub.before(listener, since)
-            if not missed:
-                break
-            since = missed[-1].id
-            await _send(send, Batch(missed).text(listener.principal, listener.kinds))
-        await _send(send, b": listening\n\n")
-
-    async def _follow(self, listener: Listener, since: int, authorization: str, send: Any) -> None:
-        """Send what comes, until the caller has gone, is lost, or its token ends."""
-        access = self._gate.access
-        while (batch := await listener.heard()) is not None:
-            if not await self._ask(lambda: _still_valid(access, listener.principal, authorization)):
-                await _send(send, _REVOKED, more=False)
+    async def _catch_up(self, listener: Listener, place: int, last: int, send: Any) -> None:
+        """Send the events after the id `place` up to `last` from the store, oldest first."""
+        while place < last and not listener.closed:
+            batch = await self._hub.between(place, last)
+            if not batch.events:
                 return
-            text = batch.text(listener.principal, listener.kinds, since)
-            if text:
+            place = batch.last
+            if text := batch.text(listener.principal, listener.kinds):
                 await _send(send, text)
-        await _send(send, _DROPPED if listener.lost else b"", more=False)
+
+    async def _follow(self, listener: Listener, place: int, authorization: str, send: Any) -> None:
+        """Send what comes after the id `place`, until the caller disconnects or its token ends."""
+        access = self._gate.access
+        while (batch := await listener.next()) is not None:
+            if not await self._ask(lambda: _still_valid(access, listener.principal, authorization)):
+                await _send(send, _REVOKED)
+                return
+            await self._catch_up(listener, place, batch.after, send)
+            if text := batch.text(listener.principal, listener.kinds, max(place, batch.after)):
+                await _send(send, text)
+            place = max(place, batch.last)
+
+
+async def _close_on_disconnect(listener: Listener, receive: Any) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    listener.close()
 
 
 async def _send(send: Any, text: bytes, more: bool = True) -> None:
@@ -284,24 +320,10 @@ async def _send(send: Any, text: bytes, more: bool = True) -> None:
         await send({"type": "http.response.body", "body": text, "more_body": more})
 
 
-async def _close_on_disconnect(receive: Any, listener: Listener) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    listener.close()
-
-
 def _still_valid(access: Access, principal: Principal, authorization: str) -> bool:
     if principal is LOCAL:
         return access.open_here
     try:
         return access.caller(authorization, False).token == principal.token
-    except TrimtabError:
+    except UnknownCallerError:
         return False
-
-
-def _last_seen(header: bytes | None, query: StreamQuery) -> int | None:
-    if header is None:
-        return query.since
-    if not (header.isdigit() and len(header) < 19):
-        raise HttpError(400, "Last-Event-ID is no id of an event; send the last you have seen")
-    return int(header)

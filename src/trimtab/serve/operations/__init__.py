@@ -1,25 +1,42 @@
-"""The use cases: command line, API and dashboard call these, for a principal that each operation checks."""
+"""The use cases: command line, API and dashboard call these; each operation checks its principal."""
 
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any
 
 from trimtab.serve.access import Principal
-from trimtab.serve.operations.catalog import Catalog, Models, ModelVersion
+from trimtab.serve.operations.catalog import (
+    SORT_COLUMNS,
+    CatalogOperations,
+    ModelOperations,
+    ModelVersion,
+    find_offers,
+)
 from trimtab.serve.operations.decisions import (
-    Calibration,
-    Calibrations,
-    Decisions,
+    CalibrationOperations,
+    DecisionCalibration,
+    DecisionOperations,
     OutcomeLearner,
     calibrations,
 )
-from trimtab.serve.operations.events import Alerts, Events, Happening, Services, visible
-from trimtab.serve.operations.fleet import Fabric, Fleet, PoolNow, Pools
-from trimtab.serve.operations.jobs import LARGEST_PIECE, Jobs, LogPiece
-from trimtab.serve.operations.operation import AREAS, AUDIT, Area, Backend, Operation
-from trimtab.serve.operations.profiles import Profiles, Workloads
-from trimtab.serve.operations.recommendations import Recommendations, plan_partition, rank_configurations
-from trimtab.serve.operations.tenants import Tenants, Tokens
+from trimtab.serve.operations.events import (
+    AlertOperations,
+    EventOperations,
+    Happening,
+    ServiceOperations,
+    visible,
+)
+from trimtab.serve.operations.fleet import FabricOperations, FleetOperations, PoolNow, PoolOperations
+from trimtab.serve.operations.jobs import LARGEST_PIECE, JobOperations, LogPiece
+from trimtab.serve.operations.operation import AREAS, AUDIT, Area, Backend, Operation, encoded
+from trimtab.serve.operations.profiles import ProfileOperations, WorkloadOperations
+from trimtab.serve.operations.recommendations import (
+    RecommendationOperations,
+    Recommended,
+    plan_partition,
+    recommend_configuration,
+)
+from trimtab.serve.operations.tenants import TenantOperations, TokenOperations
 
 # Every module here is imported, so that a new area is served as soon as its file exists.
 for _module in iter_modules(__path__):
@@ -29,46 +46,50 @@ __all__ = [
     "AREAS",
     "AUDIT",
     "LARGEST_PIECE",
+    "SORT_COLUMNS",
+    "AllOperations",
     "Area",
     "Backend",
-    "Calibration",
+    "DecisionCalibration",
     "Happening",
     "LogPiece",
     "ModelVersion",
     "Operation",
-    "Operations",
     "OutcomeLearner",
     "PoolNow",
+    "Recommended",
     "Service",
     "calibrations",
+    "encoded",
+    "find_offers",
     "plan_partition",
-    "rank_configurations",
+    "recommend_configuration",
     "visible",
 ]
 
 
-class Operations:
+class AllOperations:
     """All areas: of a `Service` here, or of a `Client` of a server."""
 
-    alerts: Alerts
-    calibration: Calibrations
-    catalog: Catalog
-    decisions: Decisions
-    events: Events
-    fabric: Fabric
-    fleet: Fleet
-    jobs: Jobs
-    models: Models
-    pools: Pools
-    profiles: Profiles
-    recommendations: Recommendations
-    services: Services
-    tenants: Tenants
-    tokens: Tokens
-    workloads: Workloads
+    alerts: AlertOperations
+    calibration: CalibrationOperations
+    catalog: CatalogOperations
+    decisions: DecisionOperations
+    events: EventOperations
+    fabric: FabricOperations
+    fleet: FleetOperations
+    jobs: JobOperations
+    models: ModelOperations
+    pools: PoolOperations
+    profiles: ProfileOperations
+    recommendations: RecommendationOperations
+    services: ServiceOperations
+    tenants: TenantOperations
+    tokens: TokenOperations
+    workloads: WorkloadOperations
 
 
-class Service(Operations):
+class Service(AllOperations):
     """The areas over a backend, as far as `principal` may use them; each is made when it is first used."""
 
     def __init__(self, backend: Backend, principal: Principal) -> None:

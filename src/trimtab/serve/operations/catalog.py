@@ -1,4 +1,4 @@
-"""The catalog of what can be rented, and the versions of the models that predictions come from."""
+"""Offers and accelerators of the catalog, and the versions of the models that predict."""
 
 import threading
 from collections.abc import Sequence
@@ -8,19 +8,28 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from trimtab.catalog import Accelerator
-from trimtab.core import BadInputError, NotFoundError, Offer, TrimtabError
-from trimtab.serve.access import DEFAULT_TENANT
-from trimtab.serve.operations.operation import After, Area, Limit, ShortText, operation
-from trimtab.store import Page, Role
+from trimtab.core import DEFAULT_TENANT, NotFoundError, Offer, TrimtabError
+from trimtab.serve.operations.operation import Area, Limit, ShortText, operation
+from trimtab.store import Page, Role, StateConflictError
 
 if TYPE_CHECKING:
     from trimtab.catalog import OfferTable
 
+SORT_COLUMNS = {
+    "price": "price",
+    "spot": "spot_price",
+    "vcpus": "vcpus",
+    "memory": "memory",
+    "accelerators": "accelerators",
+    "network": "network",
+}
+"""Columns of the offers' table by the names that offers can be sorted by."""
+
 Names = Annotated[Sequence[str], Field(max_length=100)]
 
 
-class Catalog(Area, name="catalog"):
-    """Offers, cheapest first, and accelerators; the same for every tenant."""
+class CatalogOperations(Area, name="catalog"):
+    """Offers, cheapest first, and accelerators; equal for every tenant."""
 
     __slots__ = ()
 
@@ -28,7 +37,9 @@ class Catalog(Area, name="catalog"):
     def offers(
         self,
         limit: Limit = 50,
-        after: After = None,
+        after: Annotated[
+            str | None, Field(pattern="^[0-9]{1,9}$", description="The `next` of the page before.")
+        ] = None,
         cloud: Annotated[Sequence[str], Field(max_length=20, description="May hold wildcards.")] = (),
         region: Names = (),
         accelerator: Names = (),
@@ -38,18 +49,25 @@ class Catalog(Area, name="catalog"):
         spot: bool = False,
     ) -> Page[Offer]:
         """Offers, cheapest first; names may hold wildcards."""
-        found = _matching(
-            cloud=[*cloud] or None,
-            region=[*region] or None,
-            accelerator=[*accelerator] or None,
-            min_memory=min_memory,
-            min_accelerators=min_accelerators,
-            max_price=max_price,
-            spot=spot or None,
-        )
-        start = _position(after)
-        rows = found.select(range(start, min(len(found), start + limit)))
-        more = start + limit < len(found)
+        from trimtab.catalog import load_offers
+
+        start = int(after or 0)
+        try:
+            offers = find_offers(
+                load_offers(),
+                "spot" if spot else "price",
+                cloud=[*cloud] or None,
+                region=[*region] or None,
+                accelerator=[*accelerator] or None,
+                min_memory=min_memory,
+                min_accelerators=min_accelerators,
+                max_price=max_price,
+                spot=spot or None,
+            )
+        except NotFoundError:  # no accelerator is called so
+            return Page(())
+        rows = offers.select(range(start, min(len(offers), start + limit)))
+        more = start + limit < len(offers)
         return Page(tuple(rows.offers()), str(start + limit) if more else None)
 
     @operation("GET", "/v1/catalog/accelerators", slow=True)
@@ -67,36 +85,22 @@ class Catalog(Area, name="catalog"):
         return accelerator(name)
 
 
-def _matching(**conditions: Any) -> "OfferTable":
-    """Offers that meet the conditions, cheapest first; a name that no accelerator has finds none."""
-    import numpy as np
+def find_offers(everything: "OfferTable", sort: str = "price", **conditions: Any) -> "OfferTable":
+    """Offers that meet the conditions of `OfferTable.where`: cheapest first by a price, else largest first.
 
-    from trimtab.catalog import load_offers
-
-    everything = load_offers()
-    try:
-        found = everything.where(**conditions)
-    except NotFoundError:
-        return everything.select([])
-    return found.select(np.argsort(found.spot_price if conditions["spot"] else found.price, kind="stable"))
-
-
-def _position(after: str | None) -> int:
-    if after is None:
-        return 0
-    if not (after.isascii() and after.isdecimal() and len(after) < 10):
-        raise BadInputError(
-            f'no list goes on after "{after:.80}"; give what the page before has under `next`'
-        )
-    return int(after)
+    `sort` is one of `SORT_COLUMNS`; offers without that price come last.
+    """
+    offers = everything.where(**conditions)
+    column = getattr(offers, SORT_COLUMNS[sort])
+    return offers.select((column if "price" in SORT_COLUMNS[sort] else -column).argsort(kind="stable"))
 
 
 @dataclass(frozen=True, slots=True)
 class ModelVersion:
     """A version of the weights: when it was made (None: it came with Trimtab), its parent, and its backtest.
 
-    `errors` are mean errors on applications left out, by data set, by who answered and by known runs.
-    `problem` is a sentence where the version cannot be used.
+    `errors` are mean errors on held-out applications, by data set, by rule or model, and by known runs.
+    `problem` says why the version cannot be used, if so.
     """
 
     name: str
@@ -109,8 +113,8 @@ class ModelVersion:
     problem: str = ""
 
 
-class Models(Area, name="models"):
-    """Models concern everybody alike, and nothing in them tells of a tenant."""
+class ModelOperations(Area, name="models"):
+    """Versions of the models, which all tenants share and which hold no tenant's data."""
 
     __slots__ = ()
 
@@ -136,11 +140,11 @@ class Models(Area, name="models"):
         def effect() -> str:
             with versions.alone():
                 current = versions.current.name
-                wanted = version or versions.before(current)
-                if wanted == current:
-                    raise BadInputError(f"{current} is the current version already")
-                versions.make_current(wanted, self.backend.clock.now())
-            return wanted
+                earlier = version or versions.before(current)
+                if earlier == current:
+                    raise StateConflictError(f"{current} is the current version already")
+                versions.make_current(earlier, self.backend.clock.now())
+            return earlier
 
         name = self.write("models.rollback", DEFAULT_TENANT, effect, lambda name: (name, {"version": name}))
         return _version(versions, name, True)
@@ -174,6 +178,6 @@ def _describe(foundation: Any, name: str) -> ModelVersion:
         about.get("made"),
         str(about.get("parent", "")),
         len(about.get("outcomes", ())),
-        tuple(dict(each) for each in about.get("comparisons", ())),
+        tuple(map(dict, about.get("comparisons", ()))),
         errors,
     )

@@ -1,10 +1,9 @@
-"""Decisions, their outcomes, how good they were, and what models learn from them."""
+"""Decisions, their outcomes, their calibration, and what models learn from them."""
 
 import json
 import logging
 import secrets
 import threading
-import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -12,9 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from trimtab.core import Answer, BadInputError, Decision, Outcome, TrimtabError, from_plain
-from trimtab.serve.operations.operation import After, Area, Limit, ShortText, Since, Text, Until, operation
-from trimtab.store import Page, Role, Store, WantedDecisions, compare
+from trimtab.core import Decision, Outcome, TrimtabError, from_plain
+from trimtab.serve.operations.operation import (
+    After,
+    Area,
+    Limit,
+    ShortText,
+    Since,
+    Text,
+    Until,
+    operation,
+)
+from trimtab.store import Comparison, DecisionFilter, Page, Role, Store, compare
 
 if TYPE_CHECKING:
     from trimtab.predict import DriftFinding
@@ -25,8 +33,8 @@ PREDICTION = "predict"
 """Kind of the decisions whose outcomes models learn from."""
 
 _GATHER = 0.25  # s in which outcomes gather, so that drift is looked for once for all of them
-_LOOKS = 20  # for an outcome whose transaction has not ended yet
-_QUEUE = 10_000  # `trimtab models update` finds those that no longer fit in the ledger
+_TRIES = 20  # to find an outcome whose transaction has not ended yet
+_QUEUE = 10_000  # `trimtab models update` finds in the ledger those that do not fit
 _CALIBRATED = 500
 
 
@@ -38,9 +46,10 @@ class OwnedDecision(Decision):
 
 
 Measured = Annotated[float, Field(allow_inf_nan=False)]
+QuantityName = Annotated[str, Field(pattern="^[^\n]{0,200}$")]
 
 
-class Decisions(Area, name="decisions"):
+class DecisionOperations(Area, name="decisions"):
     """Decisions of the tenants that may be seen."""
 
     __slots__ = ()
@@ -58,8 +67,8 @@ class Decisions(Area, name="decisions"):
     ) -> Page[Decision]:
         """Decisions, newest first."""
         ledger, tenants = self.backend.store.ledger, self.principal.visible_tenants(tenant)
-        wanted = WantedDecisions(kind, subject, since, until, tenants)
-        return self.stored(ledger.page, ledger.page_text)(limit, wanted, after)
+        criteria = DecisionFilter(kind, subject, since, until, tenants)
+        return self.stored(ledger.page, ledger.page_text)(limit, criteria, after)
 
     @operation("GET", "/v1/decisions/{id}", stored=True, tagged=True, answer=OwnedDecision)
     def get(self, id: str) -> Decision:
@@ -69,9 +78,9 @@ class Decisions(Area, name="decisions"):
 
     @operation("POST", "/v1/decisions", least=Role.USER, content_key=True)
     def record(self, decision: Decision, tenant: str | None = None) -> Decision:
-        """Keep a decision that was made elsewhere, under a new id unless the token is for all tenants.
+        """Record a decision that was made elsewhere, under a new id unless the token is for all tenants.
 
-        A token of one tenant could otherwise learn from a refusal that another tenant has the id.
+        Otherwise a refusal would tell a token of one tenant that another tenant has the id.
         """
         owner = self.principal.owner_of_new(tenant)
         kept = decision if self.principal.tenants is None else replace(decision, id=secrets.token_hex(6))
@@ -93,18 +102,18 @@ class Decisions(Area, name="decisions"):
     def record_outcome(
         self,
         id: str,
-        measured: Annotated[Mapping[str, Measured], Field(min_length=1, max_length=100)],
+        measured: Annotated[Mapping[QuantityName, Measured], Field(min_length=1, max_length=100)],
         note: Annotated[str, Field(max_length=10_000)] = "",
+        trusted: bool = False,
     ) -> Outcome:
         """Record what was measured after a decision (its id or a unique start of it).
 
-        Quantities have the names of its estimates; they are in seconds, dollars and bytes.
+        Quantities have the names of its estimates; they are in seconds, dollars and bytes. A `trusted`
+        outcome counts in later recommendations however far it is from the estimate.
         """
-        if any("\n" in name or len(name) > 200 for name in measured):
-            raise BadInputError("body.measured: a quantity's name is one line of at most 200 characters")
         store, tenants = self.backend.store, self.principal.tenants
         made = json.loads(store.ledger.text(id, tenants))
-        outcome = Outcome(made["id"], self.backend.clock.now(), dict(measured), note)
+        outcome = Outcome(made["id"], self.backend.clock.now(), dict(measured), note, trusted)
 
         def effect() -> Outcome:
             store.ledger.record_outcome(outcome, tenants)
@@ -118,7 +127,7 @@ class Decisions(Area, name="decisions"):
         return kept
 
     def note_outcome(self, outcome: Outcome) -> "tuple[DriftFinding, ...]":
-        """Note a recorded outcome for the models at once; the drift that it shows and that was not known."""
+        """Update the models with a recorded outcome at once; returns newly found drift."""
         self.principal.require(self.scope, "write", Role.USER)
         store, tenants = self.backend.store, self.principal.tenants
         made = store.ledger.get(outcome.decision_id, tenants)
@@ -132,53 +141,60 @@ class Decisions(Area, name="decisions"):
 class _Pending:
     made: Mapping[str, Any]
     outcome: Outcome
-    looks: int = 0
+    tries: int = 0
 
 
 class OutcomeLearner:
-    """Notes outcomes of predictions for the models in a thread of its own: no request waits for it."""
+    """Updates the models with outcomes of predictions in a thread of its own, so that no request waits."""
 
     def __init__(self) -> None:
         self._pending: deque[_Pending] = deque(maxlen=_QUEUE)
         self._lock = threading.Lock()
-        self._running = False
+        self._thread: threading.Thread | None = None
+        self._closed = threading.Event()
 
     def add(self, store: Store, made: Mapping[str, Any], outcome: Outcome) -> None:
-        """Note the outcome of a decision, given as JSON with its tenant, once its transaction has ended."""
+        """Queue the outcome of a decision, given as JSON with its tenant, until its transaction has ended."""
         with self._lock:
             self._pending.append(_Pending(made, outcome))
-            if self._running:
-                return
-            self._running = True
-        threading.Thread(target=self._run, args=(store,), name="outcomes", daemon=True).start()
+            if self._thread is None and not self._closed.is_set():
+                self._thread = threading.Thread(target=self._run, args=(store,), name="outcomes", daemon=True)
+                self._thread.start()
+
+    def close(self) -> None:
+        """Wait for the thread, before the store is closed; `trimtab models update` finds what is left."""
+        self._closed.set()
+        with self._lock:
+            thread = self._thread
+        if thread is not None:
+            thread.join()
 
     def _run(self, store: Store) -> None:
-        while True:
-            time.sleep(_GATHER)
+        while not self._closed.wait(_GATHER):
             with self._lock:
                 taken = list(self._pending)
                 self._pending.clear()
                 if not taken:
-                    self._running = False
+                    self._thread = None
                     return
             try:
                 self._note_all(store, taken)
             except TrimtabError as error:
-                log.warning("outcomes are not noted for the models now: %s", error)
+                log.warning("the models are not updated with outcomes now: %s", error)
             except Exception:
-                log.exception("outcomes are not noted for the models now")
+                log.exception("the models are not updated with outcomes now")
 
     def _note_all(self, store: Store, taken: list[_Pending]) -> None:
         last: dict[str, tuple[int | None, float]] = {}
-        for each in taken:
-            if each.outcome in store.ledger.outcomes(each.made["id"]):
-                tenant = each.made["tenant"]
-                decision = from_plain(Decision, {k: v for k, v in each.made.items() if k != "tenant"})
-                last[tenant] = _note(store, decision, each.outcome, tenant), each.outcome.recorded
-            elif each.looks < _LOOKS:
-                each.looks += 1
+        for pending in taken:
+            if pending.outcome in store.ledger.outcomes(pending.made["id"]):
+                tenant = pending.made["tenant"]
+                decision = from_plain(Decision, {k: v for k, v in pending.made.items() if k != "tenant"})
+                last[tenant] = _note(store, decision, pending.outcome, tenant), pending.outcome.recorded
+            elif pending.tries < _TRIES:
+                pending.tries += 1
                 with self._lock:
-                    self._pending.append(each)
+                    self._pending.append(pending)
         for tenant, (event, recorded) in last.items():
             _drift(store, event, tenant, recorded)
 
@@ -195,25 +211,40 @@ def _drift(store: Store, event: int | None, tenant: str, now: float) -> "tuple[D
     return () if event is None else tuple(drift_after(store, event, Versions().since, now, tenant))
 
 
-@dataclass(frozen=True, slots=True)
-class Calibration:
+@dataclass(slots=True)
+class DecisionCalibration:
     """Outcomes of one kind of decision and one quantity, counted.
 
-    `held` of the stated intervals had the truth in them, and a share `promised` of them should have. Where
-    rule and model both had answered (`duels`), the model was nearer `model_wins` times, the rule `rule_wins`.
+    The measured value lay in `held` of the stated intervals, and a share `promised` of them should hold. Of
+    the `duels`, in which rule and model both answered, the model was nearer `model_wins` times, the rule
+    `rule_wins`.
     """
 
     kind: str
     quantity: str
-    outcomes: int
-    held: int
-    promised: float
-    duels: int
-    model_wins: int
-    rule_wins: int
+    outcomes: int = 0
+    held: int = 0
+    promised: float = 0.0
+    duels: int = 0
+    model_wins: int = 0
+    rule_wins: int = 0
+
+    def add(self, made: Decision, comparison: Comparison) -> None:
+        """Count one outcome; rule and model are compared if both answered about the same action."""
+        self.promised = (self.promised * self.outcomes + comparison.estimate.coverage) / (self.outcomes + 1)
+        self.outcomes += 1
+        self.held += comparison.held
+        by_rule = made.rule.estimates.get(self.quantity)
+        by_model = made.model.estimates.get(self.quantity) if made.model is not None else None
+        if by_rule is None or by_model is None or made.model is None or made.model.action != made.rule.action:
+            return
+        self.duels += 1
+        off_rule, off_model = (abs(e.value - comparison.measured) for e in (by_rule, by_model))
+        self.model_wins += off_model < off_rule
+        self.rule_wins += off_rule < off_model
 
 
-class Calibrations(Area, name="calibration", scope="decisions"):
+class CalibrationOperations(Area, name="calibration", scope="decisions"):
     """Calibration of the newest decisions that have an outcome."""
 
     __slots__ = ()
@@ -223,55 +254,18 @@ class Calibrations(Area, name="calibration", scope="decisions"):
         self,
         kind: ShortText = None,
         newest: Annotated[int, Field(ge=1, le=2000, description="Decisions to look at.")] = _CALIBRATED,
-    ) -> tuple[Calibration, ...]:
+    ) -> tuple[DecisionCalibration, ...]:
         """Rule against model, and how often intervals held, over the newest decisions with outcomes."""
         ledger, tenants = self.backend.store.ledger, self.principal.tenants
-        found = ledger.page(newest, WantedDecisions(kind, tenants=tenants))
-        return calibrations((made, ledger.outcomes(made.id, tenants)) for made in found.items)
+        page = ledger.page(newest, DecisionFilter(kind, tenants=tenants))
+        return calibrations((made, ledger.outcomes(made.id, tenants)) for made in page.items)
 
 
-def calibrations(pairs: Iterable[tuple[Decision, tuple[Outcome, ...]]]) -> tuple[Calibration, ...]:
+def calibrations(pairs: Iterable[tuple[Decision, tuple[Outcome, ...]]]) -> tuple[DecisionCalibration, ...]:
     """Calibration of decisions and their outcomes; the last outcome of a decision counts."""
-    counts: dict[tuple[str, str], _Count] = {}
+    counts: dict[tuple[str, str], DecisionCalibration] = {}
     for made, outcomes in pairs:
-        for each in compare(made, outcomes[-1]) if outcomes else ():
-            count = counts.setdefault((made.kind, each.quantity), _Count())
-            count.outcomes += 1
-            count.held += each.held
-            count.promised += each.estimate.coverage
-            count.judge(made.rule, made.model, each.quantity, each.measured)
-    return tuple(
-        Calibration(
-            kind,
-            quantity,
-            count.outcomes,
-            count.held,
-            count.promised / count.outcomes,
-            count.duels,
-            count.model_wins,
-            count.rule_wins,
-        )
-        for (kind, quantity), count in sorted(counts.items())
-    )
-
-
-@dataclass(slots=True)
-class _Count:
-    outcomes: int = 0
-    held: int = 0
-    promised: float = 0.0
-    duels: int = 0
-    model_wins: int = 0
-    rule_wins: int = 0
-
-    def judge(self, rule: Answer, model: Answer | None, quantity: str, truth: float) -> None:
-        """Count which of rule and model was nearer, where both answered about the same action."""
-        if model is None or model.action != rule.action:
-            return
-        by_rule, by_model = rule.estimates.get(quantity), model.estimates.get(quantity)
-        if by_rule is None or by_model is None:
-            return
-        self.duels += 1
-        off_rule, off_model = abs(by_rule.value - truth), abs(by_model.value - truth)
-        self.model_wins += off_model < off_rule
-        self.rule_wins += off_rule < off_model
+        for comparison in compare(made, outcomes[-1]) if outcomes else ():
+            key = (made.kind, comparison.quantity)
+            counts.setdefault(key, DecisionCalibration(*key)).add(made, comparison)
+    return tuple(count for _, count in sorted(counts.items()))

@@ -1,12 +1,12 @@
-"""Events, and the services and alerts that events tell of."""
+"""Events, and the services and alerts that events describe."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from trimtab.serve.access import Principal
-from trimtab.serve.operations.operation import AUDIT, After, Area, Limit, ShortText, Text, operation
-from trimtab.store import Event, Page, Role, WantedEvents
+from trimtab.serve.operations.operation import AUDIT, Area, EventAfter, Limit, ShortText, Text, operation
+from trimtab.store import Event, EventFilter, Page, Role
 
 
 def visible(principal: Principal, event: Event) -> bool:
@@ -16,7 +16,7 @@ def visible(principal: Principal, event: Event) -> bool:
     return event.kind != AUDIT or principal.role is Role.ADMIN
 
 
-class Events(Area, name="events"):
+class EventOperations(Area, name="events"):
     """Events of the tenants that may be seen; the audit log is for admins."""
 
     __slots__ = ()
@@ -25,19 +25,19 @@ class Events(Area, name="events"):
     def page(
         self,
         limit: Limit = 50,
-        after: After = None,
+        after: EventAfter = None,
         kind: ShortText = None,
         subject: Text = None,
         tenant: ShortText = None,
     ) -> Page[Event]:
         """Events, newest first; the audit log among them for admins."""
         events = self.backend.store.events
-        wanted = WantedEvents(kind, subject, self.principal.visible_tenants(tenant))
+        criteria = EventFilter(kind, subject, self.principal.visible_tenants(tenant))
         hidden = None if self.principal.role is Role.ADMIN else AUDIT
         if self.texts:
-            return events.page_text(limit, wanted, after, hidden)  # type: ignore[return-value]
-        found = events.page(limit, wanted, after)
-        return Page(tuple(event for event in found.items if visible(self.principal, event)), found.next)
+            return events.page_text(limit, criteria, after, hidden)  # type: ignore[return-value]
+        page = events.page(limit, criteria, after)
+        return Page(tuple(event for event in page.items if visible(self.principal, event)), page.next)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +56,10 @@ def _newest_by_subject(area: Area, kinds: Sequence[str], limit: int, after: str 
     events: list[Event] = []
     more = False
     for kind in kinds:
-        wanted = WantedEvents(kind, tenants=area.principal.tenants)
-        found = area.backend.store.events.page(limit, wanted, after)
-        events += found.items
-        more = more or found.next is not None
+        criteria = EventFilter(kind, tenants=area.principal.tenants)
+        page = area.backend.store.events.page(limit, criteria, after)
+        events += page.items
+        more = more or page.next is not None
     newest = sorted(events, key=lambda event: -event.id)[:limit]
     last: dict[tuple[str, str], Event] = {}
     for event in newest:
@@ -72,24 +72,24 @@ def _newest_by_subject(area: Area, kinds: Sequence[str], limit: int, after: str 
     return Page(shown, str(newest[-1].id) if more and newest else None)
 
 
-class Services(Area, name="services"):
+class ServiceOperations(Area, name="services"):
     """Services that are scaled."""
 
     __slots__ = ()
 
     @operation("GET", "/v1/services")
-    def page(self, limit: Limit = 50, after: After = None) -> Page[Happening]:
-        """Services, as events tell of them."""
+    def page(self, limit: Limit = 50, after: EventAfter = None) -> Page[Happening]:
+        """Services by their last event."""
         kinds = ("service.started", "service.scaled", "service.ended")
         return _newest_by_subject(self, kinds, limit, after)
 
 
-class Alerts(Area, name="alerts"):
-    """Alerts that somebody should look at."""
+class AlertOperations(Area, name="alerts"):
+    """Alerts, raised or cleared."""
 
     __slots__ = ()
 
     @operation("GET", "/v1/alerts")
-    def page(self, limit: Limit = 50, after: After = None) -> Page[Happening]:
-        """Alerts, as events tell of them."""
+    def page(self, limit: Limit = 50, after: EventAfter = None) -> Page[Happening]:
+        """Alerts by their last event."""
         return _newest_by_subject(self, ("alert.raised", "alert.cleared"), limit, after)

@@ -26,20 +26,20 @@ def _running(answer: Any) -> "SchedulerStatus":
     return from_plain(SchedulerStatus, answer, "the fleet")
 
 
-class Fleet(Area, name="fleet"):
-    """The scheduler and its groups of nodes: capacity, which every tenant may know."""
+class FleetOperations(Area, name="fleet"):
+    """The scheduler and its groups of nodes; every tenant may see the capacity."""
 
     __slots__ = ()
 
     @operation("GET", "/v1/fleet", answer=FleetNow, read=_running)
     def now(self) -> "SchedulerStatus":
-        """The scheduler, and the nodes that jobs can have."""
+        """The scheduler, and the nodes that jobs can use."""
         return self.backend.scheduler()
 
 
 @dataclass(frozen=True, slots=True)
 class PoolNow:
-    """A pool: its caps (CPUs, bytes), how much of them is given, and its containers as plain data."""
+    """A pool: its size (CPUs, bytes), how much of it is granted, and its containers as plain data."""
 
     name: str
     cpus: float
@@ -49,7 +49,7 @@ class PoolNow:
     containers: tuple[dict[str, Any], ...]
 
 
-class Pools(Area, name="pools"):
+class PoolOperations(Area, name="pools"):
     """Pools whose agent or controller runs on this machine; for tokens of all tenants."""
 
     __slots__ = ()
@@ -88,7 +88,7 @@ class Pools(Area, name="pools"):
 
         pools = self.list()
         if not pools:
-            raise NotFoundError("no agent runs there; start one with trimtab agent --pools FILE")
+            raise NotFoundError("no agent runs there; start one with trimtab agent")
         plain = {
             "time": 0.0,
             "late": 0,
@@ -99,7 +99,7 @@ class Pools(Area, name="pools"):
         return from_plain(PoolStatus, plain, "the pools")
 
 
-class Fabric(Area, name="fabric"):
+class FabricOperations(Area, name="fabric"):
     """Hosts whose fabric agents run on this machine; for tokens of all tenants."""
 
     __slots__ = ()

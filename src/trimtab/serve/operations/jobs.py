@@ -1,17 +1,16 @@
-"""Jobs: submitting, listing, cancelling, and reading what they have written."""
+"""Jobs: submitting, listing, cancelling, and reading their logs."""
 
 import codecs
 import json
 import os
-import stat
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 from pydantic import Field
 
 from trimtab.core import BadInputError, NotFoundError
+from trimtab.kernel import open_untrusted
 from trimtab.serve.access import ForbiddenError
 from trimtab.serve.operations.operation import (
     After,
@@ -24,40 +23,26 @@ from trimtab.serve.operations.operation import (
     Until,
     operation,
 )
-from trimtab.store import JobRecord, JobState, Page, Role, WantedJobs
+from trimtab.store import JobFilter, JobRecord, JobState, Page, Role, StateConflictError
 
 if TYPE_CHECKING:
-    from trimtab.schedule import Group
+    from trimtab.schedule import NodeGroup
 
 LARGEST_PIECE = 1 << 20
 """Bytes of a log that are read at once."""
 
 
-class JobDocument(BodyModel):
-    """A job as a job file writes it: see docs/schedule.md."""
+class _JobSchema:
+    """Describes a plain document in the API's schema by the model of a job file."""
 
-    name: str
-    command: str | list[str | int | float]
-    tenant: str | None = None
-    kind: Literal["training", "inference", "batch"] = "training"
-    resources: dict[str, Any] | None = None
-    workers: int | str | None = None
-    priority: str | None = None
-    deadline: str | float | dict[str, Any] | None = None
-    checkpoint: dict[str, Any] | None = None
-    data: Any = None
-    budget: str | float | None = None
-    application: str | None = None
-    work: float | None = None
-    speeds: dict[str, Any] | None = None
-    folder: str | None = None
-    environment: dict[str, Any] | None = None
-    passed: list[str] | None = Field(None, alias="pass")
-    retries: int | None = None
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Callable[[Any], Any]) -> Any:
+        from trimtab.schedule import JobDocument
+
+        return handler(JobDocument.__pydantic_core_schema__)
 
 
 class LogText(BodyModel):
-    """What a run has written from byte `offset` on, bytes that are no text replaced; see `LogPiece`."""
+    """A run's log from byte `offset` on, with invalid bytes replaced; see `LogPiece`."""
 
     run: str
     offset: int
@@ -68,9 +53,10 @@ class LogText(BodyModel):
 
 @dataclass(frozen=True, slots=True)
 class LogPiece:
-    """Bytes that a run has written from `offset` on; `next` is where to go on, `over` that no more comes.
+    """Bytes of a run's log from `offset` on; `next` is where to continue, `over`: the log has ended.
 
-    `run` tells runs apart: when it is another, its log begins anew.
+    `offset` is more than was asked for where the log's limit has dropped what was there, and 0 where the log
+    has begun anew. `run` tells runs apart: the log of another run begins anew.
     """
 
     run: str
@@ -83,7 +69,7 @@ class LogPiece:
 def _log_text(piece: LogPiece) -> dict[str, Any]:
     reader = codecs.getincrementaldecoder("utf-8")("replace")
     text = reader.decode(piece.data, final=piece.over)
-    # A character of which only a part has been read is left for the next piece.
+    # A partly read character is left for the next piece.
     following = piece.next - len(reader.getstate()[0])
     return {"run": piece.run, "offset": piece.offset, "text": text, "next": following, "over": piece.over}
 
@@ -92,8 +78,8 @@ def _log_piece(answer: Any) -> LogPiece:
     return LogPiece(answer["run"], answer["offset"], answer["text"].encode(), answer["next"], answer["over"])
 
 
-class Jobs(Area, name="jobs"):
-    """Jobs of the tenants that may be seen."""
+class JobOperations(Area, name="jobs"):
+    """Jobs of the tenants that may be text."""
 
     __slots__ = ()
 
@@ -110,8 +96,8 @@ class Jobs(Area, name="jobs"):
     ) -> Page[JobRecord]:
         """Jobs, newest first."""
         jobs, tenants = self.backend.store.jobs, self.principal.visible_tenants(tenant)
-        wanted = WantedJobs(tuple(state), name, since, until, tenants)
-        return self.stored(jobs.page, jobs.page_text)(limit, wanted, after)
+        criteria = JobFilter(tuple(state), name, since, until, tenants)
+        return self.stored(jobs.page, jobs.page_text)(limit, criteria, after)
 
     @operation("GET", "/v1/jobs/{id}", stored=True, tagged=True)
     def get(self, id: str) -> JobRecord:
@@ -123,31 +109,31 @@ class Jobs(Area, name="jobs"):
     def submit(
         self,
         jobs: Annotated[
-            Sequence[Mapping[str, Any]], OnWire(list[JobDocument]), Field(min_length=1, max_length=100)
+            Sequence[Mapping[str, Any]],
+            OnWire(list[Annotated[dict[str, Any], _JobSchema()]]),
+            Field(min_length=1, max_length=100),
         ],
         tenant: str | None = None,
         dry_run: bool = False,
         *,
-        fleet: "Sequence[Group] | None" = None,
+        fleet: "Sequence[NodeGroup] | None" = None,
     ) -> tuple[JobRecord, ...]:
         """Submit jobs, each as a job file writes it: all of them or none. With `dry_run` only check them.
 
         They must be possible on `fleet`; without one, on the nodes that the scheduler last saw.
         """
-        from trimtab.schedule import hand_in, submissions
+        from trimtab.schedule import submissions, submit_jobs
 
-        wanted = submissions([self._owned(each, tenant) for each in jobs], "the request")
-        if not wanted:
+        submitted = submissions([self._owned(document, tenant) for document in jobs], "the request")
+        if not submitted:
             raise BadInputError("the request has no job; it needs at least a name and a command")
-        if any(each.passed for each in wanted) and not self.principal.may(
-            self.scope, "write", Role.ADMIN, fleet=True
-        ):
-            raise ForbiddenError("only an admin of all tenants may pass on variables of the scheduler's own")
+        if passed := [name for submission in submitted for name in submission.passed]:
+            self._check_passed(passed)
         store, clock = self.backend.store, self.backend.clock
-        owner, groups = wanted[0].job.workload.tenant, fleet or self.backend.scheduler().groups
+        owner, groups = submitted[0].job.workload.tenant, fleet or self.backend.scheduler().groups
 
         def effect() -> tuple[JobRecord, ...]:
-            return hand_in(store, wanted, groups, clock, not dry_run)
+            return submit_jobs(store, submitted, groups, clock, not dry_run)
 
         def about(records: tuple[JobRecord, ...]) -> tuple[str, Any]:
             return records[0].id, {record.id: record.name for record in records}
@@ -158,20 +144,27 @@ class Jobs(Area, name="jobs"):
     def cancel(self, id: str, *, check: Callable[[Any], object] | None = None) -> JobRecord:
         """Cancel a job: at once where it waits, by the scheduler where it runs.
 
-        With If-Match, only a job that is still as you saw it.
+        With If-Match, only a job that has not changed since you read it.
         """
         from trimtab.schedule import cancel_job
 
         store, clock = self.backend.store, self.backend.clock
-        seen = store.jobs.text(id, self.principal.tenants)
+        text = store.jobs.text(id, self.principal.tenants)
         if check is not None:
-            check(seen)
-        record = json.loads(seen)
+            check(text)
+        record = json.loads(text)
         version = record["version"] if check is not None else None
+
+        def effect() -> JobRecord:
+            try:
+                return cancel_job(store, record["id"], clock, version)
+            except BadInputError as error:  # it has ended
+                raise StateConflictError(str(error)) from None
+
         return self.write(
             "jobs.cancel",
             record["tenant"],
-            lambda: cancel_job(store, record["id"], clock, version),
+            effect,
             lambda after: (after.id, {"state": after.state.value}),
         )
 
@@ -184,9 +177,9 @@ class Jobs(Area, name="jobs"):
         *,
         engine: str | None = None,
     ) -> LogPiece:
-        """What the job's present or last run has written.
+        """Log of the job's present or last run.
 
-        `engine` is the URL of the engine that ran it, for callers at the machine that know better.
+        `engine` is the URL of the engine that ran it, if it is not the recorded one.
         """
         record = self.backend.store.jobs.get(id, self.principal.tenants)
         run = record.run.run_id
@@ -194,36 +187,46 @@ class Jobs(Area, name="jobs"):
             return LogPiece("", 0, b"", 0, record.state.final)
         url = engine or record.run.engine or self.backend.scheduler().engine
         if not url:
-            raise BadInputError("which engine the job runs on is not known; say it with --engine local://")
+            raise BadInputError(
+                "the engine that ran the job is not known; name it with --engine, as in --engine local://"
+            )
         path = self.backend.engine(url).log(run)
         try:
-            with _regular_file(path) as file:
-                file.seek(offset)
+            with open_untrusted(path) as file:
+                size = file.seek(0, os.SEEK_END)
+                start = _first_kept(file, offset) if offset <= size else 0
+                file.seek(start)
                 data = file.read(min(limit, LARGEST_PIECE))
                 end = file.tell()
-                size = file.seek(0, 2)
         except FileNotFoundError:
-            raise NotFoundError(f"the log of job {record.id} is gone") from None
+            raise NotFoundError(f"the log of job {record.id} does not exist any more") from None
         except OSError:
-            raise NotFoundError(f"the log of job {record.id} is no file that can be read") from None
-        return LogPiece(run, offset, data, end, record.state.final and end >= size)
+            raise NotFoundError(f"the log of job {record.id} is not a file that can be read") from None
+        return LogPiece(run, start, data, end, record.state.final and end >= size)
+
+    def _check_passed(self, names: Sequence[str]) -> None:
+        """Refuse variables of the scheduler's environment that a job may not get."""
+        if not self.principal.may(self.scope, "write", Role.ADMIN, fleet=True):
+            raise ForbiddenError("only an admin of all tenants may pass on the scheduler's own variables")
+        passable = self.backend.scheduler().passable
+        refused = [name for name in names if passable is not None and name not in passable]
+        if refused:
+            raise BadInputError(
+                f'pass: the scheduler does not pass on "{refused[0]}"; set it where trimtab up is started, '
+                "and add it to the setting pass_variables"
+            )
 
     def _owned(self, document: Mapping[str, Any], tenant: str | None) -> dict[str, Any]:
-        """The document with the tenant that the job is to be of."""
+        """The document with the job's tenant filled in."""
         given = document.get("tenant", tenant)
         if not isinstance(given, str | None):
-            return dict(document)  # the reader of documents says what is wrong with it
+            return dict(document)  # the reader of documents reports the error
         return {**document, "tenant": self.principal.owner_of_new(given)}
 
 
-def _regular_file(path: Path) -> BinaryIO:
-    """Open a log for reading.
-
-    A job can put a link in its place, which would show what is not its own, or a pipe, which would keep the
-    reader waiting; neither is opened.
-    """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(f"{path} is no regular file")
-    return os.fdopen(descriptor, "rb")
+def _first_kept(file: BinaryIO, offset: int) -> int:
+    """The first position from `offset` on that the log's limit has not dropped, which leaves a hole."""
+    try:
+        return os.lseek(file.fileno(), offset, os.SEEK_DATA)
+    except OSError:  # the end of the file, or a file system without holes
+        return offset

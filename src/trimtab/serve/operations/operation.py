@@ -1,13 +1,14 @@
-"""How a use case is declared once, for the command line, the API, the client and the dashboard.
+"""The declaration of a use case, shared by the command line, the API, the client and the dashboard.
 
-An operation is a method of an `Area`, marked with the HTTP method and path that serve it and with who may
-call it. Its signature is the request: parameters named in the path are taken from there, the others from
-the query (GET) or from the JSON body. Their types, with pydantic's `Field` for bounds and descriptions,
-become the request's schema, and the return type the answer's. Keyword-only parameters are for callers in
-this process.
+An operation is a method of an `Area`, marked with the HTTP method and path that serve it and with the
+permissions it needs. Its signature is the request: parameters named in the path are taken from there, the
+others from the query (GET) or from the JSON body. Their types, with pydantic's `Field` for bounds and
+descriptions, become the request's schema, and the return type the answer's. Keyword-only parameters are for
+callers in this process.
 """
 
 import inspect
+import json
 import re
 import threading
 from collections.abc import Callable, Mapping
@@ -17,7 +18,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, ParamSpec, TypeVar, 
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from trimtab.core import Clock, Engine, RealClock
+from trimtab.core import Clock, Engine, to_plain, within_grammar
+from trimtab.kernel import SteadyClock
 from trimtab.serve.access import Principal
 from trimtab.store import Role, Store
 
@@ -34,11 +36,27 @@ PAGE_LIMIT = 500
 _SCHEDULER_CACHE = 1.0  # s
 _PATH_PARAMETER = re.compile(r"\{(\w+)\}")
 
+_encode_strictly = json.JSONEncoder(allow_nan=False, separators=(",", ":"), default=sorted).encode
+_encode = json.JSONEncoder(separators=(",", ":"), default=sorted).encode
+
+
+def encoded(value: Any) -> bytes:
+    """JSON of plain data or of the vocabulary; infinity is 1e999, NaN null, a set a sorted list."""
+    plain = to_plain(value)
+    try:
+        return _encode_strictly(plain).encode()
+    except ValueError:
+        return within_grammar(_encode(plain), nan="null").encode()
+
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
 Limit = Annotated[int, Field(ge=1, le=PAGE_LIMIT, description="Items of the page.")]
 After = Annotated[str | None, Field(max_length=200, description="The `next` of the page before.")]
+EventAfter = Annotated[
+    str | None, Field(pattern="^[0-9]{1,18}$", description="The `next` of the page before: an event's id.")
+]
 ShortText = Annotated[str | None, Field(max_length=100)]
 Text = Annotated[str | None, Field(max_length=200)]
 Since = Annotated[float | None, Field(description="At or after, in seconds since 1970.")]
@@ -59,7 +77,7 @@ class BodyModel(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class OnWire:
-    """In a parameter's `Annotated`: its type in a request, where Python callers pass plain data."""
+    """In a parameter's `Annotated`: its type in a request, while callers in this process pass plain data."""
 
     type: Any
 
@@ -71,15 +89,15 @@ class Operation:
     - `least`, `fleet`: the role that may call it, and whether the token must be for all tenants.
     - `status`: of a successful answer; 0 for the usual one, which is 201 for POST and 200 for others.
     - `stored`: its results can be read as the JSON texts that the store keeps.
-    - `slow`: it reads more than a row or a page, or computes long.
-    - `prepare`: the method that computes what is written, outside the transaction, with the same arguments;
-      its result is passed as the keyword argument `prepared`.
+    - `slow`: it reads more than a row or a page, or computes for long.
+    - `prepare`: the method that computes, outside the transaction and with the same arguments, what is to be
+      written; its result is passed as the keyword argument `prepared`.
     - `tagged`: the answer has an ETag.
     - `condition`: the caller may ("optional") or must ("required") name the state to be changed.
-    - `answer`, `show`, `read`: the answer's type where that is not the return type, and how the result
-      becomes the answer and the answer the result.
-    - `kept`: from the result, the answer to a repeated request, where that is another.
-    - `content_key`: a client that repeats it with the same content within a day changes nothing.
+    - `answer`, `show`, `read`: the answer's type if it is not the return type, and the functions from the
+      result to the answer and back.
+    - `kept`: the function from the result to the answer for a repeated request, if that is another.
+    - `content_key`: a client that repeats it with equal content within a day changes nothing.
     """
 
     area: "type[Area]"
@@ -102,7 +120,7 @@ class Operation:
     content_key: bool = False
 
     def authorize(self, principal: Principal) -> None:
-        """Raise ForbiddenError where the principal may not call it."""
+        """Raise ForbiddenError if the principal may not call it."""
         principal.require(self.area.scope, "write" if self.writes else "read", self.least, self.fleet)
 
     @property
@@ -112,17 +130,14 @@ class Operation:
 
     @property
     def success(self) -> int:
-        """Status of a successful answer."""
         return self.status or (201 if self.method == "POST" else 200)
 
     @cached_property
     def writes(self) -> bool:
-        """Whether it changes anything."""
         return self.method != "GET"
 
     @cached_property
     def path_names(self) -> tuple[str, ...]:
-        """Parameters that are taken from the path."""
         return tuple(_PATH_PARAMETER.findall(self.path))
 
     @cached_property
@@ -133,24 +148,18 @@ class Operation:
     @cached_property
     def request(self) -> tuple[inspect.Parameter, ...]:
         """Parameters that are sent in the query or the body."""
-        named = list(inspect.signature(self.function).parameters.values())[1:]
-        return tuple(
-            each
-            for each in named
-            if each.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD and each.name not in self.path_names
-        )
+        parameters = list(inspect.signature(self.function).parameters.values())[1:]
+        sent = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        return tuple(one for one in parameters if one.kind is sent and one.name not in self.path_names)
 
     @cached_property
     def model(self) -> type[BaseModel] | None:
-        """Schema of the query or the body; None where the operation takes neither."""
+        """Schema of the query or the body; None if the operation takes neither."""
         if not self.request:
             return None
         fields: dict[str, Any] = {
-            each.name: (
-                _on_wire(each.annotation),
-                ... if each.default is inspect.Parameter.empty else each.default,
-            )
-            for each in self.request
+            one.name: (_on_wire(one.annotation), ... if one.default is one.empty else one.default)
+            for one in self.request
         }
         name = "".join(part.title() for part in (self.name, *self.area.name.split("_"), "request"))
         base = BodyModel if self.writes else QueryModel
@@ -158,16 +167,15 @@ class Operation:
 
     @cached_property
     def summary(self) -> str:
-        """First sentence of the documentation."""
         return (inspect.getdoc(self.function) or "").partition("\n")[0]
 
 
 def _on_wire(hint: Any) -> Any:
     metadata = getattr(hint, "__metadata__", ())
-    wire = next((each.type for each in metadata if isinstance(each, OnWire)), None)
+    wire = next((item.type for item in metadata if isinstance(item, OnWire)), None)
     if wire is None:
         return hint
-    rest = tuple(each for each in metadata if not isinstance(each, OnWire))
+    rest = tuple(item for item in metadata if not isinstance(item, OnWire))
     return Annotated[(wire, *rest)] if rest else wire
 
 
@@ -192,13 +200,13 @@ def operation(method: str, path: str, **declared: Any) -> Callable[[Callable[P, 
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """What operations work with: store, clock, engines by URL (each opened once), and the outcome learner.
+    """Resources of operations: store, clock, engines by URL (each opened once), and the outcome learner.
 
-    Without a learner, whoever records an outcome of a prediction notes it for the models, and waits for that.
+    Without a learner, the caller that records an outcome of a prediction updates the models itself.
     """
 
     store: Store
-    clock: Clock = field(default_factory=RealClock)
+    clock: Clock = field(default_factory=SteadyClock)
     learner: "OutcomeLearner | None" = None
     engines: dict[str, Engine] = field(default_factory=dict)
     _opening: threading.Lock = field(default_factory=threading.Lock)
@@ -209,14 +217,13 @@ class Backend:
         from trimtab.schedule import running_scheduler
 
         now = self.clock.monotonic()
-        seen = self._scheduler[-1:]
-        if not seen or now - seen[0][0] > _SCHEDULER_CACHE:
-            seen = [(now, running_scheduler(self.store, self.clock))]
-            self._scheduler[:] = seen
-        return seen[0][1]
+        cached = self._scheduler[-1:]
+        if not cached or now - cached[0][0] > _SCHEDULER_CACHE:
+            cached = [(now, running_scheduler(self.store, self.clock))]
+            self._scheduler[:] = cached
+        return cached[0][1]
 
     def engine(self, url: str) -> Engine:
-        """The engine at a URL."""
         from trimtab.engines import engine
 
         with self._opening:
@@ -226,7 +233,7 @@ class Backend:
 
 
 AREAS: "dict[str, type[Area]]" = {}
-"""Every area by its name, as `Service` and `Client` show it."""
+"""Every area by its name, which is its attribute of `Service` and `Client`."""
 
 
 class Area:
@@ -244,8 +251,8 @@ class Area:
     def __init_subclass__(cls, name: str, scope: str = "") -> None:
         cls.name, cls.scope = name, scope or name
         cls.operations = {
-            each: method.declaration(cls, each)
-            for each, method in vars(cls).items()
+            name: method.declaration(cls, name)
+            for name, method in vars(cls).items()
             if hasattr(method, "declaration")
         }
         AREAS[name] = cls
@@ -262,7 +269,7 @@ class Area:
     def write(
         self, action: str, tenant: str, effect: Callable[[], T], about: Callable[[T], tuple[str, Any]]
     ) -> T:
-        """Result of `effect`, written in one transaction with an audit event that says who did it.
+        """Result of `effect`, written in one transaction with an audit event of the principal.
 
         `about` returns the event's subject and its detail.
         """

@@ -1,4 +1,4 @@
-"""Profiles of short local runs, and the workloads that profiles and jobs know of."""
+"""Profiles of short local runs, and the workloads of profiles and jobs."""
 
 import json
 import secrets
@@ -8,11 +8,19 @@ from typing import Annotated
 from pydantic import Field
 
 from trimtab.core import NotFoundError, Profile
-from trimtab.serve.operations.operation import After, Area, ShortText, Since, Text, Until, operation
-from trimtab.store import Page, Role, WantedJobs, WantedProfiles
+from trimtab.serve.operations.operation import (
+    After,
+    Area,
+    ShortText,
+    Since,
+    Text,
+    Until,
+    operation,
+)
+from trimtab.store import JobFilter, Page, ProfileFilter, Role
 
 PROFILES, JOBS = 200, 1000
-"""How many of the newest of each are searched for workloads."""
+"""Number of newest profiles and jobs that are searched for workloads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +30,7 @@ class OwnedProfile(Profile):
     tenant: str = ""
 
 
-class Profiles(Area, name="profiles"):
+class ProfileOperations(Area, name="profiles"):
     """Profiles of the tenants that may be seen."""
 
     __slots__ = ()
@@ -39,8 +47,8 @@ class Profiles(Area, name="profiles"):
     ) -> Page[Profile]:
         """Profiles, newest first."""
         profiles, tenants = self.backend.store.profiles, self.principal.visible_tenants(tenant)
-        wanted = WantedProfiles(workload, since, until, tenants)
-        return self.stored(profiles.page, profiles.page_text)(limit, wanted, after)
+        criteria = ProfileFilter(workload, since, until, tenants)
+        return self.stored(profiles.page, profiles.page_text)(limit, criteria, after)
 
     @operation("GET", "/v1/profiles/{id}", stored=True, tagged=True, answer=OwnedProfile)
     def get(self, id: str) -> Profile:
@@ -50,14 +58,14 @@ class Profiles(Area, name="profiles"):
 
     def latest(self) -> Profile:
         """The newest profile."""
-        found = self.page(1).items
-        if not found:
+        newest = self.page(1).items
+        if not newest:
             raise NotFoundError("there is no profile yet; take one with: trimtab profile -- python train.py")
-        return found[0]
+        return newest[0]
 
     @operation("POST", "/v1/profiles", least=Role.USER)
     def save(self, profile: Profile, tenant: str | None = None) -> Profile:
-        """Keep a profile, under a new id unless the token is for all tenants."""
+        """Save a profile, under a new id unless the token is for all tenants."""
         owner = self.principal.owner_of_new(tenant)
         kept = profile if self.principal.tenants is None else replace(profile, id=secrets.token_hex(6))
 
@@ -80,7 +88,7 @@ class SeenWorkload:
     seen: float
 
 
-class Workloads(Area, name="workloads"):
+class WorkloadOperations(Area, name="workloads"):
     """Workloads of the tenants that may be seen, out of the newest profiles and jobs."""
 
     __slots__ = ()
@@ -89,11 +97,11 @@ class Workloads(Area, name="workloads"):
     def list(self) -> tuple[SeenWorkload, ...]:
         """Workloads out of the newest profiles and jobs, last seen first."""
         store, tenants = self.backend.store, self.principal.tenants
-        found: dict[tuple[str, str], SeenWorkload] = {}
+        workloads: dict[tuple[str, str], SeenWorkload] = {}
 
         def see(key: tuple[str, str], kind: str, created: float, profile: str, jobs: int) -> None:
-            before = found.get(key, SeenWorkload(key[1], key[0], kind, "", 0, created))
-            found[key] = SeenWorkload(
+            before = workloads.get(key, SeenWorkload(key[1], key[0], kind, "", 0, created))
+            workloads[key] = SeenWorkload(
                 name=before.name,
                 tenant=before.tenant,
                 kind=kind if profile and not before.profile else before.kind,
@@ -102,13 +110,15 @@ class Workloads(Area, name="workloads"):
                 seen=max(before.seen, created),
             )
 
-        for text in store.jobs.page_text(JOBS, WantedJobs(tenants=tenants)).items:
+        for text in store.jobs.page_text(JOBS, JobFilter(tenants=tenants)).items:
             job = json.loads(text)
             work = job["spec"].get("job", {}).get("workload", {})
             key = (job["tenant"], str(work.get("name", job["name"])))
             see(key, str(work.get("kind", "")), job["created"], "", 1)
-        for text in store.profiles.page_text(PROFILES, WantedProfiles(tenants=tenants)).items:
+        for text in store.profiles.page_text(PROFILES, ProfileFilter(tenants=tenants)).items:
             taken = json.loads(text)
             work = taken["workload"]
             see((taken["tenant"], work["name"]), work["kind"], taken["created"], taken["id"], 0)
-        return tuple(sorted(found.values(), key=lambda each: (-each.seen, each.tenant, each.name)))
+        return tuple(
+            sorted(workloads.values(), key=lambda workload: (-workload.seen, workload.tenant, workload.name))
+        )

@@ -1,26 +1,46 @@
 """Tenants that share the fleet, and the access tokens of their people and programs."""
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from trimtab.core import BadInputError, NotFoundError
-from trimtab.serve.access import EVERY_TENANT, LOCAL, ForbiddenError
+from trimtab.core import SCHEMA_NAME, BadInputError, NotFoundError
+from trimtab.serve.access import LOCAL, ForbiddenError
 from trimtab.serve.operations.operation import After, Area, Limit, operation
-from trimtab.store import NotAllowedError, Page, Role, Tenant, Token
+from trimtab.store import EVERY_TENANT, Page, Role, StateConflictError, Tenant, Token
 
 _TWENTY_YEARS = 20 * 366 * 86400.0
 
 Check = Callable[[Tenant | None], object]
-"""Is shown a tenant as it is, None where it is not there, and may raise: then nothing is changed."""
+"""Gets a tenant's present state, None if there is none, and may raise; then nothing is changed."""
 
+
+def _tenant_name(name: str) -> str:
+    from trimtab.schedule import require_name
+
+    try:
+        return require_name(name, "a tenant")
+    except BadInputError as error:
+        raise ValueError(str(error)) from None
+
+
+TenantName = Annotated[str, AfterValidator(_tenant_name), Field(json_schema_extra={"pattern": SCHEMA_NAME})]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Scope = Annotated[str, Field(pattern=r"^(\*|[a-z][a-z0-9-]*:(read|write))$")]
+_TENANT_OR_ALL: dict[str, Any] = {"anyOf": [{"pattern": SCHEMA_NAME}, {"enum": [EVERY_TENANT, ""]}]}
+# No control characters, no spaces but the usual one, and none that change the direction of text.
+_PRINTABLE_NAME = (
+    r"^[^\x00-\x1f\x7f-\xa0\xad\u061c\u180e\u2000-\u200f\u2028-\u202f"
+    r"\u205f-\u206f\u3000\ufeff\ufff9-\ufffb]{1,100}$"
+)
 Weight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-class Tenants(Area, name="tenants"):
+class TenantOperations(Area, name="tenants"):
     """All tenants for principals that may see all, else their own."""
 
     __slots__ = ()
@@ -28,24 +48,24 @@ class Tenants(Area, name="tenants"):
     @operation("GET", "/v1/tenants")
     def list(self) -> tuple[Tenant, ...]:
         """Tenants by name; with a token of one, that one."""
-        seen = self.principal.tenants
-        return tuple(each for each in self.backend.store.tenants.list() if seen is None or each.name in seen)
+        visible, tenants = self.principal.tenants, self.backend.store.tenants.list()
+        return tuple(tenant for tenant in tenants if visible is None or tenant.name in visible)
 
     @operation("GET", "/v1/tenants/{name}", tagged=True)
     def get(self, name: str) -> Tenant:
         """One tenant."""
-        found = _named(self.list(), name)
-        if found is None:
+        tenant = _named(self.list(), name)
+        if tenant is None:
             raise NotFoundError(f'there is no tenant "{name:.80}"')
-        return found
+        return tenant
 
     @operation(
         "PUT", "/v1/tenants/{name}", least=Role.OPERATOR, fleet=True, tagged=True, condition="required"
     )
     def put(
         self,
-        name: str,
-        parent: str | None = None,
+        name: TenantName,
+        parent: TenantName | None = None,
         guarantee: Amount = 0.0,
         weight: Weight = 1.0,
         limit: Amount | None = None,
@@ -54,8 +74,8 @@ class Tenants(Area, name="tenants"):
     ) -> Tenant:
         """Make a tenant (If-None-Match: *), or change one (If-Match: its ETag).
 
-        Accelerators are promised (`guarantee`), shared by `weight` beyond that, and limited. Circles of
-        parents and promises that cannot be kept are refused.
+        `guarantee` and `limit` are accelerators; beyond guarantees, `weight` decides. Cycles of parents, and
+        guarantees that cannot be kept, are refused.
         """
         from trimtab.schedule import Quotas, require_name
 
@@ -64,7 +84,8 @@ class Tenants(Area, name="tenants"):
 
         def effect() -> Tenant:
             check(_named(store.tenants.list(), name))
-            store.tenants.put(tenant, Quotas)
+            with _conflicts():
+                store.tenants.put(tenant, Quotas)
             return tenant
 
         return self._exclusively("tenants.put", name, effect)
@@ -81,7 +102,8 @@ class Tenants(Area, name="tenants"):
             check(now)
             if now is None:
                 raise NotFoundError(f'there is no tenant "{name:.80}"')
-            store.tenants.remove(name, Quotas)
+            with _conflicts():
+                store.tenants.remove(name, Quotas)
             return now
 
         return self._exclusively("tenants.remove", name, effect)
@@ -92,27 +114,29 @@ class Tenants(Area, name="tenants"):
             return self.write(action, name, effect, lambda tenant: (tenant.name, tenant.columns()))
 
 
+@contextmanager
+def _conflicts() -> Iterator[None]:
+    """Raises what contradicts other tenants (a missing parent, a guarantee) as a conflict with the state."""
+    try:
+        yield
+    except BadInputError as error:
+        raise StateConflictError(str(error)) from None
+
+
 def _named(known: tuple[Tenant, ...], name: str) -> Tenant | None:
-    return next((each for each in known if each.name == name), None)
+    return next((tenant for tenant in known if tenant.name == name), None)
 
 
 @dataclass(frozen=True, slots=True)
 class NewToken(Token):
-    """A token with its text, which is shown this once: the answer to a repeated request has none."""
+    """A token with its text, which is shown only once: the answer to a repeated request has none."""
 
     text: str | None = None
 
 
-def _shown(made: tuple[Token, str]) -> dict[str, Any]:
-    return {**_plain(made[0]), "text": made[1]}
-
-
-def _without_secret(made: tuple[Token, str]) -> dict[str, Any]:
-    return {**_plain(made[0]), "text": None}
-
-
-def _plain(token: Token) -> dict[str, Any]:
-    return {name: getattr(token, name) for name in Token.__dataclass_fields__}
+def _answer(made: tuple[Token, str | None]) -> dict[str, Any]:
+    token, text = made
+    return {**{name: getattr(token, name) for name in Token.__dataclass_fields__}, "text": text}
 
 
 def _made(answer: Any) -> tuple[Token, str]:
@@ -121,8 +145,8 @@ def _made(answer: Any) -> tuple[Token, str]:
     return token, answer["text"] or ""
 
 
-class Tokens(Area, name="tokens"):
-    """Tokens of the tenants that may be seen, for admins; secrets are shown once, when they are made."""
+class TokenOperations(Area, name="tokens"):
+    """Tokens of the tenants that may be seen, for admins; a secret is shown once, when it is made."""
 
     __slots__ = ()
 
@@ -141,16 +165,16 @@ class Tokens(Area, name="tokens"):
         "/v1/tokens",
         least=Role.ADMIN,
         answer=NewToken,
-        show=_shown,
+        show=_answer,
         read=_made,
-        kept=_without_secret,
+        kept=lambda made: _answer((made[0], None)),
     )
     def make(
         self,
-        name: Annotated[str, Field(min_length=1, max_length=100)],
+        name: Annotated[str, Field(pattern=_PRINTABLE_NAME)],
         role: Role = Role.VIEWER,
-        tenant: str | None = None,
-        scopes: Annotated[Sequence[str], Field(min_length=1, max_length=100)] = ("*",),
+        tenant: Annotated[str, Field(json_schema_extra=_TENANT_OR_ALL)] | None = None,
+        scopes: Annotated[Sequence[Scope], Field(min_length=1, max_length=100)] = ("*",),
         lifetime: Annotated[float, Field(gt=0, le=_TWENTY_YEARS)] | None = None,
     ) -> tuple[Token, str]:
         """Make a token and its text; it can do no more than yours. `lifetime` in seconds, null: no end."""
@@ -159,8 +183,11 @@ class Tokens(Area, name="tokens"):
         owner = tenant if self.principal.tenants is None and tenant else self.principal.owner_of_new(tenant)
         if owner != EVERY_TENANT:
             require_name(owner, "a tenant")
-        if not name.isprintable() or len(name) > 100:
-            raise BadInputError("a token's name is at most 100 printable characters")
+        if not re.fullmatch(_PRINTABLE_NAME, name):
+            raise BadInputError("a token's name has at most 100 printable characters")
+        beyond = [scope for scope in sorted(scopes) if not self.principal.allows(scope)]
+        if beyond:
+            raise ForbiddenError(f"this token does not have the scope {beyond[0]:.80} itself; leave it out")
         by = None if self.principal == LOCAL else self.principal.token
         tokens = self.backend.store.tokens
 
@@ -171,19 +198,16 @@ class Tokens(Area, name="tokens"):
             token = made[0]
             return token.id, {"name": token.name, "role": token.role.value, "scopes": sorted(token.scopes)}
 
-        try:
-            return self.write("tokens.make", owner, effect, about)
-        except NotAllowedError as error:
-            raise ForbiddenError(str(error)) from None
+        return self.write("tokens.make", owner, effect, about)
 
     @operation("DELETE", "/v1/tokens/{id}", least=Role.ADMIN)
     def revoke(self, id: str) -> Token:
         """Revoke a token for good."""
         tokens, tenants = self.backend.store.tokens, self.principal.tenants
-        found = tokens.get(id, tenants)
+        known = tokens.get(id, tenants)
         return self.write(
             "tokens.revoke",
-            found.tenant,
-            lambda: tokens.revoke(found.id, tenants),
+            known.tenant,
+            lambda: tokens.revoke(known.id, tenants),
             lambda token: (token.id, {"name": token.name}),
         )

@@ -2,13 +2,16 @@
 
 import asyncio
 import http.client
+import ipaddress
 import logging
 import socket
 import ssl
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import lru_cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -18,14 +21,14 @@ from trimtab.serve.settings import Settings
 if TYPE_CHECKING:
     import uvicorn
 
-    from trimtab.serve.http import Application
+    from trimtab.serve.http import HttpApplication
     from trimtab.serve.processes.scheduler import SchedulerProcess
     from trimtab.store import Store
 
 log = logging.getLogger("trimtab.serve")
 
 HEALTH_PATH = "/healthz"
-"""Answers 200 to anybody while the service lives; tells nothing else."""
+"""Answers 200 to anybody while the server runs."""
 
 LARGEST_HEAD = 64 << 10
 """Bytes of a request's head, of a chunk's header or of trailers; longer ones are refused with 400."""
@@ -34,15 +37,16 @@ _NEEDED = ("fastapi", "uvicorn", "uvloop", "h11", "orjson")
 _DASHBOARD_NEEDED = ("nicegui",)
 _SHUTDOWN = 10  # s for answers to end when the server stops
 _MOST_CONNECTIONS = 8192  # more are answered with 503
-_SWITCH_INTERVAL = 0.001  # s after which a thread that computes lets the one in that answers
+_SWITCH_INTERVAL = 0.001  # s after which a computing thread yields to the one that answers
 _BACKLOG = 2048
+_WARNING_INTERVAL = 60.0  # s between two warnings about one client
 _HEALTH_TIMEOUT = 2.0  # s
 _TOKEN_POLL = 0.1  # s
-_LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # nosec B104 # it is compared with, not bound
+_LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # nosec B104 # compared with, not bound
 
 
 def require_installed(settings: Settings) -> None:
-    """Raise where a package that the API needs is not installed."""
+    """Raise if a package that the API needs is not installed."""
     needed = (*_NEEDED, *(_DASHBOARD_NEEDED if settings.dashboard else ()))
     missing = [name for name in needed if not find_spec(name)]
     if missing:
@@ -53,15 +57,15 @@ def require_installed(settings: Settings) -> None:
 
 @contextmanager
 def serving(store: "Store", settings: Settings, scheduler: "SchedulerProcess") -> Iterator[str]:
-    """Serve the API while the block runs, once the scheduler has started; its URL."""
+    """Serve the API while the block runs, once the scheduler has started; yields its URL."""
     require_installed(settings)
-    from trimtab.serve.http import Application
+    from trimtab.serve.http import HttpApplication
     from trimtab.serve.processes.writer import writer_process
 
     with ExitStack() as stack:
         # Writes to PostgreSQL wait for a network and not for the interpreter's lock, so threads do them.
         writer = stack.enter_context(writer_process(settings)) if store.is_file else None
-        application = Application(store, settings, leads=scheduler.leads, writer=writer)
+        application = HttpApplication(store, settings, scheduler.leads, writer, scheduler.round_seconds)
         scheduler.wait()
         server = stack.enter_context(listening(application, settings))
         host = settings.listen.rpartition(":")[0]
@@ -71,11 +75,11 @@ def serving(store: "Store", settings: Settings, scheduler: "SchedulerProcess") -
 class HttpServer:
     """Uvicorn at the address of the settings, or at loopback until the first token is made.
 
-    `port` is where it listens. When the token exists, a second uvicorn server on the same application listens
-    at the wanted address beside the first, so that no connection is broken.
+    When the token exists, a second uvicorn server on the same application listens at the address of the
+    settings beside the first, so that no connection is broken.
     """
 
-    def __init__(self, application: "Application", settings: Settings) -> None:
+    def __init__(self, application: "HttpApplication", settings: Settings) -> None:
         import uvicorn
 
         self._application = application
@@ -83,9 +87,8 @@ class HttpServer:
         self._host, port = split_address(settings.listen)
         self._waits = not is_loopback(self._host) and application.gate.access.open_here
         if self._waits:
-            _bound(
-                self._host, port
-            ).close()  # a shared port would not be refused where another program has it
+            # A shared port would not be refused if another program has it.
+            _bound(self._host, port).close()
         first = _LOOPBACK.get(self._host, "127.0.0.1") if self._waits else self._host
         self._socket = _bound(first, port, shared=self._waits)
         self.port: int = self._socket.getsockname()[1]
@@ -105,11 +108,11 @@ class HttpServer:
             raise TrimtabError("the API could not be started; the log says why")
         if self._waits:
             log.warning(
-                "only this machine is listened to until there is a token; trimtab access make NAME makes one"
+                "only this machine is served until there is a token; trimtab access make NAME makes one"
             )
 
     def stop(self) -> None:
-        """Send answers that are on their way, end streams, and stop."""
+        """Finish answers, end streams, and stop."""
         self._end.set()
         self._thread.join()
 
@@ -142,7 +145,7 @@ class HttpServer:
     async def _has_token(self) -> bool:
         access = self._application.gate.access
         try:
-            return await self._application.ask(lambda: not access.open_here)
+            return await self._application.workers.ask(lambda: not access.open_here)
         except TrimtabError:
             return False  # the store cannot be used now; the next poll tries again
 
@@ -150,18 +153,17 @@ class HttpServer:
         import uvicorn
 
         try:
-            wanted = _bound(self._host, self.port, shared=True)
+            listener = _bound(self._host, self.port, shared=True)
         except TrimtabError as error:
             log.error("%s", error)
             return
         self._servers.append(uvicorn.Server(self._config))
-        tasks.create_task(self._servers[-1].serve([wanted]))
+        tasks.create_task(self._servers[-1].serve([listener]))
         log.info("there is a token now: listening at %s", self._settings.listen)
 
 
 @contextmanager
-def listening(application: "Application", settings: Settings) -> Iterator[HttpServer]:
-    """Serve while the block runs."""
+def listening(application: "HttpApplication", settings: Settings) -> Iterator[HttpServer]:
     server = HttpServer(application, settings)
     server.start()
     try:
@@ -170,13 +172,73 @@ def listening(application: "Application", settings: Settings) -> Iterator[HttpSe
         server.stop()
 
 
-def server_config(application: "Application", settings: Settings) -> "uvicorn.Config":
+class ConnectionLimit:
+    """Bounds the open connections of each client: an IPv4 address, or the /64 network of an IPv6 address."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._open: dict[str, list[asyncio.BaseTransport]] = {}
+        self._warned: dict[str, float] = {}
+
+    def admit(self, transport: asyncio.BaseTransport) -> bool:
+        """Count a new connection; whether the client may have it. 0 is no limit."""
+        if self._most == 0:
+            return True
+        client = _client((transport.get_extra_info("peername") or ("",))[0])
+        connections = self._open.setdefault(client, [])
+        if len(connections) >= self._most:
+            connections[:] = self._still_open(client)
+        if len(connections) >= self._most:
+            self._warn(client)
+            return False
+        connections.append(transport)
+        if len(self._open) > _MOST_CONNECTIONS:
+            self._open = {known: still for known in self._open if (still := self._still_open(known))}
+        return True
+
+    def _still_open(self, client: str) -> list[asyncio.BaseTransport]:
+        return [connection for connection in self._open[client] if not connection.is_closing()]
+
+    def _warn(self, client: str) -> None:
+        now = time.monotonic()
+        if now - self._warned.get(client, float("-inf")) >= _WARNING_INTERVAL:
+            if len(self._warned) > _MOST_CONNECTIONS:
+                self._warned.clear()
+            self._warned[client] = now
+            log.warning("%s has %d open connections, and gets no more now", client, self._most)
+
+
+@lru_cache(maxsize=4096)
+def _client(address: str) -> str:
+    try:
+        known = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(known, ipaddress.IPv4Address):
+        return str(known)
+    return str(known.ipv4_mapped or ipaddress.ip_network((known, 64), strict=False))
+
+
+def limited_protocol(limit: ConnectionLimit) -> "type[asyncio.Protocol]":
+    """Uvicorn's HTTP/1.1 protocol that closes connections beyond a client's limit at once."""
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    class LimitedProtocol(H11Protocol):
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            if not limit.admit(transport):
+                transport.abort()
+
+    return LimitedProtocol
+
+
+def server_config(application: "HttpApplication", settings: Settings) -> "uvicorn.Config":
     """Uvicorn's configuration. Its h11 parser bounds heads, chunk headers and trailers."""
     import uvicorn
 
     config = uvicorn.Config(
         application.app,
-        http="h11",
+        http=limited_protocol(ConnectionLimit(settings.connections_per_client)),
         h11_max_incomplete_event_size=LARGEST_HEAD,
         ws="websockets-sansio" if settings.dashboard else "none",
         lifespan="off",
@@ -194,9 +256,9 @@ def server_config(application: "Application", settings: Settings) -> "uvicorn.Co
     try:
         config.load()
     except (OSError, ssl.SSLError) as error:
-        why = (getattr(error, "strerror", None) or str(error)).lower()
+        reason = (getattr(error, "strerror", None) or str(error)).lower()
         raise BadInputError(
-            f"the certificate {settings.tls_certificate} with its key cannot be used: {why}"
+            f"the certificate {settings.tls_certificate} with its key cannot be used: {reason}"
         ) from None
     return config
 
@@ -207,9 +269,9 @@ def _bound(host: str, port: int, shared: bool = False) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family, backlog=_BACKLOG, reuse_port=shared)
     except OSError as error:
-        why = (error.strerror or str(error)).lower()
+        reason = (error.strerror or str(error)).lower()
         raise BadInputError(
-            f"cannot listen at {host}:{port}: {why}; name another address with --listen"
+            f"cannot listen at {host}:{port}: {reason}; name another address with --listen"
         ) from None
 
 
@@ -223,8 +285,8 @@ def check_serving(settings: Settings) -> None:
     host = _LOOPBACK.get(host, host)
     connection: http.client.HTTPConnection
     if settings.tls_certificate:
-        # It asks itself: the certificate is for the name by which others know it.
-        context = ssl._create_unverified_context()  # nosec B323 # it is told nothing, and asked for a status
+        # It asks itself: the certificate is for the name that others use.
+        context = ssl._create_unverified_context()  # nosec B323 # only a status is read, and nothing sent
         connection = http.client.HTTPSConnection(host, port, timeout=_HEALTH_TIMEOUT, context=context)
     else:
         connection = http.client.HTTPConnection(host, port, timeout=_HEALTH_TIMEOUT)
@@ -232,11 +294,11 @@ def check_serving(settings: Settings) -> None:
         connection.request("GET", HEALTH_PATH)
         status = connection.getresponse().status
     except (OSError, http.client.HTTPException) as error:
-        why = (getattr(error, "strerror", None) or str(error) or type(error).__name__).lower()
+        reason = (getattr(error, "strerror", None) or str(error) or type(error).__name__).lower()
         raise NotServingError(
-            f"nothing serves at {settings.listen}: {why}; start it with trimtab up"
+            f"nothing serves at {settings.listen}: {reason}; start it with trimtab up"
         ) from None
     finally:
         connection.close()
     if status != http.client.OK:
-        raise NotServingError(f"what serves at {settings.listen} answers {status} to {HEALTH_PATH}, not 200")
+        raise NotServingError(f"the server at {settings.listen} answers {status} to {HEALTH_PATH}, not 200")

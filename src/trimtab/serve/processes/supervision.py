@@ -1,7 +1,7 @@
-"""Supervised child processes, so that what they compute delays no answer; and the log of all of them.
+"""Supervised child processes, whose computing delays no answer; and the log of all of them.
 
-A child gets one end of a socket pair as its standard input. The first line that comes from there is its
-configuration as JSON; at the end of file it ends. The kernel kills it with the process that started it.
+A child gets one end of a socket pair as its standard input. The first line from there is its configuration
+as JSON; at the end of file it ends. The kernel kills it with the process that started it.
 """
 
 import contextlib
@@ -45,11 +45,11 @@ class SupervisedProcess:
         self._socket: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
         # The thread lives as long as the child that it starts: the kernel kills the child with it.
-        self._thread = threading.Thread(target=self._supervise, name=name)
+        self._thread = threading.Thread(target=self._run, name=name)
         self._thread.start()
 
     def stop(self) -> None:
-        """Ask the child to end, wait for it, and kill it where it does not."""
+        """Ask the child to end, wait for it, and kill it if it does not."""
         with self._changing:
             self._end.set()
             if self._socket is not None:
@@ -62,25 +62,30 @@ class SupervisedProcess:
                 self._process.kill()
         self._thread.join()
 
-    def _supervise(self) -> None:
-        while self._run_once() and not self._end.is_set():
-            assert self._process is not None
-            status = self._process.returncode
-            log.error("the %s ended with status %s; it is started again", self._name, status)
+    def _run(self) -> None:
+        while not self._end.is_set():
+            try:
+                if not self._run_once() or self._end.is_set():
+                    return
+                assert self._process is not None
+                status = self._process.returncode
+                log.error("the %s ended with status %s; it is started again", self._name, status)
+            except OSError as error:
+                log.error("the %s cannot be started now: %s", self._name, error.strerror or error)
             self._end.wait(_PAUSE)
 
     def _run_once(self) -> bool:
         """Start the child and wait for its end; whether it may be started again."""
-        ours, theirs = socket.socketpair()
-        with ours:
-            with theirs, self._changing:
+        parent_end, child_end = socket.socketpair()
+        with parent_end:
+            with child_end, self._changing:
                 if self._end.is_set():
                     return False
-                self._process = subprocess.Popen(self._command, stdin=theirs.fileno())
-                self._socket = ours
+                self._process = subprocess.Popen(self._command, stdin=child_end.fileno())
+                self._socket = parent_end
             with contextlib.suppress(OSError):
-                ours.sendall(self._config)
-            again = self._talk(ours)
+                parent_end.sendall(self._config)
+            again = self._talk(parent_end)
             self._process.wait()
             with self._changing:
                 self._socket = None
@@ -88,23 +93,23 @@ class SupervisedProcess:
 
 
 def supervised_child() -> tuple[socket.socket, Any]:
-    """In the child, first of all: its end of the sockets, and its configuration."""
+    """Called first in the child: its end of the sockets, and its configuration."""
     parent = os.getppid()
     die_with_parent(signal.SIGKILL)
     if os.getppid() != parent:
         sys.exit(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this one in order
-    # Requests come first where there are too few CPUs; what this process starts gets the usual policy again.
+    # Requests come first if there are too few CPUs; children of this process get the usual policy again.
     with contextlib.suppress(OSError):  # a sandbox may forbid it
         os.sched_setscheduler(0, os.SCHED_BATCH | os.SCHED_RESET_ON_FORK, os.sched_param(0))
-    theirs = socket.socket(fileno=os.dup(0))
+    child_end = socket.socket(fileno=os.dup(0))
     line = bytearray()
     while not line.endswith(b"\n"):
-        byte = theirs.recv(1)
+        byte = child_end.recv(1)
         if not byte:
             sys.exit(1)
         line += byte
-    return theirs, json.loads(line)
+    return child_end, json.loads(line)
 
 
 @contextlib.contextmanager
@@ -120,7 +125,7 @@ def log_to_stderr(settings: Settings) -> Iterator[None]:
 
 
 class _StderrHandler(logging.Handler):
-    """Prints without Rich, which takes thirty times as long, and every write to the API has a line."""
+    """Prints without Rich, which takes thirty times as long: every write to the API has a line."""
 
     def __init__(self, as_json: bool) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
-"""Group commit: short writes in a process of their own, all that wait at a moment with one sync of the disk.
+"""The writer process: short writes in a process of their own, with one sync of the disk for all that wait.
 
 Threads that write would compete with the one that answers for the interpreter's lock at every row that it
-reads. Both processes exchange length-prefixed pickles over a socket pair that nobody else can reach.
+reads. Both processes exchange length-prefixed pickles over a socket pair that no other process can reach.
 """
 
 import asyncio
@@ -17,13 +17,20 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 from trimtab.core import StorageError, TrimtabError, from_plain, to_plain
-from trimtab.serve.http.answer import Answer, crash_answer, error_answer
-from trimtab.serve.http.endpoint import Call, Effect, audited_refusals, endpoints
+from trimtab.serve.http.endpoint import (
+    Call,
+    Effect,
+    HttpAnswer,
+    audited_refusals,
+    crash_answer,
+    endpoints,
+    error_answer,
+)
 from trimtab.serve.operations import Backend, OutcomeLearner
 from trimtab.serve.processes.supervision import SupervisedProcess, log_to_stderr, supervised_child
 from trimtab.serve.settings import Settings
@@ -37,7 +44,7 @@ _BATCH = 64  # requests that share a commit, at most
 _COMMIT_INTERVAL = 0.010  # s between the starts of commits, at least, where requests come that often
 _CHECKPOINT_INTERVAL = 1.0  # s
 _GONE = (
-    "the process that writes ended before it answered; what was asked may be done or not: look, "
+    "the writer process ended before it answered; the request may be carried out or not: check, "
     "or repeat it with the same Idempotency-Key"
 )
 
@@ -53,21 +60,20 @@ class WriteRequest:
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """The answer to the request of a number; `why` it failed is for the log alone."""
+    """The answer to the request of a number; `why` it failed is for the log only."""
 
     number: int
-    answer: Answer
+    answer: HttpAnswer
     why: str | None = None
 
 
 def framed(message: WriteRequest | WriteResult) -> bytes:
-    """Length and pickle of a message."""
     packed = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
     return _LENGTH.pack(len(packed)) + packed
 
 
 class Frames:
-    """Takes bytes as they come, and gives the messages that are complete."""
+    """Splits a stream of bytes into messages."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
@@ -87,7 +93,7 @@ class Frames:
 
 
 class Writer:
-    """The writer process, as the API uses it. While it is not `connected`, the API writes itself."""
+    """The writer process. While it is not `connected`, the API writes itself."""
 
     def __init__(self, settings: Settings) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -97,7 +103,6 @@ class Writer:
 
     @property
     def connected(self) -> bool:
-        """Whether it takes requests now."""
         return self._connection is not None and self._connection.open
 
     async def write(self, operation: str, call: Call) -> WriteResult:
@@ -113,24 +118,24 @@ class Writer:
         yield
 
     def stop(self) -> None:
-        """Let it finish what it has begun, and end it."""
+        """Let the process finish its requests, and end it."""
         self._begun.set()
         self._process.stop()
 
-    def _talk(self, ours: socket.socket) -> bool:
+    def _talk(self, parent_end: socket.socket) -> bool:
         self._begun.wait()
         if self._loop is None:
             return False  # stopped before the API began
         try:
-            asyncio.run_coroutine_threadsafe(self._converse(ours.dup()), self._loop).result()
+            asyncio.run_coroutine_threadsafe(self._converse(parent_end.dup()), self._loop).result()
         except (CancelledError, RuntimeError):
             return False  # the loop has ended, so nothing is written any more
         return True
 
-    async def _converse(self, ours: socket.socket) -> None:
+    async def _converse(self, parent_end: socket.socket) -> None:
         """Talk until the child closes its end."""
         connection = _Connection()
-        transport, _ = await asyncio.get_running_loop().create_connection(lambda: connection, sock=ours)
+        transport, _ = await asyncio.get_running_loop().create_connection(lambda: connection, sock=parent_end)
         try:
             await connection.ready.wait()
             self._connection = None if connection.over.is_set() else connection
@@ -153,7 +158,7 @@ class _Connection(asyncio.Protocol):
 
     @property
     def open(self) -> bool:
-        """Whether it has not begun to end."""
+        """Whether the connection still takes requests."""
         return not self.over.is_set() and not self._transport.is_closing()
 
     async def write(self, operation: str, call: Call) -> WriteResult:
@@ -184,7 +189,6 @@ class _Connection(asyncio.Protocol):
 
 @contextmanager
 def writer_process(settings: Settings) -> Iterator[Writer]:
-    """A writer process while the block runs."""
     writer = Writer(settings)
     try:
         yield writer
@@ -201,18 +205,18 @@ class WriteBatcher:
 
     def run(self, requests: list[WriteRequest]) -> list[WriteResult]:
         """A result for each request, all on the disk; one that fails fails alone."""
-        prepared = [self._prepared(each) for each in requests]
-        effects = {n: each for n, each in enumerate(prepared) if not isinstance(each, Exception)}
-        ends: dict[int, Answer | Exception] = {}
+        prepared = [self._prepare(request) for request in requests]
+        effects = {n: effect for n, effect in enumerate(prepared) if not isinstance(effect, Exception)}
+        ends: dict[int, HttpAnswer | Exception] = {}
         if effects:
             try:
                 done = self._backend.store.write_all(list(effects.values()))
             except TrimtabError as error:
                 done = [error] * len(effects)
             ends = dict(zip(effects, done, strict=True))
-        return [self._result(each, ends.get(n, prepared[n])) for n, each in enumerate(requests)]
+        return [self._result(request, ends.get(n, prepared[n])) for n, request in enumerate(requests)]
 
-    def _prepared(self, request: WriteRequest) -> Effect | Exception:
+    def _prepare(self, request: WriteRequest) -> Effect | Exception:
         try:
             return self._endpoints[request.operation].effect(self._backend, request.call)
         except Exception as error:
@@ -220,7 +224,7 @@ class WriteBatcher:
 
     def _result(self, request: WriteRequest, end: object) -> WriteResult:
         number, id = request.number, request.call.id
-        if isinstance(end, Answer):
+        if isinstance(end, HttpAnswer):
             return WriteResult(number, end)
         try:
             with audited_refusals(self._backend, request.call):
@@ -235,25 +239,28 @@ class WriteBatcher:
 
 
 def main() -> None:
-    """The child process. It ends when the API has closed its end, and all that was asked is written."""
-    theirs, config = supervised_child()
+    """The child process. It ends when the API has closed its end, and all requests are written."""
+    child_end, config = supervised_child()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the API gets it too, and closes its end when it is done
     settings = from_plain(Settings, config)
     with log_to_stderr(settings):
         try:
-            _serve(theirs, settings)
+            _serve(child_end, settings)
         except TrimtabError as error:
-            log.error("nothing is written beside the API: %s", error)
+            log.error("the writer process cannot start, so the API writes itself: %s", error)
             sys.exit(2)
 
 
-def _serve(theirs: socket.socket, settings: Settings) -> None:
+def _serve(child_end: socket.socket, settings: Settings) -> None:
     with open_store(settings.store or None) as store:
-        batcher = WriteBatcher(Backend(store, learner=OutcomeLearner()))
+        learner = OutcomeLearner()
+        batcher = WriteBatcher(Backend(store, learner=learner))
         threading.Thread(target=_checkpoint, args=(store,), name="checkpoint", daemon=True).start()
-        theirs.sendall(framed(WriteResult(0, Answer(200, b""))))
-        for requests in _batches(theirs):
-            theirs.sendall(b"".join(framed(result) for result in batcher.run(requests)))
+        with suppress(ConnectionError):  # the API has ended without waiting for answers
+            child_end.sendall(framed(WriteResult(0, HttpAnswer(200, b""))))
+            for requests in _batches(child_end):
+                child_end.sendall(b"".join(framed(result) for result in batcher.run(requests)))
+        learner.close()
 
 
 def _checkpoint(store: Store) -> None:
@@ -263,19 +270,19 @@ def _checkpoint(store: Store) -> None:
         try:
             store.move_log()
         except StorageError as error:
-            log.warning("the store's log stays where it is: %s", error)
+            log.warning("the store's write-ahead log is not moved now: %s", error)
 
 
-def _batches(theirs: socket.socket) -> Iterator[list[WriteRequest]]:
-    """Requests as they come: at once where few come, else gathered for a moment, as a commit is dear."""
+def _batches(child_end: socket.socket) -> Iterator[list[WriteRequest]]:
+    """Requests as they come: at once if there are few, else gathered for a moment, since a commit is slow."""
     frames, waiting, before = Frames(), list[WriteRequest](), float("-inf")
-    while data := theirs.recv(_PIECE):
+    while data := child_end.recv(_PIECE):
         waiting += frames.take(data)
         while len(waiting) < _BATCH:
             left = max(0.0, before + _COMMIT_INTERVAL - time.monotonic())
-            if not select.select([theirs], [], [], left)[0]:
+            if not select.select([child_end], [], [], left)[0]:
                 break
-            data = theirs.recv(_PIECE)
+            data = child_end.recv(_PIECE)
             if not data:
                 break
             waiting += frames.take(data)

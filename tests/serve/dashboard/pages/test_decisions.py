@@ -3,7 +3,8 @@
 import pytest
 
 from trimtab.core import Answer, BadInputError, Decision, Estimate, Outcome
-from trimtab.serve.dashboard.pages.decisions import answer_rows, figures, measured_of, outcome_words, rows
+from trimtab.serve.dashboard.pages.decisions import LEDGER, answer_rows, figures, measured_of, outcome_words
+from trimtab.serve.dashboard.widgets import table_rows
 from trimtab.serve.operations import calibrations
 
 
@@ -19,36 +20,28 @@ def made() -> Decision:
 
 
 def test_a_row_has_both_answers_and_what_happened(made: Decision) -> None:
-    with_outcome, without = rows([(made, Outcome("d1", 1.0, {"time": 66.0})), (made, None)])
+    entries = [(made, Outcome("d1", 1.0, {"time": 66.0})), (made, None)]
+    with_outcome, without = table_rows(LEDGER, entries)
     assert with_outcome["action"] == "aws us-east-1 g5.xlarge ×2 spot"
-    assert (with_outcome["rule"], with_outcome["model"]) == ("time 1m40s", "time 1m")
+    assert (with_outcome["rule_expects"], with_outcome["model_expects"]) == ("time 1m40s", "time 1m")
     assert with_outcome["outcome"] == "time 1m06s"
     assert without["outcome"] == ""
 
 
 def test_one_decision_says_by_how_much_it_was_off(made: Decision) -> None:
-    (told,) = outcome_words(
-        made,
-        Outcome(
-            "d1",
-            1.0,
-            {
-                "time": 66.0,
-            },
-        ),
-    )
-    assert told.endswith("-9% off; the range held")
-    assert [row["role"] for row in answer_rows(made)] == ["rule", "model"]
+    (sentence,) = outcome_words(made, Outcome("d1", 1.0, {"time": 66.0}))
+    assert "-9%" in sentence
+    assert [role for role, _ in answer_rows(made)] == ["rule", "model"]
 
 
 def test_all_kinds_together_have_a_win_rate_and_shares(made: Decision) -> None:
     outcomes = (Outcome("d1", 1.0, {"time": 66.0}),)
-    told = dict(figures(calibrations([(made, outcomes)])))
-    assert told == {
+    result = dict(figures(calibrations([(made, outcomes)])))
+    assert result == {
         "outcomes compared": "1",
         "ranges that held": "100%",
         "promised": "90%",
-        "model's win rate": "100% of 1",
+        "model nearer": "100% of 1",
     }
 
 

@@ -14,7 +14,15 @@ from trimtab.fabric import Sessions, Status, plain_status
 from trimtab.fabric.agent import write_status
 from trimtab.fabric.failover.keeper import Failover, UplinkNow
 from trimtab.fabric.journal import RUN
-from trimtab.serve.dashboard.pages.fabric import failover_rows, figures, session_rows, topology, uplink_rows
+from trimtab.serve.dashboard.pages.fabric import (
+    FAILOVERS,
+    UPLINKS,
+    failover_rows,
+    figures,
+    session_rows,
+    topology,
+)
+from trimtab.serve.dashboard.widgets import table_rows
 
 
 @pytest.fixture
@@ -41,11 +49,11 @@ def host() -> dict[str, Any]:
 
 
 def test_a_host_is_told_in_numbers_and_rows(host: dict[str, Any]) -> None:
-    told = dict(figures(host))
-    assert told["uplinks up"] == "1 of 2"
-    assert told["the slowest"] == "8 ms"
-    assert [row["state"] for row in uplink_rows(host)] == ["up", "dead"]
-    assert [row["seconds#"] for row in failover_rows(host)] == [0.008, 0.004]
+    result = dict(figures(host))
+    assert result["uplinks up"] == "1 of 2"
+    assert result["slowest failover"] == "8 ms"
+    assert [row["state"] for row in table_rows(UPLINKS, host["uplinks"])] == ["up", "dead"]
+    assert [row["took#"] for row in table_rows(FAILOVERS, failover_rows(host))] == [0.008, 0.004]
     assert {row["kind"] for row in session_rows(host)} == {"BFD", "BGP"}
 
 
@@ -71,26 +79,26 @@ def kept() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-def told(folder: Path, state: Literal["up", "dead"], failovers: int) -> None:
+def result(folder: Path, state: Literal["up", "dead"], failovers: int) -> None:
     """As an agent writes it: two uplinks, one of them in some state, and so many failovers."""
     now = time.time()
     uplinks = (
         UplinkNow("eth0", "leaf-a", "up", now, None, 0, True),
         UplinkNow("eth1", "leaf-b", state, now, None, failovers, state == "up"),
     )
-    seen = tuple(Failover(now - n, "eth1", "leaf-b", "bfd", 0.003, 1) for n in range(failovers))
-    write_status(Status(folder.name, now, uplinks, {"10.0.0.2": ("eth0",)}, {}, seen), folder)
+    observed = tuple(Failover(now - n, "eth1", "leaf-b", "bfd", 0.003, 1) for n in range(failovers))
+    write_status(Status(folder.name, now, uplinks, {"10.0.0.2": ("eth0",)}, {}, observed), folder)
 
 
 def test_a_host_is_drawn_and_followed_and_long_tables_get_pages(house: Any, kept: Path) -> None:
-    told(kept, "up", 1)
+    result(kept, "up", 1)
     with house.visitor() as page:
         page.goto(f"{house.url}/fabric")
         page.get_by_role("heading", name=f"Host {kept.name}", exact=True).wait_for()
         uplink = page.get_by_role("row", name="eth1 leaf-b").first
         uplink.locator("[data-state=up]").wait_for()
         assert page.get_by_role("button", name="Next page").count() == 0
-        told(kept, "dead", 30)
+        result(kept, "dead", 30)
         uplink.locator("[data-state=dead]").wait_for()
         page.get_by_role("button", name="Next page").first.wait_for()
         page.wait_for_function("document.querySelector('.js-plotly-plot .main-svg') !== null")

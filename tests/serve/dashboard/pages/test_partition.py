@@ -12,7 +12,8 @@ from dashboard_house import faults
 
 from trimtab.core import BadInputError, TrimtabError
 from trimtab.serve.access import LOCAL, ForbiddenError, Principal
-from trimtab.serve.dashboard.pages.partition import Form, graph_of, plan_rows, planned, stage_rows
+from trimtab.serve.dashboard.pages.partition import PLANS, STAGES, PlanForm, graph_of, planned
+from trimtab.serve.dashboard.widgets import table_rows
 from trimtab.serve.operations import Backend, Service
 from trimtab.store import Role, Token, open_store
 
@@ -20,7 +21,7 @@ from trimtab.store import Role, Token, open_store
 def graph(layers: int = 6, name: str = "layer") -> str:
     """A chain of equal layers, as a graph file has it."""
     names = [f"{name} {number}" for number in range(layers)]
-    nodes = [{"name": each, "kind": "matmul", "flop": 2e9, "parameters": 4e6, "saved": 4e5} for each in names]
+    nodes = [{"name": item, "kind": "matmul", "flop": 2e9, "parameters": 4e6, "saved": 4e5} for item in names]
     edges = [{"from": a, "to": b, "bytes": 4e5} for a, b in itertools.pairwise(names)]
     return json.dumps({"name": "chain", "nodes": nodes, "edges": edges})
 
@@ -32,12 +33,12 @@ def service(tmp_path: Path) -> Iterator[Service]:
 
 
 def test_a_plan_is_kept_as_a_decision_and_comes_with_two_pictures(service: Service) -> None:
-    shown = planned(service, Form("g.json", graph(name="<b>"), "t4:2", "10Gbit", 16))
+    shown = planned(service, PlanForm("g.json", graph(name="<b>"), "t4:2", "10Gbit", 16))
     made = service.decisions.get(shown.decision)
     assert made.kind == "partition"
-    assert [row["subject"] for row in plan_rows((made,))] == ["chain"]
-    assert len(stage_rows(shown.words)) == len(shown.words.stages) >= 1
-    assert [ElementTree.fromstring(each).tag for each in shown.pictures] == [
+    assert [row["model"] for row in table_rows(PLANS, [made])] == ["chain"]
+    assert [row["rank#"] for row in table_rows(STAGES, shown.words.stages)][:1] == [1]
+    assert [ElementTree.fromstring(item).tag for item in shown.pictures] == [
         "{http://www.w3.org/2000/svg}svg"
     ] * 2
 
@@ -45,30 +46,32 @@ def test_a_plan_is_kept_as_a_decision_and_comes_with_two_pictures(service: Servi
 @pytest.mark.parametrize(
     ("form", "sentence"),
     [
-        (Form(devices="t4:2"), "upload a graph file first"),
-        (Form("g.json", graph(), "/etc/passwd.yaml"), "no file is read here"),
-        (Form("g.json", graph(), ""), "name devices"),
-        (Form("g.json", graph(), "nosuch:2"), "nosuch"),
-        (Form("g.json", graph(), "t4:2", batch=None), "at least 1"),
-        (Form("g.json", "{", "t4:2"), '"g.json"'),
-        (Form("g.json", graph(3001), "t4:2"), "too many for a page"),
+        (PlanForm(devices="t4:2"), "upload"),
+        (PlanForm("g.json", graph(), "/etc/passwd.yaml"), "a100"),
+        (PlanForm("g.json", graph(), ""), "devices"),
+        (PlanForm("g.json", graph(), "nosuch:2"), "nosuch"),
+        (PlanForm("g.json", graph(), "t4:2", batch=None), "at least 1"),
+        (PlanForm("g.json", "{", "t4:2"), '"g.json"'),
+        (PlanForm("g.json", graph(3001), "t4:2"), "3001"),
     ],
 )
-def test_what_cannot_be_planned_is_said_in_a_sentence(service: Service, form: Form, sentence: str) -> None:
+def test_what_cannot_be_planned_is_said_in_a_sentence(
+    service: Service, form: PlanForm, sentence: str
+) -> None:
     with pytest.raises(TrimtabError, match=sentence):
         planned(service, form)
 
 
 def test_an_uploads_folder_is_nobodys_business() -> None:
     with pytest.raises(BadInputError) as refused:
-        graph_of(Form("mine.json", '{"nodes": 3}'))
+        graph_of(PlanForm("mine.json", '{"nodes": 3}'))
     assert "/tmp" not in str(refused.value)
 
 
 def test_a_viewer_plans_nothing(service: Service) -> None:
     viewer = Principal(Token("id", "name", "red", Role.VIEWER, frozenset({"*"}), 0.0))
     with pytest.raises(ForbiddenError):
-        planned(Service(service.backend, viewer), Form("g.json", graph(), "t4:2"))
+        planned(Service(service.backend, viewer), PlanForm("g.json", graph(), "t4:2"))
 
 
 def test_a_graph_is_uploaded_and_its_plan_is_drawn(house: Any, tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from trimtab.kernel import LimitedGroup, mounted
-from trimtab.serve.dashboard.pages.resize import container_rows, limits_chart, pool_rows, share
+from trimtab.serve.dashboard.pages.resize import CONTAINERS, POOLS, container_rows, limits_chart, share
+from trimtab.serve.dashboard.widgets import table_rows
 from trimtab.serve.operations import PoolNow
 
 BUSY = "while True: sum(range(2000)); __import__('time').sleep(0.01)"
@@ -46,10 +47,15 @@ def test_rows_and_bars_say_what_is_given_and_used() -> None:
     container = {"path": "/shop/a", "cpus": 0.5, "used_cpus": 0.4, "memory": 2**28, "used_memory": 2**27}
     counts = {"pool": "shop", "throttles": 3, "traps": 1, "refusals": 0}
     pool = PoolNow("shop", 2.0, 2**30, 0.5, 2**28, ({**container, **counts},))
-    (row,) = pool_rows([pool])
+    (row,) = table_rows(POOLS, [pool])
     assert (row["cpus_given"], row["memory_given"]) == (0.25, 0.25)
-    (row,) = container_rows([pool])
-    assert (row["cpus_used"], row["memory_used"], row["throttles"], row["traps"]) == (0.8, 0.5, "3", "1")
+    (row,) = table_rows(CONTAINERS, container_rows([pool]))
+    assert (row["cpu_use_of_it"], row["memory_use_of_it"], row["throttles"], row["traps"]) == (
+        0.8,
+        0.5,
+        "3",
+        "1",
+    )
     limit, use = limits_chart([pool])["data"]
     assert (limit["y"], use["y"], limit["x"]) == ([0.5], [0.4], ["a"])
 

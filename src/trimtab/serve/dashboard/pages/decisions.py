@@ -1,46 +1,77 @@
-"""Decisions: the ledger, who was right, rule or model; and one decision with its outcome."""
+"""Decisions: the ledger, and whether rule or model was right; and one decision with its outcome."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
 from nicegui import ui
 
-from trimtab.core import Answer, BadInputError, Decision, Outcome, TrimtabError, parse_duration, parse_money
-from trimtab.serve.dashboard.frame import Asked, Page
+from trimtab.core import Answer, BadInputError, Decision, Outcome, parse_duration, parse_money
+from trimtab.serve.dashboard import widgets
+from trimtab.serve.dashboard.frame import DashboardPage, Parameters
 from trimtab.serve.dashboard.visit import Visit
 from trimtab.serve.dashboard.widgets import (
     Chart,
     Column,
-    Rows,
     Table,
     Trace,
     action_words,
     axis,
-    bullets,
-    button,
     chart_text,
-    element,
-    empty,
     estimate_words,
-    facts,
-    figure,
-    follow,
-    heading,
-    link,
     moment,
-    notice,
     quantity,
-    reload_when,
-    text,
-    tiles,
 )
-from trimtab.serve.operations import Calibration, Service
-from trimtab.serve.problems import problem_of
+from trimtab.serve.operations import DecisionCalibration, Service
 from trimtab.store import Role, compare
 
+_AREAS = ("audit", "job")  # decisions and outcomes are written together with an event of one of these
+_AT_ONCE = 100
+_MOST_ALTERNATIVES = 20
+ANSWERS = (
+    Column("Who", lambda row: row[0]),
+    Column("Name", lambda row: row[1].who),
+    Column("Would do", lambda row: action_words(row[1])),
+    Column(
+        "Expects",
+        lambda row: "; ".join(f"{name} {estimate_words(name, e)}" for name, e in row[1].estimates.items()),
+    ),
+)
+LEDGER = (
+    Column("When", lambda entry: moment(entry[0].created)),
+    Column("Kind", lambda entry: entry[0].kind),
+    Column("About", lambda entry: entry[0].subject, kind="link"),
+    Column("Action", lambda entry: action_words(entry[0])),
+    Column("Chosen by", lambda entry: entry[0].chosen_by),
+    Column("Rule expects", lambda entry: _expected(entry[0].rule)),
+    Column("Model expects", lambda entry: _expected(entry[0].model)),
+    Column("Outcome", lambda entry: _measured(*entry)),
+)
+_CALIBRATION = (
+    Column("Kind", lambda row: row.kind),
+    Column("Quantity", lambda row: row.quantity),
+    Column("Outcomes", lambda row: row.outcomes, str),
+    Column("Ranges that held", lambda row: round(row.held / row.outcomes, 3), kind="share"),
+    Column("Promised", lambda row: round(row.promised, 3), kind="share"),
+    Column("Both answered", lambda row: row.duels, str),
+    Column("Model nearer", lambda row: row.model_wins, str),
+    Column("Rule nearer", lambda row: row.rule_wins, str),
+)
+Entry = tuple[Decision, Outcome | None]
 
-def calibration_chart(judged: Sequence[Calibration]) -> Trace:
+
+def _expected(answer: Answer | None) -> str:
+    estimates = answer.estimates if answer is not None else {}
+    return ", ".join(f"{name} {quantity(name, e.value, e.unit)}" for name, e in estimates.items())
+
+
+def _measured(decision: Decision, outcome: Outcome | None) -> str:
+    units = {name: estimate.unit for name, estimate in decision.estimates.items()}
+    measured = outcome.measured if outcome is not None else {}
+    return ", ".join(f"{name} {quantity(name, v, units.get(name, ''))}" for name, v in measured.items())
+
+
+def calibration_chart(calibrations: Sequence[DecisionCalibration]) -> Trace:
     """A point for each kind and quantity, larger with more outcomes; on the line, promises are kept."""
     line = {
         "type": "scatter",
@@ -55,131 +86,111 @@ def calibration_chart(judged: Sequence[Calibration]) -> Trace:
         {
             "type": "scatter",
             "mode": "markers",
-            "name": chart_text(f"{each.kind}: {each.quantity}"),
-            "x": [each.promised],
-            "y": [each.held / each.outcomes],
-            "text": [f"{each.held} of {each.outcomes} held"],
+            "name": chart_text(f"{row.kind}: {row.quantity}"),
+            "x": [row.promised],
+            "y": [row.held / row.outcomes],
+            "text": [f"{row.held} of {row.outcomes} held"],
             "hovertemplate": "%{text}<br>%{y:.0%} against %{x:.0%} promised<extra></extra>",
-            "marker": {"size": 8 + 4 * min(5.0, each.outcomes**0.5)},
+            "marker": {"size": 8 + 4 * min(5.0, row.outcomes**0.5)},
         }
-        for each in judged
+        for row in calibrations
     ]
     share = {"range": [-0.05, 1.05], "tickformat": ".0%"}
-    return figure([line, *points], 340, axis("promised", **share), axis("held", **share))
+    return widgets.figure([line, *points], 340, axis("promised", **share), axis("held", **share))
 
 
-_OUTCOME_AREAS = ("audit", "job")  # whoever writes outcomes does so with one of these
-_ANSWERS = (
-    Column("role", "Who"),
-    Column("id", "Name"),
-    Column("action", "Would do"),
-    Column("estimates", "Expects"),
-)
+async def draw_one(visit: Visit, parameters: Parameters) -> None:
+    def find(service: Service) -> tuple[Decision, tuple[Outcome, ...]]:
+        made = service.decisions.get(parameters["id"])
+        return made, service.decisions.outcomes(made.id)
 
-
-def _one(service: Service, id: str) -> tuple[Decision, tuple[Outcome, ...]]:
-    made = service.decisions.get(id)
-    return made, service.decisions.outcomes(made.id)
-
-
-async def draw_one(visit: Visit, asked: Asked) -> None:
-    """One decision."""
-    id = asked["id"]
-    made, outcomes = await visit.ask(("decision", id), lambda s: _one(s, id), _OUTCOME_AREAS)
-    link("All decisions", "/decisions")
-    text("h2", f"{made.kind}: {made.subject} ({made.id})")
-    facts(
+    made, outcomes = await visit.ask(("decision", parameters["id"]), find, _AREAS)
+    widgets.link("All decisions", "/decisions")
+    widgets.text("h2", f"{made.kind}: {made.subject} ({made.id})")
+    widgets.facts(
         (
             ("when", moment(made.created)),
-            ("done", action_words(made)),
+            ("action", action_words(made)),
             ("chosen by", made.chosen_by),
-            ("why", made.reason),
+            ("why", widgets.without_flags(made.reason)),
         )
     )
-    heading("Rule and model")
-    Table("Rule and model", _ANSWERS, answer_rows(made), filtered=False)
+    widgets.heading("Rule and model")
+    Table("Rule and model", ANSWERS, answer_rows(made), filtered=False)
     if made.contributions:
-        heading("What it is made of")
-        facts([(each.name, f"{each.value:.4g}") for each in made.contributions])
-    heading("Outcome")
-    with element("div") as told:
-        _outcomes(made, outcomes)
+        widgets.heading("Contributions")
+        name = "time" if "time" in made.estimates else next(iter(made.estimates), "")
+        unit = made.estimates[name].unit if name else ""
+        widgets.facts([(part.name, quantity(name, part.value, unit)) for part in made.contributions])
+    widgets.heading("Outcome")
+    with widgets.element("div") as section:
+        _show_outcomes(made, outcomes)
     if visit.principal.may("decisions", "write", Role.USER):
         _outcome_form(visit, made)
 
     async def again() -> None:
-        found = await visit.ask(("decision", id), lambda s: _one(s, id), _OUTCOME_AREAS)
-        told.clear()
-        with told:
-            _outcomes(*found)
+        found = await visit.ask(("decision", parameters["id"]), find, _AREAS)
+        section.clear()
+        with section:
+            _show_outcomes(*found)
 
-    follow(visit, _OUTCOME_AREAS, again)
+    widgets.follow(visit, _AREAS, again)
 
 
-def answer_rows(made: Decision) -> Rows:
-    """The rule, the model where it spoke, and the alternatives."""
+def answer_rows(made: Decision) -> list[tuple[str, Answer]]:
+    """The rule's answer, the model's if there is one, and the alternatives."""
     answers = [("rule", made.rule)]
-    answers += [("model", made.model)] if made.model is not None else []
-    answers += [("alternative", each) for each in made.alternatives[:20]]
-    return [
-        {
-            "id": f"{answer.who} ({place})" if place else answer.who,
-            "role": role,
-            "action": action_words(answer),
-            "estimates": "; ".join(
-                f"{name} {estimate_words(name, guess)}" for name, guess in answer.estimates.items()
-            ),
-        }
-        for place, (role, answer) in enumerate(answers)
-    ]
+    if made.model is not None:
+        answers.append(("model", made.model))
+    return answers + [("alternative", answer) for answer in made.alternatives[:_MOST_ALTERNATIVES]]
 
 
-def _outcomes(made: Decision, outcomes: tuple[Outcome, ...]) -> None:
+def _show_outcomes(made: Decision, outcomes: tuple[Outcome, ...]) -> None:
     if not outcomes:
-        text("p", "Nothing has been recorded yet.")
-    for each in outcomes:
-        text("p", f"{moment(each.recorded)}{f': {each.note}' if each.note else ''}")
-        bullets(outcome_words(made, each))
+        widgets.text("p", "No outcome has been recorded yet.")
+    for outcome in outcomes:
+        widgets.text("p", f"{moment(outcome.recorded)}{f': {outcome.note}' if outcome.note else ''}")
+        widgets.bullets(outcome_words(made, outcome))
 
 
 def outcome_words(made: Decision, outcome: Outcome) -> list[str]:
-    """Every measured quantity, beside its estimate where there is one."""
-    compared = {each.quantity: each for each in compare(made, outcome)}
-    words = []
+    """Every measured quantity, beside its estimate if there is one."""
+    comparisons = {comparison.quantity: comparison for comparison in compare(made, outcome)}
+    sentences = []
     for name, value in outcome.measured.items():
-        told = f"{name} {quantity(name, value)}"
-        if name in compared:
-            one = compared[name]
-            told += f"; expected {estimate_words(name, one.estimate)}, {one.error:+.0%} off; the range "
-            told += "held" if one.held else "did not hold"
-        words.append(told)
-    return words
+        sentence = f"{name} {quantity(name, value)}"
+        if (comparison := comparisons.get(name)) is not None:
+            held = "held" if comparison.held else "did not hold"
+            sentence += (
+                f"; expected {estimate_words(name, comparison.estimate)}, {comparison.error:+.0%} off; "
+                f"the range {held}"
+            )
+        sentences.append(sentence)
+    return sentences
 
 
 def _outcome_form(visit: Visit, made: Decision) -> None:
-    with element("div", "form"):
+    with widgets.element("div", "form"):
         time = ui.input(label="It took, like 3h40m").props("outlined dense")
         cost = ui.input(label="It cost, like $12.10").props("outlined dense")
         note = ui.input(label="Note").props("outlined dense")
-    with element("div", "row-of-buttons"):
-        record = button("Record outcome")
-    said = notice()
+    with widgets.element("div", "row-of-buttons"):
+        record = widgets.button("Record outcome")
+    status = widgets.notice()
 
     async def keep() -> None:
-        try:
+        with widgets.errors_shown(status):
             measured = measured_of(time.value or "", cost.value or "")
-            told = note.value or ""
-            await visit.do(lambda s: s.decisions.record_outcome(made.id, measured, told))
-        except TrimtabError as error:
-            said.set_text(problem_of(error).detail)
-            return
-        said.set_text("It is recorded.")
+            await visit.do(
+                lambda service: service.decisions.record_outcome(made.id, measured, note.value or "")
+            )
+            status.set_text("The outcome is recorded.")
 
     record.on("click", keep)
 
 
 def measured_of(time: str, cost: str) -> dict[str, float]:
-    """What was typed, in seconds and dollars."""
+    """Typed values in seconds and dollars."""
     measured = {}
     if time.strip():
         measured["time"] = parse_duration(time)
@@ -190,159 +201,78 @@ def measured_of(time: str, cost: str) -> dict[str, float]:
     return measured
 
 
-_AREAS = ("audit", "job")  # whoever writes decisions does so with one of these
-_AT_ONCE = 100
-_COLUMNS = (
-    Column("when", "When"),
-    Column("kind", "Kind"),
-    Column("subject", "About", "link"),
-    Column("action", "What was done"),
-    Column("by", "Chosen by"),
-    Column("rule", "Rule expects"),
-    Column("model", "Model expects"),
-    Column("outcome", "Outcome"),
-)
-_JUDGED = (
-    Column("kind", "Kind"),
-    Column("quantity", "Quantity"),
-    Column("outcomes", "Outcomes", "number"),
-    Column("held", "Ranges that held", "share"),
-    Column("promised", "Promised", "share"),
-    Column("duels", "Both spoke", "number"),
-    Column("model", "Model nearer", "number"),
-    Column("rule", "Rule nearer", "number"),
-)
-
-
 @dataclass(frozen=True, slots=True)
-class Ledger:
-    """Decisions, each with its last outcome where it has one, and where the list goes on."""
+class LedgerPage:
+    """Decisions, each with its last outcome if it has one, and where the list continues."""
 
-    entries: tuple[tuple[Decision, Outcome | None], ...]
+    entries: tuple[Entry, ...]
     next: str | None
 
 
-def ledger(service: Service, kind: str | None, after: str | None) -> Ledger:
-    """A page of it, newest first."""
-    found = service.decisions.page(_AT_ONCE, after, kind)
-    last = ((made, service.decisions.outcomes(made.id)[-1:]) for made in found.items)
-    return Ledger(tuple((made, happened[0] if happened else None) for made, happened in last), found.next)
+def ledger(service: Service, kind: str | None, after: str | None) -> LedgerPage:
+    page = service.decisions.page(_AT_ONCE, after, kind)
+    entries = ((made, next(iter(service.decisions.outcomes(made.id)[-1:]), None)) for made in page.items)
+    return LedgerPage(tuple(entries), page.next)
 
 
-async def draw(visit: Visit, asked: Asked) -> None:
-    """The ledger, newest first."""
-    after, kind = asked.get("after") or None, asked.get("kind") or None
+async def draw(visit: Visit, parameters: Parameters) -> None:
+    after, kind = parameters.get("after") or None, parameters.get("kind") or None
+    calibrations = await visit.ask(
+        "calibration", lambda service: service.calibration.by_kind(), _AREAS, age=30.0
+    )
 
-    async def listed() -> Ledger:
-        return await visit.ask(("decisions", kind, after), lambda s: ledger(s, kind, after), _AREAS)
+    def draw_ledger(page: LedgerPage) -> Callable[[LedgerPage], None]:
+        widgets.heading("Rule against model")
+        _draw_calibration(calibrations)
+        widgets.heading("The ledger")
+        table = Table("Decisions", LEDGER, page.entries, link_to=lambda entry: f"/decisions/{entry[0].id}")
+        if page.next is not None:
+            query = urlencode({"kind": kind or "", "after": page.next})
+            widgets.link("Older decisions", f"/decisions?{query}")
+        return lambda page: table.show(page.entries)
 
-    found = await listed()
-    if not found.entries:
-        empty(
+    await widgets.live(
+        visit,
+        ("decisions", kind, after),
+        lambda service: ledger(service, kind, after),
+        draw_ledger,
+        lambda page: page.entries,
+        (
             "No decisions yet. Every recommendation, prediction, plan and start of a job becomes one:",
             ("trimtab recommend", "trimtab demo"),
-        )
-
-        async def some() -> bool:
-            return bool((await listed()).entries)
-
-        reload_when(visit, _AREAS, some)
-        return
-    judged = await visit.ask("calibration", lambda s: s.calibration.by_kind(), _AREAS, age=30.0)
-    _show_judged(judged)
-    heading("The ledger")
-    table = Table("Decisions", _COLUMNS, rows(found.entries))
-    if found.next is not None:
-        link("Older decisions", f"/decisions?{urlencode({'kind': kind or '', 'after': found.next})}")
-
-    async def again() -> None:
-        table.show(rows((await listed()).entries))
-
-    follow(visit, _AREAS, again)
+        ),
+        _AREAS,
+    )
 
 
-def _show_judged(judged: tuple[Calibration, ...]) -> None:
-    heading("Who was right")
-    if not judged:
-        empty(
-            "No decision has an outcome yet. A job's end brings one; for a recommendation, record it:",
-            ("trimtab outcome DECISION --time 3h40m --cost 12.10",),
+def _draw_calibration(calibrations: tuple[DecisionCalibration, ...]) -> None:
+    if not calibrations:
+        widgets.empty(
+            "No decision has an outcome yet. The end of a job records one; for a recommendation, open the "
+            "decision below and type in how long the job took and what it cost."
         )
         return
-    tiles(figures(judged))
-    text("p", "Of the newest 500 decisions: how often the truth lay in the stated range, and who was nearer.")
+    widgets.tiles(figures(calibrations))
+    widgets.text("p", "The newest 500 decisions: how often the stated range held, and which was nearer.")
     Chart(
         "How often ranges held, against what was promised; the table below has the numbers",
-        calibration_chart(judged),
+        calibration_chart(calibrations),
     )
-    Table("Outcomes by kind", _JUDGED, judged_rows(judged), filtered=False)
+    Table("Outcomes by kind", _CALIBRATION, calibrations, filtered=False)
 
 
-def figures(judged: tuple[Calibration, ...]) -> tuple[tuple[str, str], ...]:
-    """All kinds together."""
-    outcomes, held = sum(each.outcomes for each in judged), sum(each.held for each in judged)
-    promised = sum(each.promised * each.outcomes for each in judged) / outcomes
-    duels, wins = sum(each.duels for each in judged), sum(each.model_wins for each in judged)
+def figures(calibrations: tuple[DecisionCalibration, ...]) -> tuple[tuple[str, str], ...]:
+    outcomes, held = sum(row.outcomes for row in calibrations), sum(row.held for row in calibrations)
+    promised = sum(row.promised * row.outcomes for row in calibrations) / outcomes
+    duels, wins = sum(row.duels for row in calibrations), sum(row.model_wins for row in calibrations)
     return (
         ("outcomes compared", str(outcomes)),
         ("ranges that held", f"{held / outcomes:.0%}"),
         ("promised", f"{promised:.0%}"),
-        ("model's win rate", f"{wins / duels:.0%} of {duels}" if duels else "no duels"),
+        ("model nearer", f"{wins / duels:.0%} of {duels}" if duels else "never both answered"),
     )
 
 
-def judged_rows(judged: tuple[Calibration, ...]) -> Rows:
-    """A row for each kind and quantity."""
-    return [
-        {
-            "id": f"{each.kind} {each.quantity}",
-            "kind": each.kind,
-            "quantity": each.quantity,
-            "outcomes": str(each.outcomes),
-            "outcomes#": each.outcomes,
-            "held": round(each.held / each.outcomes, 3),
-            "promised": round(each.promised, 3),
-            "duels": str(each.duels),
-            "duels#": each.duels,
-            "model": str(each.model_wins),
-            "model#": each.model_wins,
-            "rule": str(each.rule_wins),
-            "rule#": each.rule_wins,
-        }
-        for each in judged
-    ]
-
-
-def rows(entries: Sequence[tuple[Decision, Outcome | None]]) -> Rows:
-    """A row for each decision: what rule and model said, and what happened."""
-    return [
-        {
-            "id": made.id,
-            "href": f"/decisions/{made.id}",
-            "when": moment(made.created),
-            "kind": made.kind,
-            "subject": made.subject,
-            "action": action_words(made),
-            "by": made.chosen_by,
-            "rule": _said(made.rule),
-            "model": _said(made.model) if made.model is not None else "",
-            "outcome": _happened(made, happened) if happened is not None else "",
-        }
-        for made, happened in entries
-    ]
-
-
-def _said(answer: Answer) -> str:
-    return ", ".join(f"{name} {quantity(name, e.value, e.unit)}" for name, e in answer.estimates.items())
-
-
-def _happened(made: Decision, outcome: Outcome) -> str:
-    units = {name: guess.unit for name, guess in made.estimates.items()}
-    return ", ".join(
-        f"{name} {quantity(name, value, units.get(name, ''))}" for name, value in outcome.measured.items()
-    )
-
-
-PAGE = Page(
+PAGE = DashboardPage(
     "Decisions", "/decisions", "gavel", "d", "decisions", draw, below=(("/decisions/{id}", draw_one),)
 )

@@ -1,4 +1,4 @@
-"""Jobs: who runs, waits and has ended, why, and when; one of them with its log, and its end."""
+"""Jobs: which run, wait or have ended, why, and when; and one job with its log."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
@@ -6,34 +6,12 @@ from urllib.parse import urlencode
 
 from nicegui.element import Element
 
-from trimtab.core import TrimtabError, format_duration, format_money
-from trimtab.serve.dashboard.frame import Asked, Page
+from trimtab.core import format_duration, format_money
+from trimtab.serve.dashboard import widgets
+from trimtab.serve.dashboard.frame import DashboardPage, Parameters
 from trimtab.serve.dashboard.visit import Visit
-from trimtab.serve.dashboard.widgets import (
-    EVERY,
-    Chart,
-    Column,
-    Rows,
-    Table,
-    Trace,
-    axis,
-    button,
-    chart_text,
-    element,
-    empty,
-    facts,
-    figure,
-    follow,
-    heading,
-    link,
-    moment,
-    notice,
-    reload_when,
-    text,
-    tiles,
-)
-from trimtab.serve.problems import problem_of
-from trimtab.store import JobRecord, JobState, Page as Listed, Role
+from trimtab.serve.dashboard.widgets import EVERY, Chart, Column, Table, Trace, axis, chart_text, moment
+from trimtab.store import JobRecord, JobState, Page, Role
 
 _SPAN_COLORS = {
     "waited": "#c9a227",
@@ -47,11 +25,11 @@ _SPAN_COLORS = {
 }
 _THINNEST = 0.05  # s that a bar is drawn with at least
 Span = tuple[str, float, float]
-"""What it is of, from, to; seconds since the epoch."""
+"""Kind, begin and end; seconds since the epoch."""
 
 
 def spans(record: JobRecord, now: float) -> tuple[Span, ...]:
-    """What is known of a job's time; runs of one that is over count together, up to its end."""
+    """Spans of a job's time; the runs of an ended job are shown as one, up to its end."""
     run, state = record.run, record.state
     end = run.ended if run.ended is not None else now
     if state is JobState.WAITING:
@@ -65,61 +43,48 @@ def spans(record: JobRecord, now: float) -> tuple[Span, ...]:
 
 
 def timeline(records: Sequence[JobRecord], now: float) -> Trace:
-    """The chart, newest job on top."""
-    drawn: dict[str, list[tuple[str, float, float]]] = {}
-    labels = [f"{record.name} {record.id}" for record in records]
+    bars: dict[str, list[tuple[str, float, float]]] = {}
+    labels = [chart_text(f"{record.name} {record.id}") for record in records]
     for record, label in zip(records, labels, strict=True):
-        for what, begin, end in spans(record, now):
-            drawn.setdefault(what, []).append((label, begin, end))
-    traces = [_bars(what, drawn[what]) for what in _SPAN_COLORS if what in drawn]
-    upside = axis(
-        "", autorange="reversed", categoryarray=[chart_text(each) for each in labels], type="category"
-    )
-    return figure(traces, 90 + 24 * len(records), axis("", type="date"), upside, barmode="overlay")
+        for kind, begin, end in spans(record, now):
+            bars.setdefault(kind, []).append((label, begin, end))
+    traces = [_bars(kind, bars[kind]) for kind in _SPAN_COLORS if kind in bars]
+    y = axis("", autorange="reversed", categoryarray=labels, type="category")
+    return widgets.figure(traces, 90 + 24 * len(records), axis("", type="date"), y, barmode="overlay")
 
 
-def _bars(what: str, rows: list[tuple[str, float, float]]) -> Trace:
+def _bars(kind: str, bars: list[tuple[str, float, float]]) -> Trace:
+    begins = [datetime.fromtimestamp(begin, UTC) for _, begin, _ in bars]
     return {
         "type": "bar",
         "orientation": "h",
-        "name": what,
-        "y": [chart_text(label) for label, _, _ in rows],
-        "base": [_plotted(begin) for _, begin, _ in rows],
-        "x": [max(_THINNEST, end - begin) * 1000 for _, begin, end in rows],
-        "marker": {"color": _SPAN_COLORS[what]},
-        "text": [f"{what} from {moment(begin)} to {moment(end)}" for _, begin, end in rows],
+        "name": kind,
+        "y": [label for label, _, _ in bars],
+        "base": [begin.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] for begin in begins],
+        "x": [max(_THINNEST, end - begin) * 1000 for _, begin, end in bars],
+        "marker": {"color": _SPAN_COLORS[kind]},
+        "text": [f"{kind} from {moment(begin)} to {moment(end)}" for _, begin, end in bars],
         "textposition": "none",
         "hovertemplate": "%{y}<br>%{text}<extra></extra>",
     }
 
 
-def _plotted(seconds: float) -> str:
-    """A moment to the millisecond, as a chart wants it."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
-
-
-_NOTHING = "It has written nothing yet."
-
-
 async def show_log(visit: Visit, id: str) -> Callable[[], Awaitable[None]]:
-    """The log's end; what it returns shows what has come since, until no more comes."""
-    said = notice()
-    shown = text("pre", "", "log", {"tabindex": "0", "aria-label": "Log", "role": "region"})
+    """Show the end of the log; the function that is returned shows new text, until the log has ended."""
+    status = widgets.notice()
+    shown = widgets.text("pre", "", "log", {"tabindex": "0", "aria-label": "Log", "role": "region"})
     over = False
 
     async def look() -> None:
         nonlocal over
         if over:
             return
-        try:
+        with widgets.errors_shown(status):
             written, over = await visit.ask(
                 ("log", id), lambda service: visit.tails.read(service.jobs, id), age=EVERY
             )
-        except TrimtabError as error:
-            said.set_text(problem_of(error).detail)
-            return
-        shown.set_text(written)
-        said.set_text("" if written else _NOTHING)
+            shown.set_text(written)
+            status.set_text("" if written else "The job has written nothing yet.")
 
     await look()
     return look
@@ -129,67 +94,66 @@ _AREAS = ("job",)
 _AT_ONCE = 200
 _SHOWN_IN_TIME = 40
 _CANCEL, _SURE = "Cancel this job", "Press again to cancel it"
-_COLUMNS = (
-    Column("name", "Job", "link"),
-    Column("id", "Id"),
-    Column("tenant", "Tenant"),
-    Column("state", "State", "state"),
-    Column("why", "Why"),
-    Column("age", "Age", "number"),
-    Column("ran", "Ran", "number"),
-    Column("starts", "Starts in"),
-    Column("where", "Where"),
-    Column("done", "Done", "number"),
-    Column("spent", "Spent", "number"),
-)
 
 
-async def draw(visit: Visit, asked: Asked) -> None:
-    """All jobs, newest first."""
-    after = asked.get("after") or None
+def columns(now: float) -> tuple[Column, ...]:
+    return (
+        Column("Job", lambda record: record.name, kind="link"),
+        Column("Id", lambda record: record.id),
+        Column("Tenant", lambda record: record.tenant),
+        Column("State", lambda record: record.state.value, kind="state"),
+        Column("Why", why),
+        Column("Age", lambda record: max(0.0, now - record.created), format_duration),
+        Column("Ran", lambda record: ran_for(record, now) or None, format_duration),
+        Column("Starts in", lambda record: starts(record, now)),
+        Column("Where", where),
+        Column("Done", lambda record: record.done or None, "{:.4g}".format),
+        Column("Spent", lambda record: record.run.spent or None, format_money),
+    )
 
-    async def listed() -> Listed[JobRecord]:
-        return await visit.ask(("jobs", after), lambda s: s.jobs.page(_AT_ONCE, after=after), _AREAS)
 
-    found = await listed()
-    if not found.items:
-        empty(
-            "No jobs yet. Hand one in, or fill the store with a small run:",
-            ("trimtab submit job.yaml", "trimtab demo"),
-        )
-
-        async def some() -> bool:
-            return bool((await listed()).items)
-
-        reload_when(visit, _AREAS, some)
-        return
+async def draw(visit: Visit, parameters: Parameters) -> None:
+    after = parameters.get("after") or None
     clock = visit.backend.clock
-    values = tiles(figures(found.items))
-    heading("Over time")
-    text(
-        "p",
-        f"The newest {_SHOWN_IN_TIME}: waiting, then running (runs of one that is over: together).",
-    )
-    chart = Chart(
-        "Jobs over time; the table below has its numbers", timeline(found.items[:_SHOWN_IN_TIME], clock.now())
-    )
-    heading("Queue and history")
-    table = Table("Jobs", _COLUMNS, rows(found.items, clock.now()))
-    if found.next is not None:
-        link("Older jobs", f"/jobs?{urlencode({'after': found.next})}")
 
-    async def again() -> None:
-        found = await listed()
-        for value, (_, count) in zip(values, figures(found.items), strict=True):
-            value.set_text(count)
-        chart.show(timeline(found.items[:_SHOWN_IN_TIME], clock.now()))
-        table.show(rows(found.items, clock.now()))
+    def draw_jobs(jobs: Page[JobRecord]) -> Callable[[Page[JobRecord]], None]:
+        values = widgets.tiles(figures(jobs.items))
+        widgets.heading("Over time")
+        widgets.text(
+            "p", f"The newest {_SHOWN_IN_TIME}: waiting, then running (all runs of an ended job as one)."
+        )
+        chart = Chart(
+            "Jobs over time; the table below has the numbers",
+            timeline(jobs.items[:_SHOWN_IN_TIME], clock.now()),
+        )
+        widgets.heading("Queue and history")
+        table = Table("Jobs", columns(clock.now()), jobs.items, link_to=lambda record: f"/jobs/{record.id}")
+        if jobs.next is not None:
+            widgets.link("Older jobs", f"/jobs?{urlencode({'after': jobs.next})}")
 
-    follow(visit, _AREAS, again)
+        def show(jobs: Page[JobRecord]) -> None:
+            for value, (_, count) in zip(values, figures(jobs.items), strict=True):
+                value.set_text(count)
+            chart.show(timeline(jobs.items[:_SHOWN_IN_TIME], clock.now()))
+            table.show(jobs.items, columns(clock.now()))
+
+        return show
+
+    await widgets.live(
+        visit,
+        ("jobs", after),
+        lambda service: service.jobs.page(_AT_ONCE, after=after),
+        draw_jobs,
+        lambda jobs: jobs.items,
+        (
+            "No jobs yet. Submit one, or fill the store with a small run:",
+            ("trimtab submit job.yaml", "trimtab demo"),
+        ),
+        _AREAS,
+    )
 
 
 def figures(records: tuple[JobRecord, ...]) -> tuple[tuple[str, str], ...]:
-    """How many are in each state, among those listed."""
     kinds = (
         ("waiting", (JobState.WAITING,)),
         ("running", (JobState.STARTING, JobState.RUNNING, JobState.STOPPING)),
@@ -200,49 +164,21 @@ def figures(records: tuple[JobRecord, ...]) -> tuple[tuple[str, str], ...]:
     return tuple((name, str(sum(record.state in states for record in records))) for name, states in kinds)
 
 
-def rows(records: tuple[JobRecord, ...], now: float) -> Rows:
-    """A row for each job."""
-    return [_row(record, now) for record in records]
-
-
-def _row(record: JobRecord, now: float) -> dict[str, object]:
-    run, age, ran = record.run, max(0.0, now - record.created), ran_for(record, now)
-    return {
-        "id": record.id,
-        "href": f"/jobs/{record.id}",
-        "name": record.name,
-        "tenant": record.tenant,
-        "state": record.state.value,
-        "why": why(record),
-        "age": format_duration(age),
-        "age#": age,
-        "ran": format_duration(ran) if ran else "",
-        "ran#": ran,
-        "starts": starts(record, now),
-        "where": where(record),
-        "done": f"{record.done:.4g}" if record.done else "",
-        "done#": record.done,
-        "spent": format_money(run.spent) if run.spent else "",
-        "spent#": run.spent,
-    }
-
-
 def why(record: JobRecord) -> str:
-    """The reason for the state it is in."""
     waits = record.state is JobState.WAITING
     return (
-        (record.outlook.why if waits else "") or record.run.reason or ("not looked at yet" if waits else "")
+        (record.outlook.why if waits else "") or record.run.reason or ("not considered yet" if waits else "")
     )
 
 
 def starts(record: JobRecord, now: float) -> str:
-    """In how long a waiting job is believed to start, with the range."""
+    """Time until a waiting job is expected to start, with the interval."""
     outlook = record.outlook
     if record.state is not JobState.WAITING:
         return ""
     if outlook.start is None:
         return "not known"
-    ends = [format_duration(max(0.0, each - now)) for each in (outlook.low, outlook.high) if each is not None]
+    ends = [format_duration(max(0.0, end - now)) for end in (outlook.low, outlook.high) if end is not None]
     span = f" ({' to '.join(ends)})" if len(ends) == 2 else ""
     return f"{format_duration(max(0.0, outlook.start - now))}{span}"
 
@@ -261,72 +197,70 @@ def where(record: JobRecord) -> str:
     return ", ".join(f"{part.workers} on {part.node}" for part in record.run.parts)
 
 
-async def draw_one(visit: Visit, asked: Asked) -> None:
-    """One job."""
+async def draw_one(visit: Visit, parameters: Parameters) -> None:
+    id = parameters["id"]
 
-    async def found() -> JobRecord:
-        return await visit.ask(("job", asked["id"]), lambda s: s.jobs.get(asked["id"]), _AREAS, age=1.0)
+    async def current() -> JobRecord:
+        return await visit.ask(("job", id), lambda service: service.jobs.get(id), _AREAS, age=1.0)
 
-    record = await found()
-    link("All jobs", "/jobs")
-    text("h2", f"{record.name} ({record.id})")
-    told, because = element("div"), element("p")
-    may = visit.principal.may("jobs", "write", Role.USER)
-    buttons = _cancelling(visit, record.id)
-    decided = ""
+    record = await current()
+    widgets.link("All jobs", "/jobs")
+    widgets.text("h2", f"{record.name} ({record.id})")
+    facts, decision_link = widgets.element("div"), widgets.element("p")
+    may_cancel = visit.principal.may("jobs", "write", Role.USER)
+    buttons = _cancel_button(visit, record.id)
+    decision = ""
 
     def show(record: JobRecord) -> None:
-        nonlocal decided
-        told.clear()
-        with told:
+        nonlocal decision
+        facts.clear()
+        with facts:
             _facts(record, visit.backend.clock.now())
-        buttons.set_visibility(may and not record.state.final)
-        if record.run.decision != decided:
-            decided = record.run.decision
-            because.clear()
-            with because:
-                link("Why it was started so: the decision", f"/decisions/{decided}")
+        buttons.set_visibility(may_cancel and not record.state.final)
+        if record.run.decision != decision:
+            decision = record.run.decision
+            decision_link.clear()
+            with decision_link:
+                widgets.link("Why it was started so: the decision", f"/decisions/{decision}")
 
     show(record)
-    heading("Log")
+    widgets.heading("Log")
     read_on = await show_log(visit, record.id)
 
     async def again() -> None:
-        show(await found())
+        show(await current())
         await read_on()
 
-    follow(visit, _AREAS, again, age=EVERY)
+    widgets.follow(visit, _AREAS, again, age=EVERY)
 
 
-def _cancelling(visit: Visit, id: str) -> Element:
-    """A button that ends the job when it is pressed twice."""
-    with element("div", "row-of-buttons") as shown:
-        cancel = button(_CANCEL)
-    said = notice()
+def _cancel_button(visit: Visit, id: str) -> Element:
+    """A button that cancels the job when it is pressed twice."""
+    with widgets.element("div", "row-of-buttons") as buttons:
+        cancel = widgets.button(_CANCEL)
+    status = widgets.notice()
 
     async def pressed() -> None:
         if cancel.text == _CANCEL:
             cancel.set_text(_SURE)
             return
         cancel.set_text(_CANCEL)
-        try:
-            after = await visit.do(lambda s: s.jobs.cancel(id))
-        except TrimtabError as error:
-            said.set_text(problem_of(error).detail)
-            return
-        ended = after.state is JobState.CANCELLED
-        said.set_text("It is cancelled." if ended else "It runs; the scheduler stops it.")
+        with widgets.errors_shown(status):
+            after = await visit.do(lambda service: service.jobs.cancel(id))
+            ended = after.state is JobState.CANCELLED
+            status.set_text("The job is cancelled." if ended else "The job runs; the scheduler stops it.")
 
     cancel.on("click", pressed)
-    return shown
+    return buttons
 
 
 def _facts(record: JobRecord, now: float) -> None:
     run, work = record.run, record.spec.get("job", {}).get("workload", {})
-    with element("p"):
-        text("span", record.state.value, "state", {"data-state": record.state.value, "role": "status"})
+    with widgets.element("p"):
+        state = record.state.value
+        widgets.text("span", state, "state", {"data-state": state, "role": "status"})
     ran = ran_for(record, now)
-    facts(
+    widgets.facts(
         (
             ("why", why(record)),
             ("starts in", starts(record, now)),
@@ -346,4 +280,4 @@ def _facts(record: JobRecord, now: float) -> None:
     )
 
 
-PAGE = Page("Jobs", "/jobs", "view_list", "j", "jobs", draw, below=(("/jobs/{id}", draw_one),))
+PAGE = DashboardPage("Jobs", "/jobs", "view_list", "j", "jobs", draw, below=(("/jobs/{id}", draw_one),))

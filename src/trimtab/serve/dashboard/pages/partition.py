@@ -6,57 +6,42 @@ from typing import TYPE_CHECKING
 
 from nicegui import ui
 
-from trimtab.core import BadInputError, TrimtabError, format_duration
-from trimtab.serve.dashboard.frame import Asked, Page
+from trimtab.core import BadInputError, format_duration
+from trimtab.serve.dashboard import widgets
+from trimtab.serve.dashboard.frame import DashboardPage, Parameters
 from trimtab.serve.dashboard.visit import Visit
-from trimtab.serve.dashboard.widgets import (
-    Column,
-    Rows,
-    Table,
-    action_words,
-    bullets,
-    button,
-    element,
-    empty,
-    facts,
-    file_field,
-    heading,
-    link,
-    moment,
-    notice,
-    quantity,
-    read_upload,
-)
+from trimtab.serve.dashboard.widgets import Column, Table, action_words, moment, quantity
 from trimtab.serve.operations import Service, plan_partition
-from trimtab.serve.problems import problem_of
 from trimtab.store import Role
 
 if TYPE_CHECKING:
-    from trimtab.core import Decision
-    from trimtab.partition import Explained, Graph, Solution
+    from trimtab.partition import Explained, Graph
 
 _MOST_OPERATIONS = 3000
 _AT_ONCE = 50
-_STAGES = (
-    Column("number", "#", "number"),
-    Column("layers", "Layers"),
-    Column("devices", "Devices"),
-    Column("parameters", "Parameters", "number"),
-    Column("forward", "Forward", "number"),
-    Column("backward", "Backward", "number"),
-    Column("busy", "Busy", "share"),
+STAGES = (
+    Column("#", lambda stage: stage.number, str),
+    Column("Layers", lambda stage: stage.layers_in_short(8)),
+    Column("Devices", lambda stage: stage.devices),
+    Column("Parameters", lambda stage: stage.parameters, "{:,.0f}".format),
+    Column("Forward", lambda stage: stage.forward, format_duration),
+    Column("Backward", lambda stage: stage.backward, format_duration),
+    Column("Busy", lambda stage: round(min(1.0, stage.busy), 3), kind="share"),
 )
-_EARLIER = (
-    Column("when", "When"),
-    Column("subject", "Model", "link"),
-    Column("plan", "Plan"),
-    Column("time", "Expected step"),
+PLANS = (
+    Column("When", lambda decision: moment(decision.created)),
+    Column("Model", lambda decision: decision.subject, kind="link"),
+    Column("Plan", lambda decision: str(decision.action.get("plan") or action_words(decision))),
+    Column(
+        "Expected step",
+        lambda made: quantity("time", made.estimates["time"].value) if "time" in made.estimates else "",
+    ),
 )
 
 
 @dataclass(slots=True)
-class Form:
-    """What is asked for, as it was typed."""
+class PlanForm:
+    """The request, as typed."""
 
     name: str = ""
     graph: object = None
@@ -66,8 +51,8 @@ class Form:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """A plan in words and pictures, and its decision's id."""
+class PlanView:
+    """A plan in words and pictures, and the id of its decision."""
 
     decision: str
     words: "Explained"
@@ -75,150 +60,111 @@ class Shown:
     assumed: tuple[str, ...]
 
 
-async def draw(visit: Visit, asked: Asked) -> None:
-    """The page."""
+async def draw(visit: Visit, parameters: Parameters) -> None:
     if visit.principal.may("decisions", "write", Role.USER):
-        _planning(visit)
-    found = await visit.ask("plans", lambda s: s.decisions.page(_AT_ONCE, kind="partition").items)
-    heading("Earlier plans")
-    if found:
-        Table("Earlier plans", _EARLIER, plan_rows(found))
+        _plan_form(visit)
+    plans = await visit.ask("plans", lambda service: service.decisions.page(_AT_ONCE, kind="partition").items)
+    widgets.heading("Earlier plans")
+    if plans:
+        Table("Earlier plans", PLANS, plans, link_to=lambda decision: f"/decisions/{decision.id}")
     else:
-        empty("No plan yet. Upload a graph file above, or plan for a model in Python:", (_COMMAND,))
+        widgets.empty(
+            "No plan yet. Upload a graph file above, or plan for a model in Python: docs/guide/partition.md."
+        )
 
 
-_COMMAND = "trimtab partition mymodel.py:build --devices a100-40:2,t4:4 --network 25Gbit"
-
-
-def _planning(visit: Visit) -> None:
-    form, said = Form(), notice()
+def _plan_form(visit: Visit) -> None:
+    form, status = PlanForm(), widgets.notice()
 
     async def take(name: str, content: object) -> None:
         form.name, form.graph = name, content
-        said.set_text(f'"{name:.80}" is ready.')
+        status.set_text(f'"{name:.80}" is ready.')
 
-    heading("What to split, over what")
-    file_field("A graph file (.json, see docs/graph-files.md)", take)
-    with element("div", "form"):
+    widgets.heading("Model and devices")
+    widgets.file_field("A graph file (.json, see docs/reference/graph-files.md)", take)
+    with widgets.element("div", "form"):
         devices = ui.input(label="Devices, like a100-40:2,t4:4", value=form.devices).props("outlined dense")
         network = ui.input(label="Between machines, like 25Gbit", value=form.network).props("outlined dense")
         batch = ui.number(label="Samples of a step", value=form.batch, min=1).props("outlined dense")
-    with element("div", "row-of-buttons"):
-        plan = button("Plan", main=True)
-    result = element("div")
+    with widgets.element("div", "row-of-buttons"):
+        button = widgets.button("Plan", main=True)
+    result = widgets.element("div")
 
     async def find() -> None:
         form.devices, form.network = (devices.value or "").strip(), (network.value or "").strip()
         form.batch = batch.value
         result.clear()
-        said.set_text("Searching all mixes of parallelism…")
-        try:
-            shown = await visit.do(lambda service: planned(service, form))
-        except TrimtabError as error:
-            said.set_text(problem_of(error).detail)
-            return
-        said.set_text("")
-        with result:
-            _show(shown)
+        status.set_text("Searching all mixes of parallelism…")
+        with widgets.errors_shown(status):
+            plan = await visit.do(lambda service: planned(service, form))
+            status.set_text("")
+            with result:
+                _show(plan)
 
-    plan.on("click", find)
+    button.on("click", find)
 
 
-def planned(service: Service, form: Form) -> Shown:
-    """The best plan for what is asked, kept as a decision."""
-    from trimtab.partition import decision, explained, plan_pictures
+def planned(service: Service, form: PlanForm) -> PlanView:
+    """The best plan for a request, recorded as a decision."""
+    from trimtab.partition import (
+        Recipe,
+        SearchSettings,
+        decision,
+        explained,
+        parse_devices,
+        plan_pictures,
+    )
 
     service.principal.require("decisions", "write", Role.USER)
-    found, assumed = _searched(form)
-    made = service.decisions.record(decision(found, service.backend.clock))
-    return Shown(made.id, explained(found), plan_pictures(found), assumed)
-
-
-def _searched(form: Form) -> "tuple[Solution, tuple[str, ...]]":
-    from trimtab.partition import Recipe, SearchSettings, parse_devices
-
     if form.devices.lower().endswith((".yaml", ".yml")) or not form.devices:
-        raise BadInputError("name devices by kind and count, like a100-40:2,t4:4; no file is read here")
-    told = parse_devices(form.devices, form.network or None)
-    precision = "fp32" if any(device.cores for device in told.devices.devices) else "bf16"
+        raise BadInputError("name devices by kind and count, like a100-40:2,t4:4; this page reads no file")
+    parsed = parse_devices(form.devices, form.network or None)
+    precision = "fp32" if any(device.cores for device in parsed.devices.devices) else "bf16"
     recipe = Recipe(batch=int(form.batch or 0), precision=precision)
-    return plan_partition(graph_of(form), told.devices, recipe, SearchSettings()), told.assumed
+    found = plan_partition(graph_of(form), parsed.devices, recipe, SearchSettings())
+    made = service.decisions.record(decision(found, service.backend.clock))
+    return PlanView(made.id, explained(found), plan_pictures(found), parsed.assumed)
 
 
-def graph_of(form: Form) -> "Graph":
-    """The uploaded graph; what is wrong with it is said with the file's own name."""
+def graph_of(form: PlanForm) -> "Graph":
+    """The uploaded graph; an error names the file by its own name."""
     from trimtab.partition import read_graph
 
     if not isinstance(form.graph, str):
         raise BadInputError("upload a graph file first, of at most 900 kB")
-    graph = read_upload(form.graph, form.name, read_graph)
+    graph = widgets.read_upload(form.graph, form.name, read_graph)
     if len(graph) > _MOST_OPERATIONS:
         raise BadInputError(
             f"{len(graph)} operations are too many for a page, which plans up to {_MOST_OPERATIONS}; "
-            f"use trimtab partition"
+            f"use the command trimtab partition"
         )
     return graph
 
 
-def _show(shown: Shown) -> None:
-    heading(shown.words.mix)
-    link("This decision in the ledger", f"/decisions/{shown.decision}")
-    facts(shown.words.figures)
-    graph, schedule = shown.pictures
-    heading("The graph in its stages")
+def _show(plan: PlanView) -> None:
+    words = plan.words
+    widgets.heading(words.mix)
+    widgets.link("This decision in the ledger", f"/decisions/{plan.decision}")
+    widgets.facts(words.figures)
+    graph, schedule = plan.pictures
+    widgets.heading("The graph in its stages")
     _picture(graph, "The model's operations in bands, one for each stage")
-    heading("The schedule of one step")
+    widgets.heading("The schedule of one step")
     _picture(schedule, "Forward and backward of every micro-batch on each stage over time")
-    heading("Stages")
-    Table("Stages", _STAGES, stage_rows(shown.words), filtered=False)
-    heading("Why this cut")
-    bullets([*shown.words.reasons, *(f"{name}: {told}" for name, told in shown.words.others)])
-    if shown.assumed:
-        heading("Assumptions")
-        bullets(shown.assumed)
+    widgets.heading("Stages")
+    Table("Stages", STAGES, words.stages, filtered=False)
+    widgets.heading("Why this cut")
+    widgets.bullets([*words.reasons, *(f"{name}: {result}" for name, result in words.others)])
+    if plan.assumed:
+        widgets.heading("Assumptions")
+        widgets.bullets(plan.assumed)
 
 
 def _picture(drawing: str, name: str) -> None:
-    """As an image, in which nothing can run."""
+    """An SVG drawing as an image, in which no script can run."""
     source = f"data:image/svg+xml;base64,{base64.b64encode(drawing.encode()).decode()}"
-    with element("div", "paper", {"tabindex": "0", "role": "region", "aria-label": name}):
-        element("img", "", {"src": source, "alt": name})
+    with widgets.element("div", "paper", {"tabindex": "0", "role": "region", "aria-label": name}):
+        widgets.element("img", "", {"src": source, "alt": name})
 
 
-def stage_rows(words: "Explained") -> Rows:
-    """A row for each stage."""
-    return [
-        {
-            "id": str(stage.number),
-            "number": str(stage.number),
-            "number#": stage.number,
-            "layers": stage.layers_in_short(8),
-            "devices": stage.devices,
-            "parameters": f"{stage.parameters:,.0f}",
-            "parameters#": stage.parameters,
-            "forward": format_duration(stage.forward),
-            "forward#": stage.forward,
-            "backward": format_duration(stage.backward),
-            "backward#": stage.backward,
-            "busy": round(min(1.0, stage.busy), 3),
-        }
-        for stage in words.stages
-    ]
-
-
-def plan_rows(found: "tuple[Decision, ...]") -> Rows:
-    """A row for each plan in the ledger."""
-    return [
-        {
-            "id": made.id,
-            "href": f"/decisions/{made.id}",
-            "when": moment(made.created),
-            "subject": made.subject,
-            "plan": str(made.action.get("plan") or action_words(made)),
-            "time": quantity("time", made.estimates["time"].value) if "time" in made.estimates else "",
-        }
-        for made in found
-    ]
-
-
-PAGE = Page("Partition", "/partition", "account_tree", "p", "decisions", draw)
+PAGE = DashboardPage("Partition", "/partition", "account_tree", "p", "decisions", draw)

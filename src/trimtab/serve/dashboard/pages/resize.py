@@ -1,138 +1,85 @@
-"""Resize: what every container may use and uses, how often it was throttled, and its memory traps."""
+"""Resize: limits and use of every container, how often it was throttled, and its memory traps."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from trimtab.core import format_bytes
-from trimtab.serve.dashboard.frame import Asked, Page
+from trimtab.serve.dashboard import widgets
+from trimtab.serve.dashboard.frame import DashboardPage, Parameters
 from trimtab.serve.dashboard.visit import Visit
-from trimtab.serve.dashboard.widgets import (
-    Chart,
-    Column,
-    Rows,
-    Table,
-    Trace,
-    axis,
-    chart_text,
-    empty,
-    figure,
-    follow,
-    heading,
-    reload_when,
-    text,
-)
+from trimtab.serve.dashboard.widgets import Chart, Column, Table, Trace, axis, chart_text
 from trimtab.serve.operations import PoolNow
 
 _AGE = 1.0  # s; agents write that often
 _DRAWN = 20
-_POOLS = (
-    Column("id", "Pool"),
-    Column("cpus", "CPUs", "number"),
-    Column("cpus_given", "CPUs given", "share"),
-    Column("memory", "Memory", "number"),
-    Column("memory_given", "Memory given", "share"),
-    Column("containers", "Containers", "number"),
+
+
+def share(part: float, total: float) -> float | None:
+    """A part as a share of a total, at most 1; None if the total is 0."""
+    return round(min(1.0, part / total), 3) if total > 0 else None
+
+
+POOLS = (
+    Column("Pool", lambda pool: pool.name),
+    Column("CPUs", lambda pool: pool.cpus, "{:g}".format),
+    Column("CPUs given", lambda pool: share(pool.given_cpus, pool.cpus), kind="share"),
+    Column("Memory", lambda pool: pool.memory, format_bytes),
+    Column("Memory given", lambda pool: share(pool.given_memory, pool.memory), kind="share"),
+    Column("Containers", lambda pool: len(pool.containers), str),
 )
-_CONTAINERS = (
-    Column("id", "Container"),
-    Column("pool", "Pool"),
-    Column("cpus", "CPU limit", "number"),
-    Column("cpus_used", "CPU use of it", "share"),
-    Column("memory", "Memory limit", "number"),
-    Column("memory_used", "Memory use of it", "share"),
-    Column("throttles", "Throttles", "number"),
-    Column("traps", "Traps", "number"),
-    Column("refusals", "Refusals", "number"),
+CONTAINERS = (
+    Column("Container", lambda row: row["path"]),
+    Column("Pool", lambda row: row["pool"]),
+    Column("CPU limit", lambda row: row["cpus"], "{:.3g}".format),
+    Column("CPU use of it", lambda row: share(row["used_cpus"], row["cpus"]), kind="share"),
+    Column("Memory limit", lambda row: row["memory"], format_bytes),
+    Column("Memory use of it", lambda row: share(row["used_memory"], row["memory"]), kind="share"),
+    Column("Throttles", lambda row: row["throttles"], str),
+    Column("Traps", lambda row: row["traps"], str),
+    Column("Refusals", lambda row: row["refusals"], str),
 )
 
 
-async def draw(visit: Visit, asked: Asked) -> None:
-    """The page."""
+async def draw(visit: Visit, parameters: Parameters) -> None:
+    how_to_fill = (
+        "No agent sizes containers on this machine. Name a file of pools under pools in the settings, "
+        "and containers are sized as they run; docs/guide/resize.md shows such a file:",
+        ("trimtab up",),
+    )
+    await widgets.live(
+        visit, "pools", lambda service: service.pools.list(), _draw, len, how_to_fill, age=_AGE
+    )
 
-    async def found() -> tuple[PoolNow, ...]:
-        return await visit.ask("pools", lambda s: s.pools.list(), age=_AGE)
 
-    pools = await found()
-    if not pools:
-        empty(
-            "No agent sizes containers on this machine. Give it pools, and containers are sized as they run:",
-            ("trimtab agent --pools pools.yaml", "trimtab up --pools pools.yaml"),
-        )
-        reload_when(visit, (), found)
-        return
-    heading("Pools")
-    table = Table("Pools", _POOLS, pool_rows(pools), filtered=False)
-    heading("Limits and use")
-    text("p", f"CPUs of the {_DRAWN} containers that use most; what is beyond the limit waits.")
+def _draw(pools: tuple[PoolNow, ...]) -> Callable[[tuple[PoolNow, ...]], None]:
+    widgets.heading("Pools")
+    table = Table("Pools", POOLS, pools, filtered=False)
+    widgets.heading("Limits and use")
+    widgets.text("p", f"CPUs of the {_DRAWN} containers that use most; use beyond the limit has to wait.")
     chart = Chart("CPU limit and use of containers; the table below has the numbers", limits_chart(pools))
-    heading("Containers")
-    containers = Table("Containers", _CONTAINERS, container_rows(pools))
+    widgets.heading("Containers")
+    containers = Table("Containers", CONTAINERS, container_rows(pools))
 
-    async def again() -> None:
-        pools = await found()
-        table.show(pool_rows(pools))
+    def show(pools: tuple[PoolNow, ...]) -> None:
+        table.show(pools)
         chart.show(limits_chart(pools))
         containers.show(container_rows(pools))
 
-    follow(visit, (), again, age=_AGE)
+    return show
 
 
-def pool_rows(pools: Sequence[PoolNow]) -> Rows:
-    """A row for each pool."""
-    return [
-        {
-            "id": pool.name,
-            "cpus": f"{pool.cpus:g}",
-            "cpus#": pool.cpus,
-            "cpus_given": share(pool.given_cpus, pool.cpus),
-            "memory": format_bytes(pool.memory),
-            "memory#": pool.memory,
-            "memory_given": share(pool.given_memory, pool.memory),
-            "containers": str(len(pool.containers)),
-            "containers#": len(pool.containers),
-        }
-        for pool in pools
-    ]
-
-
-def container_rows(pools: Sequence[PoolNow]) -> Rows:
-    """A row for each container."""
-    rows: Rows = []
-    for pool in pools:
-        for each in pool.containers:
-            counts = {name: str(each[name]) for name in ("throttles", "traps", "refusals")}
-            order = {f"{name}#": each[name] for name in ("throttles", "traps", "refusals")}
-            rows.append(
-                {
-                    "id": each["path"],
-                    "pool": pool.name,
-                    "cpus": f"{each['cpus']:.3g}",
-                    "cpus#": each["cpus"],
-                    "cpus_used": share(each["used_cpus"], each["cpus"]),
-                    "memory": format_bytes(each["memory"]),
-                    "memory#": each["memory"],
-                    "memory_used": share(each["used_memory"], each["memory"]),
-                    **counts,
-                    **order,
-                }
-            )
-    return rows
+def container_rows(pools: Sequence[PoolNow]) -> list[dict[str, object]]:
+    return [container for pool in pools for container in pool.containers]
 
 
 def limits_chart(pools: Sequence[PoolNow]) -> Trace:
-    """Limit and use of the busiest."""
-    every = [each for pool in pools for each in pool.containers]
-    busiest = sorted(every, key=lambda each: -each["used_cpus"])[:_DRAWN]
-    names = [chart_text(each["path"].rpartition("/")[2] or each["path"]) for each in busiest]
+    containers = [container for pool in pools for container in pool.containers]
+    busiest = sorted(containers, key=lambda container: -container["used_cpus"])[:_DRAWN]
+    names = [chart_text(row["path"].rpartition("/")[2] or row["path"]) for row in busiest]
     bars = [
-        {"type": "bar", "name": name, "x": names, "y": [round(each[key], 4) for each in busiest]}
+        {"type": "bar", "name": name, "x": names, "y": [round(row[key], 4) for row in busiest]}
         for name, key in (("limit", "cpus"), ("use", "used_cpus"))
     ]
-    return figure(bars, 320, axis("", type="category"), axis("CPUs"), barmode="group")
+    return widgets.figure(bars, 320, axis("", type="category"), axis("CPUs"), barmode="group")
 
 
-def share(part: float, whole: float) -> float | None:
-    """Of a whole, at most all of it; None where there is no whole."""
-    return round(min(1.0, part / whole), 3) if whole > 0 else None
-
-
-PAGE = Page("Resize", "/resize", "tune", "z", "pools", draw, fleet=True)
+PAGE = DashboardPage("Resize", "/resize", "tune", "z", "pools", draw, fleet=True)

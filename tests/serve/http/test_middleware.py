@@ -2,7 +2,7 @@
 
 from hypothesis import given, strategies as st
 
-from trimtab.serve.http.gate import Buckets
+from trimtab.serve.http.middleware import Buckets
 
 waits = st.lists(st.floats(0.0, 2.0), min_size=1, max_size=200)
 
