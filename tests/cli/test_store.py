@@ -36,7 +36,8 @@ def test_damage_is_said_and_exits_with_one(trimtab: Trimtab) -> None:
         connection.exec_driver_sql("DROP TRIGGER events_refuse_replace")
     found = trimtab("store", "check")
     assert found.status == 1
-    assert found.out == "events have lost the trigger that keeps history as it was\n"
+    assert found.out.startswith("events ")
+    assert "trigger" in found.out
 
 
 def test_a_backup_comes_back(trimtab: Trimtab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,7 +46,7 @@ def test_a_backup_comes_back(trimtab: Trimtab, tmp_path: Path, monkeypatch: pyte
     file = tmp_path / "kept.backup"
     assert trimtab("store", "backup", str(file)).out == f"wrote 1 rows to {file}\n"
     again = trimtab("store", "backup", str(file))
-    assert (again.status, "is there already" in again.error) == (2, True)
+    assert (again.status, str(file) in again.error) == (2, True)
     refused = trimtab("store", "restore", str(file))
     assert refused.status == 2
     assert "replace all of them with --replace" in refused.error

@@ -1,91 +1,91 @@
-"""`trimtab access`: who may ask the API for what."""
+"""`trimtab access`: tokens of the API."""
 
 import json
 import time
 from dataclasses import asdict
-from typing import Annotated
 
 import typer
-from rich.markup import escape
 
-from trimtab.cli.options import Json, command_group
 from trimtab.cli.place import place
-from trimtab.cli.terminal import new_table, one_of, print_table, say
-from trimtab.core import parse_duration
+from trimtab.cli.terminal import Json, command_group, one_of, print_rows, say
+from trimtab.core import DEFAULT_TENANT, parse_duration
 from trimtab.store import Role, Token
 
-access_app = command_group(
-    "Tokens for the API: who may ask for what. Once there is one, everybody needs one."
-)
+access_app = command_group("Tokens for the API. As soon as there is one, every request needs one.")
 
 
 @access_app.command("make")
 def make(
-    name: Annotated[
-        str, typer.Argument(help="What it is called: for whom, or for what.", show_default=False)
-    ],
-    role: Annotated[
-        str, typer.Option(help="viewer looks, user submits, operator runs the fleet, admin makes tokens.")
-    ] = "user",
-    tenant: Annotated[str, typer.Option(help='Whose things it sees; "*" for all.')] = "default",
-    scope: Annotated[
-        list[str] | None,
-        typer.Option(help="Only for this, such as jobs:read or jobs:write; may come several times."),
-    ] = None,
-    lifetime: Annotated[
-        str, typer.Option("--for", metavar="DURATION", help="How long it can be used: 12h, 30d; 0 for ever.")
-    ] = "90d",
+    name: str = typer.Argument(..., help="Its name: for whom, or for what."),
+    role: str = typer.Option(
+        "user",
+        metavar="ROLE",
+        help="viewer reads, user submits, operator runs the fleet, admin makes tokens.",
+    ),
+    tenant: str = typer.Option(
+        DEFAULT_TENANT, metavar="NAME", help='The tenant whose objects it sees; "*" for all.'
+    ),
+    scope: list[str] | None = typer.Option(
+        None, metavar="SCOPE", help="Only for this, such as jobs:read or jobs:write (repeat)."
+    ),
+    lifetime: str = typer.Option(
+        "90d", "--for", metavar="DURATION", help="How long it is valid: 12h, 30d; 0 for ever."
+    ),
     as_json: Json = False,
 ) -> None:
-    """Make a token and print it: this once, as only a digest of it is kept.
+    """Make a token and print it. It cannot be printed again: the store keeps only a digest.
 
-    Send it as `Authorization: Bearer TOKEN`. Who has it can do what it is for, until it ends or is revoked.
+    Send it as `Authorization: Bearer TOKEN`. Its holder can use it until it expires or is revoked.
     """
-    known = tuple(each.value for each in Role)
-    one_of("--role", role, known)
+    one_of("--role", role, [item.value for item in Role])
     seconds = parse_duration(lifetime) or None
     with place() as at:
         token, text = at.tokens.make(name, Role(role), tenant, scope or ["*"], seconds)
     if as_json:
         print(json.dumps({**_plain(token), "text": text}))
         return
-    typer.echo(
-        f"token {token.id} ({token.name}): {token.role.value} of {token.tenant}; {_until(token)}", err=True
-    )
-    typer.echo(text)
+    say(f"token {token.id} ({token.name}): {_powers(token)}; {_validity(token)}", error=True)
+    print(text)
 
 
-@access_app.command("list")
+@access_app.command("ls")
 def list_tokens(as_json: Json = False) -> None:
     """List tokens, newest first, without their secrets."""
     with place() as at:
-        found = at.tokens.page(1000).items
+        tokens = at.tokens.page(1000).items
     if as_json:
-        print(json.dumps([_plain(token) for token in found]))
-        return
-    if not found:
+        print(json.dumps([_plain(token) for token in tokens]))
+    elif not tokens:
         say("no tokens; trimtab access make NAME makes one")
-        return
-    shown = new_table("<id", "name", "tenant", "role", "scopes", "made by", "ends")
-    for token in found:
-        texts = (token.name, token.tenant, token.role.value, " ".join(sorted(token.scopes)), token.by)
-        shown.add_row(token.id, *map(escape, texts), _until(token))
-    print_table(shown)
+    else:
+        heads = ("id", "name", "tenant", "role", "scopes", "made by", "valid")
+        texts = ((token.id, token.name, token.tenant, token.role.value) for token in tokens)
+        rows = [
+            (*text, " ".join(sorted(token.scopes)), token.by, _validity(token))
+            for text, token in zip(texts, tokens, strict=True)
+        ]
+        print_rows(heads, rows, optional=("made by", "scopes"))
 
 
 @access_app.command("revoke")
-def revoke(id: Annotated[str, typer.Argument(help="The token's id.", show_default=False)]) -> None:
-    """End a token for good; servers notice within a second or two."""
+def revoke(id: str = typer.Argument(..., help="The token's id.")) -> None:
+    """End a token for good; servers notice within two seconds."""
     with place() as at:
         token = at.tokens.revoke(id)
-    typer.echo(f"token {token.id} ({token.name}) opens nothing any more")
+    say(f"token {token.id} ({token.name}) is revoked")
 
 
 def _plain(token: Token) -> dict[str, object]:
     return {**asdict(token), "scopes": sorted(token.scopes)}
 
 
-def _until(token: Token) -> str:
+def _powers(token: Token) -> str:
+    tenants = "all tenants" if token.tenant == "*" else f"the tenant {token.tenant}"
+    hint = "" if token.tenant == "*" or token.role is not Role.ADMIN else ', not of all (--tenant "*")'
+    return f"{token.role.value} of {tenants}{hint}"
+
+
+def _validity(token: Token) -> str:
     if token.revoked is not None:
         return f"revoked {_day(token.revoked)}"
     if token.expires is None:

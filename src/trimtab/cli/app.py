@@ -1,11 +1,11 @@
-"""The command's root: the table of subcommands, and how every error becomes one sentence."""
+"""The root command: the table of subcommands, and one sentence for every error."""
 
 import errno
 import os
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -16,47 +16,46 @@ from trimtab.cli.terminal import warn
 from trimtab.core import BadInputError, TrimtabError
 
 COMMANDS = {
-    "profile": (
-        "profile:profile_app",
-        "Run a command and write down what it uses: CPU, memory, model, steps.",
-    ),
+    "profile": ("profile:profile_app", "Run a command and measure what it uses: CPU, memory, model, steps."),
     "recommend": ("recommend:recommend", "Rank configurations to rent, with time, cost, ranges and reasons."),
-    "tune": ("tune:tune", "Find the configuration to rent for a training job, by a few short trials of it."),
+    "tune": ("tune:tune", "Find the configuration to rent for a workload, by a few short trials."),
     "predict": ("predict:predict", "Predict time and cost elsewhere, from one to three runs."),
     "partition": ("partition:partition", "Split a model over devices: which layers go where, and why."),
     "pipeline": ("pipeline:pipeline", "Size each stage of a pipeline: CPU, memory and accelerators."),
     "decisions": ("decisions:decisions", "List the ledger's decisions, or show one."),
-    "outcome": ("decisions:outcome", "Record what really happened after a decision."),
+    "outcome": ("decisions:outcome", "Record the measured result of a decision."),
     "submit": ("jobs:submit", "Submit the jobs of a file; trimtab up runs them."),
-    "jobs": ("jobs:jobs", "List jobs, newest first: where they stand, what they have used, and why."),
+    "jobs": ("jobs:jobs", "List jobs, newest first: state, run time, cost, and the reason for the state."),
     "queue": ("jobs:queue", "Why does my job wait, and when will it start?"),
-    "logs": ("jobs:logs", "Print what a job's present or last run has written."),
-    "cancel": ("jobs:cancel", "End jobs, whether they wait or run."),
+    "logs": ("jobs:logs", "Print the output of a job's current or last run."),
+    "cancel": ("jobs:cancel", "End jobs that wait or run."),
     "simulate": ("simulate:simulate", "Replay a trace under one policy or several, and compare them."),
-    "tenants": ("tenants:tenants_app", "List tenants with their guarantees, limits and weights."),
+    "tenants": ("tenants:tenants_app", "Tenants with their guarantees, limits and weights."),
     "store": ("store:store_app", "Back up, restore, check and describe the store."),
     "agent": (
         "agent:agent_app",
-        "Give the containers of this node the CPU and memory they use, every 100 ms.",
+        "Resize the containers of this node every 100 ms to the CPU and memory they use.",
     ),
     "fabric": ("fabric:fabric_app", "Training traffic that survives a dead link, network card or switch."),
     "up": ("up:up", "Run the system: scheduler, API, dashboard, and the controller of pools."),
-    "access": ("access:access_app", "Tokens for the API: who may do what."),
-    "token": ("up:token", "Print a token that lets one more node join the controller which runs here."),
+    "access": ("access:access_app", "Tokens for the API, with a role and a tenant each."),
+    "token": ("up:token", "Print a token with which one more node can join the controller on this machine."),
     "top": ("agent:top", "Show limit, use and slack of containers, live."),
-    "doctor": ("config:doctor", "Check this machine: what is missing, what that disables, how to mend it."),
+    "doctor": ("config:doctor", "Check this machine: what is missing, what that disables, how to fix it."),
     "demo": ("demo:demo", "Fill the store with a real small run: a profile, a recommendation, two jobs."),
-    "config": ("config:config_app", "Show how trimtab up is set, and by what."),
+    "config": ("config:config_app", "Show the settings of trimtab up, and where each comes from."),
     "bench": ("bench:bench", "Measure what the documentation claims."),
     "calibrate": ("calibrate:calibrate", "Fit the estimator's constants to measured steps."),
-    "catalog": ("catalog:catalog_app", "What can be rented, what it is made of, what it costs."),
+    "catalog": ("catalog:catalog_app", "Offers and accelerators: hardware facts and prices."),
     "collect": ("collect:collect_app", "Measure a data set for the models to learn from, on this machine."),
-    "models": ("models:models_app", "The learned models: what they come from, how good they are."),
+    "models": ("models:models_app", "The learned models: their training data and their errors."),
 }
-"""By name: the function or group in a module of this package, and a line for the help.
+"""Module and function or group of each command, and its line in the help.
 
-A module is imported when its command runs, so that every other command starts without it.
+A module is imported only when its command runs.
 """
+
+_HELP = ["-h", "--help"]
 
 
 class Commands(TyperGroup):
@@ -67,6 +66,9 @@ class Commands(TyperGroup):
         for name, (_, summary) in COMMANDS.items():
             self.add_command(TyperCommand(name, short_help=summary))
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _hide_types_of_flags(super().get_params(ctx))
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that `args` begin with, its own arguments after it."""
         name, listed, rest = super().resolve_command(ctx, args)
@@ -76,13 +78,23 @@ class Commands(TyperGroup):
 def load_command(name: str) -> Any:
     """Import a command of the table."""
     module, _, attribute = COMMANDS[name][0].partition(":")
-    found = getattr(import_module(f"trimtab.cli.{module}"), attribute)
-    if not isinstance(found, typer.Typer):
-        function, found = found, typer.Typer(rich_markup_mode="markdown", add_completion=False)
-        found.command(name)(function)
-    command = typer.main.get_command(found)
+    app = getattr(import_module(f"trimtab.cli.{module}"), attribute)
+    if not isinstance(app, typer.Typer):
+        function, app = app, typer.Typer(rich_markup_mode="markdown", add_completion=False)
+        app.command(name)(function)
+    command = typer.main.get_command(app)
     command.name = name
+    for shown in (command, *getattr(command, "commands", {}).values()):
+        _hide_types_of_flags(shown.get_params(typer.Context(shown, help_option_names=_HELP)))
     return command
+
+
+def _hide_types_of_flags(options: list[Any]) -> list[Any]:
+    """Let the help show `--spot`, not `--spot <bool>`."""
+    for option in options:
+        if getattr(option, "is_flag", False):
+            option.metavar = ""
+    return options
 
 
 app = typer.Typer(
@@ -92,25 +104,23 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": _HELP},
 )
 
 
 @app.callback(invoke_without_command=True)
 def root(
     context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
-    server: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            envvar="TRIMTAB_SERVER",
-            help="Ask the `trimtab up` at this URL instead of the store here.",
-        ),
-    ] = None,
-    token_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A file with the token for it; else $TRIMTAB_TOKEN.")
-    ] = None,
+    version: bool = typer.Option(False, "--version", help="Print the version and exit."),
+    server: str | None = typer.Option(
+        None,
+        metavar="URL",
+        envvar="TRIMTAB_SERVER",
+        help="URL of a running `trimtab up` to use instead of the local store.",
+    ),
+    token_file: Path | None = typer.Option(
+        None, metavar="FILE", help="A file with the token for that server; default: $TRIMTAB_TOKEN."
+    ),
 ) -> None:
     """Measure a deep-learning workload, predict it on any hardware a cloud sells, rent the right thing.
 
@@ -122,10 +132,10 @@ def root(
     if token_file is not None and not server:
         raise BadInputError("--token-file is for a server; name it with --server URL")
     token = os.environ.get("TRIMTAB_TOKEN", "")
-    named = server_of(server, token_file, token, context.invoked_subcommand) if server else None
-    if named is None:
-        os.environ.pop("TRIMTAB_SERVER", None)  # what the command starts is for this machine too
-    use_server(named)
+    chosen = server_of(server, token_file, token, context.invoked_subcommand) if server else None
+    if chosen is None:
+        os.environ.pop("TRIMTAB_SERVER", None)  # processes that the command starts use this machine too
+    use_server(chosen)
 
 
 def main() -> None:
@@ -143,7 +153,7 @@ def main() -> None:
         if error.errno not in (errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EPERM, errno.EDQUOT):
             raise
         where = f" {error.filename}" if error.filename else ""
-        _fail(f"cannot write{where}: {(error.strerror or str(error)).lower()}; nothing was kept", 2)
+        _fail(f"cannot write{where}: {(error.strerror or str(error)).lower()}; nothing was written", 2)
 
 
 def _fail(message: str, status: int) -> None:

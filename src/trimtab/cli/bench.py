@@ -1,49 +1,70 @@
-"""`trimtab bench`: measure what the documentation claims."""
+"""`trimtab bench`: measure the figures of the documentation."""
 
 import json
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from trimtab.cli.options import Json
-from trimtab.cli.terminal import print_table
+from trimtab.cli.terminal import Json, print_table, say
 from trimtab.core import MissingDependencyError
 
 
 def bench(
-    name: Annotated[str | None, typer.Argument(help="Which bench to run.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A shorter run with a rougher answer.")] = False,
-    data: Annotated[Path | None, typer.Option(help="A folder of data instead of what is bundled.")] = None,
-    shipped: Annotated[
-        bool, typer.Option("--shipped", help="Score the shipped constants and weights; fit nothing.")
-    ] = False,
-    seed: Annotated[int, typer.Option(help="Where randomness starts.")] = 0,
-    workloads: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="schedule: other workloads to simulate.")
-    ] = None,
+    name: str | None = typer.Argument(None, help="The bench to run; ls lists them."),
+    quick: bool = typer.Option(False, "--quick", help="A shorter run with a rougher answer."),
+    data: Path | None = typer.Option(None, help="A folder of data instead of the bundled one."),
+    shipped: bool = typer.Option(
+        False, "--shipped", help="Score the shipped constants and weights; fit nothing."
+    ),
+    seed: int = typer.Option(0, help="Seed of random numbers."),
+    workloads: Path | None = typer.Option(
+        None, metavar="FILE", help="schedule: other workloads to simulate."
+    ),
+    minutes: float | None = typer.Option(
+        None, min=0.1, help="chaos: how long faults are injected, on each store; default: 10."
+    ),
+    store: str | None = typer.Option(
+        None, metavar="sqlite|postgresql", help="chaos: the store; default: one after the other."
+    ),
     as_json: Json = False,
 ) -> None:
-    """Measure what the documentation claims; without NAME, list the benches.
+    """Measure the figures of the documentation; without NAME, list the benches.
 
     Each prints its figures beside rules, peers and published results:
     `trimtab bench gpu-steps`, `trimtab bench gpu-steps --shipped --data ../my-measurements --json`.
+    `trimtab bench chaos` is a test: it ends with status 1 if the system has lost or doubled anything.
     """
-    benchmarks = _benchmarks()
-    console = Console()
-    if name is None:
+    entries = tuple(entry_points(group="trimtab.bench"))
+    if not entries:
+        raise MissingDependencyError(
+            "trimtab bench needs the benchmarks, which are a distribution of their own;"
+            " in a checkout, install them with: pip install --editable benchmarks"
+        )
+    benchmarks, console = entries[0].load(), Console()
+    if name in (None, "ls"):
         for bench_name, (_, summary) in benchmarks.BENCHES.items():
             console.print(f"[bold]{bench_name:20}[/bold] {summary}")
         return
     result = benchmarks.run_bench(
-        name, benchmarks.BenchOptions(quick, data, shipped, seed, workloads=workloads)
+        name,
+        benchmarks.BenchOptions(
+            quick, data, shipped, seed, workloads=workloads, minutes=minutes, store=store
+        ),
     )
     if as_json:
         print(json.dumps(result.as_json()))
-        return
+    else:
+        _print_result(result, console)
+    if result.failure:
+        say(result.failure, error=True)
+        raise typer.Exit(1)
+
+
+def _print_result(result: Any, console: Console) -> None:
     for shown in result.tables:
         table = Table(*shown.columns, title=shown.title, title_justify="left")
         for row in shown.rows:
@@ -53,15 +74,5 @@ def bench(
         if not isinstance(value, dict):  # tables show those
             console.print(f"{key} = {value:.4g}" if isinstance(value, float) else f"{key} = {value}")
     for source, figures in result.published.items():
-        told = ", ".join(f"{k} = {v}" for k, v in figures.items())
-        console.print(f"[dim]published, {source}: {told}[/dim]")
-
-
-def _benchmarks() -> Any:
-    """The package of benchmarks, which is a distribution of its own."""
-    for found in entry_points(group="trimtab.bench"):
-        return found.load()
-    raise MissingDependencyError(
-        "trimtab bench needs the benchmarks, which are a distribution of their own;"
-        " in a checkout, install them with: pip install --editable benchmarks"
-    )
+        text = ", ".join(f"{name} = {value}" for name, value in figures.items())
+        console.print(f"[dim]published, {source}: {text}[/dim]")

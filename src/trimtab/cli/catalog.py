@@ -1,27 +1,18 @@
-"""`trimtab catalog`: list what can be rented, look one thing up, import price lists."""
+"""`trimtab catalog`: list offers and accelerators, show one, import price lists."""
 
 import json
 import time
 from datetime import date
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.table import Table
 
-from trimtab.catalog import (
-    Accelerator,
-    ImportReport,
-    OfferTable,
-    accelerators,
-    find_accelerator,
-    import_offers,
-    load_offers,
-)
-from trimtab.cli.options import Json, command_group
+from trimtab import catalog
 from trimtab.cli.place import is_here, place
-from trimtab.cli.terminal import new_table, print_table
+from trimtab.cli.terminal import Json, command_group, new_table, one_of, print_table
 from trimtab.core import (
     BadInputError,
     NotFoundError,
@@ -33,85 +24,72 @@ from trimtab.core import (
     parse_price,
     to_plain,
 )
+from trimtab.serve import SORT_COLUMNS, find_offers
 
-catalog_app = command_group("What can be rented, what it is made of, what it costs.")
+catalog_app = command_group("Offers and accelerators: hardware facts and prices.")
 
 _MOST = 1_000_000  # offers of a server
-
-SORT_COLUMNS = {
-    "price": "price",
-    "spot": "spot_price",
-    "vcpus": "vcpus",
-    "memory": "memory",
-    "accelerators": "accelerators",
-    "network": "network",
-}
 
 
 @catalog_app.command("ls")
 def list_offers(
-    cloud: Annotated[
-        list[str] | None, typer.Option(help="Only this cloud, such as aws; may be repeated.")
-    ] = None,
-    region: Annotated[
-        list[str] | None, typer.Option(help='Only this region; wildcards allowed: "us-*".')
-    ] = None,
-    accelerator: Annotated[
-        list[str] | None, typer.Option(help='Only this accelerator, by any usual name, or "RTX*".')
-    ] = None,
-    min_memory: Annotated[str | None, typer.Option(help="At least this much host memory: 64GiB.")] = None,
-    min_accelerators: Annotated[int | None, typer.Option(help="At least so many accelerators.")] = None,
-    max_price: Annotated[str | None, typer.Option(help="At most this price: $4/h.")] = None,
-    spot: Annotated[
-        bool, typer.Option("--spot", help="Only offers with a spot price; --max-price is about that one.")
-    ] = False,
-    sort: Annotated[str | None, typer.Option(help=f"Sort by {', '.join(SORT_COLUMNS)}.")] = None,
-    limit: Annotated[int, typer.Option(help="Show so many rows; 0 shows all.", min=0)] = 20,
-    facts: Annotated[
-        bool, typer.Option("--accelerators", help="List the accelerators' facts instead of offers.")
-    ] = False,
+    cloud: list[str] | None = typer.Option(
+        None, metavar="NAME", help="Only this cloud, such as aws (repeat)."
+    ),
+    region: list[str] | None = typer.Option(
+        None, metavar="NAME", help='Only this region; wildcards allowed: "us-*".'
+    ),
+    accelerator: list[str] | None = typer.Option(
+        None, metavar="NAME", help='Only this accelerator, or "RTX*".'
+    ),
+    min_memory: str | None = typer.Option(
+        None, metavar="SIZE", help="At least this much host memory: 64GiB."
+    ),
+    min_accelerators: int | None = typer.Option(None, help="At least this many accelerators."),
+    max_price: str | None = typer.Option(None, metavar="PRICE", help="At most this price: $4/h."),
+    spot: bool = typer.Option(
+        False, "--spot", help="Only offers with a spot price, which --max-price limits."
+    ),
+    sort: str | None = typer.Option(None, metavar="COLUMN", help=f"Sort by {', '.join(SORT_COLUMNS)}."),
+    limit: int = typer.Option(20, help="How many rows to show; 0 shows all.", min=0),
+    facts: bool = typer.Option(False, "--accelerators", help="List accelerators instead of offers."),
     as_json: Json = False,
-    timing: Annotated[bool, typer.Option("--timing", help="Say how long loading and asking took.")] = False,
+    timing: bool = typer.Option(False, "--timing", help="Print how long loading and searching took."),
 ) -> None:
-    """List offers, cheapest first, or the accelerators there are.
+    """List offers, cheapest first, or accelerators.
 
     Example: `trimtab catalog ls --accelerator H100 --region "us-*" --spot --max-price '$25/h'`
     """
     if facts:
-        _print_accelerators(accelerators(), as_json)
+        _print_accelerators(catalog.accelerators(), as_json)
         return
-    sort = sort or ("spot" if spot else "price")
-    if sort not in SORT_COLUMNS:
-        raise BadInputError(f'--sort is "{sort}"; it should be one of {", ".join(SORT_COLUMNS)}')
-    least_memory = parse_bytes(min_memory) if min_memory is not None else None
-    highest_price = parse_price(max_price) if max_price is not None else None
-
     started = time.perf_counter()
     everything = _offers()
     loaded = time.perf_counter()
-    found = everything.where(
+    matching = find_offers(
+        everything,
+        one_of("--sort", sort, tuple(SORT_COLUMNS)) if sort else "spot" if spot else "price",
         cloud=cloud,
         region=region,
         accelerator=accelerator,
-        min_memory=least_memory,
+        min_memory=parse_bytes(min_memory) if min_memory is not None else None,
         min_accelerators=min_accelerators,
-        max_price=highest_price,
+        max_price=parse_price(max_price) if max_price is not None else None,
         spot=spot or None,
     )
-    shown = _sorted(found, sort).select(range(min(len(found), limit or len(found))))
-    asked = time.perf_counter()
-
+    shown = matching.select(range(min(len(matching), limit or len(matching))))
+    searched = time.perf_counter()
     if as_json:
         _print_json(shown.offers())
-    elif len(found):
-        _print_offers(shown, hidden=len(found) - len(shown))
+    elif len(matching):
+        _print_offers(shown, hidden=len(matching) - len(shown))
     if timing:
         typer.echo(
             f"{len(everything)} offers loaded in {(loaded - started) * 1e3:.1f} ms, "
-            f"{len(found)} found in {(asked - loaded) * 1e3:.1f} ms",
+            f"{len(matching)} found in {(searched - loaded) * 1e3:.1f} ms",
             err=True,
         )
-    if not len(found) and not as_json:
+    if not len(matching) and not as_json:
         raise NotFoundError(
             f"none of the {len(everything)} offers meets all of these conditions; loosen one of them"
         )
@@ -119,90 +97,83 @@ def list_offers(
 
 @catalog_app.command("show")
 def show(
-    name: Annotated[
-        str,
-        typer.Argument(help="An accelerator (H200) or an instance (p5.48xlarge, aws/us-east-1/p5.48xlarge)."),
-    ],
+    name: str = typer.Argument(
+        ..., help="An accelerator (H200) or an instance (p5.48xlarge, aws/us-east-1/p5.48xlarge)."
+    ),
     as_json: Json = False,
 ) -> None:
-    """Show all that is known about an accelerator or an instance, with its prices in every region.
+    """Show the facts about an accelerator or an instance, with its prices in every region.
 
     Example: `trimtab catalog show A100-80GB`
     """
     table = _offers()
-    known = find_accelerator(name)
-    found = _sorted(table.where(accelerator=name) if known else _instance_offers(table, name), "price")
+    device = catalog.find_accelerator(name)
+    offers = find_offers(table, accelerator=name) if device else find_offers(_instance_offers(table, name))
     if as_json:
-        _print_json({"accelerator": known, "offers": found.offers()} if known else found.offers())
+        _print_json({"accelerator": device, "offers": offers.offers()} if device else offers.offers())
         return
-    if known is not None:
-        _print_accelerator(known)
-    if len(found):
-        _print_offers(found)
-    elif known is not None:
+    if device is not None:
+        _print_accelerator(device)
+    if len(offers):
+        _print_offers(offers)
+    elif device is not None:
         typer.echo("No provider in the catalog offers it.")
 
 
-def _offers() -> OfferTable:
-    """All there are, in the catalog here or in a server's."""
+def _offers() -> catalog.OfferTable:
+    """All offers, of the catalog here or of the server."""
     if is_here():
-        return load_offers()
+        return catalog.load_offers()
     with place() as at:
-        return OfferTable.from_offers(at.catalog.offers(_MOST).items)
+        return catalog.OfferTable.from_offers(at.catalog.offers(_MOST).items)
 
 
 @catalog_app.command("import")
 def import_price_lists(
-    paths: Annotated[
-        list[Path],
-        typer.Argument(help="A price list (.csv, .csv.gz), a provider's folder, or a folder of these."),
-    ],
-    provider: Annotated[
-        str | None, typer.Option(help="Whose list it is (aws), or which provider to take from it.")
-    ] = None,
-    date_text: Annotated[
-        str | None,
-        typer.Option("--date", metavar="YYYY-MM-DD", help="When the prices were true; else the file's date."),
-    ] = None,
+    paths: list[Path] = typer.Argument(
+        ..., help="A price list (.csv, .csv.gz), a provider's folder, or a folder of these."
+    ),
+    provider: str | None = typer.Option(
+        None,
+        metavar="NAME",
+        help="Provider of the list (aws), or the provider to import if the list has several.",
+    ),
+    date_text: str | None = typer.Option(
+        None,
+        "--date",
+        metavar="YYYY-MM-DD",
+        help="Date of the prices; default: the file's modification date.",
+    ),
     as_json: Json = False,
 ) -> None:
-    """Import published price lists. A provider's imported offers take the place of its built-in ones.
+    """Import published price lists. A provider's imported offers replace its built-in ones.
 
     Example: `trimtab catalog import ~/.sky/catalogs/v8/aws --date 2026-08-22`
     """
-    reports = import_offers(paths, provider, _parse_date(date_text) if date_text is not None else None)
+    try:
+        day = date.fromisoformat(date_text) if date_text is not None else None
+    except ValueError:
+        raise BadInputError(f'--date is "{date_text}"; write a day like 2026-08-22') from None
+    reports = catalog.import_offers(paths, provider, day)
     if as_json:
         _print_json(reports)
     else:
         _print_reports(reports)
 
 
-def _parse_date(text: str) -> date:
-    try:
-        return date.fromisoformat(text)
-    except ValueError:
-        raise BadInputError(f'--date is "{text}"; write a day like 2026-08-22') from None
-
-
-def _sorted(table: OfferTable, by: str) -> OfferTable:
-    """Cheapest first by prices, largest first by sizes; offers without the price come last."""
-    column = getattr(table, SORT_COLUMNS[by])
-    return table.select((column if "price" in SORT_COLUMNS[by] else -column).argsort(kind="stable"))
-
-
-def _instance_offers(table: OfferTable, name: str) -> OfferTable:
+def _instance_offers(table: catalog.OfferTable, name: str) -> catalog.OfferTable:
     """The offers of an instance, or the one offer with that key."""
     cloud, _, rest = name.partition("/")
     region, _, instance = rest.partition("/")
-    found = (
+    offers = (
         table.where(cloud=cloud, region=region, instance=instance) if instance else table.where(instance=name)
     )
-    if len(found):
-        return found
-    names = [*table.instance.vocabulary, *(a.name for a in accelerators())]
+    if len(offers):
+        return offers
+    names = [*table.instance.vocabulary, *(a.name for a in catalog.accelerators())]
     spelled = {n.lower(): n for n in names}
     near = [spelled[n] for n in get_close_matches((instance or name).lower(), spelled, n=3, cutoff=0.5)]
-    hint = f"did you mean {' or '.join(near)}?" if near else "`trimtab catalog ls` lists what there is"
+    hint = f"did you mean {' or '.join(near)}?" if near else "`trimtab catalog ls` lists all offers"
     raise NotFoundError(f'the catalog has no accelerator or instance called "{name}"; {hint}')
 
 
@@ -210,7 +181,7 @@ def _print_json(value: Any) -> None:
     typer.echo(json.dumps(to_plain(value), indent=2))
 
 
-def _print_offers(table: OfferTable, hidden: int = 0) -> None:
+def _print_offers(table: catalog.OfferTable, hidden: int = 0) -> None:
     dates = sorted({offer.price_date.isoformat() for offer in table})
     grid = new_table("instance", "devices", ">vCPUs", ">memory, network", ">on demand", ">spot")
     for offer in table:
@@ -228,7 +199,7 @@ def _print_offers(table: OfferTable, hidden: int = 0) -> None:
     typer.echo(f"prices of {' to '.join({dates[0]: 0, dates[-1]: 0})}{more}")
 
 
-def _print_accelerators(facts: tuple[Accelerator, ...], as_json: bool) -> None:
+def _print_accelerators(facts: tuple[catalog.Accelerator, ...], as_json: bool) -> None:
     if as_json:
         _print_json(facts)
         return
@@ -248,7 +219,9 @@ def _print_accelerators(facts: tuple[Accelerator, ...], as_json: bool) -> None:
     typer.echo("Dense peak rates in TFLOP/s; the link is one direction.")
 
 
-def _print_accelerator(a: Accelerator) -> None:
+def _print_accelerator(a: catalog.Accelerator) -> None:
+    from trimtab import predict  # late: only this command needs it
+
     grid = Table(title=f"{a.vendor} {a.name} ({a.year})", show_header=False, title_justify="left")
     grid.add_row("also called", ", ".join(a.aliases))
     grid.add_row("memory", f"{a.memory / 1e9:.4g} GB")
@@ -261,20 +234,18 @@ def _print_accelerator(a: Accelerator) -> None:
     link = f"{a.interconnect.name}, {format_bandwidth(a.interconnect.bandwidth)} one direction"
     grid.add_row("interconnect", link)
     grid.add_row("power", f"{a.power:g} W" if a.power is not None else "not published")
-    if a.constants:
-        low, high = a.constants["time_error"]
-        grid.add_row("measured", f"truth over estimated step time {low:.2f} to {high:.2f} in 90 % of cases")
-    else:
-        grid.add_row("measured", "no; estimates borrow another device's constants")
+    grid.add_row("estimates rest on", a.rests_on)
+    low, high = predict.time_range(a)
+    grid.add_row("training steps", f"truth over estimate {low:.2f} to {high:.2f} in 90 % of cases")
     print_table(grid)
 
 
-def _print_reports(reports: tuple[ImportReport, ...]) -> None:
+def _print_reports(reports: tuple[catalog.ImportReport, ...]) -> None:
     grid = Table()
     for heading in ("provider", "offers", "regions", "prices of", "no price", "invalid", "left out"):
         grid.add_column(heading, justify="left" if heading in ("provider", "left out") else "right")
     for r in reports:
-        left_out = ", ".join(f"{count} {what}" for what, count in r.left_out.items())
+        left_out = ", ".join(f"{count} {reason}" for reason, count in r.left_out.items())
         counts = (r.offers, r.regions, r.price_date.isoformat(), r.unpriced, r.invalid)
         grid.add_row(r.provider, *map(str, counts), left_out)
     print_table(grid)
@@ -282,4 +253,4 @@ def _print_reports(reports: tuple[ImportReport, ...]) -> None:
     if names:
         offers = sum(sum(r.unknown_accelerators.values()) for r in reports)
         typer.echo(f"{offers} offers cannot be estimated, for lack of facts about {', '.join(names)}.")
-    typer.echo("These offers now take the place of the built-in ones of the same providers.")
+    typer.echo("These offers now replace the built-in ones of the same providers.")

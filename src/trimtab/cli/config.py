@@ -1,77 +1,50 @@
-"""`trimtab config`: which settings hold and why. `trimtab doctor`: whether this machine is fit for them."""
+"""`trimtab config`: settings in force and their sources. `trimtab doctor`: checks of this machine."""
 
 import json
 import os
 from pathlib import Path
-from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 
-from trimtab.cli.options import Json, command_group, with_settings
-from trimtab.cli.terminal import new_table, print_table, say, warn
+from trimtab import serve
+from trimtab.cli.terminal import Json, command_group, new_table, print_table, say, warn, with_settings
 from trimtab.core import to_plain
-from trimtab.serve import (
-    Examined,
-    LoadedSettings,
-    check_names,
-    check_serving,
-    examine,
-    fit,
-    near_misses,
-    plain_value,
-    read_file,
-    settings_list,
-)
 
-config_app = command_group("How `trimtab up` is set, and by what.")
+config_app = command_group("The settings of `trimtab up`, and where each comes from.")
 
 
 @config_app.command()
 @with_settings
-def show(loaded: LoadedSettings, as_json: Json = False) -> None:
-    """Show every setting, its value, and where that comes from; passwords are struck out.
+def show(loaded: serve.LoadedSettings, as_json: Json = False) -> None:
+    """Show every setting, its value, and the source of the value; passwords are struck out.
 
-    A flag counts before a variable such as `TRIMTAB_LISTEN`, that before the file, and that before the
-    default. `trimtab up` takes the same flags: what is shown with them here is what it would do.
+    The precedence is: flag, environment variable such as `TRIMTAB_LISTEN`, file, default.
+    `trimtab up` takes the same flags.
     """
-    for sentence in near_misses(os.environ):
+    for sentence in serve.near_misses(os.environ):
         warn(sentence)
-    names = [each.name for each in settings_list()]
-    rows = [(name, plain_value(loaded.settings, name), loaded.origins[name]) for name in names]
+    rows = [
+        (setting, serve.plain_value(loaded.settings, setting.name), loaded.origins[setting.name])
+        for setting in serve.settings_list()
+    ]
     if as_json:
-        print(
-            json.dumps(
-                {
-                    "file": None if loaded.file is None else str(loaded.file),
-                    "settings": {name: {"value": value, "from": origin} for name, value, origin in rows},
-                }
-            )
-        )
+        settings = {setting.name: {"value": value, "from": origin} for setting, value, origin in rows}
+        print(json.dumps({"file": None if loaded.file is None else str(loaded.file), "settings": settings}))
         return
     table = new_table("setting", "value", "from", padding=(0, 2, 0, 0))
     for setting, value, origin in rows:
-        table.add_row(setting, escape(_shown(value)), escape(origin))
+        table.add_row(setting.name, escape(setting.text(value)), escape(origin))
     print_table(table)
 
 
 @config_app.command()
-def check(
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="A YAML file of settings.")],
-) -> None:
-    """Say whether a file of settings can be used, by itself; exit status 2 and one sentence if not."""
-    loaded = read_file(path)
-    check_names(loaded.settings)
+def check(path: Path = typer.Argument(..., metavar="FILE", help="A YAML file of settings.")) -> None:
+    """Check a file of settings; an invalid file gets an error message and exit status 2."""
+    loaded = serve.read_file(path)
+    serve.check_names(loaded.settings)
     count = sum(origin != "default" for origin in loaded.origins.values())
     typer.echo(f"{path} is right: it has {count} {'setting' if count == 1 else 'settings'}")
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, list):
-        return ", ".join(value)
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 _COLOURS = {"ok": "green", "warning": "yellow", "missing": "red"}
@@ -79,57 +52,51 @@ _COLOURS = {"ok": "green", "warning": "yellow", "missing": "red"}
 
 @with_settings
 def doctor(
-    loaded: LoadedSettings,
+    loaded: serve.LoadedSettings,
     as_json: Json = False,
-    only: Annotated[
-        list[str] | None, typer.Option(metavar="GROUP", help="Look at this group alone; may be given again.")
-    ] = None,
-    running: Annotated[
-        bool,
-        typer.Option("--running", help="Ask instead whether a `trimtab up` with these settings answers."),
-    ] = False,
+    only: list[str] | None = typer.Option(None, metavar="GROUP", help="Check this group only (repeat)."),
+    running: bool = typer.Option(
+        False, "--running", help="Check instead that a `trimtab up` with these settings answers."
+    ),
 ) -> None:
-    """Look at this machine: what is there, what is missing, what that disables, and how to mend it.
+    """Check this machine: what is there, what is missing, what that disables, and how to fix it.
 
-    Groups are python, settings, store, ports, permissions, cgroups, network, programs, gpu and clock. What
-    has to be tried is tried on things of its own, which are removed. The exit status is 0 if nothing is
-    missing that `trimtab up` needs with these settings, else 2; most of what is listed, it can do without.
+    Groups are python, settings, store, ports, permissions, cgroups, network, programs, gpu and clock. Checks
+    use files, groups and ports of their own and remove them. The exit status is 0 if nothing is missing that
+    `trimtab up` needs with these settings, else 2; most of what is listed is optional.
     """
     if running:
-        check_serving(loaded.settings)
+        serve.check_serving(loaded.settings)
         typer.echo(f"a Trimtab serves at {loaded.settings.listen}")
         return
-    examined = list(examine(loaded.settings, only or ()))
+    examined = list(serve.examine(loaded.settings, only or ()))
     if as_json:
-        print(json.dumps(_plain_findings(examined, fit(examined))))
+        checks = [
+            {"group": checked.group, **to_plain(finding)}
+            for checked in examined
+            for finding in checked.findings
+        ]
+        print(json.dumps({"fit": serve.fit(examined), "checks": checks}))
     else:
-        _print_findings(examined, fit(examined))
-    if not fit(examined):
+        _print_findings(examined, serve.fit(examined))
+    if not serve.fit(examined):
         raise typer.Exit(2)
 
 
-def _plain_findings(examined: list[Examined], is_fit: bool) -> dict[str, Any]:
-    checks = [{"group": each.group, **to_plain(finding)} for each in examined for finding in each.findings]
-    return {"fit": is_fit, "checks": checks}
-
-
-def _print_findings(examined: list[Examined], is_fit: bool) -> None:
-    table = new_table("<group", "looked at", "<state", padding=(0, 2, 0, 0))
-    table.add_column("found", overflow="fold", ratio=1)
-    for each in examined:
-        for row, finding in enumerate(each.findings):
-            state = finding.state.value
-            found = [finding.seen]
+def _print_findings(examined: list[serve.Examined], is_fit: bool) -> None:
+    table = new_table("<group", "check", "<state", padding=(0, 2, 0, 0))
+    table.add_column("result", overflow="fold", ratio=1)
+    for checked in examined:
+        for row, finding in enumerate(checked.findings):
+            state, lines = finding.state.value, [finding.seen]
             if finding.disables:
-                found += [f"disables: {finding.disables}", f"mend: {finding.mend}"]
+                lines += [f"disables: {finding.disables}", f"fix: {finding.mend}"]
+            colored = f"[{_COLOURS[state]}]{state}[/]"
             table.add_row(
-                each.group if not row else "",
-                escape(finding.what),
-                f"[{_COLOURS[state]}]{state}[/]",
-                escape("\n".join(found)),
+                "" if row else checked.group, escape(finding.what), colored, escape("\n".join(lines))
             )
     print_table(table)
-    states = [finding.state.value for each in examined for finding in each.findings]
+    states = [finding.state.value for checked in examined for finding in checked.findings]
     counts = ", ".join(f"{states.count(name)} {name}" for name in _COLOURS)
     verdict = "nothing is missing that trimtab up needs" if is_fit else "trimtab up needs what is missing"
     say(f"{counts}; {verdict}")

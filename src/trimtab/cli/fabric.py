@@ -1,13 +1,13 @@
-"""`trimtab fabric`: one virtual device per worker over two uplinks, so that a dead link ends no training."""
+"""`trimtab fabric`: one virtual device per worker over two uplinks, so that training survives a dead link."""
 
 import json
 import threading
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich import box
@@ -15,34 +15,22 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from trimtab import fabric
 from trimtab.cli.fabric_advise import advise_command
-from trimtab.cli.options import OUTPUT, EndAfter, Json, command_group, panel
 from trimtab.cli.place import here_alone, is_here, place
-from trimtab.cli.terminal import ending_in_order, print_table, say, until_stopped
-from trimtab.core import BadInputError, NotFoundError, TrimtabError, from_plain
-from trimtab.fabric import (
-    Cycle,
-    Failover,
-    Host,
-    Lab,
-    Sessions,
-    Status,
-    UplinkState,
-    agent_of,
-    agent_runs,
-    exposition,
-    fabrics_here,
-    instructions,
-    plain_status,
-    put_up,
-    put_up_commands,
-    read_host,
-    read_status,
-    sessions_of,
-    take_down,
-    undo_commands,
-    uplink_states,
+from trimtab.cli.terminal import (
+    OUTPUT,
+    DryRun,
+    EndAfter,
+    Json,
+    command_group,
+    ending_in_order,
+    panel,
+    print_table,
+    say,
+    until_stopped,
 )
+from trimtab.core import BadInputError, NotFoundError, TrimtabError
 from trimtab.store import Store, open_store
 
 fabric_app = command_group("Training traffic that survives a dead link, network card or switch.")
@@ -53,13 +41,11 @@ fabric_app.command("advise")(advise_command)
 
 @fabric_app.command()
 def up(
-    path: Annotated[Path, typer.Argument(metavar="HOST.yaml", help="The host, its uplinks and its tenants.")],
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print every command and file, in order, and touch nothing.")
-    ] = False,
+    path: Path = typer.Argument(..., metavar="HOST.yaml", help="The host, its uplinks and its tenants."),
+    dry_run: DryRun = False,
     seconds: EndAfter = None,
 ) -> None:
-    """Give every training worker of this host one device to bind to, over both uplinks. Needs root.
+    """Set up this host: each training worker gets one network device that uses both uplinks. Needs root.
 
     The file says who this host is, which ports go to which switch, and which devices workers get:
 
@@ -80,67 +66,53 @@ def up(
     `namespace: NAME` a device goes into that network namespace. Bind workers to theirs, as with
     `GLOO_SOCKET_IFNAME=w0`.
 
-    It starts FRR and stays: it moves traffic off an uplink that dies within milliseconds, starts daemons
-    that die again, and puts right what they get wrong. When it ends the network stays up, only slower to
-    react. `trimtab fabric status` shows what it does.
+    It starts FRR and stays: it moves traffic off an uplink that dies within milliseconds, restarts daemons
+    that die, and corrects their routes. When it ends the network stays up, only slower to react.
+    `trimtab fabric status` shows what it does.
 
-    Run it again after editing the file: only what differs is changed. What was there before is kept on file
-    until `trimtab fabric down` restores it. The port that carries the default route, your SSH session or
-    what `management` names is never touched.
+    Run it again after editing the file: only differences are changed. The former configuration is kept on
+    file until `trimtab fabric down` restores it. The port that carries the default route, your SSH session
+    or the address in `management` is never touched.
     """
-    host = read_host(path)
+    host = fabric.read_host(path)
     if dry_run:
-        for words in put_up_commands(host):
-            print(words)
+        print(*fabric.put_up_commands(host), sep="\n")
         return
-    done = put_up(host)
-    typer.echo(f"{host.name}: {_changes(len(done))}; {_offered(host)}")
+    changes = _changes(len(fabric.put_up(host)))
+    devices = [f"{device.name} ({device.address.ip})" for tenant in host.tenants for device in tenant.devices]
+    usage = f"workers bind to {', '.join(devices)}" if devices else "no tenant has a device for workers yet"
+    typer.echo(f"{host.name}: {changes}; {usage}")
     run_agent(host, seconds)
 
 
 @fabric_app.command()
 def down(
-    which: Annotated[
-        str, typer.Argument(metavar="HOST.yaml|NAME", help="The file it was set up from, or the host's name.")
-    ],
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print every command, in order, and touch nothing.")
-    ] = False,
+    which: str = typer.Argument(
+        ..., metavar="HOST.yaml|NAME", help="The file it was set up from, or the host's name."
+    ),
+    dry_run: DryRun = False,
 ) -> None:
     """Remove what `trimtab fabric up` made, and restore what it changed. Needs root.
 
-    It ends FRR too; end a `trimtab fabric up` that still runs first, with Ctrl-C. It goes by what was written
-    down while it was made, also after a kill half-way, and whatever the file says by now. What somebody has
-    changed or removed since is left as it is.
+    It ends FRR too; end a `trimtab fabric up` that still runs first, with Ctrl-C. It undoes the journal of
+    `up`, also after a kill half-way, whatever the file contains by now. Objects that somebody else has
+    changed or removed since are left as they are.
     """
-    name = _name(which)
-    if dry_run:
-        for words in undo_commands(name):
-            print(words)
-        return
-    typer.echo(f"{name} is down: {_changes(len(take_down(name)))}")
-
-
-def _name(which: str) -> str:
-    """Of a file: the name of the host it describes."""
     path = Path(which)
-    return read_host(path).name if path.suffix in (".yaml", ".yml") or path.is_file() else which
+    name = fabric.read_host(path).name if path.suffix in (".yaml", ".yml") or path.is_file() else which
+    if dry_run:
+        print(*fabric.undo_commands(name), sep="\n")
+    else:
+        typer.echo(f"{name} is down: {_changes(len(fabric.take_down(name)))}")
 
 
 def _changes(count: int) -> str:
     return "nothing to change" if not count else "1 change" if count == 1 else f"{count} changes"
 
 
-def _offered(host: Host) -> str:
-    devices = [device for tenant in host.tenants for device in tenant.devices]
-    if not devices:
-        return "no tenant has a device for workers yet"
-    return "workers bind to " + ", ".join(f"{device.name} ({device.address.ip})" for device in devices)
-
-
-def run_agent(host: Host, seconds: float | None) -> None:
+def run_agent(host: fabric.FabricHost, seconds: float | None) -> None:
     """Start FRR and keep traffic on paths that work, until Ctrl-C, SIGTERM or the end of that time."""
-    with open_store() as store, agent_of(host, failover_events(store, host.name)) as agent:
+    with open_store() as store, fabric.agent_of(host, failover_events(store, host.name)) as agent:
         if threading.current_thread() is threading.main_thread():
             until_stopped(agent.stop)
         if seconds is not None:
@@ -152,13 +124,13 @@ def run_agent(host: Host, seconds: float | None) -> None:
     typer.echo(f"the network stays up, without fast failover; trimtab fabric down {host.name} removes it")
 
 
-def failover_events(store: Store, host: str) -> Callable[[Failover], None]:
-    """What writes each failover of a host down as an event."""
+def failover_events(store: Store, host: str) -> Callable[[fabric.Failover], None]:
+    """A function that appends a host's failover to the store's events."""
 
-    def tell(failover: Failover) -> None:
+    def append(failover: fabric.Failover) -> None:
         store.events.append("failover", host, asdict(failover), failover.time)
 
-    return tell
+    return append
 
 
 _EVERY = 1.0  # s between looks
@@ -167,66 +139,57 @@ _READY = 60.0  # s until it must work
 
 @fabric_app.command("lab")
 def lab_command(
-    hosts: Annotated[int, typer.Option(help="Each has an uplink to both of two switches.")] = 2,
-    cycle: Annotated[
-        bool, typer.Option("--cycle", help="Break each uplink in turn: 20 s silent, 20 s well.")
-    ] = False,
-    stock: Annotated[
-        bool, typer.Option("--stock", help="FRR alone, without the agents that move traffic at once.")
-    ] = False,
+    hosts: int = typer.Option(2, help="Number of hosts, each with an uplink to each of two switches."),
+    cycle: bool = typer.Option(
+        False,
+        "--cycle",
+        help="Break each uplink in turn: it drops all packets for 20 s, then works for 20 s.",
+    ),
+    stock: bool = typer.Option(False, "--stock", help="Run FRR only, without Trimtab's agents."),
     seconds: EndAfter = None,
 ) -> None:
     """Build hosts and switches of network namespaces and real routing daemons, until Ctrl-C. Needs root.
 
-    Nothing of this machine's own network is touched, and no traffic leaves it. Everything is removed at the
-    end; what a lab that was killed left behind is removed by the next one.
+    This machine's own network is not touched, and no traffic leaves it. Everything is removed at the end;
+    the next lab removes what a killed one left behind.
     """
     console = Console(highlight=False, soft_wrap=True)
-    with ending_in_order("the lab is removed"), Lab(hosts=hosts) as lab:
+    with ending_in_order("the lab is removed"), fabric.Lab(hosts=hosts) as lab:
         lab.wait_ready(_READY)
         if not stock:
             lab.start_agents()
         console.print(f"{hosts} hosts and {len(lab.switches)} switches are ready; try in another terminal:")
-        for line in instructions(lab):
+        for line in fabric.instructions(lab):
             say(f"  {line}")
         breaking = lab.cycle() if cycle else None
         with breaking or nullcontext():
             _watch(lab, breaking, console, time.monotonic() + seconds if seconds else None)
 
 
-def _watch(lab: Lab, breaking: Cycle | None, console: Console, end: float | None) -> None:
-    """Show states until the end: as a table that changes, or line by line where that cannot be."""
-    shown: dict[tuple[str, str], UplinkState] = {}
+def _watch(lab: fabric.Lab, breaking: fabric.Cycle | None, console: Console, end: float | None) -> None:
+    """Show states until the end: as a live table on a terminal, else a line per change."""
+    shown: dict[tuple[str, str], fabric.UplinkState] = {}
     with Live(console=console, auto_refresh=False) if console.is_terminal else nullcontext() as live:
         while end is None or time.monotonic() < end:
-            states = uplink_states(lab)
-            broken = breaking.now.what if breaking and breaking.now else ""
+            states = fabric.uplink_states(lab)
             if live is not None:
-                live.update(_lab_table(states, broken), refresh=True)
-            else:
+                broken = breaking.now.name if breaking and breaking.now else ""
+                heads = ("host", "uplink", "link", "BFD", "BGP", "traffic", "failovers")
+                table = Table(*heads, caption=broken and f"now: {broken}")
                 for state in states:
-                    if shown.get((state.host, state.uplink)) != state:
-                        say(_lab_line(state))
-                shown = {(state.host, state.uplink): state for state in states}
+                    cells = (state.link, state.bfd, state.bgp, state.used, str(state.failovers))
+                    style = None if (state.link, state.bfd) == ("up", "up") else "red"
+                    table.add_row(state.host, state.uplink, *cells, style=style)
+                live.update(table, refresh=True)
+            for state in states if live is None else ():
+                if shown.get((state.host, state.uplink)) != state:
+                    traffic = f", {state.used} for traffic, {state.failovers} failovers" if state.used else ""
+                    say(
+                        f"{time.strftime('%H:%M:%S')} {state.host} {state.uplink}: link {state.link}, BFD"
+                        f" {state.bfd or 'silent'}, BGP {state.bgp or 'silent'}{traffic}"
+                    )
+                shown[state.host, state.uplink] = state
             time.sleep(_EVERY if end is None else max(0.0, min(_EVERY, end - time.monotonic())))
-
-
-def _lab_table(states: tuple[UplinkState, ...], broken: str) -> Table:
-    columns = ("host", "uplink", "link", "BFD", "BGP", "traffic", "failovers")
-    table = Table(*columns, caption=broken and f"now: {broken}")
-    for state in states:
-        style = None if (state.link, state.bfd) == ("up", "up") else "red"
-        words = (state.link, state.bfd, state.bgp, state.used, str(state.failovers))
-        table.add_row(state.host, state.uplink, *words, style=style)
-    return table
-
-
-def _lab_line(state: UplinkState) -> str:
-    return (
-        f"{time.strftime('%H:%M:%S')} {state.host} {state.uplink}: "
-        f"link {state.link}, BFD {state.bfd or 'silent'}, BGP {state.bgp or 'silent'}"
-        f"{state.used and f', {state.used} for traffic, {state.failovers} failovers'}"
-    )
 
 
 _SHOWN = 10  # failovers
@@ -234,127 +197,93 @@ _SHOWN = 10  # failovers
 
 @fabric_app.command("status")
 def status_command(
-    name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="The host; needed where there are several.")
-    ] = None,
+    name: str | None = typer.Argument(
+        None, metavar="NAME", help="The host's name; required if several fabrics are on this machine."
+    ),
     as_json: Json = False,
-    prometheus: Annotated[bool, panel(OUTPUT)("--prometheus", help="Print Prometheus' text format.")] = False,
+    prometheus: bool = panel(OUTPUT)(False, "--prometheus", help="Print Prometheus' text format."),
 ) -> None:
-    """What the fabric of this host does: uplinks, sessions, paths to other hosts, failovers and their cost.
+    """Show the fabric of this host: uplinks, sessions, paths to other hosts, failovers and their cost.
 
     An uplink is **up**, **dead**, or **held**: back, but not used until it has behaved for a while. Echoes
-    are probes that its switch sends back, or not, or never did. The cost of a failover is the time from
-    hearing of a failure to new routes in the kernel.
+    are probes that its switch sends back. The cost of a failover is the time from the news of a failure to
+    new routes in the kernel.
     """
-    seen = _here(name) if is_here() else _there(name)
-    if prometheus:
-        print(exposition(seen.status), end="")
-    elif as_json:
-        print(json.dumps(plain_status(seen.status, seen.sessions), indent=2))
+    unknown = ""  # why the sessions are unknown
+    if is_here():
+        status, sessions = fabric.read_status(name or _only_one(fabric.fabrics_here())), fabric.Sessions()
+        runs = fabric.agent_runs(status.host)
+        try:
+            sessions = fabric.sessions_of(status.host)
+        except TrimtabError as error:
+            unknown = str(error)
     else:
-        _print_status(seen)
-
-
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """A host's status, whether its agent runs, and why its sessions are not known, if they are not."""
-
-    status: Status
-    sessions: Sessions
-    runs: bool
-    silent: str = ""
-
-
-def _here(name: str | None) -> _Seen:
-    status = read_status(name or _only_one(fabrics_here()))
-    runs = agent_runs(status.host)
-    try:
-        return _Seen(status, sessions_of(status.host), runs)
-    except TrimtabError as error:
-        return _Seen(status, Sessions(), runs, str(error))
-
-
-def _there(name: str | None) -> _Seen:
-    """As a server tells it."""
-    with place() as at:
-        told = at.fabric.get(name or _only_one(at.fabric.names()))
-    sessions = told.pop("sessions")
-    sessions["tunnels"] = {int(vni): tuple(others) for vni, others in sessions["tunnels"].items()}
-    runs = bool(told.pop("running"))
-    return _Seen(from_plain(Status, told, "the host's status"), Sessions(**sessions), runs)
+        with place() as at:
+            answer = at.fabric.get(name or _only_one(at.fabric.names()))
+        plain, runs = answer.pop("sessions"), bool(answer.pop("running"))
+        plain["tunnels"] = {int(vni): tuple(hosts) for vni, hosts in plain["tunnels"].items()}
+        status, sessions = fabric.parse_status(answer), fabric.Sessions(**plain)
+    if prometheus:
+        print(fabric.exposition(status), end="")
+    elif as_json:
+        print(json.dumps(fabric.plain_status(status, sessions), indent=2))
+    else:
+        _print_status(status, sessions, runs, unknown)
 
 
 def _only_one(names: tuple[str, ...]) -> str:
     if not names:
-        raise NotFoundError("no agent has run here; start one with trimtab fabric up HOST.yaml")
+        raise NotFoundError("no agent has run on this machine; start one with trimtab fabric up HOST.yaml")
     if len(names) > 1:
-        raise BadInputError(f"there are several hosts here; name one of {', '.join(names)}")
+        raise BadInputError(f"several hosts run on this machine; name one of {', '.join(names)}")
     return names[0]
 
 
-def _print_status(seen: _Seen) -> None:
-    status, sessions = seen.status, seen.sessions
-    runs = "its agent runs" if seen.runs else f"no agent runs since {_ago(status.time)}"
-    say(f"{status.host}: {runs}")
-    for problem in (*status.problems, *([seen.silent] if seen.silent else [])):
+def _print_status(status: fabric.Status, sessions: fabric.Sessions, runs: bool, unknown: str) -> None:
+    say(f"{status.host}: {'its agent runs' if runs else f'no agent runs since {_clock(status.time)}'}")
+    for problem in (*status.problems, *([unknown] if unknown else [])):
         say(f"  {problem}", style="red")
     if status.late:
-        say(f"{status.late} probes left late: this machine was busy or away")
-    print_table(_uplinks(status, sessions))
-    print_table(_paths(status, sessions))
-    if status.failovers:
-        print_table(_failovers(status))
-        costs = [each.seconds for each in status.failovers]
-        whole, worst = (f"{1000 * seconds:.2f} ms" for seconds in (sum(costs), max(costs)))
-        say(f"{len(costs)} failovers on file cost {whole} in all, {worst} at most")
-    else:
-        say("no failover so far")
-
-
-def _uplinks(status: Status, sessions: Sessions) -> Any:
-    table = _status_table("uplink", "switch", "state", "since", "echoes", "BFD", "BGP", "EVPN")
-    for each in status.uplinks:
-        held = f"held for {max(0.0, each.held_until - time.time()):.1f} s" if each.held_until else each.state
-        states = (sessions.bfd, sessions.bgp, sessions.evpn)
-        table.add_row(
-            each.device,
-            each.peer,
-            held,
-            "" if each.since is None else _ago(each.since),
-            {True: "back", False: "missing", None: "never"}[each.echo],
-            *(of_peers.get(each.peer, "") for of_peers in states),
-            style={"dead": "red", "held": "yellow"}.get(each.state),
+        say(f"{status.late} probes were sent late: this machine was busy or suspended")
+    uplinks = _status_table("uplink", "switch", "state", "since", "echoes", "BFD", "BGP", "EVPN")
+    for link in status.uplinks:
+        hold = max(0.0, link.held_until - time.time()) if link.held_until else 0.0
+        uplinks.add_row(
+            *(link.device, link.peer, f"held for {hold:.1f} s" if link.held_until else link.state),
+            "" if link.since is None else _clock(link.since),
+            {True: "back", False: "missing", None: "never"}[link.echo],
+            *(by_peer.get(link.peer, "") for by_peer in (sessions.bfd, sessions.bgp, sessions.evpn)),
+            style={"dead": "red", "held": "yellow"}.get(link.state),
         )
-    return table
-
-
-def _paths(status: Status, sessions: Sessions) -> Any:
-    tunnels = dict[str, list[str]]()
-    for vni, others in sessions.tunnels.items():
-        for other in others:
-            tunnels.setdefault(f"{other}/32", []).append(str(vni))
-    table = _status_table("to", "through", "networks")
+    print_table(uplinks)
+    networks = dict[str, list[str]]()
+    for vni, hosts in sessions.tunnels.items():
+        for host in hosts:
+            networks.setdefault(f"{host}/32", []).append(str(vni))
+    paths = _status_table("to", "through", "networks")
     for prefix in sorted(status.paths):
-        table.add_row(prefix, ", ".join(status.paths[prefix]), ", ".join(tunnels.get(prefix, ())))
+        paths.add_row(prefix, ", ".join(status.paths[prefix]), ", ".join(networks.get(prefix, ())))
     for prefix, since in sorted(status.gone.items()):
-        table.add_row(prefix, f"gone since {_ago(since)}", "", style="red")
-    return table
-
-
-def _failovers(status: Status) -> Any:
-    table = _status_table("failover", "uplink", "cause", "cost", "paths left")
-    for each in status.failovers[-_SHOWN:]:
-        cost = f"{each.seconds * 1000:.2f} ms"
-        table.add_row(_ago(each.time), each.uplink, each.cause, cost, str(each.paths))
-    return table
+        paths.add_row(prefix, f"gone since {_clock(since)}", "", style="red")
+    print_table(paths)
+    if not status.failovers:
+        say("no failover so far")
+        return
+    failovers = _status_table("failover", "uplink", "cause", "cost", "paths left")
+    for failover in status.failovers[-_SHOWN:]:
+        cost = f"{failover.seconds * 1000:.2f} ms"
+        failovers.add_row(_clock(failover.time), failover.uplink, failover.cause, cost, str(failover.paths))
+    print_table(failovers)
+    costs = [1000 * failover.seconds for failover in status.failovers]
+    say(f"{len(costs)} failovers on file cost {sum(costs):.2f} ms in all, {max(costs):.2f} ms at most")
 
 
 def _status_table(*columns: str) -> Any:
     return Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
 
 
-def _ago(when: float) -> str:
+def _clock(moment: float) -> str:
     """The time of day, and the day where it is not today."""
-    then = time.localtime(when)
+    then = time.localtime(moment)
     today = time.localtime()[:3] == then[:3]
     return time.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M:%S", then)

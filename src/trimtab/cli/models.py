@@ -1,87 +1,64 @@
-"""`trimtab models`: the weights that predictions come from."""
+"""`trimtab models`: versions of the learned weights."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
+from trimtab import predict
 from trimtab.catalog import load_offers
-from trimtab.cli.options import command_group
 from trimtab.cli.place import here_alone, is_here, place
-from trimtab.cli.terminal import print_table, progress, say, warn
-from trimtab.core import BadInputError, RealClock, TrimtabError, format_duration, from_plain
-from trimtab.kernel import check_writable
-from trimtab.predict import (
-    SHIPPED_VERSION,
-    DriftFinding,
-    Foundation,
-    UpdatePlan,
-    Versions,
-    WeightsComparison,
-    all_drift,
-    catch_up,
-    current_foundation,
-    load_foundation,
-    measured_in,
-    plan_update,
-    pretrain as fit,
-    raise_events,
-    update_weights,
-    version_name,
-)
+from trimtab.cli.terminal import DryRun, check_files, command_group, print_table, progress, say, warn
+from trimtab.core import DEFAULT_TENANT, BadInputError, RealClock, TrimtabError, format_duration
+from trimtab.predict import pretrain as fit
 from trimtab.serve import ModelVersion
 from trimtab.store import open_store
 
 _RECOMMENDATIONS = 200  # the newest of a tenant, whose prices are looked at
-_ALONE = "default"  # the tenant of who works alone
 _LEARN = "trimtab models update learns from these outcomes"
 _ADVICE = {
     "accuracy": _LEARN,
     "bias": _LEARN,
-    "load": f"measure it again and ask anew; {_LEARN}",
-    "input": f"more known runs make its answers surer, and {_LEARN}",
-    "hardware": "the answer there is a guess; an outcome there can be learned from",
+    "load": f"measure it and predict again; {_LEARN}",
+    "input": f"more known runs narrow its ranges, and {_LEARN}",
+    "hardware": "the answer there is extrapolated; record an outcome there to learn from",
     "price": "decide again, with trimtab recommend or trimtab predict",
 }
 
-models_app = command_group("The learned models: what they come from, how good they are.")
+models_app = command_group("The learned models: their training data and their errors.")
 models_app.callback()(here_alone("update", "drift"))
 
 
 @models_app.command("pretrain")
 def pretrain(
-    output: Annotated[Path, typer.Option("-o", "--output", help="The file of weights to write.")] = Path(
-        "foundation.safetensors"
+    output: Path = typer.Option(
+        Path("foundation.safetensors"), "-o", "--output", help="The file of weights to write."
     ),
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            help="A folder with multicloud, scout, gpu-steps and gpu-throughput, to learn from them too."
-        ),
-    ] = None,
-    engine: Annotated[
-        str, typer.Option(help="Where to learn: local:// (this machine), ray://HOST:PORT or ray://auto.")
-    ] = "local://",
-    seed: Annotated[int, typer.Option(help="Where randomness starts.", min=0, max=2**32 - 1)] = 0,
+    data: Path | None = typer.Option(
+        None,
+        help="A folder with the data sets multicloud, scout, gpu-steps and gpu-throughput to train on too.",
+    ),
+    engine: str = typer.Option(
+        "local://",
+        metavar="URL",
+        help="Engine that trains: local:// (this machine), ray://HOST:PORT or ray://auto.",
+    ),
+    seed: int = typer.Option(0, help="Seed of random numbers.", min=0, max=2**32 - 1),
 ) -> None:
-    """Learn from the functions that came along and from public data; the shipped weights are these.
+    """Train weights on the bundled functions and on public data, as the shipped weights were trained.
 
-    One encoder learns from all data sets at once, then every data set gets a predictor of its own that may
-    lean on it. All are tested on applications left out of their training; what they and the rules scored is
-    kept in the file, and `trimtab predict` decides by it who answers. The same seed gives the same weights on
-    any engine. It takes some minutes on two CPUs; Ctrl-C leaves everything as it was.
+    One encoder is trained on all data sets, then one predictor for each data set, which may use the encoder.
+    All are tested on held-out applications. The file keeps their errors and those of the rules; the guard of
+    `trimtab predict` uses them to choose. The same seed gives the same weights on any engine. It takes some
+    minutes on two CPUs; Ctrl-C changes nothing.
     """
-    check_writable(output)
+    check_files(output)
     with progress("learning", 1.0, remaining=True) as update:
         foundation = fit(
-            data,
-            seed,
-            lambda what, part: update(completed=part, description=f"learned: {what}"),
-            engine,
+            data, seed, lambda name, part: update(completed=part, description=f"learned: {name}"), engine
         )
     foundation.save(output)
     say(f"{output}: {output.stat().st_size / 1e6:.1f} MB", error=True)
@@ -89,193 +66,164 @@ def pretrain(
 
 @models_app.command("ls")
 def ls(
-    weights: Annotated[Path | None, typer.Option(help="Other weights than the current ones.")] = None,
+    weights: Path | None = typer.Option(
+        None, help="A file of weights to describe instead of the current ones."
+    ),
 ) -> None:
-    """The versions there are, and how the current one and the rules did on applications left out.
+    """List the versions, and the errors of the current one and of the rules on held-out applications.
 
     `shipped` are the weights that came with Trimtab; `trimtab models update` makes the others.
     """
     if weights:
-        print_table(_backtest(load_foundation(weights)))
+        _print_backtest(predict.load_foundation(weights))
         return
+    with place() as at:
+        versions = at.models.list()
     if not is_here():
-        with place() as at:
-            print_table(_versions_there(at.models.list()))
+        _print_versions(versions, next((version.name for version in versions if version.current), ""))
         return
-    foundation = current_foundation(warn)
-    print_table(_versions(Versions(), version_name(foundation)))
-    print_table(_backtest(foundation))
+    foundation = predict.current_foundation(warn)
+    _print_versions(versions, predict.version_name(foundation))
+    _print_backtest(foundation)
 
 
 @models_app.command("rollback")
 def rollback(
-    version: Annotated[
-        str | None, typer.Argument(help="The version to go back to; else what the current one came from.")
-    ] = None,
+    version: str | None = typer.Argument(
+        None, help="The version to make current; default: the parent of the current one."
+    ),
 ) -> None:
-    """Let an earlier version answer again; the one that is left stays on disk, and can be returned to."""
+    """Make an earlier version current again; the replaced one stays on disk."""
     if not is_here():
         with place() as at:
             print(f"{at.models.rollback(version).name} answers there now")
         return
-    versions = Versions()
+    versions = predict.Versions()
     with versions.alone():
         try:
             current = versions.current.name
         except TrimtabError:
             current = ""
-        wanted = version or versions.before(current)
-        if wanted == current:
+        chosen = version or versions.before(current)
+        if chosen == current:
             before = "" if version else "; nothing comes before it"
-            raise BadInputError(f"{current} is the current version already{before}")
-        versions.make_current(wanted, RealClock().now())
-    there = f", {current} stays on disk" if current in versions.names and current != SHIPPED_VERSION else ""
-    print(f"{wanted} answers now{there}; trimtab models ls shows all versions")
+            raise BadInputError(f"{current} is already the current version{before}")
+        versions.make_current(chosen, RealClock().now())
+    there = (
+        f", {current} stays on disk"
+        if current in versions.names and current != predict.SHIPPED_VERSION
+        else ""
+    )
+    print(f"{chosen} answers now{there}; trimtab models ls shows all versions")
 
 
 @models_app.command("update")
-def update(
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be learned, and learn nothing.")
-    ] = False,
-) -> None:
-    """Learn from the outcomes of predictions, beside all that was learned before.
+def update(dry_run: DryRun = False) -> None:
+    """Train a new version on recorded outcomes, in addition to the data of the current one.
 
-    `trimtab outcome DECISION --time 190ms` records one. Old and new weights are compared on applications that
-    neither was fitted to, those of before and your own; the new ones become current only if they do no worse,
-    and the exit status is 1 if they do. Takes seconds for clusters, some minutes for functions; Ctrl-C and
-    whatever else goes wrong leave the current version as it is.
+    `trimtab outcome DECISION --time 190ms` records an outcome. Old and new weights are compared on held-out
+    applications, original and your own. The new weights become current only if they are no worse; otherwise
+    the exit status is 1. It takes seconds for clusters and some minutes for functions; Ctrl-C and errors
+    leave the current version unchanged.
     """
-    versions = Versions()
+    versions = predict.Versions()
     with versions.alone(), open_store() as store:
-        plan = plan_update(store, current_foundation(warn, versions))
-        current = version_name(plan.foundation)
-        _print_plan(plan)
+        plan = predict.plan_update(store, predict.current_foundation(warn, versions))
+        current = predict.version_name(plan.foundation)
+        for run in plan.doubtful:
+            say(
+                f"left out: {run.application} at {run.place} took {format_duration(run.seconds)}, where"
+                f" {format_duration(run.predicted.value)} was predicted; that looks like a typing error"
+            )
+        if not plan.corpora:
+            say("nothing new to learn; trimtab outcome DECISION --time 190ms records the result of one")
+        for corpus in plan.corpora:
+            say(f"to learn for {corpus}: {', '.join(example.case.name for example in plan.examples[corpus])}")
+        if plan.corpora:
+            say(f"{len(plan.new)} new outcomes, {len(plan.outcomes)} in all")
         if dry_run or not plan.corpora:
             return
         with progress("reading") as update:
             update()
-            made = update_weights(store, plan, versions, lambda step: update(description=step))
-    for each in made.comparisons:
-        say(_in_words(each))
-    if made.version is None:
+            result = predict.update_weights(store, plan, versions, lambda step: update(description=step))
+    for error in result.comparisons:
+        rule = f"; the best rule {error.rule:.1%}" if error.rule is not None else ""
+        say(
+            f"{error.corpus}, {error.about} ({error.applications} applications): mean error {error.old:.1%},"
+            f" then {error.new:.1%}: {'worse' if error.worse else 'no worse'}, where chance explains"
+            f" {error.allowed:.1%} more{rule}"
+        )
+    if result.version is None:
         say(f"not promoted: the new weights do worse, so {current} stays current")
         raise typer.Exit(1)
-    removed = f"; old versions removed: {', '.join(made.removed)}" if made.removed else ""
-    say(f"{made.version} is current now; trimtab models rollback returns to {current}{removed}")
+    removed = f"; old versions removed: {', '.join(result.removed)}" if result.removed else ""
+    say(f"{result.version} is current now; trimtab models rollback returns to {current}{removed}")
 
 
 @models_app.command("drift")
 def drift() -> None:
-    """Whether outcomes, requests and prices still are what the current version was learned from.
+    """Check whether outcomes, requests and prices still match the data that the current version learned from.
 
-    `trimtab outcome` looks at outcomes by itself. Every finding is one event of kind `drift` in the store.
+    `trimtab outcome` checks outcomes by itself. Every finding is one event of kind `drift` in the store.
     """
-    versions = Versions()
-    foundation = current_foundation(warn, versions)
+    versions = predict.Versions()
+    foundation = predict.current_foundation(warn, versions)
     since = versions.since
-    offers, found, new = load_offers(), list[DriftFinding](), list[DriftFinding]()
+    offers, findings, new = load_offers(), list[predict.DriftFinding](), list[predict.DriftFinding]()
     with open_store() as store:
-        events = catch_up(store)
-        for tenant in sorted({event.tenant for event in events} | {_ALONE}):  # for nobody else's eyes
-            theirs = [event for event in events if event.tenant == tenant]
+        events = predict.catch_up(store)
+        # Per tenant: no tenant sees another's requests.
+        for tenant in sorted({event.tenant for event in events} | {DEFAULT_TENANT}):
+            own = [event for event in events if event.tenant == tenant]
             recommended = store.ledger.list(_RECOMMENDATIONS, kind="recommend", tenants=(tenant,))
-            drifted = all_drift(theirs, recommended, foundation, since, offers)
-            found += drifted
-            new += raise_events(store, theirs, drifted, RealClock().now(), tenant)
-    for each in found:
-        mark = "new" if each in new else "known"
-        say(f"{each.name} ({mark}): {each.sentence}; {_ADVICE[each.name]}")
-    if not found:
-        outcomes = [one for one in measured_in(events) if one.decided >= since]
+            drifted = predict.all_drift(own, recommended, foundation, since, offers)
+            findings += drifted
+            new += predict.raise_events(store, own, drifted, RealClock().now(), tenant)
+    for finding in findings:
+        mark = "new" if finding in new else "known"
+        say(f"{finding.name} ({mark}): {finding.sentence}; {_ADVICE[finding.name]}")
+    if not findings:
+        outcomes = [one for one in predict.measured_in(events) if one.decided >= since]
         applications = len({one.application for one in outcomes})
         say(
-            "nothing to go by yet: no prediction of the current version has an outcome"
+            "nothing to compare yet: no prediction of the current version has an outcome"
             if not outcomes
             else f"no drift: {len(outcomes)} outcomes of {applications} applications that "
-            f"{version_name(foundation)} predicted, the requests and the prices are as they should be"
+            f"{predict.version_name(foundation)} predicted, the requests and the prices match its data"
         )
 
 
-def _print_plan(plan: UpdatePlan) -> None:
-    """What there is to learn, and what is not believed."""
-    for one in plan.doubtful:
-        say(
-            f"left out: {one.application} at {one.place} took {format_duration(one.seconds)}, where "
-            f"{format_duration(one.predicted.value)} was predicted; that looks like a slip of the pen"
-        )
-    if not plan.corpora:
-        say("nothing new to learn; trimtab outcome DECISION --time 190ms records what a prediction came to")
-    for corpus in plan.corpora:
-        names = ", ".join(example.case.name for example in plan.examples[corpus])
-        say(f"to learn for {corpus}: {names}")
-    if plan.corpora:
-        say(f"{len(plan.new)} new outcomes, {len(plan.outcomes)} in all")
-
-
-def _in_words(each: WeightsComparison) -> str:
-    rule = f"; the best rule {each.rule:.1%}" if each.rule is not None else ""
-    verdict = "worse" if each.worse else "no worse"
-    return (
-        f"{each.corpus}, {each.about} ({each.applications} applications): mean error {each.old:.1%} before, "
-        f"{each.new:.1%} after: {verdict}, where chance explains {each.allowed:.1%} more{rule}"
-    )
-
-
-def _versions(versions: Versions, answering: str) -> Table:
-    table = Table("version", "made", "comes from", "mean error before and after")
-    for name in versions.names:
-        shown = f"{name} (current)" if name == answering else name
-        try:
-            about = versions.load(name).card.get("version", {})
-        except TrimtabError as error:
-            table.add_row(shown, "", "", escape(f"cannot be used: {error}"))
-            continue
-        table.add_row(shown, *(escape(text) for text in _about(about)))
-    return table
-
-
-def _versions_there(found: Sequence[ModelVersion]) -> Table:
-    """A server's versions, and the mean errors of each on applications left out, with one known run."""
-    table = Table("version", "made", "comes from", "mean error with one run")
-    for each in found:
-        made = "" if each.made is None else datetime.fromtimestamp(each.made).strftime("%Y-%m-%d %H:%M")
-        source = f"{each.parent}, {each.outcomes} outcomes" if each.parent else "came with Trimtab"
+def _print_versions(versions: Sequence[ModelVersion], answering: str) -> None:
+    """Versions with their mean errors: before and after an update, else on held-out applications."""
+    table = Table("version", "made", "comes from", "mean error")
+    for version in versions:
+        created = "" if version.made is None else f"{datetime.fromtimestamp(version.made):%Y-%m-%d %H:%M}"
+        source = f"{version.parent}, {version.outcomes} outcomes" if version.parent else "came with Trimtab"
         errors = [
-            f"{corpus}, {who}: {by['1']:.1%}"
-            for corpus, answers in each.errors.items()
-            for who, by in answers.items()
+            f"{error['corpus']}, {error['about']}: {error['old']:.1%} before, {error['new']:.1%} after"
+            for error in version.comparisons
+        ] or [
+            f"{corpus}, {predictor}: {by['1']:.1%} with one run"
+            for corpus, answers in version.errors.items()
+            for predictor, by in answers.items()
             if "1" in by
         ]
-        name = f"{each.name} (current)" if each.current else each.name
-        shown = each.problem or "\n".join(errors)
-        table.add_row(*(escape(text) for text in (name, made, source, shown)))
-    return table
+        name = f"{version.name} (current)" if version.name == answering else version.name
+        text = f"cannot be used: {version.problem}" if version.problem else "\n".join(errors)
+        table.add_row(*(escape(cell) for cell in (name, created, source, text)))
+    print_table(table)
 
 
-def _about(about: Mapping[str, Any]) -> tuple[str, str, str]:
-    """When a version was made, what from, and what its comparison said."""
-    if not about:
-        return "", "came with Trimtab", ""
-    made = datetime.fromtimestamp(about["made"]).strftime("%Y-%m-%d %H:%M")
-    counts = about["applications"].items()
-    learned = ", ".join(f"{count} of your applications in {name}" for name, count in counts)
-    source = f"{about['parent']}, {len(about['outcomes'])} outcomes: {learned}"
-    compared = [from_plain(WeightsComparison, each) for each in about["comparisons"]]
-    figures = "\n".join(f"{each.corpus}, {each.about}: {each.old:.1%}, {each.new:.1%}" for each in compared)
-    return f"{made} by {about['by']}", source, figures
-
-
-def _backtest(foundation: Foundation) -> Table:
-    """What the weights were learned from, and the errors of them and the rules."""
+def _print_backtest(foundation: predict.Foundation) -> None:
+    """Training data of the weights, and errors of them and the rules on held-out applications."""
     table = Table("learned from", "in", "mean error of", "1 run", "2 runs", "3 runs")
     sources = foundation.card.get("sources", {})
     for name, fitted in foundation.predictors.items():
         applications = sources.get(name, {}).get("applications")
         count = f", {applications} applications" if applications else ""
         first = (f"{name}{count}", ", ".join(sorted(fitted.environments)))
-        for who, errors in fitted.errors.items() or [("never tested", {})]:
+        for predictor, errors in fitted.errors.items() or [("never tested", {})]:
             cells = (f"{errors[runs]:.1%}" if runs in errors else "" for runs in (1, 2, 3))
-            table.add_row(*(escape(text) for text in first), who, *cells)
+            table.add_row(*(escape(text) for text in first), predictor, *cells)
             first = ("", "")
-    return table
+    print_table(table)

@@ -1,4 +1,4 @@
-"""Where commands keep things and look them up: the store here, or the server that `--server` names."""
+"""Access to the store on this machine, or to the server that `--server` names, by one interface."""
 
 import math
 import time
@@ -49,12 +49,12 @@ def server_of(url: str, token_file: Path | None, token: str, command: str | None
     try:
         return Server(url, token_file.read_text(encoding="utf-8").strip())
     except (OSError, ValueError) as error:
-        why = (getattr(error, "strerror", None) or str(error)).lower()
-        raise BadInputError(f"the token in {token_file} cannot be read: {why}") from None
+        reason = (getattr(error, "strerror", None) or str(error)).lower()
+        raise BadInputError(f"the token in {token_file} cannot be read: {reason}") from None
 
 
 def here_alone(*names: str) -> Callable[[typer.Context], None]:
-    """A group's callback that refuses these subcommands if a server is named."""
+    """A command group's callback that refuses these subcommands if a server is named."""
 
     def check(context: typer.Context) -> None:
         if not is_here() and context.invoked_subcommand in names:
@@ -65,7 +65,7 @@ def here_alone(*names: str) -> Callable[[typer.Context], None]:
 
 def _here_alone(command: str) -> TrimtabError:
     return BadInputError(
-        f"trimtab {command} works with this machine alone; run it where the server runs, "
+        f"trimtab {command} works on this machine only; run it where the server runs, "
         f"without --server and TRIMTAB_SERVER"
     )
 
@@ -82,7 +82,7 @@ def is_here() -> bool:
 
 @contextmanager
 def place() -> "Iterator[Service | Client]":
-    """All operations, of the server or here: the same names with the same results."""
+    """All operations, on the server or on the store here."""
     server = _SERVER.get()
     if server is not None:
         from trimtab.serve import Client
@@ -98,7 +98,7 @@ def place() -> "Iterator[Service | Client]":
 
 
 def check_place() -> None:
-    """Check before long work that the store opens, or that the server answers and knows the token."""
+    """Check, before long work, that the store opens, or that the server answers and accepts the token."""
     with place() as at:
         if not is_here():
             at.decisions.page(1)
@@ -112,11 +112,11 @@ class _PendingOutcome:
 
 
 class LedgerQueue:
-    """Decisions and outcomes on their way into the ledger.
+    """Writes decisions and outcomes to the ledger, in order.
 
-    Here, a store that fails ends the command at once. What a server does not take waits, and is offered again
-    before what comes next; so a result is printed all the same, and `require` then says what is not kept.
-    With `first`, the first decision has to be taken: nothing is measured before it.
+    A store on this machine that fails ends the command at once. Entries that a server does not accept wait
+    and are sent again before later ones; so results are printed all the same, and `require` then raises.
+    With `first`, the first decision must be accepted: nothing is measured before it.
     """
 
     def __init__(self, first: bool = False) -> None:
@@ -124,56 +124,54 @@ class LedgerQueue:
         self._ids: dict[str, str] = {}
         self._first = first
         self._failed = -math.inf
-        self._why: TrimtabError | None = None
+        self._error: TrimtabError | None = None
 
     def record(self, decision: "Decision") -> "Decision":
-        """Keep a decision and return it as it is kept, which may be under another id."""
+        """Record a decision, and return it with the id that the ledger gave it."""
         self._waiting.append(decision)
-        self._offer()
+        self._send()
         return replace(decision, id=self.id_of(decision.id) or decision.id)
 
     def record_outcome(self, id: str, measured: Mapping[str, float], note: str = "") -> None:
-        """Keep what happened after a decision."""
+        """Record the measured result of a decision."""
         self._waiting.append(_PendingOutcome(id, measured, note))
-        self._offer()
+        self._send()
 
     def id_of(self, id: str) -> str:
-        """The id under which that decision is kept; "" if it is not kept."""
+        """The id under which that decision is recorded; "" if it is not."""
         return self._ids.get(id, "")
 
     @property
-    def left(self) -> str:
-        """A sentence about what the server has not taken; "" if it has taken all."""
+    def unsent(self) -> str:
+        """An error message about entries that the server has not accepted; "" if there are none."""
         if not self._waiting:
             return ""
-        decisions = sum(not isinstance(each, _PendingOutcome) for each in self._waiting)
-        counts = ((decisions, "decision"), (len(self._waiting) - decisions, "outcome"))
-        what = " and ".join(f"{n} {name}{'s' if n > 1 else ''}" for n, name in counts if n)
-        return f"{what} could not be kept: {self._why}"
+        outcomes = sum(isinstance(entry, _PendingOutcome) for entry in self._waiting)
+        counts = ((len(self._waiting) - outcomes, "decision"), (outcomes, "outcome"))
+        entries = " and ".join(f"{n} {name}{'s' if n > 1 else ''}" for n, name in counts if n)
+        return f"{entries} could not be recorded: {self._error}"
 
     def require(self) -> None:
-        """Raise, after everything is printed and written, if something is not kept."""
-        if self.left:
-            raise TrimtabError(self.left)
+        """Raise, after everything is printed and written, if an entry is not recorded."""
+        if self.unsent:
+            raise TrimtabError(self.unsent)
 
-    def _offer(self) -> None:
+    def _send(self) -> None:
         if time.monotonic() - self._failed < _PAUSE:
             return
         try:
             with place() as at:
                 while self._waiting:
-                    self._give(at, self._waiting[0])
+                    entry = self._waiting[0]
+                    if isinstance(entry, _PendingOutcome):
+                        id = self._ids.get(entry.decision, entry.decision)
+                        at.decisions.record_outcome(id, entry.measured, entry.note)
+                    else:
+                        id = at.decisions.record(entry).id
+                        self._ids |= {entry.id: id, id: id}
                     self._waiting.popleft()
         except TrimtabError as error:
             if is_here() or (self._first and not self._ids):
-                self._waiting.clear()  # the error says so
+                self._waiting.clear()
                 raise
-            self._failed, self._why = time.monotonic(), error
-
-    def _give(self, at: "Service | Client", entry: "Decision | _PendingOutcome") -> None:
-        if isinstance(entry, _PendingOutcome):
-            id = self._ids.get(entry.decision, entry.decision)
-            at.decisions.record_outcome(id, entry.measured, entry.note)
-            return
-        kept = at.decisions.record(entry).id
-        self._ids |= {entry.id: kept, kept: kept}
+            self._failed, self._error = time.monotonic(), error

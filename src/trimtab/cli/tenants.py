@@ -1,4 +1,4 @@
-"""`trimtab tenants`: who shares the fleet, and what each was promised."""
+"""`trimtab tenants`: the tenants of the fleet, with their guarantees."""
 
 import json
 from dataclasses import replace
@@ -6,68 +6,71 @@ from typing import Annotated
 
 import typer
 
-from trimtab.cli.options import Json, command_group
 from trimtab.cli.place import place
-from trimtab.cli.terminal import new_table, print_table, say
+from trimtab.cli.terminal import Json, command_group, print_rows, say
 from trimtab.core import BadInputError, to_plain
 from trimtab.schedule import require_name
 from trimtab.store import ACTIVE, Tenant
 
 _MOST = 10_000  # active jobs to count
 
-tenants_app = command_group(no_args_is_help=False)
+tenants_app = command_group("Tenants with their guarantees, limits and weights.")
 
 Name = Annotated[str, typer.Argument(help="The tenant's name.", show_default=False)]
 
 
-@tenants_app.callback(invoke_without_command=True)
-def tenants(
-    context: typer.Context,
-    as_json: Json = False,
-) -> None:
-    """List tenants with their guarantees, limits and weights, and what they have now.
+@tenants_app.command("ls")
+def list_tenants(as_json: Json = False) -> None:
+    """List tenants with their guarantees, limits and weights, and their active jobs.
 
-    A tenant gets its guarantee as soon as it asks, by preempting who has borrowed it. Guarantees are in
-    accelerators, and those of a tenant's children add up to no more than its own.
+    A tenant gets its guarantee as soon as it submits jobs, by preempting jobs that borrowed it. Guarantees
+    are in accelerators; those of a tenant's children add up to no more than its own.
     """
-    if context.invoked_subcommand is not None:
-        return
     with place() as at:
-        known = at.tenants.list()
+        tenants = at.tenants.list()
         active = at.jobs.page(_MOST, state=ACTIVE).items
     if as_json:
-        print(json.dumps([to_plain(tenant) for tenant in known]))
+        print(json.dumps([to_plain(tenant) for tenant in tenants]))
         return
-    if not known:
+    if not tenants:
         say("no tenants; trimtab tenants set NAME --guarantee 8 makes one")
         return
-    shown = new_table("tenant", "parent", "guarantee", "limit", "weight", "running", "waiting")
-    for tenant in known:
-        of = [record.state.value for record in active if record.tenant == tenant.name]
-        waiting = of.count("waiting")
+    rows = []
+    for tenant in tenants:
+        states = [record.state.value for record in active if record.tenant == tenant.name]
+        waiting = states.count("waiting")
         limit = "" if tenant.limit is None else f"{tenant.limit:g}"
-        shown.add_row(
-            *(tenant.name, tenant.parent or "", f"{tenant.guarantee:g}", limit, f"{tenant.weight:g}"),
-            *(str(len(of) - waiting), str(waiting)),
+        rows.append(
+            (
+                *(tenant.name, tenant.parent or "", f"{tenant.guarantee:g}", limit, f"{tenant.weight:g}"),
+                *(str(len(states) - waiting), str(waiting)),
+            )
         )
-    print_table(shown)
+    print_rows(("tenant", "parent", ">guarantee", ">limit", ">weight", ">running", ">waiting"), rows)
 
 
 @tenants_app.command("set")
 def set_tenant(
     name: Name,
-    guarantee: Annotated[float | None, typer.Option(help="Accelerators it always gets.", min=0)] = None,
-    parent: Annotated[str | None, typer.Option(help='The tenant above it; "" for none.')] = None,
-    weight: Annotated[float | None, typer.Option(help="Its share of what is left, beside others'.")] = None,
-    limit: Annotated[float | None, typer.Option(help="Accelerators it never exceeds.", min=0)] = None,
-    no_limit: Annotated[bool, typer.Option("--no-limit", help="Take its limit away.")] = False,
+    guarantee: float | None = typer.Option(
+        None, help="Accelerators that it gets whenever it has jobs for them.", min=0
+    ),
+    parent: str | None = typer.Option(None, metavar="NAME", help='The parent tenant; "" for none.'),
+    weight: float | None = typer.Option(
+        None, help="Its share of accelerators that no guarantee claims, relative to other tenants."
+    ),
+    limit: float | None = typer.Option(None, help="Most accelerators that its jobs may use at once.", min=0),
+    no_limit: bool = typer.Option(False, "--no-limit", help="Remove its limit."),
 ) -> None:
-    """Make a tenant, or change what is given of one; circles and broken promises are refused."""
+    """Add a tenant, or change the given values of a tenant.
+
+    Refused are circular parents, and guarantees of children that exceed their parent's.
+    """
     if no_limit and limit is not None:
-        raise BadInputError("--limit and --no-limit contradict each other; keep one")
+        raise BadInputError("--limit and --no-limit contradict each other; give only one of them")
     with place() as at:
-        known = {tenant.name: tenant for tenant in at.tenants.list()}
-        tenant = known.get(name) or Tenant(require_name(name, "a tenant"))
+        tenants = {tenant.name: tenant for tenant in at.tenants.list()}
+        tenant = tenants.get(name) or Tenant(require_name(name, "a tenant"))
         tenant = replace(
             tenant,
             parent=tenant.parent if parent is None else parent or None,
@@ -76,12 +79,14 @@ def set_tenant(
             limit=None if no_limit else tenant.limit if limit is None else limit,
         )
         at.tenants.put(name, tenant.parent, tenant.guarantee, tenant.weight, tenant.limit)
-    typer.echo(f"tenant {name}: guarantee {tenant.guarantee:g}, weight {tenant.weight:g}")
+    limit_text = "none" if tenant.limit is None else f"{tenant.limit:g}"
+    shares = f"guarantee {tenant.guarantee:g}, limit {limit_text}, weight {tenant.weight:g}"
+    say(f"tenant {name}: {shares}{f', parent {tenant.parent}' if tenant.parent else ''}")
 
 
 @tenants_app.command("remove")
 def remove_tenant(name: Name) -> None:
-    """Forget a tenant; its jobs stay, without a guarantee."""
+    """Remove a tenant; its jobs stay, without a guarantee."""
     with place() as at:
         at.tenants.remove(name)
-    typer.echo(f"tenant {name} is forgotten")
+    say(f"tenant {name} is removed")

@@ -1,101 +1,101 @@
-"""`trimtab up` runs the system; `trimtab token` lets one more node join its controller of pools."""
+"""`trimtab up` runs the system; `trimtab token` makes a join token for its controller of pools."""
 
-import contextlib
 import threading
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from trimtab.cli.options import EndAfter, with_settings
-from trimtab.cli.terminal import until_stopped
+from trimtab.cli.terminal import EndAfter, say, until_stopped, with_settings
 from trimtab.core import MissingDependencyError
 from trimtab.serve import (
     LoadedSettings,
-    SchedulerProcess,
     Settings,
     log_to_stderr,
     require_installed,
     scheduler_process,
     serving,
 )
-from trimtab.store import Store, open_store
+from trimtab.store import Store, open_store, wait_for_server
+
+_CHECK_SECONDS = 10.0
 
 
 @with_settings
 def up(
     loaded: LoadedSettings,
-    no_api: Annotated[
-        bool, typer.Option("--no-api", help="Schedule, and serve neither API nor dashboard.")
-    ] = False,
+    no_api: bool = typer.Option(False, "--no-api", help="Run the scheduler without API and dashboard."),
+    new_store: bool = typer.Option(
+        False,
+        "--new-store",
+        help="Begin with an empty store where the one served before is missing or empty.",
+    ),
     seconds: EndAfter = None,
 ) -> None:
     """Run the system: the scheduler, its API and dashboard, and with `--pools` the controller of pools.
 
-    `trimtab submit` hands jobs in; they run on an engine when and where a policy decides. Ctrl-C ends this
-    and leaves its jobs running; started again, it goes on from there. It may be killed at any moment: no job
-    is lost, and none runs twice. Where the store is PostgreSQL, a second one waits and takes over.
+    Jobs that `trimtab submit` submits run on the engine, when and where the policy decides. Ctrl-C ends the
+    scheduler and leaves jobs running; started again, it continues with them. It may be killed at any moment:
+    no job is lost, and none runs twice. With PostgreSQL, a second `trimtab up` stands by and takes over.
 
-    The API and the dashboard are at `--listen`; see docs/api.md. Until `trimtab access make` has made a
-    token, only this machine is listened to, and whoever is on it may do everything; then all need one.
+    A damaged store is refused, and so is one that is missing or empty where one was served before. A
+    PostgreSQL that is starting or recovering is waited for.
 
-    With `--pools`, it is also the controller of pools whose containers may run on many nodes and share their
-    caps across all of them. It prints a token. On a node, `trimtab agent join TOKEN` gets a certificate for
-    it, and `trimtab agent` then sizes its containers as this controller decides. A token is for one node and
-    one hour; `trimtab token` prints another. When the controller has been silent for two seconds, every node
-    goes back to safe limits; when it starts again before that, they go on. `trimtab top` shows all nodes. To
-    be reached from other machines it must listen there: `--agents-listen 0.0.0.0:7433`. If they know this
-    machine by another name than its own, give that with `--agents-join NAME:7434`.
+    The API and the dashboard are at `--listen`; see docs/reference/api.md. Until `trimtab access make` has
+    made a token, requests from this machine need none and others are refused; then every request needs one.
+
+    With `--pools`, it is also the controller of pools whose containers run on many nodes. It prints a token.
+    On each node, `trimtab agent join TOKEN` gets a certificate, and `trimtab agent` then sizes containers as
+    the controller decides. A token is valid for one node and one hour; `trimtab token` prints another. If the
+    controller does not answer for two seconds, nodes restore safe limits. `trimtab top` shows all nodes.
+    Agents on other machines need `--agents-listen 0.0.0.0:7433`, and `--agents-join NAME:7434` if they reach
+    this machine by another name than its own.
     """
     settings = loaded.settings
-    with contextlib.ExitStack() as stack:
-        store = stack.enter_context(open_store(settings.store or None))
+    with ExitStack() as stack:
+        url = settings.store or None
+        wait_for_server(url, lambda sentence: say(sentence, error=True))
+        store = stack.enter_context(open_store(url, new_store))
+        if not store.find_damage(_CHECK_SECONDS):
+            say(
+                f"the store is large, and {_CHECK_SECONDS:.0f} s of checking found no damage; "
+                f"trimtab store check does all of it",
+                error=True,
+            )
+        store.mark_served(new_store)
         stack.enter_context(log_to_stderr(settings))
         scheduler = stack.enter_context(scheduler_process(settings))
         if not no_api:
-            _serve_api(stack, store, settings, scheduler)
+            try:
+                require_installed(settings)
+            except MissingDependencyError as error:
+                typer.echo(f"no API: {error}", err=True)
+            else:
+                address = stack.enter_context(serving(store, settings, scheduler))
+                pages = " and dashboard" if settings.dashboard else ""
+                typer.echo(f"API{pages} at {address}", err=True)
         scheduler.wait()
-        if not settings.pools:
-            _wait(seconds)
-        else:
+        if settings.pools:
             _control(stack, store, settings, seconds)
+        else:
+            end = threading.Event()
+            until_stopped(end.set)
+            say(
+                "scheduling; trimtab submit FILE submits a job; Ctrl-C ends this and leaves jobs running",
+                error=True,
+            )
+            end.wait(seconds)
     if settings.pools:
-        typer.echo("the controller has ended; every node goes back to safe limits, and jobs run on", err=True)
+        say("the controller has ended; every node goes back to safe limits, and jobs run on", error=True)
     else:
-        typer.echo(
-            "the scheduler has ended; its jobs run on, and it goes on with them when it is started again",
-            err=True,
-        )
-
-
-def _serve_api(stack: ExitStack, store: Store, settings: Settings, scheduler: SchedulerProcess) -> None:
-    """Serve it too; who has not installed what it needs has a scheduler alone."""
-    try:
-        require_installed(settings)
-    except MissingDependencyError as error:
-        typer.echo(f"no API: {error}", err=True)
-        return
-    address = stack.enter_context(serving(store, settings, scheduler))
-    pages = " and dashboard" if settings.dashboard else ""
-    typer.echo(f"API{pages} at {address}", err=True)
-
-
-def _wait(seconds: float | None) -> None:
-    """Until it is told to end, or the time is over."""
-    end = threading.Event()
-    until_stopped(end.set)
-    typer.echo(
-        "scheduling; trimtab submit FILE hands a job in; Ctrl-C ends this and leaves jobs running", err=True
-    )
-    end.wait(seconds)
+        say("the scheduler has ended; its jobs run on, and it takes them up when it starts again", error=True)
 
 
 def _control(stack: ExitStack, store: Store, settings: Settings, seconds: float | None) -> None:
-    """The controller of pools, until it is told to end."""
+    """Run the controller of pools until a signal or the end of `seconds`."""
     from trimtab.resize import GrantJournal, RunningController, metrics_server, new_token, read_pools, serve
 
-    wanted = read_pools(Path(settings.pools))
+    pools = read_pools(Path(settings.pools))
     journal = stack.enter_context(GrantJournal(store.ledger.record))
 
     def ready(serving: RunningController) -> None:
@@ -103,25 +103,19 @@ def _control(stack: ExitStack, store: Store, settings: Settings, seconds: float 
         if settings.agents_metrics:
             port = stack.enter_context(metrics_server(settings.agents_metrics, serving.status))
             typer.echo(f"metrics at port {port}, /metrics", err=True)
-        typer.echo(
-            f"sizing {', '.join(pool.name for pool in wanted)} for agents at port {serving.port}", err=True
-        )
-        typer.echo(
-            "on a node: trimtab agent join TOKEN, then trimtab agent; Ctrl-C to end. The token:", err=True
-        )
+        say(f"sizing {', '.join(pool.name for pool in pools)} for agents at port {serving.port}", error=True)
+        say("on a node: trimtab agent join TOKEN, then trimtab agent; Ctrl-C to end. The token:", error=True)
         typer.echo(new_token())
 
     listen, join = settings.agents_listen, settings.agents_join or None
-    serve(wanted, ready, listen=listen, join=join, seconds=seconds, notice=journal)
+    serve(pools, ready, listen=listen, join=join, seconds=seconds, notice=journal)
 
 
-def token(
-    minutes: Annotated[float, typer.Option(min=1, help="How long it can be used.")] = 60.0,
-) -> None:
-    """Print a token that lets one more node join the controller which runs here.
+def token(minutes: float = typer.Option(60.0, min=1, help="Minutes for which the token is valid.")) -> None:
+    """Print a token with which one node can join the controller on this machine.
 
-    It is one word for `trimtab agent join`. It can be used once, and holds the address, the fingerprint by
-    which the node knows the controller, and a secret: give it only to who may add a node.
+    It is one word for `trimtab agent join`, good for one use. It holds the controller's address and
+    fingerprint, and a secret: give it only to people who may add a node.
     """
     from trimtab.resize import new_token
 
