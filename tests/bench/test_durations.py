@@ -12,7 +12,7 @@ DATA = Path(os.environ.get("TRIMTAB_DATA") or Path(__file__).parents[3] / "share
 
 
 def test_it_says_which_data_it_needs() -> None:
-    with pytest.raises(BadInputError, match="goodput and gpu-throughput"):
+    with pytest.raises(BadInputError, match="--data"):
         run_bench("durations", BenchOptions(quiet=True))
 
 

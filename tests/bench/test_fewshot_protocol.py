@@ -117,7 +117,7 @@ def test_a_case_too_short_for_so_many_known_is_left_out(make_case: MakeCase) -> 
 
 
 def test_one_application_cannot_be_left_out(make_case: MakeCase) -> None:
-    with pytest.raises(BadInputError, match="without resize there is no case left to train on"):
+    with pytest.raises(BadInputError, match="resize"):
         leave_application_out(Corpus("some", (make_case(),)))
 
 
@@ -179,12 +179,12 @@ def test_one_application_has_no_standard_error() -> None:
 
 @pytest.mark.parametrize("wrong", [0.0, -1.0, math.nan, math.inf])
 def test_a_prediction_that_is_no_time_is_refused(wrong: float) -> None:
-    with pytest.raises(BadInputError, match="not a positive number of seconds"):
+    with pytest.raises(BadInputError):
         score(_predictions([1.0, wrong], [1.0, 1.0]))
 
 
 def test_nothing_cannot_be_scored() -> None:
-    with pytest.raises(BadInputError, match="no prediction to score"):
+    with pytest.raises(BadInputError):
         score(_predictions([], []))
 
 
@@ -228,26 +228,26 @@ def test_metrics_are_per_second_of_run_time(tmp_path: Path, write_csv: Callable[
 
 
 @pytest.mark.parametrize(
-    ("changes", "sentence"),
+    ("changes", "place"),
     [
-        ({"dur_mean": 0}, "line 3, column dur_mean: '0' is not a number above zero"),
-        ({"memory_mb": "128m"}, "line 3, column memory_mb: '128m' is not a number"),
-        ({"app": ""}, "line 3, column app: is empty"),
+        ({"dur_mean": 0}, r"line 3, column dur_mean.*'0'"),
+        ({"memory_mb": "128m"}, r"line 3, column memory_mb.*'128m'"),
+        ({"app": ""}, "line 3, column app"),
     ],
 )
 def test_a_bad_row_is_named(
-    tmp_path: Path, write_csv: Callable[..., Path], changes: dict[str, Any], sentence: str
+    tmp_path: Path, write_csv: Callable[..., Path], changes: dict[str, Any], place: str
 ) -> None:
     write_csv(tmp_path / FILE, [ROW, {**ROW, **changes}])
-    with pytest.raises(BadInputError, match=sentence):
+    with pytest.raises(BadInputError, match=place):
         read_serverless(tmp_path)
 
 
 def test_a_missing_file_or_column_is_named(tmp_path: Path, write_csv: Callable[..., Path]) -> None:
-    with pytest.raises(BadInputError, match=f"has a file {FILE}"):
+    with pytest.raises(BadInputError, match=FILE):
         read_serverless(tmp_path)
     write_csv(tmp_path / FILE, [ROW], without="dur_mean")
-    with pytest.raises(BadInputError, match="has no column 'dur_mean'"):
+    with pytest.raises(BadInputError, match="dur_mean"):
         read_serverless(tmp_path)
 
 

@@ -11,10 +11,12 @@ from trimtab_bench import BenchOptions, run_bench
 from trimtab.core import BadInputError, NotFoundError
 from trimtab.predict import BUNDLED_STEPS
 
+pytestmark = pytest.mark.timeout(900)  # a fit of every fold: a minute, and many on a busy machine
+
 
 @pytest.fixture(scope="module")
 def figures() -> dict[str, Any]:
-    """Of a quick run."""
+    """Figures of a quick run."""
     return run_bench("gpu-steps", BenchOptions(quick=True, quiet=True)).figures
 
 
@@ -83,12 +85,12 @@ def test_another_folder_of_the_same_format_is_scored(tmp_path: Path) -> None:
     _only({"resnet18"}, tmp_path)
     options = BenchOptions(shipped=True, quiet=True, data=tmp_path)
     assert run_bench("gpu-steps", options).figures["rows"] == 20
-    with pytest.raises(BadInputError, match="at least two models"):
+    with pytest.raises(BadInputError, match="--shipped"):
         run_bench("gpu-steps", BenchOptions(quiet=True, data=tmp_path))
 
 
 def test_a_missing_folder_and_an_unknown_bench_are_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(BadInputError, match="does not exist; give a folder"):
+    with pytest.raises(BadInputError, match="nowhere"):
         run_bench("gpu-steps", BenchOptions(data=tmp_path / "nowhere"))
-    with pytest.raises(NotFoundError, match="there are gpu-steps"):
+    with pytest.raises(NotFoundError, match="gpu-steps"):
         run_bench("luck", BenchOptions())

@@ -7,7 +7,7 @@ pytest.importorskip("torch", reason="the bench trains with PyTorch")
 
 
 def test_it_reports_the_listener_beside_a_control(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(profile_overhead, "CASES", (profile_overhead.Case("small", 12),))
+    monkeypatch.setattr(profile_overhead, "CASES", {"small": 12})
     result = run_bench("profile-overhead", BenchOptions(quick=True, quiet=True))
     assert result.figures["small_triples"] == 24
     assert result.figures["small_step"] > 0

@@ -49,7 +49,7 @@ def test_requests_of_the_trace_have_the_mean_rate_and_work_of_their_service(shar
 
 
 def test_a_trace_without_data_says_what_to_give() -> None:
-    with pytest.raises(BadInputError, match="needs --data"):
+    with pytest.raises(BadInputError, match="--data"):
         arrivals("trace", SERVICES, 1.0, 0)
 
 

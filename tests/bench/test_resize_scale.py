@@ -57,7 +57,7 @@ def test_where_no_groups_can_be_made_the_rest_is_measured(monkeypatch: pytest.Mo
     result = run_bench("resize-scale", BenchOptions(quick=True, quiet=True))
     assert "allocator_ms_100k" in result.figures
     assert not {"sample_us", "oom_grant_p99_ms"} & result.figures.keys()
-    assert "left out: no control groups are mounted" in str(result.tables)
+    assert "no control groups are mounted" in str(result.tables)
 
 
 def _refuse() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from trimtab_bench import BenchOptions, run_bench
-from trimtab_bench.harness import Kept, Part, done
+from trimtab_bench.harness import BenchPart, Kept, finish
 from trimtab_bench.schedule.parts import parts_of
 from trimtab_bench.schedule.philly import (
     QUICK_JOBS,
@@ -31,9 +31,9 @@ from trimtab_bench.schedule.workloads import (
 )
 
 from trimtab.core import BadInputError, Workload
-from trimtab.schedule import Group, Job, read_trace
+from trimtab.schedule import Job, NodeGroup, read_trace
 
-NODE = Group("nodes", "v100", 1, 8, 64.0, 512e9)
+NODE = NodeGroup("nodes", "v100", 1, 8, 64.0, 512e9)
 
 
 def _job(name: str, gpus: int, seconds: float, submitted: float = 0.0, tenant: str = "a") -> Job:
@@ -54,7 +54,7 @@ def few(philly: PhillyJobs) -> PhillyJobs:
 
 
 def test_it_says_which_data_it_needs() -> None:
-    with pytest.raises(BadInputError, match="goodput and gpu-throughput"):
+    with pytest.raises(BadInputError, match="--data"):
         run_bench("schedule", BenchOptions(quiet=True))
 
 
@@ -148,10 +148,10 @@ def test_parts_that_are_done_are_not_done_again(tmp_path: Path) -> None:
         ran.append(name)
         return {"value": float(len(name))}
 
-    parts = [Part(("section", name), lambda name=name: answer(name)) for name in ("a", "b", "c:x=1/2")]
+    parts = [BenchPart(("section", name), lambda name=name: answer(name)) for name in ("a", "b", "c:x=1/2")]
     with pytest.raises(KeyboardInterrupt):
-        done(parts, Kept(tmp_path), lambda part: None)
-    found = done(parts, Kept(tmp_path), lambda part: None)
+        finish(parts, Kept(tmp_path), lambda part: None)
+    found = finish(parts, Kept(tmp_path), lambda part: None)
     assert ran == ["a", "b", "b", "c:x=1/2"]
     assert found == {("section", name): {"value": float(len(name))} for name in ("a", "b", "c:x=1/2")}
 
@@ -169,5 +169,5 @@ def test_other_workloads_take_the_place_of_the_listed_ones(shared_data: Path, tm
 
 def test_a_file_of_other_traces_is_refused_with_the_columns_it_needs(shared_data: Path) -> None:
     other = shared_data / "gpu-throughput" / "gavel_traces.csv.gz"
-    with pytest.raises(BadInputError, match="submit_time_s, application, num_replicas"):
+    with pytest.raises(BadInputError, match=r"submit_time_s.*num_replicas"):
         parts_of(BenchOptions(quick=True, workloads=other), shared_data)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from trimtab_bench.harness import BenchOptions, Kept, Part, done_side_by_side
+from trimtab_bench.harness import BenchOptions, BenchPart, Kept, finish, two_processes
 from trimtab_bench.training_config import goals, job_parts, seen, unseen
 
 from trimtab.predict.jobs.training_data import DataSet, Points, read_data
@@ -98,14 +98,16 @@ def test_goals_are_met_on_the_right_side() -> None:
 
 
 def test_parts_are_done_once_and_in_order(tmp_path: Path) -> None:
-    kept, told = Kept(tmp_path), list[object]()
-    parts = [Part((str(number),), partial(math.sqrt, number)) for number in (9, 4, 1)]
-    assert done_side_by_side(parts, kept, told.append) == {("9",): 3.0, ("4",): 2.0, ("1",): 1.0}
-    assert len(told) == 3
-    again = [Part(part.key, partial(math.sqrt, -1)) for part in parts]
-    assert done_side_by_side(again, kept, told.append)[("9",)] == 3.0
-    with pytest.raises(ValueError, match=r"domain|nonnegative"):
-        done_side_by_side([Part(("new",), partial(math.sqrt, -1))], kept, told.append)
+    kept, announced = Kept(tmp_path), list[object]()
+    parts = [BenchPart((str(number),), partial(math.sqrt, number)) for number in (9, 4, 1)]
+    with two_processes() as pool:
+        results = finish(parts, kept, announced.append, pool)
+        assert results == {("9",): 3.0, ("4",): 2.0, ("1",): 1.0}
+        assert len(announced) == 3
+        again = [BenchPart(part.key, partial(math.sqrt, -1)) for part in parts]
+        assert finish(again, kept, announced.append, pool)[("9",)] == 3.0
+        with pytest.raises(ValueError, match=r"domain|nonnegative"):
+            finish([BenchPart(("new",), partial(math.sqrt, -1))], kept, announced.append, pool)
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Earlier outcomes of a model improve its next estimates: the rule beside the guarded answer.
+"""Earlier outcomes of a model improve its next estimates: errors of the rule and of the guarded answer.
 
 Trials draw outcomes from the bundled steps. The transfer to other GPUs is measured on Gavel's throughputs
 (`gpu-throughput` in the folder of data), which hold ResNet-50, a bundled model, on three old devices whose
@@ -25,14 +25,23 @@ from trimtab.predict import (
     Placements,
     Unseen,
     shipped_corrections,
-    trial_without_the_model,
+    spreads_without_the_model,
     try_outcomes,
 )
-from trimtab_bench.harness import BenchOptions, Table
+from trimtab_bench.harness import BenchOptions, ResultTable
 from trimtab_bench.search import resnet50_profile
 
 Array = NDArray[np.float64]
 Trials = Mapping[tuple[int, bool], OutcomeTrial]
+
+
+def ape_figures(name: str, error: Array) -> dict[str, float]:
+    """Median and mean of absolute percentage errors."""
+    return {f"{name}_median_ape": float(np.median(error)), f"{name}_mean_ape": float(error.mean())}
+
+
+def ape_cell(figures: Mapping[str, Any], name: str) -> str:
+    return f"{figures[f'{name}_median_ape']:.1%} / {figures[f'{name}_mean_ape']:.1%}"
 
 
 def outcome_trials(
@@ -43,55 +52,50 @@ def outcome_trials(
     `seconds` are the rule's; with `--shipped`, the spread that comes with the constants is used.
     """
     learned = shipped_corrections() if options.shipped else None
-    found = {}
+    if learned is not None:
+        spreads = dict.fromkeys((r.name for r in rows), learned.spread)
+    elif without is not None:
+        spreads = spreads_without_the_model(rows, without)
+    else:
+        return {}
+    results = {}
     for shots, spoil in ((shots, spoil) for spoil in (False, True) for shots in OUTCOMES_TRIED):
-        if learned is not None:
-            shipped = dict.fromkeys((r.name for r in rows), learned.spread)
-            trial = try_outcomes(rows, seconds, shipped, shots, options.seed, spoil)
-        elif without is not None:
-            trial = trial_without_the_model(rows, seconds, without, shots, options.seed, spoil)
-        else:
-            continue
+        trial = try_outcomes(rows, seconds, spreads, shots, options.seed, spoil)
         if trial.models.size:
-            found[shots, spoil] = trial
-    return found
+            results[shots, spoil] = trial
+    return results
 
 
 def outcome_figures(trials: Trials) -> dict[str, Any]:
-    """Errors of both answers, and how often the guarded one's range held."""
+    """Errors of both answers, and the coverage of the guarded one's interval."""
     figures: dict[str, Any] = {}
     for (shots, spoil), trial in trials.items():
         name = _name(shots, spoil)
-        for who, ratio in (("", trial.guarded), ("_rule", trial.rule)):
-            error = np.abs(ratio - 1)
-            figures[f"{name}{who}_median_ape"] = float(np.median(error))
-            figures[f"{name}{who}_mean_ape"] = float(error.mean())
+        for suffix, ratio in (("", trial.guarded), ("_rule", trial.rule)):
+            figures |= ape_figures(f"{name}{suffix}", np.abs(ratio - 1))
         if len(set(trial.models)) > 1:
             figures[f"{name}_coverage90"] = trial.coverage()
     return figures
 
 
-def guard_table(figures: Mapping[str, Any], trials: Trials) -> Table:
-    """The rule beside the guarded answer."""
-
-    def errors(name: str) -> str:
-        return f"{figures[f'{name}_median_ape']:.1%} / {figures[f'{name}_mean_ape']:.1%}"
-
-    lines = [("peak memory", errors("peak_memory_rule"), errors("peak_memory"), "")]
+def guard_table(figures: Mapping[str, Any], trials: Trials) -> ResultTable:
+    """Errors of the rule and of the guarded answer."""
+    rows = [("peak memory", ape_cell(figures, "peak_memory_rule"), ape_cell(figures, "peak_memory"), "")]
     for shots, spoil in trials:
         name = _name(shots, spoil)
-        what = f"training step, {shots} earlier outcome{'s' if shots > 1 else ''}"
-        what += " and one of a run stopped early" if spoil else ""
+        label = f"training step, {shots} earlier outcome{'s' if shots > 1 else ''}"
+        label += " and one of a run stopped early" if spoil else ""
         held = figures.get(f"{name}_coverage90")
-        lines.append((what, errors(f"{name}_rule"), errors(name), "" if held is None else f"{held:.1%}"))
-    heads = ("", "rule", "guarded", "90 % range held")
-    return Table("Rule and guarded answer, median / mean error", heads, tuple(lines))
+        cells = (ape_cell(figures, f"{name}_rule"), ape_cell(figures, name))
+        rows.append((label, *cells, "" if held is None else f"{held:.1%}"))
+    return ResultTable("Rule and guarded answer, median / mean error", _HEADS, rows)
 
 
 def _name(shots: int, spoil: bool) -> str:
     return f"train_step_outcomes{shots}{'_and_a_stopped_one' if spoil else ''}"
 
 
+_HEADS = ("", "rule", "guarded", "90 % range held")
 _FILE = "gpu-throughput/gavel_throughputs.csv.gz"
 
 
@@ -111,30 +115,29 @@ def transfer_figures(folder: Path) -> dict[str, Any]:
         for other, error in zip(others, _errors(known, others), strict=True):
             errors["same_gpu" if other.device == known.device else "other_gpu"].append(error)
     figures: dict[str, Any] = {}
-    for name, found in errors.items():
-        if found:
-            rule, guarded, held = np.array(found, dtype=float).T
-            for who, error in (("_rule", rule), ("", guarded)):
-                figures[f"transfer_{name}{who}_median_ape"] = float(np.median(error))
-                figures[f"transfer_{name}{who}_mean_ape"] = float(error.mean())
+    for name, results in errors.items():
+        if results:
+            rule, guarded, held = np.array(results, dtype=float).T
+            figures |= ape_figures(f"transfer_{name}_rule", rule) | ape_figures(f"transfer_{name}", guarded)
             figures[f"transfer_{name}_held"] = float(held.mean())
     return figures
 
 
-def transfer_tables(figures: dict[str, Any]) -> tuple[Table, ...]:
-    """The figures beside one another."""
-    lines = []
-    for name, words in (("same_gpu", "other batch sizes on the same GPU"), ("other_gpu", "other GPUs")):
-        if f"transfer_{name}_held" in figures:
-            pairs = (
-                f"{figures[f'transfer_{name}{who}_median_ape']:.1%} /"
-                f" {figures[f'transfer_{name}{who}_mean_ape']:.1%}"
-                for who in ("_rule", "")
-            )
-            lines.append((words, *pairs, f"{figures[f'transfer_{name}_held']:.1%}"))
-    heads = ("", "rule", "guarded", "90 % range held")
+def transfer_tables(figures: dict[str, Any]) -> tuple[ResultTable, ...]:
+    """One table of the transfer's figures; none without them."""
+    places = {"same_gpu": "other batch sizes on the same GPU", "other_gpu": "other GPUs"}
+    rows = [
+        (
+            words,
+            ape_cell(figures, f"transfer_{name}_rule"),
+            ape_cell(figures, f"transfer_{name}"),
+            f"{figures[f'transfer_{name}_held']:.1%}",
+        )
+        for name, words in places.items()
+        if f"transfer_{name}_held" in figures
+    ]
     title = "ResNet-50 on K80, P100 and V100, one outcome known, median / mean error"
-    return (Table(title, heads, tuple(lines)),) if lines else ()
+    return (ResultTable(title, _HEADS, rows),) if rows else ()
 
 
 def _runs(file: Path) -> list[_Run]:
@@ -154,14 +157,14 @@ def _runs(file: Path) -> list[_Run]:
 
 
 def _errors(known: _Run, others: Sequence[_Run]) -> list[tuple[float, float, bool]]:
-    """Absolute percentage errors of rule and guarded answer, and whether the latter's range held."""
+    """Absolute percentage errors of rule and guarded answer, and whether the latter's interval held."""
     expected = GuardedEstimator(resnet50_profile()).estimate(_placed([known])).rule.total[0]
     ratio = known.seconds / float(expected)
     outcome = EarlierRun(known.device, 1.0, known.batch, "fp32", ratio, 0.0)
-    found = GuardedEstimator(resnet50_profile(), None, [outcome]).estimate(_placed(others))
-    chosen, truth = found.chosen, np.array([r.seconds for r in others])
+    results = GuardedEstimator(resnet50_profile(), None, [outcome]).estimate(_placed(others))
+    chosen, truth = results.chosen, np.array([r.seconds for r in others])
     held = (chosen.total * chosen.low <= truth) & (truth <= chosen.total * chosen.high)
-    rule, guarded = (np.abs(e.total / truth - 1).tolist() for e in (found.rule, chosen))
+    rule, guarded = (np.abs(e.total / truth - 1).tolist() for e in (results.rule, chosen))
     return list(zip(rule, guarded, held.tolist(), strict=True))
 
 

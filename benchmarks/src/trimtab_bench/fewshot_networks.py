@@ -1,12 +1,13 @@
 """Rivals of the few-shot bench with PyTorch: Sizeless, and FLASH with Sizeless as its base learner."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise, permutations
 from math import factorial
 from time import monotonic
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,10 +31,10 @@ _FARTHEST = 4.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Columns:
-    """How the columns of one table are standardised, and which of them vary; learned from training rows.
+    """Standardisation of a table's columns, learned from training rows.
 
-    A column is centred and divided by its spread in training; unknown becomes 0, and a column of its own says
-    so. A column that did not vary in training is left out, so that what varies only later does no harm.
+    A column is centred and divided by its spread; an unknown value becomes 0, and a column of its own marks
+    it. A column that did not vary in training is left out, so that one that varies only later does no harm.
     """
 
     centre: Array
@@ -73,12 +74,9 @@ class CaseEncoder:
     settings: Columns
     metrics: Columns
     metric_scale: Array
-    level: float
-    """Mean of the logarithms of the training times."""
-    level_spread: float
-    """Their standard deviation."""
-    ratio_spread: float
-    """The same within a case: how far apart the times of one application are."""
+    level: float  # mean of the logarithms of the training times
+    level_spread: float  # their standard deviation
+    ratio_spread: float  # standard deviation of the log times around the mean of their case
 
     @classmethod
     def of(cls, cases: Sequence[Case]) -> "CaseEncoder":
@@ -111,16 +109,12 @@ class CaseEncoder:
         return self.settings.width + self.metrics.width
 
     def targets(self, settings: Array) -> Array:
-        """Of configurations nobody need have run: (…, settings) to (…, target_width)."""
+        """Features of configurations that need not have run: (…, settings) to (…, target_width)."""
         rows = coordinates(settings.reshape(-1, settings.shape[-1]))
         return self.settings.encode(rows).reshape(*settings.shape[:-1], self.target_width)
 
     def observations(self, settings: Array, log_seconds: Array, metrics: Array) -> Array:
-        """Of known runs, those of an application along the last axis but one, or the last of `log_seconds`.
-
-        A time appears twice: how long it is among all, and how far from the mean of the application's known
-        ones, which would be lost in the first.
-        """
+        """Features of known runs; those of an application lie along the last axis of `log_seconds`."""
         return self.with_times(self.runs(settings, metrics), log_seconds)
 
     def runs(self, settings: Array, metrics: Array) -> Array:
@@ -129,7 +123,11 @@ class CaseEncoder:
         return np.concatenate([self.targets(settings), shown], axis=-1)
 
     def with_times(self, runs: Array, log_seconds: Array) -> Array:
-        """Observations from what `runs` made of them and their times."""
+        """Observations from the result of `runs` and the log times.
+
+        A time appears twice: relative to all, and relative to the mean of the application's known ones, which
+        would be lost in the first.
+        """
         level = np.clip((log_seconds - self.level) / self.level_spread, -_FARTHEST, _FARTHEST)
         apart = (log_seconds - log_seconds.mean(axis=-1, keepdims=True)) / self.ratio_spread
         apart = np.clip(apart, -_FARTHEST, _FARTHEST)
@@ -143,12 +141,10 @@ Inputs = NDArray[np.float32]
 class EpisodeBatch:
     """Episodes with equally many known runs."""
 
-    seen: Inputs
-    """(episode, known, feature): the observations."""
+    observed: Inputs  # (episode, known, feature): the observations
     inputs: Inputs
     """(episode, target, feature): the nearest observations side by side, then the target configuration."""
-    level: Array
-    """(episode,): the mean of the logarithms of the known times."""
+    level: Array  # (episode,): the mean of the logarithms of the known times
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -162,13 +158,13 @@ class Drawn(EpisodeBatch):
 
 
 def batch_of(encoder: CaseEncoder, case: Case, known: Rows, places: int) -> EpisodeBatch:
-    """One episode: every configuration of a case as a target, whatever the order of the known."""
+    """One episode: every configuration of a case as a target; the order of the known runs does not matter."""
     known = np.sort(known)
     log_seconds = known_log_seconds(case, known)
-    seen = encoder.observations(case.settings[known], log_seconds, case.metrics[known])[None]
+    observed = encoder.observations(case.settings[known], log_seconds, case.metrics[known])[None]
     apart = distances(case.settings, case.settings[known])[None]
-    inputs = _inputs(seen, encoder.targets(case.settings)[None], apart, places)
-    return EpisodeBatch(seen.astype(np.float32), inputs, log_seconds.mean(keepdims=True))
+    inputs = _inputs(observed, encoder.targets(case.settings)[None], apart, places)
+    return EpisodeBatch(observed.astype(np.float32), inputs, log_seconds.mean(keepdims=True))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -176,14 +172,10 @@ class Stack:
     """Training cases as arrays (case, row, …), to draw without a loop; short ones get unmeasured rows."""
 
     encoder: CaseEncoder
-    runs: Array
-    """What `Encoder.runs` makes of each run."""
-    targets: Array
-    """What `Encoder.targets` makes of each configuration."""
-    log_seconds: Array
-    """NaN where there is no time."""
-    apart: Array
-    """(case, row, row): how far two configurations of a case are apart."""
+    runs: Array  # `CaseEncoder.runs` of each run
+    targets: Array  # `CaseEncoder.targets` of each configuration
+    log_seconds: Array  # naN where there is no time
+    apart: Array  # (case, row, row): distance between two configurations of a case
 
     @classmethod
     def of(cls, encoder: CaseEncoder, cases: Sequence[Case]) -> "Stack":
@@ -202,7 +194,7 @@ class Stack:
 
     @property
     def run_counts(self) -> Rows:
-        """How many runs of each case have a time."""
+        """Number of runs with a time, by case."""
         return np.asarray((~np.isnan(self.log_seconds)).sum(axis=1))
 
     def draw(self, cases: Rows, shots: int, targets: int, places: int, random: np.random.Generator) -> Drawn:
@@ -212,16 +204,16 @@ class Stack:
         """
         unmeasured = np.isnan(self.log_seconds[cases])
         order = np.argsort(random.random(unmeasured.shape) + unmeasured, axis=1)
-        known, wanted = order[:, :shots], order[:, shots : shots + targets]
+        known, predicted = order[:, :shots], order[:, shots : shots + targets]
         case = cases[:, None]
         log_seconds = self.log_seconds[case, known]
         level = log_seconds.mean(axis=1)
-        seen = self.encoder.with_times(self.runs[case, known], log_seconds)
-        apart = self.apart[cases[:, None, None], wanted[:, :, None], known[:, None]]
-        log_factor = self.log_seconds[case, wanted] - level[:, None]
+        observed = self.encoder.with_times(self.runs[case, known], log_seconds)
+        apart = self.apart[cases[:, None, None], predicted[:, :, None], known[:, None]]
+        log_factor = self.log_seconds[case, predicted] - level[:, None]
         return Drawn(
-            seen=seen.astype(np.float32),
-            inputs=_inputs(seen, self.targets[case, wanted], apart, places),
+            observed=observed.astype(np.float32),
+            inputs=_inputs(observed, self.targets[case, predicted], apart, places),
             level=level,
             log_factor=np.nan_to_num(log_factor).astype(np.float32),
             measured=~np.isnan(log_factor),
@@ -229,22 +221,22 @@ class Stack:
 
 
 def input_width(encoder: CaseEncoder, places: int) -> int:
-    """How many features `EpisodeBatch.inputs` has."""
+    """Number of features of `EpisodeBatch.inputs`."""
     return places * encoder.observation_width + encoder.target_width
 
 
-def _inputs(seen: Array, targets: Array, apart: Array, places: int) -> Inputs:
+def _inputs(observed: Array, targets: Array, apart: Array, places: int) -> Inputs:
     """The `places` observations nearest to each target, nearest first and 0 where there are fewer, and it."""
     order = np.argsort(apart, axis=-1, kind="stable")[..., :places]
-    chosen = np.take_along_axis(seen[:, None], order[..., None], axis=2)
+    chosen = np.take_along_axis(observed[:, None], order[..., None], axis=2)
     side_by_side = chosen.reshape(*order.shape[:2], -1)
-    empty = places * seen.shape[-1] - side_by_side.shape[-1]
+    empty = places * observed.shape[-1] - side_by_side.shape[-1]
     filled = np.pad(side_by_side, ((0, 0), (0, 0), (0, empty)))
     return np.concatenate([filled, targets], axis=-1).astype(np.float32)
 
 
 def load_torch(user: str) -> Any:
-    """The module; `user` is who needs it, should it be missing."""
+    """The module torch; `user` is named in the error if it is missing."""
     try:
         import torch
     except ImportError:
@@ -282,273 +274,218 @@ def fully_connected(torch: Any, inputs: int, neurons: int, layers: int) -> Any:
     return torch.nn.Sequential(*hidden, answer)
 
 
-def percentage_error(torch: Any, log_factor: Any, drawn: Drawn) -> Any:
-    """The mean absolute percentage error of predicted seconds, over the targets that were measured."""
-    off = torch.exp(log_factor - torch.from_numpy(drawn.log_factor)) - 1.0
-    return off.abs()[torch.from_numpy(drawn.measured)].mean()
-
-
-class Learning:
-    """Adam with a penalty on squared weights and short gradients, slowing down along a cosine to a stop."""
-
-    def __init__(self, torch: Any, groups: Sequence[Mapping[str, Any]], rate: float, steps: int) -> None:
-        self.optimizer = torch.optim.Adam(groups, rate, fused=True)
-        self.schedule = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimizer, max(1, steps))
-        self.weights = [weight for group in groups for weight in group["params"]]
-        self.cut = torch.nn.utils.clip_grad_norm_
-
-    def step(self, loss: Any, longest: float) -> None:
-        """Descend once; the gradient is cut to the length `longest`."""
-        self.optimizer.zero_grad()
-        loss.backward()
-        self.cut(self.weights, longest)
-        self.optimizer.step()
-        self.schedule.step()
-
-
 @dataclass(frozen=True, slots=True)
-class Sizeless:
-    """A fully connected network from known runs and a target configuration to the time there.
+class NetworkRival(ABC):
+    """Settings and training that both networks share; what the FLASH paper does not say is marked.
 
-    FLASH paper, appendix A.3, tables 2 and 3; what they do not say is marked. The network answers with the
-    logarithm of the factor from the geometric mean of the known times to the target's, and its loss is the
-    percentage error in seconds, which is the same for seconds and for factors: a network that answers in
-    seconds would first have to learn to copy its input over four orders of magnitude. One network serves up
-    to three known runs: each has a place among the inputs, nearest to the target first, 0 if there are fewer.
+    A network answers with the logarithm of the factor from the geometric mean of the known times to the
+    target's, and its loss is the percentage error in seconds, which is the same for seconds and for factors:
+    a network that answers in seconds would first have to learn to copy its input over four orders of
+    magnitude. One network serves up to three known runs: each has a place among the inputs, nearest to the
+    target first, 0 if there are fewer.
     """
 
-    layers: int = 4
-    """Hidden layers."""
-    neurons: int = 256
-    """Neurons in each."""
-    epochs: int = 200
-    """How often each measured run is the target, every time with other known ones."""
-    l2: float = 0.01
-    """Penalty on the square of the weights."""
-    learning_rate: float = 1e-3
-    """Of Adam, at the start; it falls to 0 along a cosine (not in the paper)."""
-    batch: int = 256
-    """Targets in a step (not in the paper)."""
+    name: ClassVar[str]
+    layers: int = 4  # hidden layers
+    neurons: int = 256  # neurons in each
+    l2: float = 0.01  # penalty on the square of the weights
+    batch: int = 256  # episodes in a step (not in the paper)
+    targets: int = 1  # runs to predict in an episode, at most (not in the paper)
     clip: float = 1.0
     """Largest norm of a gradient, lest one time guessed far too long undo the rest (not in the paper)."""
-    places: int = max(SHOTS)
-    """Known runs the network has room for; of more, the nearest to the target count."""
+    places: int = max(SHOTS)  # known runs the network has room for; of more, the nearest to the target count
+    learning_rate: float = 1e-3  # Of Adam, at the start; it falls to 0 along a cosine (not in the paper)
     time_limit: float = 300.0
     """Seconds of training, at most. A training that reaches it is not repeated exactly by its seed."""
-    threads: int = 1
-    """Threads to train with."""
+    threads: int = 1  # threads to train with
     seed: int = 0
 
-    @property
-    def name(self) -> str:
-        return "sizeless"
+    @abstractmethod
+    def network(self, torch: Any, encoder: CaseEncoder) -> Any:
+        """The untrained modules."""
 
-    def fit(self, cases: Sequence[Case]) -> "FittedSizeless":
+    @abstractmethod
+    def weights(self, network: Any) -> list[dict[str, Any]]:
+        """Parameter groups of the optimizer."""
+
+    @abstractmethod
+    def steps(self, runs: Rows) -> int:
+        """Training steps for cases with so many measured runs each."""
+
+    @abstractmethod
+    def batches(self, runs: Rows, random: np.random.Generator) -> Iterator[tuple[Rows, int]]:
+        """Cases of each training step, and how many of their runs are known."""
+
+    @abstractmethod
+    def log_factor(self, torch: Any, network: Any, sequences: Any, inputs: Any) -> Any:
+        """(episode, target) from sequences of observations and the base learner's inputs."""
+
+    def sequences(self, observed: Inputs) -> Inputs:
+        """(episode, sequence, known, feature): the known runs in their own order."""
+        return observed[:, None]
+
+    def fit(self, cases: Sequence[Case]) -> "FittedNetwork":
+        """Train on episodes of the cases, with Adam, short gradients and a rate that falls along a cosine."""
         need_cases(cases, self.name)
+        torch = load_torch(self.name)
         encoder = CaseEncoder.of(cases)
-        return FittedSizeless(self, encoder, _train_sizeless(self, Stack.of(encoder, cases)))
+        stack = Stack.of(encoder, cases)
+        random, runs = np.random.default_rng(self.seed), stack.run_counts
+        deadline = monotonic() + self.time_limit
+        with seeded(torch, self.seed, self.threads):
+            network = self.network(torch, encoder)
+            groups = self.weights(network)
+            optimizer = torch.optim.Adam(groups, self.learning_rate, fused=True)
+            schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, max(1, self.steps(runs)))
+            weights = [weight for group in groups for weight in group["params"]]
+            for chosen, shots in self.batches(runs, random):
+                if monotonic() > deadline:
+                    break
+                if not chosen.size:
+                    continue
+                drawn = stack.draw(chosen, shots, self.targets, self.places, random)
+                sequences, inputs = torch.from_numpy(drawn.observed[:, None]), torch.from_numpy(drawn.inputs)
+                log_factor = self.log_factor(torch, network, sequences, inputs)
+                off = torch.exp(log_factor - torch.from_numpy(drawn.log_factor)) - 1.0
+                loss = off.abs()[torch.from_numpy(drawn.measured)].mean()
+                optimizer.zero_grad()
+                loss.backward()
+                torch.nn.utils.clip_grad_norm_(weights, self.clip)
+                optimizer.step()
+                schedule.step()
+        return FittedNetwork(self, encoder, network.eval())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FittedSizeless:
-    options: Sizeless
+class FittedNetwork:
+    """A trained network."""
+
+    rival: NetworkRival
     encoder: CaseEncoder
     network: Any
 
     def predict(self, case: Case, known: Rows) -> Array:
-        torch = load_torch(self.options.name)
-        batch = batch_of(self.encoder, case, known, self.options.places)
+        torch = load_torch(self.rival.name)
+        batch = batch_of(self.encoder, case, known, self.rival.places)
+        sequences = torch.from_numpy(self.rival.sequences(batch.observed))
         with torch.no_grad():
-            log_factor = self.network(torch.from_numpy(batch.inputs[0])).squeeze(-1).double().numpy()
-        return np.asarray(np.exp(batch.level[0] + log_factor))
-
-
-def _train_sizeless(options: Sizeless, stack: Stack) -> Any:
-    torch = load_torch(options.name)
-    random = np.random.default_rng(options.seed)
-    runs = stack.run_counts
-    visits = np.repeat(np.arange(len(runs)), runs)
-    steps_per_epoch = -(-len(visits) // options.batch)
-    deadline = monotonic() + options.time_limit
-    with seeded(torch, options.seed, options.threads):
-        inputs = input_width(stack.encoder, options.places)
-        network = fully_connected(torch, inputs, options.neurons, options.layers)
-        weights = {"params": list(network.parameters()), "weight_decay": options.l2}
-        learning = Learning(torch, [weights], options.learning_rate, options.epochs * steps_per_epoch)
-        for _ in range(options.epochs):
-            random.shuffle(visits)
-            for cases in np.array_split(visits, steps_per_epoch):
-                shots = int(random.integers(1, max(SHOTS) + 1))
-                cases = cases[runs[cases] > shots]
-                if not cases.size:
-                    continue
-                drawn = stack.draw(cases, shots, 1, options.places, random)
-                log_factor = network(torch.from_numpy(drawn.inputs)).squeeze(-1)
-                learning.step(percentage_error(torch, log_factor, drawn), options.clip)
-            if monotonic() > deadline:
-                break
-    return network.eval()
+            log_factor = self.rival.log_factor(torch, self.network, sequences, torch.from_numpy(batch.inputs))
+        return np.asarray(np.exp(batch.level[0] + log_factor[0].double().numpy()))
 
 
 @dataclass(frozen=True, slots=True)
-class Flash:
-    """Known runs become an embedding, and the embedding an input of the base learner, which is Sizeless.
+class Sizeless(NetworkRival):
+    """A fully connected network from known runs and a target configuration to the time there.
 
-    FLASH paper, section 2 and appendix A.5, tables 3 and 6; what they do not say is marked. Its meta-learner
-    is a bidirectional GRU over the known runs X_t = [x_t, y_t], settings and metrics with the time; its
-    output is the mean over M sequences, here orders of the known runs, O_M = 1/M Σ H(I_m); a fully connected
-    layer makes the embedding of it. Both learn together from episodes: a training case, some of its runs
-    known, and others to predict.
+    FLASH paper, appendix A.3, tables 2 and 3.
     """
 
-    embedding: int = 32
-    """Numbers that describe an application."""
-    recurrent_inputs: int = 256
-    """Width of an observation as the GRU gets it."""
-    recurrent_layers: int = 2
-    """Layers of the GRU."""
-    recurrent_neurons: int = 256
-    """Neurons of a layer in each direction."""
-    dropout: float = 0.05
-    """Between the GRU's layers."""
-    sequences: int = 6
+    name: ClassVar[str] = "sizeless"
+    epochs: int = 200  # how often each measured run is the target, every time with other known ones
+
+    def network(self, torch: Any, encoder: CaseEncoder) -> Any:
+        return fully_connected(torch, input_width(encoder, self.places), self.neurons, self.layers)
+
+    def weights(self, network: Any) -> list[dict[str, Any]]:
+        return [{"params": list(network.parameters()), "weight_decay": self.l2}]
+
+    def steps(self, runs: Rows) -> int:
+        return self.epochs * -(-int(runs.sum()) // self.batch)
+
+    def batches(self, runs: Rows, random: np.random.Generator) -> Iterator[tuple[Rows, int]]:
+        visits = np.repeat(np.arange(len(runs)), runs)
+        for _ in range(self.epochs):
+            random.shuffle(visits)
+            for cases in np.array_split(visits, -(-len(visits) // self.batch)):
+                shots = int(random.integers(1, max(SHOTS) + 1))
+                yield cases[runs[cases] > shots], shots
+
+    def log_factor(self, torch: Any, network: Any, sequences: Any, inputs: Any) -> Any:
+        return network(inputs).squeeze(-1)
+
+
+@dataclass(frozen=True, slots=True)
+class Flash(NetworkRival):
+    """Known runs become an embedding, and the embedding an input of the base learner, which is Sizeless.
+
+    FLASH paper, section 2 and appendix A.5, tables 3 and 6. Its meta-learner is a bidirectional GRU over the
+    known runs X_t = [x_t, y_t], settings and metrics with the time; its output is the mean over M sequences,
+    here orders of the known runs, O_M = 1/M Σ H(I_m); a fully connected layer makes the embedding of it. Both
+    learn together from episodes: a training case, some of its runs known, and others to predict.
+    """
+
+    name: ClassVar[str] = "flash"
+    embedding: int = 32  # numbers that describe an application
+    recurrent_inputs: int = 256  # width of an observation as the GRU gets it
+    recurrent_layers: int = 2  # layers of the GRU
+    recurrent_neurons: int = 256  # neurons of a layer in each direction
+    dropout: float = 0.05  # between the GRU's layers
+    orders: int = 6
     """M: orders of the known runs to average over, at most; in training one at random (not in the paper)."""
-    layers: int = 4
-    """Hidden layers of the base learner."""
-    neurons: int = 256
-    """Neurons in each."""
-    l2: float = 0.01
-    """Penalty on the square of the base learner's weights."""
     meta_l2: float = 1e-4
-    """The same on the meta-learner's, which could otherwise make up for it with a long embedding (not in the
-    paper)."""
-    learning_rate: float = 3e-4
-    """Of Adam on the meta-learner, at the start; it falls to 0 along a cosine (not in the paper)."""
-    base_learning_rate: float = 1e-3
-    """The same on the base learner (not in the paper)."""
-    episodes: int = 12_000
-    """Episodes to learn from (not in the paper)."""
+    """Penalty on the meta-learner's weights, which could otherwise make up for the base learner's penalty
+    with a long embedding (not in the paper)."""
+    learning_rate: float = 3e-4  # Of Adam on the meta-learner (not in the paper)
+    base_learning_rate: float = 1e-3  # Of Adam on the base learner (not in the paper)
+    episodes: int = 12_000  # episodes to learn from (not in the paper)
     targets: int = 16
-    """Runs to predict in an episode, at most (not in the paper)."""
     batch: int = 16
-    """Episodes in a step (not in the paper)."""
-    clip: float = 1.0
-    """Largest norm of a gradient (not in the paper)."""
-    places: int = max(SHOTS)
-    """Known runs the base learner sees itself, those nearest to the target; the GRU sees all."""
-    time_limit: float = 300.0
-    """Seconds of training, at most. A training that reaches it is not repeated exactly by its seed."""
-    threads: int = 1
-    """Threads to train with."""
-    seed: int = 0
 
-    @property
-    def name(self) -> str:
-        return "flash"
+    def network(self, torch: Any, encoder: CaseEncoder) -> Any:
+        """The meta-learner's three layers (figure 7), and the base learner."""
+        nn = torch.nn
+        base_inputs = input_width(encoder, self.places) + self.embedding
+        return nn.ModuleDict(
+            {
+                "input": nn.Linear(encoder.observation_width, self.recurrent_inputs),
+                "recurrent": nn.GRU(
+                    self.recurrent_inputs,
+                    self.recurrent_neurons,
+                    self.recurrent_layers,
+                    dropout=self.dropout if self.recurrent_layers > 1 else 0.0,
+                    bidirectional=True,
+                    batch_first=True,
+                ),
+                "embedding": nn.Linear(2 * self.recurrent_neurons, self.embedding),
+                "base": fully_connected(torch, base_inputs, self.neurons, self.layers),
+            }
+        )
 
-    def fit(self, cases: Sequence[Case]) -> "FittedFlash":
-        need_cases(cases, self.name)
-        encoder = CaseEncoder.of(cases)
-        return FittedFlash(self, encoder, _train_flash(self, Stack.of(encoder, cases)))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class FittedFlash:
-    options: Flash
-    encoder: CaseEncoder
-    modules: Any
-
-    def predict(self, case: Case, known: Rows) -> Array:
-        torch = load_torch(self.options.name)
-        batch = batch_of(self.encoder, case, known, self.options.places)
-        with torch.no_grad():
-            embedding = self._embed(torch, batch)
-            log_factor = _base(torch, self.modules, torch.from_numpy(batch.inputs), embedding)
-        return np.asarray(np.exp(batch.level[0] + log_factor[0].double().numpy()))
-
-    def embedding(self, case: Case, known: Rows) -> Array:
-        """Embedding of the known runs of an application, whatever their order."""
-        torch = load_torch(self.options.name)
-        batch = batch_of(self.encoder, case, known, self.options.places)
-        with torch.no_grad():
-            return np.asarray(self._embed(torch, batch)[0].double().numpy())
-
-    def _embed(self, torch: Any, batch: EpisodeBatch) -> Any:
-        orders = _orders(batch.seen.shape[1], self.options.sequences)
-        return _embed(torch, self.modules, torch.from_numpy(batch.seen[:, orders]))
-
-
-def _orders(count: int, most: int) -> NDArray[np.intp]:
-    """All orders of so many, or `most` at random, but always the same."""
-    if factorial(count) <= most:
-        return np.array(list(permutations(range(count))), dtype=np.intp)
-    random = np.random.default_rng(0)
-    return np.array([random.permutation(count) for _ in range(most)], dtype=np.intp)
-
-
-def _modules(torch: Any, options: Flash, encoder: CaseEncoder) -> Any:
-    """The meta-learner's three layers (figure 7), and the base learner."""
-    nn = torch.nn
-    base_inputs = input_width(encoder, options.places) + options.embedding
-    return nn.ModuleDict(
-        {
-            "input": nn.Linear(encoder.observation_width, options.recurrent_inputs),
-            "recurrent": nn.GRU(
-                options.recurrent_inputs,
-                options.recurrent_neurons,
-                options.recurrent_layers,
-                dropout=options.dropout if options.recurrent_layers > 1 else 0.0,
-                bidirectional=True,
-                batch_first=True,
-            ),
-            "embedding": nn.Linear(2 * options.recurrent_neurons, options.embedding),
-            "base": fully_connected(torch, base_inputs, options.neurons, options.layers),
-        }
-    )
-
-
-def _embed(torch: Any, modules: Any, sequences: Any) -> Any:
-    """(episode, sequence, known, feature) to (episode, embedding)."""
-    episodes, orders = sequences.shape[:2]
-    observations = torch.relu(modules["input"](sequences.flatten(0, 1)))
-    _, last = modules["recurrent"](observations)
-    # The last states of the top layer, one from each direction: H(I_m).
-    both = torch.cat([last[-2], last[-1]], dim=-1)
-    mean = both.unflatten(0, (episodes, orders)).mean(dim=1)
-    return torch.relu(modules["embedding"](mean))
-
-
-def _base(torch: Any, modules: Any, inputs: Any, embedding: Any) -> Any:
-    """log(time / mean of the known) of (episode, target, feature), each with the episode's embedding."""
-    repeated = embedding.unsqueeze(1).expand(-1, inputs.shape[1], -1)
-    return modules["base"](torch.cat([inputs, repeated], dim=-1)).squeeze(-1)
-
-
-def _train_flash(options: Flash, stack: Stack) -> Any:
-    torch = load_torch(options.name)
-    random = np.random.default_rng(options.seed)
-    runs = stack.run_counts
-    deadline = monotonic() + options.time_limit
-    with seeded(torch, options.seed, options.threads):
-        modules = _modules(torch, options, stack.encoder)
-        meta = [w for name in ("input", "recurrent", "embedding") for w in modules[name].parameters()]
-        base = list(modules["base"].parameters())
-        groups: list[dict[str, Any]] = [
-            {"params": meta, "weight_decay": options.meta_l2},
-            {"params": base, "weight_decay": options.l2, "lr": options.base_learning_rate},
+    def weights(self, network: Any) -> list[dict[str, Any]]:
+        meta = [w for name in ("input", "recurrent", "embedding") for w in network[name].parameters()]
+        base = list(network["base"].parameters())
+        return [
+            {"params": meta, "weight_decay": self.meta_l2},
+            {"params": base, "weight_decay": self.l2, "lr": self.base_learning_rate},
         ]
-        steps = options.episodes // options.batch
-        learning = Learning(torch, groups, options.learning_rate, steps)
-        for _ in range(steps):
+
+    def steps(self, runs: Rows) -> int:
+        return self.episodes // self.batch
+
+    def batches(self, runs: Rows, random: np.random.Generator) -> Iterator[tuple[Rows, int]]:
+        for _ in range(self.episodes // self.batch):
             shots = int(random.integers(1, max(SHOTS) + 1))
             eligible = np.flatnonzero(runs > shots)
-            if not eligible.size:
-                continue
-            cases = random.choice(eligible, options.batch)
-            drawn = stack.draw(cases, shots, options.targets, options.places, random)
-            embedding = _embed(torch, modules, torch.from_numpy(drawn.seen[:, None]))
-            log_factor = _base(torch, modules, torch.from_numpy(drawn.inputs), embedding)
-            learning.step(percentage_error(torch, log_factor, drawn), options.clip)
-            if monotonic() > deadline:
-                break
-    return modules.eval()
+            yield (random.choice(eligible, self.batch) if eligible.size else eligible), shots
+
+    def sequences(self, observed: Inputs) -> Inputs:
+        """The known runs in all orders, or in `orders` random ones that are always the same."""
+        count = observed.shape[1]
+        if factorial(count) <= self.orders:
+            return observed[:, list(permutations(range(count)))]
+        random = np.random.default_rng(0)
+        return observed[:, [random.permutation(count) for _ in range(self.orders)]]
+
+    def embed(self, torch: Any, network: Any, sequences: Any) -> Any:
+        """(episode, sequence, known, feature) to (episode, embedding)."""
+        observations = torch.relu(network["input"](sequences.flatten(0, 1)))
+        _, last = network["recurrent"](observations)
+        # The last states of the top layer, one from each direction: H(I_m).
+        both = torch.cat([last[-2], last[-1]], dim=-1)
+        mean = both.unflatten(0, sequences.shape[:2]).mean(dim=1)
+        return torch.relu(network["embedding"](mean))
+
+    def log_factor(self, torch: Any, network: Any, sequences: Any, inputs: Any) -> Any:
+        embedding = self.embed(torch, network, sequences)
+        repeated = embedding.unsqueeze(1).expand(-1, inputs.shape[1], -1)
+        return network["base"](torch.cat([inputs, repeated], dim=-1)).squeeze(-1)

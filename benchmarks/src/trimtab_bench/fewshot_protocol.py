@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +18,9 @@ from trimtab.core import BadInputError
 from trimtab.predict.backtest import random_folds
 from trimtab.predict.fewshot.blend import SHOTS, Episode
 from trimtab.predict.fewshot.case import Array, Case, Corpus, metrics_table, settings_table
-from trimtab.predict.fewshot.datasets import CsvTable, MeasuredRuns, find_file, read_table
+from trimtab.predict.fewshot.datasets import MeasuredRuns
 from trimtab.predict.fewshot.predictor import Predictor, Rows
+from trimtab.predict.tables import find_file, read_table
 
 BaseSets = Callable[[Case, Rows, int], Iterable[Sequence[int]]]
 
@@ -43,20 +44,20 @@ def leave_functions_out(corpus: Corpus, seed: int = 0, together: int = 2) -> lis
     """Serverless B: folds of two real functions; train on the other real ones and all synthetic ones."""
     real = corpus.within("real")
     count = -(-len(real.applications) // together)
-    folds = []
-    for left_out in random_folds(real.applications, count, seed):
-        met = tuple(case for case in real.cases if case.application in left_out)
-        folds.append(_fold(left_out, corpus.cases, _episodes(met, _all_sets)))
-    return folds
+    return [
+        _fold(left_out, corpus, real, _all_sets) for left_out in random_folds(real.applications, count, seed)
+    ]
 
 
 def leave_application_out(corpus: Corpus, draws: int = 10, seed: int = 0) -> list[Fold]:
     """Multicloud and scout: one application at a time, `draws` random sets of known runs for each case."""
-    folds = []
-    for application in corpus.applications:
-        met = tuple(case for case in corpus.cases if case.application == application)
-        folds.append(_fold((application,), corpus.cases, _episodes(met, _random_sets(draws, seed))))
-    return folds
+
+    def random_sets(case: Case, measured: Rows, shots: int) -> Iterable[Sequence[int]]:
+        # They depend on the seed and the case's name, not on the rest of the corpus.
+        random = np.random.default_rng([seed, shots, *case.label.encode()])
+        return [np.sort(random.choice(measured, shots, replace=False)).tolist() for _ in range(draws)]
+
+    return [_fold((application,), corpus, corpus, random_sets) for application in corpus.applications]
 
 
 def functions(corpus: Corpus, environment: str = "lambda", folds: int = 5, seed: int = 0) -> list[Fold]:
@@ -70,25 +71,24 @@ def functions_elsewhere(
     """Train in one environment, meet applications in another that training has seen in neither."""
     completed = corpus.completed()
     training, tested = completed.within(source), completed.within(target)
-    found = []
-    for left_out in random_folds(tested.applications, folds, seed):
-        met = tuple(case for case in tested.cases if case.application in left_out)
-        found.append(_fold(left_out, training.cases, _episodes(met, _all_sets)))
-    return found
+    return [
+        _fold(left_out, training, tested, _all_sets)
+        for left_out in random_folds(tested.applications, folds, seed)
+    ]
 
 
-def _fold(
-    left_out: Sequence[str], cases: Sequence[Case], episodes: Mapping[int, tuple[Episode, ...]]
-) -> Fold:
-    training = tuple(case for case in cases if case.application not in left_out)
+def _fold(left_out: Sequence[str], training: Corpus, tested: Corpus, base_sets: BaseSets) -> Fold:
+    """Train on all but the applications left out, and meet those."""
+    cases = tuple(case for case in training.cases if case.application not in left_out)
     name = ", ".join(left_out)
-    if not training:
+    if not cases:
         raise BadInputError(f"without {name} there is no case left to train on; it takes two applications")
-    return Fold(name, training, episodes)
+    met = tuple(case for case in tested.cases if case.application in left_out)
+    return Fold(name, cases, _episodes(met, base_sets))
 
 
 def _episodes(cases: Sequence[Case], base_sets: BaseSets) -> dict[int, tuple[Episode, ...]]:
-    """Known are runs with a time, and at least one such run is left to predict."""
+    """Episodes by the number of known runs: all of them have a time, and at least one such run is left."""
     measured = [(case, np.flatnonzero(~np.isnan(case.seconds))) for case in cases]
     return {
         shots: tuple(
@@ -105,16 +105,6 @@ def _all_sets(case: Case, measured: Rows, shots: int) -> Iterable[Sequence[int]]
     return combinations(measured.tolist(), shots)
 
 
-def _random_sets(draws: int, seed: int) -> BaseSets:
-    """The sets of a case depend on the seed and on its name, not on what else is in the corpus."""
-
-    def sets(case: Case, measured: Rows, shots: int) -> Iterable[Sequence[int]]:
-        random = np.random.default_rng([seed, shots, *case.label.encode()])
-        return [np.sort(random.choice(measured, shots, replace=False)).tolist() for _ in range(draws)]
-
-    return sets
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class ScoredPredictions:
     """Predicted and measured seconds, with the case and the application each belongs to, and a range."""
@@ -128,7 +118,7 @@ class ScoredPredictions:
 
     @classmethod
     def join(cls, parts: Sequence["ScoredPredictions"]) -> "ScoredPredictions":
-        """All of them, one after the other."""
+        """All parts, one after the other."""
         lows = [part.low for part in parts if part.low is not None]
         highs = [part.high for part in parts if part.high is not None]
         return cls(
@@ -156,66 +146,39 @@ class Scores:
     predictions: int
 
 
-class Ranged(Protocol):
-    """A fitted predictor whose answers come with a range."""
-
-    def interval(self, case: Case, known: Rows) -> tuple[Array, Array, Array]:
-        """Low, answer and high in seconds, under every configuration of the case."""
-        ...
-
-
-class RangedPredictor(Protocol):
-    """One that learns to answer so."""
-
-    def fit(self, cases: Sequence[Case]) -> Ranged: ...
-
-
-# Seconds, and the range around them where one is stated.
-Answer = tuple[Array, Array | None, Array | None]
-
-
 def backtest(predictor: Predictor, folds: Iterable[Fold]) -> dict[int, Scores]:
-    """The scores by how many runs are known."""
+    """The scores by the number of known runs."""
     return {shots: score(found) for shots, found in predictions(predictor, folds).items()}
 
 
 def predictions(predictor: Predictor, folds: Iterable[Fold]) -> dict[int, ScoredPredictions]:
-    """Every prediction of every fold beside what was measured, by how many runs are known."""
-    return _gathered(predictor, folds, lambda fitted, case, known: (fitted.predict(case, known), None, None))
+    """Every prediction of every fold with the measured time, by the number of known runs.
 
-
-def spread_predictions(predictor: RangedPredictor, folds: Iterable[Fold]) -> dict[int, ScoredPredictions]:
-    """Every prediction of every fold with its interval, by how many runs are known."""
-
-    def ranged(fitted: Ranged, case: Case, known: Rows) -> Answer:
-        low, seconds, high = fitted.interval(case, known)
-        return seconds, low, high
-
-    return _gathered(predictor, folds, ranged)
-
-
-def _gathered(
-    predictor: Any, folds: Iterable[Fold], ask: Callable[..., Answer]
-) -> dict[int, ScoredPredictions]:
+    A fitted predictor that states intervals (`interval(case, known)`: low, answer and high in seconds) is
+    asked for them; any other for its answer alone.
+    """
     gathered: dict[int, list[ScoredPredictions]] = {}
     for fold in folds:
-        fitted = predictor.fit(fold.training)
+        fitted: Any = predictor.fit(fold.training)
         for shots, episodes in fold.episodes.items():
-            gathered.setdefault(shots, []).extend(_answered(fitted, episode, ask) for episode in episodes)
-    return {shots: ScoredPredictions.join(parts) for shots, parts in gathered.items() if parts}
-
-
-def _answered(fitted: Any, episode: Episode, ask: Callable[..., Answer]) -> ScoredPredictions:
-    case, targets = episode.case, episode.targets
-    seconds, low, high = ask(fitted, case.seen_at(episode.known), episode.known)
-    return ScoredPredictions(
-        application=(case.application,) * len(targets),
-        case=(case.label,) * len(targets),
-        predicted=seconds[targets],
-        measured=case.seconds[targets],
-        low=None if low is None else low[targets],
-        high=None if high is None else high[targets],
-    )
+            for episode in episodes:
+                case, known, targets = episode.case, episode.known, episode.targets
+                low = high = None
+                if hasattr(fitted, "interval"):
+                    low, seconds, high = fitted.interval(case.known_at(known), known)
+                else:
+                    seconds = fitted.predict(case.known_at(known), known)
+                gathered.setdefault(shots, []).append(
+                    ScoredPredictions(
+                        application=(case.application,) * len(targets),
+                        case=(case.label,) * len(targets),
+                        predicted=seconds[targets],
+                        measured=case.seconds[targets],
+                        low=None if low is None else low[targets],
+                        high=None if high is None else high[targets],
+                    )
+                )
+    return {shots: ScoredPredictions.join(parts) for shots, parts in gathered.items()}
 
 
 def score(predictions: ScoredPredictions) -> Scores:
@@ -248,10 +211,7 @@ _SERVERLESS_COLUMNS = (
     "userDiff_mean", "sysDiff_mean", "vContextSwitches_mean", "ivContextSwitches_mean", "fsRead_mean",
     "fsWrite_mean", "netByRx_mean", "netByTx_mean", "heapUsed_mean", "maxRss_mean", "rss_mean",
 )  # fmt: skip
-
-_MIB = 2.0**20
-_KIB = 1024.0
-_BLOCK = 512.0  # what getrusage counts file system traffic in
+_BLOCK = 512.0  # bytes: the unit in which getrusage counts file system traffic
 
 
 def read_serverless(folder: Path) -> Corpus:
@@ -263,37 +223,35 @@ def read_serverless(folder: Path) -> Corpus:
     table = read_table(find_file(folder, "serverless-memory", "serverless_memory.csv"), _SERVERLESS_COLUMNS)
     sources, apps = table.text("source"), table.text("app")
     inputs, sizes = table.text("repetition"), table.positive("memory_mb")
-    seconds = table.positive("dur_mean") / 1e3
+    seconds, limit = table.positive("dur_mean") / 1e3, sizes * 2.0**20
+    numbers = table.numbers
+    # Node.js reports the resident bytes, Python the KiB by which an invocation raised their peak.
+    in_node = np.array(table.columns["runtime"]) == "nodejs"
+    memory = np.where(in_node, numbers("rss_mean"), numbers("maxRss_mean") * 1024.0)
+    metrics = metrics_table(
+        len(table),
+        cpu_user=numbers("userDiff_mean") / 1e6 / seconds,
+        cpu_system=numbers("sysDiff_mean") / 1e6 / seconds,
+        context_switches=numbers("vContextSwitches_mean") / seconds,
+        involuntary_switches=numbers("ivContextSwitches_mean") / seconds,
+        bytes_read=numbers("fsRead_mean") * _BLOCK / seconds,
+        bytes_written=numbers("fsWrite_mean") * _BLOCK / seconds,
+        bytes_received=numbers("netByRx_mean") / seconds,
+        bytes_sent=numbers("netByTx_mean") / seconds,
+        heap_used=numbers("heapUsed_mean"),
+        memory_used=memory,
+        memory_fraction=memory / limit,
+        seconds_deviation=numbers("dur_std") / 1e3 / seconds,
+        seconds_least=numbers("dur_min") / 1e3 / seconds,
+        seconds_median=numbers("dur_median") / 1e3 / seconds,
+    )
     return MeasuredRuns(
         application=[f"{source}/{app}" for source, app in zip(sources, apps, strict=True)],
         name=[f"{app}-{n}" for app, n in zip(apps, inputs, strict=True)],
         environment=sources,
         configuration=[f"{size:g}MB" for size in sizes],
-        settings=settings_table(len(table), memory_bytes=sizes * _MIB, cpus=1.0, nodes=1.0, accelerators=0.0),
-        metrics=_serverless_metrics(table, seconds, sizes * _MIB),
+        settings=settings_table(len(table), memory_bytes=limit, cpus=1.0, nodes=1.0, accelerators=0.0),
+        metrics=metrics,
         seconds=seconds,
         ok=np.ones(len(table), dtype=bool),
     ).corpus("serverless")
-
-
-def _serverless_metrics(table: CsvTable, seconds: Array, limit: Array) -> Array:
-    # Node.js reports the resident bytes, Python the KiB by which an invocation raised their peak.
-    in_node = np.array(table.columns["runtime"]) == "nodejs"
-    memory = np.where(in_node, table.numbers("rss_mean"), table.numbers("maxRss_mean") * _KIB)
-    return metrics_table(
-        len(table),
-        cpu_user=table.numbers("userDiff_mean") / 1e6 / seconds,
-        cpu_system=table.numbers("sysDiff_mean") / 1e6 / seconds,
-        context_switches=table.numbers("vContextSwitches_mean") / seconds,
-        involuntary_switches=table.numbers("ivContextSwitches_mean") / seconds,
-        bytes_read=table.numbers("fsRead_mean") * _BLOCK / seconds,
-        bytes_written=table.numbers("fsWrite_mean") * _BLOCK / seconds,
-        bytes_received=table.numbers("netByRx_mean") / seconds,
-        bytes_sent=table.numbers("netByTx_mean") / seconds,
-        heap_used=table.numbers("heapUsed_mean"),
-        memory_used=memory,
-        memory_fraction=memory / limit,
-        seconds_deviation=table.numbers("dur_std") / 1e3 / seconds,
-        seconds_least=table.numbers("dur_min") / 1e3 / seconds,
-        seconds_median=table.numbers("dur_median") / 1e3 / seconds,
-    )

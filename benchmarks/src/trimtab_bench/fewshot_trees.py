@@ -11,7 +11,6 @@ from math import comb
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from trimtab.core import MissingDependencyError
 from trimtab.predict.fewshot.case import Array, Case
@@ -29,18 +28,12 @@ from trimtab.predict.fewshot.predictor import (
 class Trees:
     """LightGBM at ordinary settings."""
 
-    rounds: int = 200
-    """Trees."""
-    learning_rate: float = 0.05
-    """How much of what is left each tree corrects."""
-    leaves: int = 15
-    """Leaves per tree, at most."""
-    smallest_leaf: int = 20
-    """Examples in a leaf, at least."""
-    sets_per_case: int = 30
-    """Sets of known configurations per training case; where there are fewer, all."""
-    threads: int = 1
-    """Threads to train with; on a busy machine more than one only wait for one another."""
+    rounds: int = 200  # trees
+    learning_rate: float = 0.05  # share of the remaining error that each tree corrects
+    leaves: int = 15  # leaves per tree, at most
+    smallest_leaf: int = 20  # examples in a leaf, at least
+    sets_per_case: int = 30  # sets of known configurations per training case; where there are fewer, all
+    threads: int = 1  # threads to train with; on a busy machine several only wait for one another
     seed: int = 0
 
     @property
@@ -86,12 +79,23 @@ def features(case: Case, known: Rows) -> Array:
 
 
 def _train(options: Trees, cases: Sequence[Case], shots: int) -> Any:
-    lightgbm = _lightgbm()
+    try:
+        import lightgbm
+    except ImportError:
+        raise MissingDependencyError("trees need LightGBM: pip install 'trimtab[learn]'") from None
     random = np.random.default_rng([options.seed, shots])
     rows, ratios = [], []
     for case in cases:
         measured = np.flatnonzero(~np.isnan(case.seconds))
-        for known in _base_sets(measured, shots, options.sets_per_case, random):
+        if len(measured) <= shots:
+            continue
+        if comb(len(measured), shots) <= options.sets_per_case:
+            sets = [np.array(known, dtype=np.intp) for known in combinations(measured.tolist(), shots)]
+        else:
+            sets = [
+                np.sort(random.choice(measured, shots, replace=False)) for _ in range(options.sets_per_case)
+            ]
+        for known in sets:
             targets = np.setdiff1d(measured, known)
             rows.append(features(case, known)[targets])
             ratios.append(np.log(case.seconds[targets]) - np.log(case.seconds[known]).mean())
@@ -108,20 +112,3 @@ def _train(options: Trees, cases: Sequence[Case], shots: int) -> Any:
     }
     data = lightgbm.Dataset(np.concatenate(rows), np.concatenate(ratios))
     return lightgbm.train(parameters, data, num_boost_round=options.rounds)
-
-
-def _base_sets(measured: Rows, shots: int, most: int, random: np.random.Generator) -> list[NDArray[np.intp]]:
-    """All sets of known rows that leave a target, or `most` random ones."""
-    if len(measured) <= shots:
-        return []
-    if comb(len(measured), shots) <= most:
-        return [np.array(known, dtype=np.intp) for known in combinations(measured.tolist(), shots)]
-    return [np.sort(random.choice(measured, shots, replace=False)) for _ in range(most)]
-
-
-def _lightgbm() -> Any:
-    try:
-        import lightgbm
-    except ImportError:
-        raise MissingDependencyError("trees need LightGBM: pip install 'trimtab[learn]'") from None
-    return lightgbm

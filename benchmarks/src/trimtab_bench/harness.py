@@ -1,13 +1,14 @@
-"""What every bench shares: options, results, goals, finished parts kept on disk, threads."""
+"""Shared by all benches: options, results, tables, goals, finished parts kept on disk, processes."""
 
 import hashlib
 import json
 import os
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing import get_context
 from operator import ge, le, lt
 from pathlib import Path
@@ -22,8 +23,9 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True)
 class BenchOptions:
     """`quick` trades precision for time; `data` is a folder of measurements instead of the bundled ones;
-    `shipped` scores what ships with Trimtab without fitting anything; `quiet` hides the progress bar;
-    `workloads` is a file of workloads instead of those that the bench of scheduling lists."""
+    `shipped` scores the shipped constants without fitting anything; `quiet` hides the progress bar;
+    `workloads` is a file of workloads that replaces the published ones of the scheduling bench; `minutes` and
+    `store` are the length and the database of the chaos bench."""
 
     quick: bool = False
     data: Path | None = None
@@ -31,176 +33,179 @@ class BenchOptions:
     seed: int = 0
     quiet: bool = False
     workloads: Path | None = None
+    minutes: float | None = None
+    store: str | None = None
 
-    def track(self, items: Sequence[T], description: str) -> Iterable[T]:
-        """The items, with a progress bar on standard error while they last."""
-        if self.quiet:
-            return items
-        from rich.console import Console
-        from rich.progress import track
-
-        return track(items, description, console=Console(stderr=True), transient=True)
+    def track(self, items: Sequence[T], description: str) -> Iterator[T]:
+        """The items, with a progress bar on standard error while they are consumed."""
+        with self.progress(len(items), description) as announce:
+            for item in items:
+                yield item
+                announce(item)
 
     @contextmanager
     def progress(self, total: int, description: str) -> Iterator[Callable[[object], None]]:
-        """The same bar for work that announces each of its `total` parts by calling back."""
-        if self.quiet:
-            yield lambda part: None
-            return
+        """A progress bar on standard error; call the yielded function once for each of `total` parts."""
         from rich.console import Console
         from rich.progress import Progress
 
-        with Progress(console=Console(stderr=True), transient=True) as bars:
+        with Progress(console=Console(stderr=True), transient=True, disable=self.quiet) as bars:
             bar = bars.add_task(description, total=total)
             yield lambda part: bars.advance(bar)
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class ResultTable:
     """A table for people; cells are printed as they are."""
 
     title: str
     columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+    rows: Sequence[tuple[str, ...]]
+
+    @classmethod
+    def of(
+        cls, title: str, name: str, rows: Mapping[str, Mapping[str, Any]], columns: Mapping[str, str]
+    ) -> "ResultTable":
+        """A row for each entry of `rows`: its key in the column `name`, then one cell for each of `columns`,
+        whose values are format strings such as `{p99_ms:.1f}` that the entry fills."""
+        cells = [
+            (str(key), *(form.format_map(row) for form in columns.values())) for key, row in rows.items()
+        ]
+        return cls(title, (name, *columns), cells)
 
 
 @dataclass(frozen=True, slots=True)
 class BenchResult:
-    """`figures` are ours, `baselines` the rules and peers in the same run, `published` what papers say."""
+    """`figures` of Trimtab, `baselines` of rules and peers in the same run, `published` ones from papers.
+
+    `failure` says what is wrong where the bench is a test, and this run did not pass it.
+    """
 
     bench: str
     figures: dict[str, Any]
     baselines: dict[str, Any]
     published: dict[str, Any]
     seed: int
-    tables: tuple[Table, ...] = field(default=())
+    tables: tuple[ResultTable, ...] = ()
+    failure: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """The contract of `--json`: one object with exactly these keys."""
-        return {
-            "bench": self.bench,
-            "figures": self.figures,
-            "baselines": self.baselines,
-            "published": self.published,
-            "seed": self.seed,
-        }
+        return {name: getattr(self, name) for name in ("bench", "figures", "baselines", "published", "seed")}
 
 
-_WORDS: dict[Callable[[float, float], bool], str] = {ge: "at least", le: "at most", lt: "less than"}
+_COMPARISONS: dict[Callable[[float, float], bool], str] = {ge: "at least", le: "at most", lt: "less than"}
 
 
-class Goal(NamedTuple):
-    """A figure, and what it is held against: `compare` is `ge`, `le` or `lt` of the module operator."""
+class BenchGoal(NamedTuple):
+    """A figure and its bound; `compare` is `ge`, `le` or `lt` of the module operator."""
 
     name: str
     value: float
     compare: Callable[[float, float], bool]
-    wanted: float
+    bound: float
 
 
-def judged(goals: Iterable[Goal]) -> dict[str, dict[str, Any]]:
-    """Every goal by name: its value, what is wanted, and whether that was reached."""
+def judged(goals: Iterable[BenchGoal]) -> dict[str, dict[str, Any]]:
+    """Every goal by name: its value, the bound in words, and whether it is met."""
     return {
         goal.name: {
             "value": goal.value,
-            "wanted": f"{_WORDS[goal.compare]} {goal.wanted:g}",
-            "met": goal.compare(goal.value, goal.wanted),
+            "wanted": f"{_COMPARISONS[goal.compare]} {goal.bound:g}",
+            "met": goal.compare(goal.value, goal.bound),
         }
         for goal in goals
     }
 
 
-def goals_table(found: Mapping[str, Mapping[str, Any]], title: str = "What was aimed at") -> Table:
-    """Goals that were judged, for people."""
-    rows = tuple(
-        (name, f"{each['value']:,.3f}", each["wanted"], "yes" if each["met"] else "no")
-        for name, each in found.items()
-    )
-    return Table(title, ("goal", "reached", "wanted", "met"), rows)
+def goals_table(goals: Mapping[str, Mapping[str, Any]], title: str = "What was aimed at") -> ResultTable:
+    """The goals that `judged` returns, one in a row."""
+    rows = {name: {**goal, "met": "yes" if goal["met"] else "no"} for name, goal in goals.items()}
+    columns = {"reached": "{value:,.3f}", "wanted": "{wanted}", "met": "{met}"}
+    return ResultTable.of(title, "goal", rows, columns)
 
 
 Key = tuple[str, ...]
-
-_SIDE_BY_SIDE = 2  # processes
 _CHECKSUM = hashlib.sha256().digest_size  # bytes at the end of a file
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A folder with a file per finished part, named by what it came from."""
+    """A folder with a file for each finished part."""
 
     folder: Path
 
     @classmethod
-    def of(cls, bench: str, made_from: Iterable[bytes]) -> "Kept":
-        """Where a bench keeps what is done: `made_from` is all that its parts depend on."""
-        digest = hashlib.sha256()
-        for piece in made_from:
-            digest.update(piece)
+    def of(cls, bench: str, settings: object, files: Iterable[Path]) -> "Kept":
+        """The folder for these settings and these files' names and content: all that parts depend on."""
+        digest = hashlib.sha256(repr(settings).encode())
+        for path in files:
+            digest.update(path.name.encode())
+            digest.update(path.read_bytes())
         return cls(home() / "bench" / bench / digest.hexdigest()[:16])
 
     def load(self, name: str) -> bytes | None:
-        """A part; None if it has to be done, or what was kept is damaged."""
+        """A part's content; None if it was not finished or its file is damaged."""
         path = self.folder / name
-        whole = path.read_bytes() if path.exists() else b""
-        content, checksum = whole[:-_CHECKSUM], whole[-_CHECKSUM:]
+        data = path.read_bytes() if path.exists() else b""
+        content, checksum = data[:-_CHECKSUM], data[-_CHECKSUM:]
         return content if hashlib.sha256(content).digest() == checksum else None
 
     def save(self, name: str, content: bytes) -> None:
-        """Keep a part."""
+        """Write a part's file, never half."""
         write_whole(self.folder / name, content + hashlib.sha256(content).digest())
 
 
+def code_below(*folders: Path) -> list[Path]:
+    """All Python files in these folders, in a fixed order."""
+    return [path for folder in folders for path in sorted(folder.rglob("*.py"))]
+
+
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A name such as ("workloads", "saturn-1", "trimtab"), and what to do; `of`: what it depends on."""
+class BenchPart:
+    """A part of a bench: a key such as ("workloads", "saturn-1", "trimtab") and the function to run, which
+    returns JSON; `version` names another part of the same key."""
 
     key: Key
     run: Callable[[], Any]
-    of: str = ""
+    version: str = ""
 
     @property
     def file(self) -> str:
-        """What it is kept as."""
-        return "-".join(re.sub(r"\W+", "_", word) for word in (*self.key, self.of) if word) + ".json"
+        words = (*self.key, self.version)
+        return "-".join(re.sub(r"\W+", "_", word) for word in words if word) + ".json"
 
 
-def done(parts: Iterable[Part], kept: Kept, tell: Callable[[object], None]) -> dict[Key, Any]:
-    """What every part answered: before, or now."""
-    found = {}
+def finish(
+    parts: Sequence[BenchPart], kept: Kept, announce: Callable[[object], None], pool: Executor | None = None
+) -> dict[Key, Any]:
+    """Results of all parts, in order: kept ones are loaded, the others run, in `pool` if there is one."""
+    results = dict[Key, Any]()
     for part in parts:
-        known = kept.load(part.file)
-        if known is None:
-            known = json.dumps(part.run()).encode()
-            kept.save(part.file, known)
-        found[part.key] = json.loads(known)
-        tell(part)
-    return found
+        content = kept.load(part.file)
+        if content is not None:
+            results[part.key] = json.loads(content)
+            announce(part)
 
+    def save(part: BenchPart, result: Any) -> None:
+        content = json.dumps(result).encode()
+        kept.save(part.file, content)
+        results[part.key] = json.loads(content)
+        announce(part)
 
-def done_side_by_side(parts: Sequence[Part], kept: Kept, tell: Callable[[object], None]) -> dict[Key, Any]:
-    """Results of all parts, in their order: those kept, the others computed two at a time in processes."""
-    found = dict[Key, Any]()
-    for part in parts:
-        known = kept.load(part.file)
-        if known is not None:
-            found[part.key] = json.loads(known)
-            tell(part)
-    left = [part for part in parts if part.key not in found]
-    if left:
-        with one_thread_each(), ProcessPoolExecutor(_SIDE_BY_SIDE, mp_context=get_context("spawn")) as pool:
-            running = {pool.submit(part.run): part for part in left}
-            try:
-                for finished in as_completed(running):
-                    part = running[finished]
-                    answer = json.dumps(finished.result())
-                    kept.save(part.file, answer.encode())
-                    found[part.key] = json.loads(answer)
-                    tell(part)
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
-    return {part.key: found[part.key] for part in parts}
+    missing = [part for part in parts if part.key not in results]
+    if pool is None:
+        for part in missing:
+            save(part, part.run())
+    else:
+        running = {pool.submit(part.run): part for part in missing}
+        try:
+            for future in as_completed(running):
+                save(running[future], future.result())
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return {part.key: results[part.key] for part in parts}
 
 
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -208,14 +213,25 @@ _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 @contextmanager
 def one_thread_each() -> Iterator[None]:
-    """For processes spawned meanwhile: they inherit it before they load a library that starts threads."""
-    before = {name: os.environ.get(name) for name in _THREADS}
+    """Processes spawned in this context use one thread: they inherit it before they load a library."""
+    before = {name: os.environ[name] for name in _THREADS if name in os.environ}
     os.environ.update(dict.fromkeys(_THREADS, "1"))
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        for name in _THREADS:
+            del os.environ[name]
+        os.environ.update(before)
+
+
+@contextmanager
+def two_processes() -> Iterator[Executor]:
+    """A pool of two spawned processes with one thread each."""
+    with one_thread_each(), ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        yield pool
+
+
+def seconds_of(work: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
+    start = clock()
+    work()
+    return clock() - start

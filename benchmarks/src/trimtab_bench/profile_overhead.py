@@ -1,30 +1,28 @@
-"""Cost of watching: the step time of a training script with the listener and without it.
+"""Overhead of profiling: the step time of a training script with the listener and without it.
 
 Two runs of the same script differ by more than the listener costs, even on a quiet machine. So each run
 under `trimtab profile` switches the listener off and on every few steps: a triple of neighbouring blocks
 (off, on, off again, in random order) gives one ratio, and one control ratio of the two blocks without it.
-The sampler, which runs beside the script, is charged with the CPU time it takes. The peer is Python's own
+The sampler, which runs in parallel, is charged with the CPU time it takes. The peer is Python's own
 profiler.
 """
 
 import importlib.util
 import json
-import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 from trimtab.core import MissingDependencyError, StorageError
 from trimtab.core.units import format_duration
 from trimtab.observe import ProfilerSettings, profile
-from trimtab_bench.harness import BenchOptions, BenchResult, Table
+from trimtab_bench.harness import BenchOptions, BenchResult, ResultTable
 
 PROMISED = 0.02
-"""The share of the step time that watching may add."""
+"""Share of the step time that profiling may add."""
 
 _SCRIPT = """
 import json, random, sys, time
@@ -70,44 +68,57 @@ json.dump(found, open(answer, "w"))
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
-    """A model, and how many triples of blocks one run takes."""
-
-    name: str
-    triples: int
-
-
-CASES = (Case("small", 300), Case("larger", 60))
+CASES = {"small": 300, "larger": 60}
+"""Models, and the triples of blocks in one run."""
 
 
 def run(options: BenchOptions) -> BenchResult:
-    """Measure both cases; `quick` makes fewer runs."""
+    """Measure both models; `quick` makes fewer runs."""
     if importlib.util.find_spec("torch") is None:
         raise MissingDependencyError(
             "the bench trains with PyTorch; install it with: pip install 'trimtab[learn]'"
         )
-    triples: dict[str, list[dict[str, float]]] = {case.name: [] for case in CASES}
-    busy = elapsed = 0.0
+    triples: dict[str, list[dict[str, float]]] = {model: [] for model in CASES}
+    peers, busy, elapsed = {}, 0.0, 0.0
     with tempfile.TemporaryDirectory() as folder:
-        script = Path(folder) / "train.py"
+        script, answer = Path(folder) / "train.py", Path(folder) / "answer.json"
         script.write_text(_SCRIPT)
-        runs = [(case, seed) for seed in range(2 if options.quick else 6) for case in CASES]
-        for case, seed in options.track(runs, "profile overhead"):
+
+        def words(model: str, triples: int, seed: int) -> tuple[str, ...]:
+            return (str(script), model, str(triples), str(seed), str(answer))
+
+        runs = [(model, seed) for seed in range(2 if options.quick else 6) for model in CASES]
+        for model, seed in options.track(runs, "profile overhead"):
             started, used = time.perf_counter(), time.process_time()
-            triples[case.name] += _watched(script, case, options.seed + seed)
+            command = (sys.executable, *words(model, CASES[model], options.seed + seed))
+            profile(command, ProfilerSettings(window=600.0, full=True))
+            triples[model] += _read_answer(answer)
             busy, elapsed = busy + time.process_time() - used, elapsed + time.perf_counter() - started
-        peers = {case.name: _peer_step(script, case) for case in CASES}
-    figures = {name: _figures(found) for name, found in triples.items()}
-    added = {name: peers[name] / figures[name]["step"] - 1 for name in peers}
+        profiled = [sys.executable, "-m", "cProfile", "-o", str(Path(folder) / "peer")]
+        for model in CASES:
+            subprocess.run([*profiled, *words(model, CASES[model] // 6, 0)], check=False)
+            peers[model] = statistics.median(triple["off"] for triple in _read_answer(answer))
+    figures = {model: _figures(blocks) for model, blocks in triples.items()}
+    added = {model: peers[model] / figures[model]["step"] - 1 for model in peers}
+    rows = {
+        model: measures | {"step": format_duration(measures["step"]), "peer": added[model]}
+        for model, measures in figures.items()
+    }
+    columns = {
+        "step": "{step}",
+        "listener (middle half)": "{overhead:+.2%} ({low:+.2%} to {high:+.2%})",
+        "control": "{control:+.2%}",
+        "cProfile": "{peer:+.0%}",
+    }
+    title = "Step time added by watching, median over triples of blocks"
     return BenchResult(
         bench="profile-overhead",
-        figures={f"{name}_{what}": value for name, found in figures.items() for what, value in found.items()}
+        figures={f"{model}_{name}": figures[model][name] for model in figures for name in figures[model]}
         | {"sampler_cores": busy / elapsed},
         baselines={"cProfile": added},
         published={"Trimtab's promise": {"overhead": PROMISED}},
         seed=options.seed,
-        tables=(_table(figures, added),),
+        tables=(ResultTable.of(title, "model", rows, columns),),
     )
 
 
@@ -126,46 +137,13 @@ def _figures(triples: list[dict[str, float]]) -> dict[str, float]:
     }
 
 
-def _watched(script: Path, case: Case, seed: int) -> list[dict[str, float]]:
-    """Seconds of a step in blocks with and without the listener, in one run under the profiler."""
-    answer = script.with_name("answer.json")
-    profile(_command(script, case, case.triples, seed, answer), ProfilerSettings(window=600.0, full=True))
-    return _read_answer(answer)
-
-
-def _peer_step(script: Path, case: Case) -> float:
-    answer = script.with_name("answer.json")
-    command = list(_command(script, case, case.triples // 6, 0, answer))
-    command[1:1] = ["-m", "cProfile", "-o", os.fspath(script.with_name("peer"))]
-    subprocess.run(command, check=False)
-    return statistics.median(t["off"] for t in _read_answer(answer))
-
-
-def _command(script: Path, case: Case, triples: int, seed: int, answer: Path) -> tuple[str, ...]:
-    return (sys.executable, str(script), case.name, str(triples), str(seed), str(answer))
-
-
 def _read_answer(path: Path) -> list[dict[str, float]]:
+    """Seconds of a step in blocks with and without the listener."""
     try:
-        found: list[dict[str, float]] = json.loads(path.read_text())
+        triples: list[dict[str, float]] = json.loads(path.read_text())
         path.unlink()
     except (OSError, ValueError):
         raise StorageError(
             "the bench's training script did not finish; run it again with more memory"
         ) from None
-    return found
-
-
-def _table(figures: dict[str, dict[str, float]], peers: dict[str, float]) -> Table:
-    rows = tuple(
-        (
-            name,
-            format_duration(found["step"]),
-            f"{found['overhead']:+.2%} ({found['low']:+.2%} to {found['high']:+.2%})",
-            f"{found['control']:+.2%}",
-            f"{peers[name]:+.0%}",
-        )
-        for name, found in figures.items()
-    )
-    columns = ("model", "step", "listener (middle half)", "control", "cProfile")
-    return Table("Step time added by watching, median over triples of blocks", columns, rows)
+    return triples

@@ -1,10 +1,8 @@
-"""How long a recommendation takes over 20,000 configurations, and a catalog query over 60,000 offers.
+"""Time of a recommendation over 20,000 configurations, and of a catalog query over 60,000 offers.
 
 The offers are the bundled ones repeated under invented regions; the model is one of the measured ones.
 """
 
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from statistics import median
 
@@ -12,7 +10,7 @@ from trimtab.catalog import OfferTable, load_offers
 from trimtab.core import Host, Profile, Series, Steps, Workload
 from trimtab.predict import BUNDLED_STEPS, read_measurements
 from trimtab.recommend import Request, recommend, work
-from trimtab_bench.harness import BenchOptions, BenchResult, Table
+from trimtab_bench.harness import BenchOptions, BenchResult, ResultTable, seconds_of
 
 CONFIGURATIONS = 20_000
 OFFERS = 60_000
@@ -20,41 +18,32 @@ OFFERS = 60_000
 
 def run(options: BenchOptions) -> BenchResult:
     """Time both; the median of several rounds, the first one apart because it fills caches."""
-    rounds = 3 if options.quick else 15
+    rounds = range(3 if options.quick else 15)
     offers = _repeated(load_offers(), OFFERS)
     few = offers.select(range(CONFIGURATIONS * 5 // 4 // 8))
     profile = resnet50_profile()
     job = work(profile)
     considered = recommend(profile, few, Request(max_nodes=8), job).considered
-    first, search = _timed(lambda: recommend(profile, few, Request(max_nodes=8), job), rounds)
-    _, query = _timed(
-        lambda: offers.where(cloud="aws", region="us-*", accelerator="A10G", min_memory=32e9).offers(), rounds
-    )
+    searches = [seconds_of(lambda: recommend(profile, few, Request(max_nodes=8), job)) for _ in rounds]
+    queries = [
+        seconds_of(
+            lambda: offers.where(cloud="aws", region="us-*", accelerator="A10G", min_memory=32e9).offers()
+        )
+        for _ in rounds
+    ]
     figures = {
-        "search_seconds": search,
-        "search_first_seconds": first,
+        "search_seconds": median(searches),
+        "search_first_seconds": searches[0],
         "configurations": considered,
-        "query_ms": query * 1e3,
+        "query_ms": median(queries) * 1e3,
         "offers": len(offers),
     }
-    table = Table(
-        "Median time",
-        ("what", "size", "time"),
-        (
-            ("recommend", f"{considered:,} configurations", f"{search * 1e3:.0f} ms"),
-            ("catalog query", f"{len(offers):,} offers", f"{query * 1e3:.1f} ms"),
-        ),
+    rows = (
+        ("recommend", f"{considered:,} configurations", f"{figures['search_seconds'] * 1e3:.0f} ms"),
+        ("catalog query", f"{len(offers):,} offers", f"{figures['query_ms']:.1f} ms"),
     )
+    table = ResultTable("Median time", ("what", "size", "time"), rows)
     return BenchResult("search", figures, {}, {}, options.seed, (table,))
-
-
-def _timed(work: Callable[[], object], rounds: int) -> tuple[float, float]:
-    seconds = []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        work()
-        seconds.append(time.perf_counter() - start)
-    return seconds[0], median(seconds)
 
 
 def _repeated(offers: OfferTable, count: int) -> OfferTable:
@@ -66,7 +55,7 @@ def _repeated(offers: OfferTable, count: int) -> OfferTable:
 
 
 def resnet50_profile() -> Profile:
-    """ResNet-50 as a run on two CPU cores shows it."""
+    """Profile of ResNet-50 on two CPU cores."""
     row = next(r for r in read_measurements(BUNDLED_STEPS) if r.name == "resnet50" and r.device == "cpu")
     return Profile(
         id="bench",

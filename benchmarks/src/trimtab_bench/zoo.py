@@ -2,9 +2,8 @@
 
     python zoo.py MODEL DEVICE STEPS ANSWER.json BATCH:PRECISION...
 
-Self-contained: it runs in whatever interpreter has PyTorch. PRECISION is tf32 or bf16. Each case is trained
-for STEPS steps; ANSWER gets the median seconds of a step and the peak of device memory, or None where memory
-was out.
+It needs PyTorch alone. PRECISION is tf32 or bf16. Each case is trained for STEPS steps; ANSWER gets the
+median seconds of a step and the peak of device memory, or None where memory was out.
 """
 
 import json
@@ -54,7 +53,7 @@ class Separable(nn.Module):
         return result
 
 
-class Block(nn.Module):
+class ZooBlock(nn.Module):
     """A transformer block with fused attention, causal or not."""
 
     def __init__(self, width: int, heads: int, causal: bool) -> None:
@@ -108,9 +107,17 @@ def build(name: str) -> tuple[nn.Module, tuple[int, ...], int]:
         layers = [m for _ in range(8) for m in (nn.Linear(2048, 2048), nn.ReLU())]
         return nn.Sequential(*layers, nn.Linear(2048, 1000)), (2048,), 0
     if name == "encoder":
-        return Language(30_000, 384, nn.Sequential(*(Block(384, 6, False) for _ in range(6)))), (128,), 30_000
+        return (
+            Language(30_000, 384, nn.Sequential(*(ZooBlock(384, 6, False) for _ in range(6)))),
+            (128,),
+            30_000,
+        )
     if name == "decoder":
-        return Language(16_000, 512, nn.Sequential(*(Block(512, 8, True) for _ in range(6)))), (256,), 16_000
+        return (
+            Language(16_000, 512, nn.Sequential(*(ZooBlock(512, 8, True) for _ in range(6)))),
+            (256,),
+            16_000,
+        )
     if name == "recurrent":
         return Language(10_000, 512, nn.LSTM(512, 512, 2, batch_first=True)), (64,), 10_000
     raise SystemExit(f"no model is called {name}")
@@ -147,18 +154,18 @@ def main() -> None:
     name, device, steps, answer, *cases = sys.argv[1:]
     torch.manual_seed(0)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
-    found: list[dict[str, float] | None] = []
+    results: list[dict[str, float] | None] = []
     for case in cases:
         batch, precision = case.split(":")
         if device == "cuda":
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
         try:
-            found.append(train(name, device, int(steps), int(batch), precision))
+            results.append(train(name, device, int(steps), int(batch), precision))
         except torch.OutOfMemoryError:
-            found.append(None)
+            results.append(None)
     with open(answer, "w", encoding="utf-8") as file:
-        json.dump(found, file)
+        json.dump(results, file)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import time
 
 from trimtab_bench.fabric.false_failovers import failovers_so_far, sessions_down_so_far
-from trimtab_bench.fabric.variants import whole
+from trimtab_bench.fabric.variants import all_paths_in_use
 
 from trimtab.fabric.lab.lab import Lab
 
@@ -17,6 +17,6 @@ def test_a_fault_counts_as_failover_and_as_sessions_down_at_both_ends(lab: Lab) 
             time.sleep(0.1)
     assert failovers_so_far(lab) >= moved + 1
     give_up = time.monotonic() + 40
-    while not whole(lab):
+    while not all_paths_in_use(lab):
         assert time.monotonic() < give_up, "others want it whole"
         time.sleep(0.1)

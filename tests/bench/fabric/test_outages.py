@@ -79,7 +79,7 @@ def test_a_port_turned_off_without_a_loss_is_no_outage(monkeypatch: pytest.Monke
 
 
 def test_probes_that_are_nowhere_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(TrimtabError, match="no uplink carries the probes of ours before a blackhole"):
+    with pytest.raises(TrimtabError, match=r"ours.*blackhole"):
         scripted(monkeypatch, "blackhole", *[None] * 7)
 
 

@@ -2,14 +2,14 @@
 
 import time
 
-from trimtab_bench.fabric.variants import whole
+from trimtab_bench.fabric.variants import all_paths_in_use
 
 from trimtab.fabric.lab.lab import Lab
 
 
 def becomes(lab: Lab, wanted: bool, seconds: float = 40.0) -> bool:
     give_up = time.monotonic() + seconds
-    while whole(lab) != wanted:
+    while all_paths_in_use(lab) != wanted:
         if time.monotonic() > give_up:
             return False
         time.sleep(0.1)

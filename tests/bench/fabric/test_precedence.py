@@ -8,7 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
-from trimtab_bench.fabric.variants import Precedence, beside, busy_cores
+from trimtab_bench.fabric.variants import Precedence, busy_cores
+from trimtab_bench.processes import process
 
 from trimtab.kernel import LimitedGroup, NoGroupError, processes, read_process
 
@@ -72,8 +73,8 @@ def test_the_load_keeps_cores_busy_and_ends_with_its_context() -> None:
 
 def test_what_runs_beside_does_not_outlive_a_kill() -> None:
     code = (
-        "import sys, time; from trimtab_bench.fabric.variants import beside\n"
-        "with beside(['sleep', '1000']) as child: print(child.pid, flush=True); time.sleep(60)"
+        "import sys, time; from trimtab_bench.processes import process\n"
+        "with process(['sleep', '1000']) as child: print(child.pid, flush=True); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as bench:
         assert bench.stdout is not None
@@ -89,7 +90,7 @@ def test_a_companion_ends_when_its_context_fails() -> None:
     started = list[int]()
 
     def failing() -> None:
-        with beside(["sleep", "1000"]) as child:
+        with process(["sleep", "1000"]) as child:
             started.append(child.pid)
             raise ZeroDivisionError
 

@@ -1,4 +1,4 @@
-"""What the bench of training says, from answers of its parts."""
+"""Figures and tables of the training section, from results of its parts."""
 
 import math
 from typing import Any
@@ -9,7 +9,7 @@ from trimtab_bench.harness import Key
 
 
 def answer(*ratios: float, **more: Any) -> dict[str, Any]:
-    """Of the same job with and without faults."""
+    """Result of one job with and without faults."""
     told = {
         "ratios": list(ratios),
         "p90_ratios": [1.01 for _ in ratios],
@@ -27,7 +27,7 @@ def answer(*ratios: float, **more: Any) -> dict[str, Any]:
 
 
 def answers(**changed: Any) -> dict[Key, Any]:
-    """Of all parts."""
+    """Results of all parts."""
     costs = {"initialisation_s": 5.0, "step_s": 0.1, "epoch_s": 312.5, "saving_s": 0.02, "loading_s": 0.01}
     advise = "trimtab fabric advise 1024 --saving 0.0100s..0.0300s --restarting 4.0000s..6.0000s"
     told: dict[str, Any] = {
@@ -48,7 +48,7 @@ def answers(**changed: Any) -> dict[Key, Any]:
             "rates": {"fabric": {"all_reduce 64 KiB": 1e8}, "one_port": {"all_reduce 64 KiB": 1.25e8}},
             "stalls": {"rto_min": [0.06, 0.1], "without": [0.26, 0.25, 0.3]},
         },
-        "costs": {name: {**costs, "advise": advise} for name in training.KINDS},
+        "costs": {name: {**costs, "advise": advise} for name in training.EXAMPLES},
     }
     return {("training", name): value for name, value in (told | changed).items()}
 

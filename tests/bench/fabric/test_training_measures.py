@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from trimtab_bench.fabric.gloo_jobs import Restarted, Run
+from trimtab_bench.fabric.gloo_jobs import Marks, Restarted, Run
 from trimtab_bench.fabric.training import Trained, compared, p90_ratio, slowdown
 
 from trimtab.collect import Step
@@ -15,7 +15,7 @@ def run(*lengths: float, begun: float = 100.0, loss: float = 1.0, failure: str =
     for number, length in enumerate(lengths, start=1):
         now += length
         steps.append(Step(number, loss / number, now))
-    return Run(begun, begun + 1.0, now, tuple(steps), {}, {}, (), None, failure)
+    return Run(begun, now, tuple(steps), Marks(ready=begun + 1.0), failure=failure)
 
 
 def test_time_is_counted_from_the_first_step_without_the_start() -> None:

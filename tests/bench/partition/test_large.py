@@ -24,7 +24,7 @@ from trimtab_bench.partition.large import (
 from trimtab_bench.partition.models import MODELS
 
 from trimtab.core import TrimtabError
-from trimtab.partition import RIVALS, Recipe
+from trimtab.partition import RIVALS, Recipe, devices_of
 
 
 def test_every_model_is_on_equal_two_tier_and_unequal_devices() -> None:
@@ -34,7 +34,7 @@ def test_every_model_is_on_equal_two_tier_and_unequal_devices() -> None:
         assert {each.on.kind for each in everything if each.model == model} == {EQUAL, TWO_TIER, UNEQUAL}
     assert len({each.name for each in everything}) == len(everything)
     for each in {each.on.text: each for each in everything}.values():
-        kinds = len(each.on.devices.kinds)
+        kinds = len(devices_of(each.on.text, each.on.network).kinds)
         assert {EQUAL: kinds == 1, TWO_TIER: kinds == 2, UNEQUAL: kinds > 2}[each.on.kind]
 
 

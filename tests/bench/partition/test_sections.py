@@ -35,7 +35,7 @@ STAGES = {
 
 
 def _answers() -> dict[tuple[str, ...], Any]:
-    """What every part might answer."""
+    """A result of every part."""
     found: dict[tuple[str, ...], Any] = {}
     for part in parts_of(QUICK):
         section = part.key[0]

@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable
 
 import numpy as np
 from hypothesis import given, strategies as st
-from trimtab_bench.serve.load import Measured, OpenLoopClient, arrivals, content_length, latency, mixed
+from trimtab_bench.open_loop import OpenLoopClient, content_length
+from trimtab_bench.serve.load import LoadResult, arrivals, latency, mixed
 
 SHARES = st.dictionaries(st.text(min_size=1, max_size=5), st.floats(0.1, 10.0), min_size=1, max_size=6)
 
@@ -16,25 +17,25 @@ SHARES = st.dictionaries(st.text(min_size=1, max_size=5), st.floats(0.1, 10.0), 
 def test_a_plan_has_as_many_requests_after_the_warm_up_as_its_rate_says(
     shares: dict[str, float], rate: int, warm_up: int, seconds: int, seed: int
 ) -> None:
-    plan = arrivals(mixed(shares, float(rate)), float(warm_up), float(seconds), seed)
-    measured = [time for time in plan.times if time >= warm_up]
+    times, names = arrivals(mixed(shares, float(rate)), float(warm_up), float(seconds), seed)
+    measured = [time for time in times if time >= warm_up]
     assert len(measured) == rate * seconds
-    assert len(plan.times) == len(plan.names) == rate * (warm_up + seconds)
-    assert plan.times == sorted(plan.times)
-    assert all(0.0 <= time <= warm_up + seconds for time in plan.times)
+    assert len(times) == len(names) == rate * (warm_up + seconds)
+    assert times == sorted(times)
+    assert all(0.0 <= time <= warm_up + seconds for time in times)
 
 
 def test_a_plan_keeps_the_shares_of_its_operations_and_of_reads_and_writes_exactly() -> None:
     rates = mixed({"a": 1.0, "b": 2.0}, 1500.0) | mixed({"w": 1.0, "x": 0.7}, 300.0)
-    plan = arrivals(rates, 5.0, 30.0, 0)
-    counts = Counter(name for time, name in zip(plan.times, plan.names, strict=True) if time >= 5.0)
+    times, names = arrivals(rates, 5.0, 30.0, 0)
+    counts = Counter(name for time, name in zip(times, names, strict=True) if time >= 5.0)
     assert (counts["a"], counts["b"]) == (15_000, 30_000)
     assert counts["w"] + counts["x"] == 9_000
 
 
 def test_moments_are_random_and_the_same_for_the_same_seed() -> None:
     plan = arrivals({"a": 1000.0}, 0.0, 10.0, 3)
-    gaps = np.diff(plan.times)
+    gaps = np.diff(plan[0])
     # Of independent moments, the gaps spread as widely as their mean.
     assert 0.9 < gaps.std() / gaps.mean() < 1.1
     assert plan == arrivals({"a": 1000.0}, 0.0, 10.0, 3)
@@ -55,13 +56,13 @@ def test_a_load_without_an_answer_has_no_good_latency() -> None:
 
 
 def test_operations_are_taken_together_and_failures_counted() -> None:
-    seen = Measured(
+    result = LoadResult(
         2.0, {"a": [0.001, 0.002], "b": [0.5]}, {"a": 2, "b": 0}, {"a: 500": 2, "b: 404": 1}, 0.1, 0.0
     )
-    assert seen.per_second(["a", "b", "c"]) == 1.0
-    assert seen.of(["a", "b"]).max_ms == 500.0
-    assert seen.of(["a"]).max_ms == 2.0
-    assert seen.failed == 3
+    assert result.per_second(["a", "b", "c"]) == 1.0
+    assert result.of(["a", "b"]).max_ms == 500.0
+    assert result.of(["a"]).max_ms == 2.0
+    assert result.failed == 3
 
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n\r\nhello"
@@ -69,7 +70,7 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 def asked(serve: Serve, lines: int, requests: int) -> list[tuple[int, bytes]]:
-    """What came back from a server that treats each connection as `serve` does."""
+    """Answers of a server that handles each connection with `serve`."""
 
     async def whole() -> list[tuple[int, bytes]]:
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
@@ -82,7 +83,6 @@ def asked(serve: Serve, lines: int, requests: int) -> list[tuple[int, bytes]]:
                 done.set()
 
         kept = OpenLoopClient(server.sockets[0].getsockname()[1], lines)
-        await kept.open()
         for _ in range(requests):
             kept.send(b"GET / HTTP/1.1\r\n\r\n", answered)
         async with asyncio.timeout(10):

@@ -1,11 +1,12 @@
-"""What a process of the bench says arrives whole, also without a buffer."""
+"""A long line of a child process arrives complete, also without a buffer."""
 
 import json
 import os
 import subprocess
 import sys
 
-CODE = "from trimtab_bench.serve.processes import say; say(first=1); say(long=['x' * 1000] * 1000)"
+CODE = "from trimtab_bench.processes import write_line; "
+CODE += "write_line(first=1); write_line(long=['x' * 1000] * 1000)"
 
 
 def test_a_line_longer_than_a_pipe_holds_arrives_whole() -> None:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from trimtab_bench.serve.report import of_failover, of_steps, put_together
+from trimtab_bench.serve.report import failover_table, put_together, steps_table
 
 
 def lasting(p99: float) -> dict[str, float]:
@@ -34,6 +34,7 @@ def found(**other: Any) -> dict[str, Any]:
             "lost": 0,
             "survivor_errors": 0,
         },
+        "queue": {"jobs": 10_000, "starts_per_s": 25.0, "round_s": 0.2, "longest_round_s": 0.4},
         "memory_mib": 100.0,
         "ready_s": 2.0,
     }
@@ -62,6 +63,7 @@ def test_what_falls_short_is_said() -> None:
     short["load"]["reads"]["p99_ms"] = 51.0
     short["streams"]["complete"] = 499
     short["ready_s"] = 3.5
+    short["queue"] |= {"starts_per_s": 19.0, "round_s": 0.6}
     goals = put_together(short)["goals"]
     assert [name for name, goal in goals.items() if goal["met"]] == [
         "reads per second",
@@ -73,12 +75,12 @@ def test_what_falls_short_is_said() -> None:
 def test_without_postgresql_failover_is_left_out_with_a_sentence() -> None:
     figures = put_together(found(failover={"left_out": "there is no PostgreSQL server here"}))
     assert figures["failover_s"] is None
-    assert of_failover(figures).rows == (("there is no PostgreSQL server here",),)
+    assert failover_table(figures["failover"]).rows == (("there is no PostgreSQL server here",),)
 
 
 def test_tables_show_every_step_of_everybody() -> None:
     rival = {"steps": {"3000": found()["steps"]["1800"]}}
-    rows = of_steps(put_together(found()), rival).rows
+    rows = steps_table(put_together(found()), rival).rows
     assert [row[0] for row in rows] == [
         "reads and writes, streams open",
         "reads and writes, streams open",

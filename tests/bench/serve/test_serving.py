@@ -7,12 +7,12 @@ from pathlib import Path
 import psutil
 import pytest
 from trimtab_bench.serve import serving, streams
-from trimtab_bench.serve.serving import READS, WRITES, Effort, Step, bench, ceiling, steps_to_ceiling
-from trimtab_bench.serve.store import World, scratch
+from trimtab_bench.serve.serving import READS, WRITES, RateStep, ServeEffort, bench, ceiling, steps_to_ceiling
+from trimtab_bench.serve.store import StoreSize, scratch
 
 from trimtab.core import TrimtabError
 
-SMALL = Effort(World(200, 1000, 200, 20), 0.2, 1.0, 0.1, 0.5, steps=1, streams=5, pages=2)
+SMALL = ServeEffort(StoreSize(200, 1000, 200, 20), 0.2, 1.0, 0.1, 0.5, steps=1, streams=5, pages=2)
 
 
 @pytest.fixture
@@ -32,10 +32,10 @@ def test_every_operation_is_answered_every_event_arrives_and_nothing_stays_behin
             seen = at.load(100.0, 100.0, 0.2, 1.0, "test")
             listening.close()
         step = at.step(20.0, 0.5)
-    assert seen.seen.errors == {}
-    assert seen.seen.of(READS).count == seen.seen.of(WRITES).count == 100
+    assert seen.result.errors == {}
+    assert seen.result.of(READS).count == seen.result.of(WRITES).count == 100
     assert {*seen.by_operation((*READS, *WRITES))} == {*READS, *WRITES}
-    assert seen.server_cpus > 0 < seen.seen.cpus
+    assert seen.server_cpus > 0 < seen.result.cpus
     assert listening.figures["complete"] == SMALL.streams
     assert listening.figures["events"] == listening.figures["wanted"] > 0
     assert {name.partition(",")[0] for name in listed} == {*serving.LISTS}
@@ -58,12 +58,12 @@ def test_what_a_killed_run_left_is_removed_and_a_bench_that_fails_removes_its_ow
     assert list(place.iterdir()) == []
 
 
-def server(stands: float) -> "list[Step]":
+def server(stands: float) -> "list[RateStep]":
     return steps_to_ceiling(lambda rate: seen(rate, stands), 1000.0, 10)
 
 
-def seen(rate: float, stands: float) -> Step:
-    return Step(rate, min(rate, stands), 10.0 if rate <= stands else 900.0, 0, 1.0, 0.1)
+def seen(rate: float, stands: float) -> RateStep:
+    return RateStep(rate, min(rate, stands), 10.0 if rate <= stands else 900.0, 0, 1.0, 0.1)
 
 
 def test_it_goes_up_until_a_step_is_too_much() -> None:
@@ -85,7 +85,7 @@ def test_there_is_no_ceiling_where_nothing_is_stood() -> None:
 
 
 def test_a_failed_request_or_answers_that_do_not_keep_up_are_too_much() -> None:
-    assert not Step(1000.0, 1000.0, 5.0, 1, 1.0, 0.1).stood
-    assert not Step(1000.0, 900.0, 5.0, 0, 1.0, 0.1).stood
-    assert not Step(1000.0, 1000.0, 50.0, 0, 1.0, 0.1).stood
-    assert Step(1000.0, 1000.0, 49.9, 0, 1.0, 0.1).stood
+    assert not RateStep(1000.0, 1000.0, 5.0, 1, 1.0, 0.1).stood
+    assert not RateStep(1000.0, 900.0, 5.0, 0, 1.0, 0.1).stood
+    assert not RateStep(1000.0, 1000.0, 50.0, 0, 1.0, 0.1).stood
+    assert RateStep(1000.0, 1000.0, 49.9, 0, 1.0, 0.1).stood

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 from trimtab_bench.serve import store as world
-from trimtab_bench.serve.store import World, kept_store
+from trimtab_bench.serve.store import StoreSize, kept_store
 
 from trimtab.core import home
-from trimtab.store import JobState, WantedDecisions, open_store
+from trimtab.store import DecisionFilter, JobState, open_store
 
-SMALL = World(jobs=60, decisions=200, events=100, profiles=20)
+SMALL = StoreSize(jobs=60, decisions=200, events=100, profiles=20)
 
 
 def test_a_store_is_filled_once_and_is_sound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,7 +28,7 @@ def test_a_store_is_filled_once_and_is_sound(tmp_path: Path, monkeypatch: pytest
         assert store.facts().rows["decisions"] == 200
         for whose in (0, 7):
             name = world.tenant(whose)
-            newest = store.ledger.page(1, WantedDecisions(tenants=[name])).items[0]
+            newest = store.ledger.page(1, DecisionFilter(tenants=[name])).items[0]
             assert newest.id == world.decision_id(world.nth_of(whose, 1.0, 200))
             assert (newest.kind, newest.subject) == (
                 world.decision_kind(180 + whose),

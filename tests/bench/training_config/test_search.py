@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from searched_spaces import grid, tried, workload
-from trimtab_bench.harness import BenchOptions, Kept
+from trimtab_bench.harness import BenchOptions
 from trimtab_bench.training_config import search
 from trimtab_bench.training_config.rivals import SEARCHES, random_search
 from trimtab_bench.training_config.search_tables import best_first_choices
 
-from trimtab.predict.fewshot import Case, metrics_table, settings_table
+from trimtab.predict.fewshot.case import Case, metrics_table, settings_table
 
 pytest.importorskip("sklearn", reason="two of the methods need scikit-learn")
 
@@ -110,8 +110,8 @@ def test_more_evaluations_than_configurations_change_nothing() -> None:
 
 def test_the_rule_to_stop_needs_six_trials_and_a_small_promise() -> None:
     gains: list[float | None] = [None, None, None, 0.01, 0.5, 0.5, 0.5, 0.05, 0.01]
-    assert search.Session([1.0] * 9, [0.0] * 9, [0.0] * 9, gains).stopped() == 7
-    assert search.Session([1.0] * 9, [0.0] * 9, [0.0] * 9, [None] * 9).stopped() is None
+    assert search.SearchHistory([1.0] * 9, [0.0] * 9, [0.0] * 9, gains).stopped() == 7
+    assert search.SearchHistory([1.0] * 9, [0.0] * 9, [0.0] * 9, [None] * 9).stopped() is None
 
 
 def test_words_leave_the_searched_application_out() -> None:
@@ -128,11 +128,6 @@ def test_goals_are_held_against_rivals_of_the_same_run() -> None:
     worse = {**found, "random": [1.3, 2.0, 2.0, 2.0, 2.0]}
     missed = search_goals({"made": {"cost": worse}}, search.BUDGETS)
     assert [name for name, each in missed.items() if not each["met"]] == ["made, cost, B=1, lowest"]
-
-
-def test_parts_are_named_by_what_they_came_from(data: Path) -> None:
-    made = [b"".join(search._made_from(BenchOptions(seed=seed), data)) for seed in (0, 1)]
-    assert Kept.of("x", [made[0]]).folder != Kept.of("x", [made[1]]).folder
 
 
 def _case(name: str, seconds: tuple[float, float]) -> Case:

@@ -1,6 +1,6 @@
-"""Traffic that survives dead links: outages, mistakes, training, throughput, and how soon tables follow.
+"""Traffic that survives dead links: outages, false failovers, training, throughput, and reconciling.
 
-Everything happens in labs on this machine, one after the other, with real FRR and real agents. Every question
+Everything happens in labs on this machine, one after the other, with real FRR and real agents. Every section
 is a module with `parts`, `figures` and `tables`; finished parts are kept.
 """
 
@@ -8,7 +8,7 @@ from trimtab_bench.harness import BenchOptions, BenchResult
 
 
 def run(options: BenchOptions) -> BenchResult:
-    """All sections. Loaded here, because processes of this package are also run without them."""
+    """Run all sections; they are imported late, because other processes use parts of this package."""
     from trimtab_bench.fabric.sections import all_sections
 
     return all_sections(options)

@@ -1,7 +1,7 @@
-"""Is a path given up that works? All cores kept busy by others and no fault: whatever moves is mistaken.
+"""False failovers: all cores are busy and there is no fault, so any failover is a mistake.
 
-Ours is counted by failovers of all hosts' agents; FRR alone by BFD sessions that go down, of hosts and
-switches, each of which would have moved traffic.
+With agents, failovers of all hosts are counted; with FRR alone, BFD sessions of hosts and switches that go
+down, each of which would have moved traffic.
 """
 
 import json
@@ -14,25 +14,24 @@ from trimtab.core import TrimtabError
 from trimtab.fabric import Timers, read_status
 from trimtab.fabric.lab.lab import Lab
 from trimtab_bench.fabric.variants import VARIANTS, Precedence, busy_cores
-from trimtab_bench.harness import Key, Part, Table
+from trimtab_bench.harness import BenchPart, Key, ResultTable
 
 SECONDS = {"ours": 600.0, "frr": 120.0}
 QUICK_SECONDS = {"ours": 30.0, "frr": 15.0}
 _READY = 60.0  # s
 _SETTLED = 2.0  # s for agents to be at work, before the load
-_WRITTEN = 60.0  # s for agents to write down what they did, after it
+_WRITTEN = 60.0  # s for agents to write their status, after it
 
 
-def parts(quick: bool) -> list[Part]:
-    """One for each variant."""
+def parts(quick: bool) -> list[BenchPart]:
     return [
-        Part(("false_failovers", variant), partial(count_false_failovers, variant, seconds))
+        BenchPart(("false_failovers", variant), partial(count_false_failovers, variant, seconds))
         for variant, seconds in (QUICK_SECONDS if quick else SECONDS).items()
     ]
 
 
 def count_false_failovers(variant: str, seconds: float) -> dict[str, Any]:
-    """Failovers and BFD sessions that went down in so many seconds of load; how long the machine paused."""
+    """Failovers and BFD sessions that went down in so many seconds of load, and the longest pause."""
     agents = VARIANTS[variant].agents
     timers = Timers() if agents else VARIANTS[variant].timers
     with Precedence() as precedence, Lab(timers=timers) as lab:
@@ -53,48 +52,42 @@ def count_false_failovers(variant: str, seconds: float) -> dict[str, Any]:
         }
 
 
-def figures(found: Mapping[Key, Any]) -> dict[str, Any]:
-    """`false_failovers` is ours; `false_failovers_10x3` is of FRR alone, in fewer seconds."""
-    ours, frr = found["false_failovers", "ours"], found["false_failovers", "frr"]
+def figures(results: Mapping[Key, Any]) -> dict[str, Any]:
+    """`false_failovers` is of Trimtab; `false_failovers_10x3` of FRR alone, in fewer seconds."""
+    own, frr = results["false_failovers", "ours"], results["false_failovers", "frr"]
     return {
-        "false_failovers": ours["failovers"],
+        "false_failovers": own["failovers"],
         "false_failovers_10x3": frr["sessions_down"],
-        "under_load": {"ours": ours, "frr": frr},
+        "under_load": {"ours": own, "frr": frr},
     }
 
 
-def tables(found: Mapping[Key, Any]) -> list[Table]:
-    """Both variants."""
-    rows = [
-        (
-            variant,
-            f"{each['seconds']:.0f}",
-            "" if each["failovers"] is None else str(each["failovers"]),
-            str(each["sessions_down"]),
-            f"{each['pause_ms']:.1f}",
-        )
-        for variant, each in ((v, found["false_failovers", v]) for v in SECONDS)
-    ]
-    columns = ("variant", "s of load", "failovers", "BFD sessions down", "longest pause, ms")
-    return [Table("All cores busy, no fault", columns, tuple(rows))]
+def tables(results: Mapping[Key, Any]) -> list[ResultTable]:
+    rows = {variant: dict(results["false_failovers", variant]) for variant in SECONDS}
+    for row in rows.values():
+        row["failovers"] = "" if row["failovers"] is None else row["failovers"]
+    columns = {
+        "s of load": "{seconds:.0f}",
+        "failovers": "{failovers}",
+        "BFD sessions down": "{sessions_down}",
+        "longest pause, ms": "{pause_ms:.1f}",
+    }
+    return [ResultTable.of("All cores busy, no fault", "variant", rows, columns)]
 
 
 def failovers_so_far(lab: Lab) -> int:
-    """How many all agents have made by now, however many of them are still on file.
-
-    What they wrote earlier is not looked at.
-    """
+    """Failovers of all agents so far, from statuses that they write after this call."""
     now = time.time()
     give_up = now + _WRITTEN
     while any(read_status(host.host.name).time < now for host in lab.hosts):
         if time.time() > give_up:
-            raise TrimtabError(f"an agent has not said for {_WRITTEN:g} s what it does")
+            raise TrimtabError(f"an agent has not written its status for {_WRITTEN:g} s")
         time.sleep(0.1)
     return sum(read_status(host.host.name).failover_count for host in lab.hosts)
 
 
 def sessions_down_so_far(lab: Lab) -> int:
-    """How often BFD sessions of hosts and switches have gone down so far."""
-    everyone = [*(host.daemons for host in lab.hosts), *(switch.daemons for switch in lab.switches)]
-    counters = [json.loads(daemons.vtysh("show bfd peers counters json")) for daemons in everyone]
+    """Number of times that BFD sessions of hosts and switches have gone down so far."""
+    daemons_of_all = [*(host.daemons for host in lab.hosts), *(switch.daemons for switch in lab.switches)]
+    counters = [json.loads(daemons.vtysh("show bfd peers counters json")) for daemons in daemons_of_all]
     return sum(int(peer["session-down"]) for peers in counters for peer in peers)

@@ -1,4 +1,4 @@
-"""How long is the network gone? Every fault against every variant, with probes every millisecond on 8 flows.
+"""Outages: every fault against every variant, with probes every millisecond on 8 flows.
 
 A fault is at the sender's uplink and at the receiver's in turn, because each is noticed by another side; one
 that stops packets of one direction only is where it stops probes. It breaks the uplink that carries most of
@@ -12,9 +12,8 @@ from statistics import median
 from typing import Any
 
 from trimtab.core import TrimtabError
-from trimtab.fabric.lab.faults import Fault
 from trimtab_bench.fabric.variants import VARIANTS, Contestant, Precedence
-from trimtab_bench.harness import Key, Part, Table
+from trimtab_bench.harness import BenchPart, Key, ResultTable
 
 SILENT = ("blackhole", "blackhole-in", "blackhole-out", "switch-blackhole")
 LINK_DOWN = ("link-down", "carrier-loss")
@@ -27,83 +26,65 @@ _ONE_WAY = {"blackhole-in": ("receiver",), "blackhole-out": ("sender",)}
 _MOST_MISSES = 3  # per repeat, of faults where no probes were
 
 
-def parts(quick: bool) -> list[Part]:
-    """One for each variant and fault."""
+def parts(quick: bool) -> list[BenchPart]:
     repeats = QUICK_REPEATS if quick else REPEATS
     return [
-        Part(("outages", variant, fault), partial(measure_outages, variant, fault, repeats))
+        BenchPart(("outages", variant, fault), partial(measure_outages, variant, fault, repeats))
         for variant in VARIANTS
         for fault in FAULTS
     ]
 
 
 def measure_outages(variant: str, fault: str, repeats: int) -> dict[str, Any]:
-    """Each repeat: where it was, ms of the worst flow, flows hit, packets lost, ms the machine paused.
+    """Each repeat: its place, ms of the worst flow, flows hit, packets lost, ms the machine paused.
 
-    `missed` faults were where no probes were, and were tried again: nobody foresees a silent one, so without
-    a loss it hit nothing. `labs` were built for all of it.
+    `missed` faults were where no probes were, and were tried again: a silent one without a
+    loss hit nothing. `labs` is the number of labs that were built.
     """
-    found, missed = list[dict[str, Any]](), 0
+    done, missed = list[dict[str, Any]](), 0
     places = _ONE_WAY.get(fault, tuple(_PLACES))
     with Precedence() as precedence, Contestant(VARIANTS[variant], precedence) as contestant:
-        while len(found) < repeats:
-            if found or missed:
+        while len(done) < repeats:
+            if done or missed:
                 contestant.restore()
-            place = places[len(found) % len(places)]
+            place = places[len(done) % len(places)]
             broken = contestant.fault(fault, _PLACES[place])
-            told = _repeat(contestant, broken, precedence) if broken is not None else None
-            if told is not None and (told["flows_hit"] or fault not in SILENT):
-                found.append(told | {"place": place})
+            hit = False
+            if broken is not None:
+                begin = time.monotonic()
+                outage = contestant.measure(broken, LASTING)
+                pause = precedence.longest_pause(begin, time.monotonic())
+                hit = outage.flows_hit > 0 or fault not in SILENT
+            if hit:
+                numbers = {"ms": outage.worst * 1e3, "flows_hit": outage.flows_hit, "lost": outage.lost}
+                done.append(numbers | {"pause_ms": pause * 1e3, "place": place})
             else:
                 missed += 1
             if missed > _MOST_MISSES * repeats:
                 raise TrimtabError(f"no uplink carries the probes of {variant} before a {fault}")
-        return {"repeats": found, "missed": missed, "labs": contestant.labs}
-
-
-def _repeat(contestant: Contestant, broken: Fault, precedence: Precedence) -> dict[str, Any]:
-    begin = time.monotonic()
-    outage = contestant.measure(broken, LASTING)
-    return {
-        "ms": outage.worst * 1e3,
-        "flows_hit": outage.flows_hit,
-        "lost": outage.lost,
-        "pause_ms": precedence.longest_pause(begin, time.monotonic()) * 1e3,
-    }
+        return {"repeats": done, "missed": missed, "labs": contestant.labs}
 
 
 _CUT_OFF = 0.95  # of the time that a fault lasts: an outage as long as that was not over
 
 
-def figures(found: Mapping[Key, Any]) -> dict[str, Any]:
+def figures(results: Mapping[Key, Any]) -> dict[str, Any]:
     """`outage_ms[variant][fault]`; `silent_outage_ms` and `link_down_outage_ms` are ours over such faults."""
-    ours = {fault: found["outages", "ours", fault]["repeats"] for fault in FAULTS}
-    silent = [repeat["ms"] for fault in SILENT for repeat in ours[fault]]
-    link_down = [repeat["ms"] for fault in LINK_DOWN for repeat in ours[fault]]
+    own = {fault: results["outages", "ours", fault]["repeats"] for fault in FAULTS}
+    by_variant = {
+        variant: {fault: _of_fault(results["outages", variant, fault]) for fault in FAULTS}
+        for variant in VARIANTS
+    }
     return {
-        "outage_ms": {
-            variant: {fault: _of_fault(found["outages", variant, fault]) for fault in FAULTS}
-            for variant in VARIANTS
-        },
-        "silent_outage_ms": _spread(silent),
-        "link_down_outage_ms": _spread(link_down),
-        "pauses_ms": max(
-            repeat["pause_ms"]
-            for key, told in found.items()
-            if key[0] == "outages"
-            for repeat in told["repeats"]
-        ),
+        "outage_ms": by_variant,
+        "silent_outage_ms": _spread([repeat["ms"] for fault in SILENT for repeat in own[fault]]),
+        "link_down_outage_ms": _spread([repeat["ms"] for fault in LINK_DOWN for repeat in own[fault]]),
+        "pauses_ms": max(outage["pauses_ms"] for faults in by_variant.values() for outage in faults.values()),
     }
 
 
-def tables(found: Mapping[Key, Any]) -> list[Table]:
-    """Everybody's medians and worst side by side; then ours by place."""
-    told = figures(found)["outage_ms"]
-    return [_compared(told), _by_place(told["ours"])]
-
-
-def _of_fault(told: Mapping[str, Any]) -> dict[str, Any]:
-    repeats: Sequence[Mapping[str, Any]] = told["repeats"]
+def _of_fault(result: Mapping[str, Any]) -> dict[str, Any]:
+    repeats: Sequence[Mapping[str, Any]] = result["repeats"]
     by_place = {
         place: median(repeat["ms"] for repeat in repeats if repeat["place"] == place)
         for place in sorted({repeat["place"] for repeat in repeats})
@@ -113,8 +94,8 @@ def _of_fault(told: Mapping[str, Any]) -> dict[str, Any]:
         **by_place,
         "cut_off": sum(repeat["ms"] >= _CUT_OFF * LASTING * 1e3 for repeat in repeats),
         "unharmed": sum(repeat["flows_hit"] == 0 for repeat in repeats),
-        "missed": told["missed"],
-        "labs": told["labs"],
+        "missed": result["missed"],
+        "labs": result["labs"],
         "pauses_ms": max(repeat["pause_ms"] for repeat in repeats),
     }
 
@@ -123,30 +104,29 @@ def _spread(milliseconds: Sequence[float]) -> dict[str, Any]:
     return {"p50": median(milliseconds), "max": max(milliseconds), "n": len(milliseconds)}
 
 
-def _compared(told: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Table:
-    rows = tuple((fault, *(_cell(told[variant][fault]) for variant in VARIANTS)) for fault in FAULTS)
+def tables(results: Mapping[Key, Any]) -> list[ResultTable]:
+    """Medians and worst of all variants; then ours by place."""
+    outages = figures(results)["outage_ms"]
+    rows = [(fault, *(_cell(outages[variant][fault]) for variant in VARIANTS)) for fault in FAULTS]
     title = f"Outage in ms, median and worst; > where it was not over when the fault was, after {LASTING:g} s"
-    return Table(title, ("fault", *VARIANTS), rows)
+    by_place = {
+        fault: outage | {place: f"{outage[place]:.1f}" if place in outage else "" for place in _PLACES}
+        for fault, outage in outages["ours"].items()
+    }
+    columns = {
+        "at the sender": "{sender}",
+        "at the receiver": "{receiver}",
+        "n": "{n}",
+        "nothing lost": "{unharmed}",
+        "missed": "{missed}",
+        "longest pause": "{pauses_ms:.1f}",
+    }
+    return [
+        ResultTable(title, ("fault", *VARIANTS), rows),
+        ResultTable.of("Ours by where the fault is: medians in ms", "fault", by_place, columns),
+    ]
 
 
-def _cell(each: Mapping[str, Any]) -> str:
-    p50, worst = (f"{each[name]:.1f}" for name in ("p50", "max"))
-    if each["cut_off"] * 2 > each["n"]:
-        p50 = f">{p50}"
-    return f"{p50}, {'>' if each['cut_off'] else ''}{worst}"
-
-
-def _by_place(ours: Mapping[str, Mapping[str, Any]]) -> Table:
-    rows = tuple(
-        (
-            fault,
-            *(f"{each[place]:.1f}" if place in each else "" for place in ("sender", "receiver")),
-            str(each["n"]),
-            str(each["unharmed"]),
-            str(each["missed"]),
-            f"{each['pauses_ms']:.1f}",
-        )
-        for fault, each in ours.items()
-    )
-    columns = ("fault", "at the sender", "at the receiver", "n", "nothing lost", "missed", "longest pause")
-    return Table("Ours by where the fault is: medians in ms", columns, rows)
+def _cell(outage: Mapping[str, Any]) -> str:
+    cut_off = ">" if outage["cut_off"] * 2 > outage["n"] else ""
+    return f"{cut_off}{outage['p50']:.1f}, {'>' if outage['cut_off'] else ''}{outage['max']:.1f}"

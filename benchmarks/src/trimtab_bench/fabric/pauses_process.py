@@ -1,6 +1,6 @@
-"""Notes when it wakes late, run by path with any Python: `pauses_process.py FILE`.
+"""Records when it wakes late, run by path with any Python: `pauses_process.py FILE`.
 
-A record is when it woke (monotonic seconds) and how late that was (seconds); only what is worth it is noted.
+A record is when it woke (monotonic seconds) and how late that was (seconds); short delays are not recorded.
 """
 
 import os
@@ -14,7 +14,7 @@ _LATE = 0.001  # s, less is no pause
 
 
 def watch(path: str) -> None:
-    """For ever, on the core on which probes are sent."""
+    """Record pauses forever, on the core on which probes are sent."""
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     with open(path, "ab", buffering=0) as file:
         print("ready", flush=True)

@@ -1,10 +1,10 @@
-"""All questions of the fabric bench: their parts, figures, tables, goals and published results.
+"""Sections of the fabric bench: their parts, figures, tables, goals and published results.
 
-Published: what the thesis on THORN-ML reports (seed 002, chapter 3): A100 GPUs, ConnectX-5, offloaded VXLAN.
+Published results: the thesis on THORN-ML (seed 002, chapter 3), A100 GPUs, ConnectX-5, offloaded VXLAN.
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from operator import ge, le
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from trimtab.core import BadInputError
 from trimtab.kernel import sweep_groups
 from trimtab_bench.fabric import false_failovers, outages, reconcile, throughput, training
 from trimtab_bench.fabric.reconcile import PERIOD
-from trimtab_bench.harness import BenchOptions, BenchResult, Goal, Kept, Key, Table, done, goals_table, judged
+from trimtab_bench.harness import BenchGoal, BenchOptions, BenchResult, Kept, Key, finish, goals_table, judged
 
 THORN = {
     "THORN-ML, time of an iteration under its fault cycle, 90th to 95th percentile": {
@@ -28,29 +28,7 @@ THORN = {
 }
 
 
-_LATE = 0.1  # s that a change may take once it is seen
-
-
-def goals(figures: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Every goal: its value, what is wanted, and whether that was reached."""
-    return judged(_goals(figures))
-
-
-def _goals(figures: Mapping[str, Any]) -> Iterator[Goal]:
-    silent, link_down = figures["silent_outage_ms"], figures["link_down_outage_ms"]
-    yield Goal("outage of a silent fault, median ms", silent["p50"], le, 40.0)
-    yield Goal("outage of a silent fault, worst ms", silent["max"], le, 60.0)
-    yield Goal("outage of a link down, worst ms", link_down["max"], le, 10.0)
-    yield Goal("failovers without a fault", float(figures["false_failovers"]), le, 0.0)
-    yield Goal("training under faults, times without", figures["training_slowdown"], le, 1.02)
-    yield Goal("training jobs that crashed under faults", float(figures["training_crashes"]), le, 0.0)
-    yield Goal("final loss of training differs by", figures["training_loss_difference"], le, 0.0)
-    yield Goal("throughput of the virtual device to the underlay's", figures["throughput_ratio"], ge, 0.75)
-    yield Goal("a change is in the data plane, worst ms", figures["reconcile_ms"]["max"], le, 100.0)
-    yield Goal("after losing every event, s", figures["after_losing_all_s"], le, PERIOD + _LATE)
-    yield Goal("10,000 MACs at once, s", figures["full_sync_s_10k"], le, 2.0)
-
-
+_LATE = 0.1  # s that a change may take once it is noticed
 MEASURED = (outages, training, throughput, reconcile, false_failovers)
 
 
@@ -60,31 +38,42 @@ def all_sections(options: BenchOptions) -> BenchResult:
         raise BadInputError("bench fabric makes network namespaces and control groups; run it as root")
     sweep_groups()
     parts = [part for section in MEASURED for part in section.parts(options.quick)]
-    with options.progress(len(parts), "breaking links") as tell:
-        found = done(parts, Kept.of("fabric", _made_from(options)), tell)
-    figures = put_together(found)
-    rivals = {variant: each for variant, each in figures["outage_ms"].items() if variant != "ours"}
-    return BenchResult("fabric", figures, {"outage_ms": rivals}, THORN, options.seed, _tables(found, figures))
+    here = Path(__file__).resolve().parent
+    folders = (here, Path(fabric.__path__[0]), here.parents[3] / "examples" / "fabric")
+    code = [path for folder in folders for path in sorted([*folder.rglob("*.py"), *folder.rglob("*.c")])]
+    with options.progress(len(parts), "breaking links") as announce:
+        results = finish(parts, Kept.of("fabric", options.quick, code), announce)
+    figures = put_together(results)
+    rivals = {variant: figure for variant, figure in figures["outage_ms"].items() if variant != "ours"}
+    tables = [table for section in MEASURED for table in section.tables(results)]
+    return BenchResult(
+        "fabric",
+        figures,
+        {"outage_ms": rivals},
+        THORN,
+        options.seed,
+        (*tables, goals_table(figures["goals"])),
+    )
 
 
-def put_together(found: Mapping[Key, Any]) -> dict[str, Any]:
-    """The figures, from what all parts answered."""
+def put_together(results: Mapping[Key, Any]) -> dict[str, Any]:
+    """Figures of all sections, and whether the goals are met."""
     figures: dict[str, Any] = {}
     for section in MEASURED:
-        figures |= section.figures(found)
-    figures["goals"] = goals(figures)
+        figures |= section.figures(results)
+    silent, link_down = figures["silent_outage_ms"], figures["link_down_outage_ms"]
+    bounds = [
+        ("outage of a silent fault, median ms", silent["p50"], le, 40.0),
+        ("outage of a silent fault, worst ms", silent["max"], le, 60.0),
+        ("outage of a link down, worst ms", link_down["max"], le, 10.0),
+        ("failovers without a fault", float(figures["false_failovers"]), le, 0.0),
+        ("training under faults, times without", figures["training_slowdown"], le, 1.02),
+        ("training jobs that crashed under faults", float(figures["training_crashes"]), le, 0.0),
+        ("final loss of training differs by", figures["training_loss_difference"], le, 0.0),
+        ("throughput of the virtual device to the underlay's", figures["throughput_ratio"], ge, 0.75),
+        ("a change is in the data plane, worst ms", figures["reconcile_ms"]["max"], le, 100.0),
+        ("after losing every event, s", figures["after_losing_all_s"], le, PERIOD + _LATE),
+        ("10,000 MACs at once, s", figures["full_sync_s_10k"], le, 2.0),
+    ]
+    figures["goals"] = judged(BenchGoal(*bound) for bound in bounds)
     return figures
-
-
-def _tables(found: Mapping[Key, Any], figures: Mapping[str, Any]) -> tuple[Table, ...]:
-    measured = (table for section in MEASURED for table in section.tables(found))
-    return (*measured, goals_table(figures["goals"]))
-
-
-def _made_from(options: BenchOptions) -> Iterator[bytes]:
-    """Cache key of finished parts: the options, and the source of the fabric, the bench and its jobs."""
-    yield repr(options.quick).encode()
-    here = Path(__file__).resolve().parent
-    for folder in (here, Path(fabric.__path__[0]), here.parents[3] / "examples" / "fabric"):
-        for path in sorted([*folder.rglob("*.py"), *folder.rglob("*.c")]):
-            yield path.read_bytes()

@@ -1,64 +1,56 @@
-"""One end of TCP streams, run by path with any Python: it imports nothing of ours.
+"""One end of TCP streams, run by path with any Python: it imports nothing of Trimtab.
 
     stream_process.py send SOURCE TARGET PORT FLOWS SECONDS
     stream_process.py receive TARGET PORT FLOWS
 
-The receiver says "ready", takes that many streams at once, each in a thread, and then says how many bytes
-came and in how many seconds, from the first byte of any stream to the last.
+The receiver prints "ready", receives that many streams at once, each in a thread, and then prints how many
+bytes came and in how many seconds, from the first byte of any stream to the last.
 """
 
 import socket
 import sys
-import threading
 import time
-from collections.abc import Callable, Sequence
-from functools import partial
+from concurrent.futures import ThreadPoolExecutor
 
 _PIECE = 1 << 20  # bytes
 
 
 def send(source: str, target: str, port: int, flows: int, seconds: float) -> None:
-    """Send as much as goes through."""
+    """Send as much as possible for so many seconds."""
     sockets = [
         socket.create_connection((target, port), timeout=10.0, source_address=(source, 0))
         for _ in range(flows)
     ]
     end = time.monotonic() + seconds
-    _in_threads([partial(_fill, made, end) for made in sockets])
+    piece = memoryview(bytes(_PIECE))
+
+    def fill(flow: int) -> None:
+        with sockets[flow] as stream:
+            while time.monotonic() < end:
+                stream.sendall(piece)
+
+    with ThreadPoolExecutor(flows) as pool:
+        list(pool.map(fill, range(flows)))
 
 
 def receive(target: str, port: int, flows: int) -> None:
-    """Take what comes, and tell."""
+    """Receive all streams, and print how many bytes came and in how many seconds."""
     with socket.create_server((target, port)) as server:
         server.settimeout(30.0)
         print("ready", flush=True)
         sockets = [server.accept()[0] for _ in range(flows)]
-    counts = [0] * flows
     began = time.monotonic()
-    _in_threads([partial(_drain, made, counts, place) for place, made in enumerate(sockets)])
+
+    def drain(flow: int) -> int:
+        room, count = memoryview(bytearray(_PIECE)), 0
+        with sockets[flow] as stream:
+            while received := stream.recv_into(room):
+                count += received
+        return count
+
+    with ThreadPoolExecutor(flows) as pool:
+        counts = list(pool.map(drain, range(flows)))
     print(sum(counts), time.monotonic() - began, flush=True)
-
-
-def _fill(made: socket.socket, end: float) -> None:
-    piece = memoryview(bytes(_PIECE))
-    with made:
-        while time.monotonic() < end:
-            made.sendall(piece)
-
-
-def _drain(made: socket.socket, counts: list[int], place: int) -> None:
-    room = memoryview(bytearray(_PIECE))
-    with made:
-        while came := made.recv_into(room):
-            counts[place] += came
-
-
-def _in_threads(works: Sequence[Callable[[], None]]) -> None:
-    threads = [threading.Thread(target=work) for work in works]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
 
 
 if __name__ == "__main__":

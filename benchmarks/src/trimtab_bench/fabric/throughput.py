@@ -1,4 +1,4 @@
-"""What does the virtual device cost? TCP through it, and over one uplink without it, in turn.
+"""Cost of the virtual device: TCP through it, and over one uplink without it, in turn.
 
 Rounds are short and alternate, so that what else the machine does is the same for both.
 """
@@ -15,7 +15,7 @@ from trimtab.core import TrimtabError
 from trimtab.fabric.lab.lab import Lab
 from trimtab_bench.fabric import stream_process
 from trimtab_bench.fabric.variants import Precedence, bind_to_one_port, single_port_addresses
-from trimtab_bench.harness import Key, Part, Table
+from trimtab_bench.harness import BenchPart, Key, ResultTable
 
 FLOWS = (1, 4)
 ROUNDS, QUICK_ROUNDS = 20, 3
@@ -24,10 +24,11 @@ _PORT = 7100
 _READY, _PATIENCE = 60.0, 60.0  # s
 
 
-def parts(quick: bool) -> list[Part]:
-    """One for each number of flows."""
+def parts(quick: bool) -> list[BenchPart]:
     rounds = QUICK_ROUNDS if quick else ROUNDS
-    return [Part(("throughput", str(flows)), partial(measure_throughput, flows, rounds)) for flows in FLOWS]
+    return [
+        BenchPart(("throughput", str(flows)), partial(measure_throughput, flows, rounds)) for flows in FLOWS
+    ]
 
 
 def measure_throughput(flows: int, rounds: int) -> dict[str, list[float]]:
@@ -36,50 +37,39 @@ def measure_throughput(flows: int, rounds: int) -> dict[str, list[float]]:
         lab.wait_ready(_READY)
         lab.start_agents()
         bind_to_one_port(lab)
-        ways = {"underlay": single_port_addresses(lab), "virtual": _worker_addresses(lab)}
-        found: dict[str, list[float]] = {way: [] for way in ways}
+        one, other = (str(host.host.tenants[0].devices[0].address.ip) for host in lab.hosts[:2])
+        ways = {"underlay": single_port_addresses(lab), "virtual": (one, other)}
+        rates: dict[str, list[float]] = {way: [] for way in ways}
         for number in range(rounds + 1):
             for way in sorted(ways, reverse=number % 2 == 1):
-                found[way].append(_stream(lab, precedence, ways[way], flows))
-    return {way: speeds[1:] for way, speeds in found.items()}
+                rates[way].append(_stream(lab, precedence, ways[way], flows))
+    return {way: speeds[1:] for way, speeds in rates.items()}
 
 
-def figures(found: Mapping[Key, Any]) -> dict[str, Any]:
+def figures(results: Mapping[Key, Any]) -> dict[str, Any]:
     """`throughput_ratio` is of one flow: the median of each round's."""
-    by_flows = {flows: _ratios(found["throughput", str(flows)]) for flows in FLOWS}
-    told = {
-        str(flows): {
+    by_flows = {}
+    for flows in map(str, FLOWS):
+        rates = results["throughput", flows]
+        ratios = [virtual / bare for virtual, bare in zip(rates["virtual"], rates["underlay"], strict=True)]
+        by_flows[flows] = {
             "ratio": median(ratios),
             "least": min(ratios),
             "most": max(ratios),
-            **{
-                f"{way}_gbit_s": median(speeds) * 8e-9
-                for way, speeds in found["throughput", str(flows)].items()
-            },
+            **{f"{way}_gbit_s": median(speeds) * 8e-9 for way, speeds in rates.items()},
         }
-        for flows, ratios in by_flows.items()
+    return {"throughput_ratio": by_flows[str(FLOWS[0])]["ratio"], "throughput": by_flows}
+
+
+def tables(results: Mapping[Key, Any]) -> list[ResultTable]:
+    columns = {
+        "underlay, Gbit/s": "{underlay_gbit_s:.2f}",
+        "virtual device, Gbit/s": "{virtual_gbit_s:.2f}",
+        "ratio": "{ratio:.2f}",
+        "of single rounds": "{least:.2f} to {most:.2f}",
     }
-    return {"throughput_ratio": told[str(FLOWS[0])]["ratio"], "throughput": told}
-
-
-def tables(found: Mapping[Key, Any]) -> list[Table]:
-    """By number of flows."""
-    rows = [
-        (
-            flows,
-            f"{each['underlay_gbit_s']:.2f}",
-            f"{each['virtual_gbit_s']:.2f}",
-            f"{each['ratio']:.2f}",
-            f"{each['least']:.2f} to {each['most']:.2f}",
-        )
-        for flows, each in figures(found)["throughput"].items()
-    ]
-    columns = ("flows", "underlay, Gbit/s", "virtual device, Gbit/s", "ratio", "of single rounds")
-    return [Table("TCP through the virtual device", columns, tuple(rows))]
-
-
-def _ratios(speeds: Mapping[str, list[float]]) -> list[float]:
-    return [ours / bare for ours, bare in zip(speeds["virtual"], speeds["underlay"], strict=True)]
+    rows = figures(results)["throughput"]
+    return [ResultTable.of("TCP through the virtual device", "flows", rows, columns)]
 
 
 def _stream(lab: Lab, precedence: Precedence, ends: tuple[str, str], flows: int) -> float:
@@ -89,11 +79,11 @@ def _stream(lab: Lab, precedence: Precedence, ends: tuple[str, str], flows: int)
 
         def start(host: int, *words: str) -> "subprocess.Popen[str]":
             command = [sys.executable, "-I", stream_process.__file__, *words]
-            made = lab.run(host, command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-            stack.enter_context(made)
-            stack.callback(made.kill)
-            precedence.give(made.pid)
-            return made
+            child = lab.run(host, command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+            stack.enter_context(child)
+            stack.callback(child.kill)
+            precedence.give(child.pid)
+            return child
 
         receiver = start(1, "receive", target, str(_PORT), str(flows))
         if receiver.stdout is None or not receiver.stdout.readline():
@@ -104,8 +94,3 @@ def _stream(lab: Lab, precedence: Precedence, ends: tuple[str, str], flows: int)
         except (subprocess.TimeoutExpired, ValueError):
             raise TrimtabError(f"no streams from {source} to {target} go through") from None
     return int(count) / float(seconds)
-
-
-def _worker_addresses(lab: Lab) -> tuple[str, str]:
-    one, other = (str(host.host.tenants[0].devices[0].address.ip) for host in lab.hosts[:2])
-    return one, other

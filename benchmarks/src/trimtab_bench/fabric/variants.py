@@ -1,38 +1,26 @@
-"""What the fabric bench compares, and what it measures with: variants of a host, paths, load, priorities."""
+"""Variants of a host that the fabric bench compares, load on all cores, and precedence for measuring."""
 
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import permutations
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from trimtab.core import TrimtabError
 from trimtab.fabric import Timers
 from trimtab.fabric.lab.faults import Fault
 from trimtab.fabric.lab.lab import Lab
 from trimtab.fabric.lab.probes import Outage, Probes, traffic
-from trimtab.kernel import LimitedGroup, NoGroupError, die_with_parent
+from trimtab.kernel import LimitedGroup, NoGroupError
 from trimtab_bench.fabric import pauses_process
-
-
-@contextmanager
-def beside(words: Sequence[str], **popen: Any) -> Iterator["subprocess.Popen[Any]"]:
-    """It ends with the context, and with this process whatever ends that."""
-    with subprocess.Popen(words, preexec_fn=lambda: die_with_parent(signal.SIGKILL), **popen) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
+from trimtab_bench.processes import process
 
 _COUNTING = "while True: pass"
 _MOVING = """
@@ -45,11 +33,11 @@ while True:
 
 @contextlib.contextmanager
 def busy_cores() -> Iterator[None]:
-    """One of each kind for every core."""
+    """For every core, a process that counts and one that moves memory."""
     cores = len(os.sched_getaffinity(0))
     with contextlib.ExitStack() as stack:
         for code in [_COUNTING, _MOVING] * cores:
-            stack.enter_context(beside([sys.executable, "-I", "-S", "-c", code]))
+            stack.enter_context(process([sys.executable, "-I", "-S", "-c", code]))
         yield
 
 
@@ -57,7 +45,7 @@ _PRECEDENCE = 100 * 1024  # shares of a CPU, where others have 1024
 
 
 class Precedence:
-    """A context: `give` it to processes, and ask about `longest_pause`."""
+    """A context in which processes can be given CPU precedence, and pauses of the machine are recorded."""
 
     def __init__(self) -> None:
         self._stack = contextlib.ExitStack()
@@ -71,7 +59,7 @@ class Precedence:
                 self._group.weigh_cpu(_PRECEDENCE)
             self._file = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "pauses"
             words = [sys.executable, "-I", pauses_process.__file__, str(self._file)]
-            watching = stack.enter_context(beside(words, stdout=subprocess.PIPE))
+            watching = stack.enter_context(process(words, stdout=subprocess.PIPE))
             if watching.stdout is None or not watching.stdout.readline():
                 raise TrimtabError("the process that notes pauses of this machine does not start")
             self.give(watching.pid)
@@ -82,7 +70,7 @@ class Precedence:
         self._stack.close()
 
     def give(self, *pids: int) -> None:
-        """Let these processes, and what they start, run before others."""
+        """Let these processes and their children run before others."""
         if self._group is not None:
             for pid in pids:
                 self._group.add(pid)
@@ -90,11 +78,13 @@ class Precedence:
     def longest_pause(self, begin: float, end: float) -> float:
         """Seconds for which nothing ran, at the longest, between two times of the monotonic clock."""
         content = self._file.read_bytes()
-        whole = memoryview(content)[: len(content) // pauses_process.RECORD.size * pauses_process.RECORD.size]
+        records = memoryview(content)[
+            : len(content) // pauses_process.RECORD.size * pauses_process.RECORD.size
+        ]
         return max(
             (
                 late
-                for woke, late in pauses_process.RECORD.iter_unpack(whole)
+                for woke, late in pauses_process.RECORD.iter_unpack(records)
                 if woke > begin and woke - late < end
             ),
             default=0.0,
@@ -103,8 +93,8 @@ class Precedence:
 
 _READY = 60.0  # s for a new lab
 _BACK = 5.0  # s for a mended one
-_CALM = 0.15  # s without a loss before the next fault; what is shorter cannot tell silence from calm
-_LOOK = 0.1  # s
+_CALM = 0.15  # s without a loss before the next fault
+_POLL = 0.1  # s
 _SHARE = 0.25  # of all probes, that an uplink must carry to be worth breaking
 
 
@@ -129,7 +119,7 @@ VARIANTS = {
 class Contestant:
     """A lab with a variant in it and probes from its first host to its second, as a context.
 
-    `labs` counts labs that were built, because not everyone finds back to both paths by itself.
+    `labs` counts labs that were built, because not every variant returns to both paths by itself.
     """
 
     def __init__(self, variant: Variant, precedence: Precedence) -> None:
@@ -156,7 +146,7 @@ class Contestant:
         return self._lab.fault(kind, host, busiest)
 
     def measure(self, fault: Fault, lasting: float) -> Outage:
-        """What the probes see of a fault."""
+        """Outage that the probes measure during a fault of so many seconds."""
         return self._probes.measure(fault, lasting)
 
     def restore(self) -> None:
@@ -171,44 +161,37 @@ class Contestant:
         self._build()
 
     def _build(self) -> None:
+        single = self._variant.single_port
         with contextlib.ExitStack() as stack:
             self._lab = stack.enter_context(Lab(timers=self._variant.timers))
             self._lab.wait_ready(_READY)
             if self._variant.agents:
                 self._lab.start_agents()
-            self._bind()
-            self._probes = stack.enter_context(Probes(self._lab, addresses=self._addresses()))
+            if single:
+                bind_to_one_port(self._lab)
+            addresses = single_port_addresses(self._lab) if single else None
+            self._probes = stack.enter_context(Probes(self._lab, addresses=addresses))
             self._precedence.give(*self._probes.pids)
             self._wait_for_paths(_READY)
             self._stack = stack.pop_all()
         self.labs += 1
 
     def _wait_for_paths(self, timeout: float) -> None:
+        """Until all paths are in use and no probe is lost for a moment."""
         give_up = time.monotonic() + timeout
-        self._bind()
-        while not (self._whole() and self._calm()):
-            if time.monotonic() > give_up:
-                raise TrimtabError(f"not all paths are in use again after {timeout:g} s")
-            time.sleep(_LOOK)
-
-    def _whole(self) -> bool:
-        return self._variant.single_port or whole(self._lab)
-
-    def _calm(self) -> bool:
-        """Whether nothing is lost for a moment."""
-        now = time.monotonic()
-        return self._probes.outage(now, now + _CALM).lost == 0
-
-    def _addresses(self) -> tuple[str, str] | None:
-        return single_port_addresses(self._lab) if self._variant.single_port else None
-
-    def _bind(self) -> None:
         if self._variant.single_port:
             bind_to_one_port(self._lab)
+        while True:
+            if self._variant.single_port or all_paths_in_use(self._lab):
+                now = time.monotonic()
+                if self._probes.outage(now, now + _CALM).lost == 0:
+                    return
+            if time.monotonic() > give_up:
+                raise TrimtabError(f"not all paths are in use again after {timeout:g} s")
+            time.sleep(_POLL)
 
 
 def single_port_addresses(lab: Lab) -> tuple[str, str]:
-    """Of the first uplink of the first two hosts."""
     one, other = (str(host.host.uplinks[0].address.ip) for host in lab.hosts[:2])
     return one, other
 
@@ -222,47 +205,33 @@ def bind_to_one_port(lab: Lab) -> None:
         subprocess.run(words, check=True, capture_output=True)
 
 
-def whole(lab: Lab) -> bool:
+def all_paths_in_use(lab: Lab) -> bool:
     """Every host uses all its uplinks to reach every other, every switch its own ports, and BFD watches."""
-    return _hosts_spread(lab) and _switches_reach(lab) and _sessions_up(lab)
-
-
-def _hosts_spread(lab: Lab) -> bool:
-    """Next hops of hosts' routes to each other."""
     routes = {host.label: _routes(host.namespace) for host in lab.hosts}
-    return all(
-        routes[one.label].get(str(other.host.loopback)) == {uplink.device for uplink in one.host.uplinks}
-        for one, other in permutations(lab.hosts, 2)
-    )
-
-
-def _switches_reach(lab: Lab) -> bool:
-    """A switch's port has the name of the host that is plugged in there."""
+    for one, other in permutations(lab.hosts, 2):
+        uplinks = {uplink.device for uplink in one.host.uplinks}
+        if routes[one.label].get(str(other.host.loopback)) != uplinks:
+            return False
     for switch in lab.switches:
-        routes = _routes(switch.namespace)
-        if any(host.label not in routes.get(str(host.host.loopback), ()) for host in lab.hosts):
+        ports = _routes(switch.namespace)  # a port has the name of the host that is plugged in there
+        if any(host.label not in ports.get(str(host.host.loopback), ()) for host in lab.hosts):
+            return False
+    sessions = {host.daemons: len(host.host.uplinks) for host in lab.hosts}
+    sessions |= {switch.daemons: len(switch.switch.ports) for switch in lab.switches}
+    for daemons, expected in sessions.items():
+        peers = json.loads(daemons.vtysh("show bfd peers json"))
+        # Up for a second, and no longer at the slow pace at which sessions begin.
+        if len(peers) != expected or not all(
+            peer["status"] == "up"
+            and peer.get("uptime", 0) >= 1
+            and peer["remote-transmit-interval"] == peer["transmit-interval"]
+            for peer in peers
+        ):
             return False
     return True
-
-
-def _sessions_up(lab: Lab) -> bool:
-    """BFD sessions of hosts and switches, up for a second and no longer at the slow pace they begin with."""
-    everyone = {host.daemons: len(host.host.uplinks) for host in lab.hosts}
-    everyone |= {switch.daemons: len(switch.switch.ports) for switch in lab.switches}
-    for daemons, expected in everyone.items():
-        sessions = json.loads(daemons.vtysh("show bfd peers json"))
-        if len(sessions) != expected or not all(map(_at_pace, sessions)):
-            return False
-    return True
-
-
-def _at_pace(session: Mapping[str, Any]) -> bool:
-    agreed = bool(session["remote-transmit-interval"] == session["transmit-interval"])
-    return agreed and session["status"] == "up" and session.get("uptime", 0) >= 1
 
 
 def _routes(namespace: str) -> dict[str, set[str]]:
-    """Devices by destination."""
     words = ["ip", "-n", namespace, "-j", "route", "show"]
-    told = json.loads(subprocess.run(words, capture_output=True, check=True).stdout)
-    return {each["dst"]: {str(hop["dev"]) for hop in each.get("nexthops", [each])} for each in told}
+    routes = json.loads(subprocess.run(words, capture_output=True, check=True).stdout)
+    return {route["dst"]: {str(hop["dev"]) for hop in route.get("nexthops", [route])} for route in routes}

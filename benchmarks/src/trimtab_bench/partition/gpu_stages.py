@@ -1,4 +1,4 @@
-"""Stages on a GPU: what was measured of each alone on an H200, beside what is predicted of it.
+"""Stages on a GPU: time and memory of each alone on an H200, measured and predicted.
 
 `python -m trimtab_bench.partition.gpu_stages FILE` measures on the GPU at hand.
 """
@@ -17,7 +17,6 @@ import numpy as np
 from trimtab.partition import Graph, Plan, Recipe, Stage, devices_of, evaluate, load_graph, time_stages
 
 BUNDLED = Path(str(files("trimtab_bench") / "data" / "partition-stages" / "h200.json"))
-_MODELS = "trimtab_bench.partition.models"
 _DEVICE = "h200"
 
 
@@ -32,16 +31,16 @@ class StagedModel:
 
 
 _STAGED = (
-    StagedModel(f"{_MODELS}:decoder(layers=12, width=768, length=1024, words=50257)", 3, 8, "bf16"),
-    StagedModel(f"{_MODELS}:decoder(layers=24, width=1024, length=1024, words=50257)", 4, 4, "bf16"),
-    StagedModel(f"{_MODELS}:decoder(layers=24, width=1024, length=1024, words=50257)", 4, 4, "tf32"),
-    StagedModel(f"{_MODELS}:decoder(layers=48, width=1600, length=1024, words=50257)", 6, 2, "bf16"),
-    StagedModel(f"{_MODELS}:encoder(layers=24, width=1024, length=512, words=30522)", 4, 16, "bf16"),
-    StagedModel(f"{_MODELS}:vgg16", 3, 32, "tf32"),
-    StagedModel(f"{_MODELS}:resnet101", 4, 32, "tf32"),
-    StagedModel(f"{_MODELS}:resnet101", 4, 32, "bf16"),
-    StagedModel(f"{_MODELS}:inception", 3, 32, "tf32"),
-    StagedModel(f"{_MODELS}:unet", 3, 16, "tf32"),
+    ("decoder(layers=12, width=768, length=1024, words=50257)", 3, 8, "bf16"),
+    ("decoder(layers=24, width=1024, length=1024, words=50257)", 4, 4, "bf16"),
+    ("decoder(layers=24, width=1024, length=1024, words=50257)", 4, 4, "tf32"),
+    ("decoder(layers=48, width=1600, length=1024, words=50257)", 6, 2, "bf16"),
+    ("encoder(layers=24, width=1024, length=512, words=30522)", 4, 16, "bf16"),
+    ("vgg16", 3, 32, "tf32"),
+    ("resnet101", 4, 32, "tf32"),
+    ("resnet101", 4, 32, "bf16"),
+    ("inception", 3, 32, "tf32"),
+    ("unet", 3, 16, "tf32"),
 )
 
 
@@ -56,45 +55,36 @@ def plan_of(staged: StagedModel, graph: Graph) -> Plan:
 
 def measured() -> Iterator[dict[str, Any]]:
     """Every stage of every model, on the GPU that is there."""
-    for staged in _STAGED:
+    for model, stages, samples, precision in _STAGED:
+        staged = StagedModel(f"trimtab_bench.partition.models:{model}", stages, samples, precision)
         graph = load_graph(staged.target)
         plan = plan_of(staged, graph)
         times = time_stages(staged.target, graph, plan, Recipe(plan.batch, staged.precision))
-        yield asdict(staged) | {"times": [asdict(each) for each in times]}
+        yield asdict(staged) | {"times": [asdict(time) for time in times]}
 
 
 def stage_errors(path: Path = BUNDLED) -> dict[str, Any]:
-    """By model: by which share predicted time and memory are off, stage by stage; and over all of them."""
+    """Relative errors of predicted time and memory, stage by stage and by model; and over all of them."""
     by_model: dict[str, dict[str, list[float]]] = {}
-    for told in json.loads(path.read_text(encoding="utf-8")):
-        times = told.pop("times")
-        staged = StagedModel(**told)
+    for row in json.loads(path.read_text(encoding="utf-8")):
+        times = row.pop("times")
+        staged = StagedModel(**row)
         name = f"{staged.target.partition(':')[2]}, {staged.samples} samples, {staged.precision}"
-        by_model[name] = _errors(staged, times)
-    seconds = [abs(error) for each in by_model.values() for error in each["seconds"]]
-    memory = [abs(error) for each in by_model.values() for error in each["memory"]]
-    return {
-        "models": by_model,
-        "median_seconds": median(seconds),
-        "worst_seconds": max(seconds),
-        "median_memory": median(memory),
-        "worst_memory": max(memory),
-    }
-
-
-def _errors(staged: StagedModel, times: list[dict[str, float]]) -> dict[str, list[float]]:
-    graph = load_graph(staged.target)
-    plan = plan_of(staged, graph)
-    recipe = Recipe(plan.batch, staged.precision)
-    forecast = evaluate(graph, devices_of(f"{_DEVICE}:{staged.stages}"), recipe, plan)
-    predicted = zip(forecast.stage_forward, forecast.stage_backward, strict=True)
-    return {
-        "seconds": [
-            (ahead + back) / (each["forward"] + each["backward"]) - 1.0
-            for (ahead, back), each in zip(predicted, times, strict=True)
-        ],
-        "memory": [use.memory / each["memory"] - 1.0 for use, each in zip(forecast.uses, times, strict=True)],
-    }
+        graph = load_graph(staged.target)
+        plan = plan_of(staged, graph)
+        recipe = Recipe(plan.batch, staged.precision)
+        forecast = evaluate(graph, devices_of(f"{_DEVICE}:{staged.stages}"), recipe, plan)
+        predicted = zip(forecast.stage_forward, forecast.stage_backward, forecast.uses, times, strict=True)
+        pairs = [
+            ((ahead + back) / (time["forward"] + time["backward"]) - 1.0, use.memory / time["memory"] - 1.0)
+            for ahead, back, use, time in predicted
+        ]
+        by_model[name] = {"seconds": [pair[0] for pair in pairs], "memory": [pair[1] for pair in pairs]}
+    figures: dict[str, Any] = {"models": by_model}
+    for quantity in ("seconds", "memory"):
+        errors = [abs(error) for model in by_model.values() for error in model[quantity]]
+        figures |= {f"median_{quantity}": median(errors), f"worst_{quantity}": max(errors)}
+    return figures
 
 
 if __name__ == "__main__":

@@ -1,25 +1,23 @@
-"""Whole models on many devices, by the search and by every rival, and how long the search takes."""
+"""Large models on many devices, by the search and by every rival, and how long the search takes."""
 
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from math import exp, log
 from pathlib import Path
 from statistics import mean
 from tempfile import TemporaryDirectory
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 from trimtab.core import TrimtabError
 from trimtab.partition import (
     RIVALS,
-    Devices,
-    Forecast,
     Graph,
     Plan,
+    PlanForecast,
     Recipe,
     SearchSettings,
     devices_of,
@@ -31,23 +29,16 @@ from trimtab_bench.partition.small import random_graph
 EQUAL, TWO_TIER, UNEQUAL = "equal", "two-tier", "unequal"
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceSet:
+class DeviceSet(NamedTuple):
     """Devices by kind and count, the network between machines, and how unequal they are."""
 
     text: str
     network: str
     kind: str
 
-    @property
-    def devices(self) -> Devices:
-        """The devices themselves."""
-        return devices_of(self.text, self.network)
 
-
-@dataclass(frozen=True, slots=True)
-class LargeCase:
-    """A model, what it is trained with, and what on."""
+class LargeCase(NamedTuple):
+    """A model, its training recipe, and its devices."""
 
     model: str
     recipe: Recipe
@@ -117,28 +108,28 @@ def graph_of(model: str) -> Graph:
 
 HYBRID, PIPELINE = "trimtab", "trimtab-pipeline"
 OURS = {HYBRID: SearchSettings(), PIPELINE: SearchSettings(pipeline_only=True)}
-"""Everything that is searched, and pipelines alone, which is all that rivals can do."""
+"""The full search, and pipelines alone, which is all that rivals can do."""
 METHODS = (*OURS, *RIVALS)
 ACCELERATE = ("accelerate-balanced", "accelerate-sequential")
 _SAME = 0.01  # throughputs that differ by less are the same
 
 
 def large_figures(case: LargeCase, method: str) -> dict[str, Any]:
-    """Figures of one method for a case; throughput 0 where nothing it proposes fits."""
-    graph, devices = graph_of(case.model), case.on.devices
-    begun = perf_counter()
+    """Figures of one method for a case; throughput 0 where none of its proposals fits."""
+    graph, devices = graph_of(case.model), devices_of(case.on.text, case.on.network)
+    start = perf_counter()
     if method in OURS:
-        found = solve(graph, devices, case.recipe, OURS[method])
-        took = perf_counter() - begun
-        return _figures(found.plan, found.forecast) | {"took": took}
+        solution = solve(graph, devices, case.recipe, OURS[method])
+        took = perf_counter() - start
+        return _figures(solution.plan, solution.forecast) | {"took": took}
     proposals = list(RIVALS[method](graph, devices, case.recipe))
-    took = perf_counter() - begun
+    took = perf_counter() - start
     reached = reached_by(proposals, graph, devices, case.recipe)
     figures = _figures(reached.plan, reached.forecast) | {"took": took, "proposals": len(proposals)}
     return figures | ({"mean_throughput": mean(reached.throughputs)} if proposals else {})
 
 
-def _figures(plan: Plan | None, forecast: Forecast | None) -> dict[str, Any]:
+def _figures(plan: Plan | None, forecast: PlanForecast | None) -> dict[str, Any]:
     if plan is None or forecast is None or not forecast.fits:
         return {"throughput": 0.0, "fits": False}
     return {
@@ -161,11 +152,11 @@ Figures = Mapping[str, Mapping[str, Any]]
 """By case and method."""
 
 
-def over_accelerate(large: Figures, kinds: Mapping[str, str], ours: str) -> dict[str, float]:
-    """Ours over the better of Accelerate's two on unequal devices, and where it finds nothing that fits."""
+def over_accelerate(large: Figures, kinds: Mapping[str, str], method: str) -> dict[str, float]:
+    """Ours over the better of Accelerate's two on unequal devices, and where neither plan fits."""
     unequal = [by for case, by in large.items() if kinds[case] != EQUAL]
     theirs = [max(by[name]["throughput"] for name in ACCELERATE) for by in unequal]
-    own = [by[ours]["throughput"] for by in unequal]
+    own = [by[method]["throughput"] for by in unequal]
     ratios = [mine / other for mine, other in zip(own, theirs, strict=True) if mine > 0.0 < other]
     return {
         "geomean": exp(mean(log(ratio) for ratio in ratios)) if ratios else float("nan"),
@@ -176,31 +167,33 @@ def over_accelerate(large: Figures, kinds: Mapping[str, str], ours: str) -> dict
     }
 
 
-def beaten(large: Figures, ours: str) -> list[str]:
+def _rivals_where(large: Figures, method: str, test: Callable[[Any, Any], bool]) -> list[str]:
+    """Cases and rivals for which a test of the rival's figures and ours holds."""
+    pairs = [(case, by, rival) for case, by in large.items() for rival in RIVALS]
+    return [f"{case}: {rival}" for case, by, rival in pairs if test(by[rival], by[method])]
+
+
+def beaten(large: Figures, method: str) -> list[str]:
     """Cases and rivals with a higher throughput than ours."""
-    return [
-        f"{case}: {rival}"
-        for case, by in large.items()
-        for rival in RIVALS
-        if by[rival]["throughput"] > by[ours]["throughput"]
-    ]
+    return _rivals_where(large, method, lambda rival, own: rival["throughput"] > own["throughput"])
 
 
-def idler(large: Figures, ours: str) -> list[str]:
+def idler(large: Figures, method: str) -> list[str]:
     """Cases and rivals with the same throughput as ours and less idle memory."""
-    return [
-        f"{case}: {rival}"
-        for case, by in large.items()
-        for rival in RIVALS
-        if by[rival]["fits"]
-        and by[ours]["fits"]
-        and abs(by[rival]["throughput"] / by[ours]["throughput"] - 1.0) <= _SAME
-        and by[ours]["idle_gib"] > by[rival]["idle_gib"] * (1.0 + _SAME)
-    ]
+    return _rivals_where(
+        large,
+        method,
+        lambda rival, own: (
+            rival["fits"]
+            and own["fits"]
+            and abs(rival["throughput"] / own["throughput"] - 1.0) <= _SAME
+            and own["idle_gib"] > rival["idle_gib"] * (1.0 + _SAME)
+        ),
+    )
 
 
 def fits(large: Figures, methods: Sequence[str]) -> dict[str, int]:
-    """In how many cases each method finds something that fits."""
+    """Number of cases in which each method finds a plan that fits."""
     return {name: sum(by[name]["fits"] for by in large.values()) for name in methods}
 
 
@@ -211,16 +204,17 @@ _NETWORK = "100Gbit"
 _FAMILY = "ordered"
 _MAIN = "from trimtab.cli import main; main()"
 _BUILDER = "from trimtab_bench.partition.models import MODELS\n\nbuild = MODELS[{model!r}]\n"
-_ASKED = ("--network", "400Gbit", "--batch", "1024", "--json")
+_OPTIONS = ("--network", "400Gbit", "--batch", "1024", "--json")
 
 
 def solving_seconds(nodes: int, seed: int, fleet: str = FLEET) -> dict[str, float]:
     """Seconds to a plan for a random graph of so many nodes."""
     graph, devices = random_graph(_FAMILY, nodes, seed), devices_of(fleet, _NETWORK)
-    begun = perf_counter()
-    found = solve(graph, devices, Recipe(64))
-    took = perf_counter() - begun
-    return {"seconds": took, "fits": float(found.forecast.fits), "stages": float(len(found.plan.stages))}
+    start = perf_counter()
+    solution = solve(graph, devices, Recipe(64))
+    took = perf_counter() - start
+    fits, stages = float(solution.forecast.fits), float(len(solution.plan.stages))
+    return {"seconds": took, "fits": fits, "stages": stages}
 
 
 def command_figures(model: str, devices: str = "h100:128/8") -> dict[str, float]:
@@ -229,16 +223,16 @@ def command_figures(model: str, devices: str = "h100:128/8") -> dict[str, float]
         source = Path(folder) / "model.py"
         source.write_text(_BUILDER.format(model=model), encoding="utf-8")
         command = [sys.executable, "-c", _MAIN, "partition", f"{source}:build"]
-        command += ["--devices", devices, *_ASKED]
-        begun = perf_counter()
+        command += ["--devices", devices, *_OPTIONS]
+        start = perf_counter()
         with open(Path(folder) / "output", "w+b") as output:
             own_store = os.environ | {"TRIMTAB_HOME": folder, "TRIMTAB_STORE": f"sqlite:///{folder}/store.db"}
             child = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=own_store)
             _, status, usage = os.wait4(child.pid, 0)
             child.returncode = os.waitstatus_to_exitcode(status)
-            took = perf_counter() - begun
+            took = perf_counter() - start
             output.seek(0)
-            said = output.read().decode(errors="replace").strip()
+            printed = output.read().decode(errors="replace").strip()
     if child.returncode != 0:
-        raise TrimtabError(f"trimtab partition of {model} failed: {said[-300:]}")
+        raise TrimtabError(f"trimtab partition of {model} failed: {printed[-300:]}")
     return {"seconds": took, "peak_gib": usage.ru_maxrss * 1024 / 2**30}

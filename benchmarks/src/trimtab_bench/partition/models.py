@@ -144,9 +144,7 @@ def inception(samples: int = 2) -> Built:
     stem = [ConvNorm(3, 32, 3, 2), ConvNorm(32, 32, 3), ConvNorm(32, 64, 3, 1, 1), nn.MaxPool2d(3, 2)]
     stem += [ConvNorm(64, 80, 1), ConvNorm(80, 192, 3), nn.MaxPool2d(3, 2)]
     halved = Branches(
-        ConvNorm(288, 384, 3, 2),
-        _shrinking(288, (64, 1, 1), (96, 3, 3), (96, 3, 3)),
-        nn.MaxPool2d(3, 2),
+        ConvNorm(288, 384, 3, 2), _shrinking(288, (64, 1, 1), (96, 3, 3), (96, 3, 3)), nn.MaxPool2d(3, 2)
     )
     quartered = Branches(
         _shrinking(768, (192, 1, 1), (320, 3, 3)),
@@ -192,8 +190,8 @@ def unet(samples: int = 2) -> Built:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """Layers, their width, attention heads, tokens of a sample, and words that there are."""
+class TransformerShape:
+    """Layers, their width, attention heads, tokens of a sample, and words of the vocabulary."""
 
     layers: int
     width: int
@@ -247,7 +245,7 @@ class Experts(nn.Module):
         return torch.stack([share[..., n, None] * e(x) for n, e in enumerate(self.experts)]).sum(dim=0)
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """Attention and a feed-forward part, each around a shortcut; normalised before, or after as in BERT."""
 
     def __init__(self, width: int, heads: int, causal: bool, feed: nn.Module, normed_first: bool) -> None:
@@ -267,17 +265,19 @@ class Block(nn.Module):
         return result
 
 
-class Decoder(nn.Module):
+class GptDecoder(nn.Module):
     """GPT-2 and GPT-3: the head reads the same weights as the embedding of words."""
 
-    def __init__(self, shape: Shape, experts: int = 0) -> None:
+    def __init__(self, shape: TransformerShape, experts: int = 0) -> None:
         super().__init__()
         width = shape.width
         self.words = nn.Embedding(shape.vocabulary, width)
         self.positions = nn.Embedding(shape.length, width)
         self.dropout = nn.Dropout(0.1)
         self.blocks = nn.ModuleList(
-            Block(width, shape.heads, True, Experts(width, experts, 2) if experts else Feed(width), True)
+            TransformerBlock(
+                width, shape.heads, True, Experts(width, experts, 2) if experts else Feed(width), True
+            )
             for _ in range(shape.layers)
         )
         self.norm = nn.LayerNorm(width)
@@ -293,17 +293,17 @@ class Decoder(nn.Module):
         return logits
 
 
-class Encoder(nn.Module):
+class BertEncoder(nn.Module):
     """BERT with its pooled answer and its head for hidden words, which shares the embedding's weights."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: TransformerShape) -> None:
         super().__init__()
         width = shape.width
         self.words = nn.Embedding(shape.vocabulary, width)
         self.positions, self.segments = nn.Embedding(shape.length, width), nn.Embedding(2, width)
         self.norm, self.dropout = nn.LayerNorm(width), nn.Dropout(0.1)
         self.blocks = nn.ModuleList(
-            Block(width, shape.heads, False, Feed(width), False) for _ in range(shape.layers)
+            TransformerBlock(width, shape.heads, False, Feed(width), False) for _ in range(shape.layers)
         )
         self.pooler = nn.Linear(width, width)
         self.change, self.change_norm = nn.Linear(width, width), nn.LayerNorm(width)
@@ -320,47 +320,30 @@ class Encoder(nn.Module):
         return logits, torch.tanh(self.pooler(x[:, 0]))
 
 
-def _tokens(shape: Shape, samples: int) -> Tensor:
-    return torch.zeros(samples, shape.length, dtype=torch.long)
+def gpt(shape: TransformerShape, samples: int = 2, experts: int = 0) -> Built:
+    """A decoder of that shape; with `experts`, each token takes two of them as its feed-forward part."""
+    return GptDecoder(shape, experts), (torch.zeros(samples, shape.length, dtype=torch.long),)
 
 
-def gpt(shape: Shape, samples: int = 2) -> Built:
-    """A decoder of that shape."""
-    return Decoder(shape), (_tokens(shape, samples),)
-
-
-def bert(shape: Shape, samples: int = 2) -> Built:
+def bert(shape: TransformerShape, samples: int = 2) -> Built:
     """An encoder of that shape; it reads words and which of two texts each belongs to."""
-    return Encoder(shape), (_tokens(shape, samples), _tokens(shape, samples))
+    words, segments = (torch.zeros(samples, shape.length, dtype=torch.long) for _ in range(2))
+    return BertEncoder(shape), (words, segments)
 
-
-def mixture(shape: Shape, experts: int = 8, samples: int = 2) -> Built:
-    """A decoder whose feed-forward parts are `experts`, of which each token takes two."""
-    return Decoder(shape, experts), (_tokens(shape, samples),)
-
-
-GPT2_SMALL = Shape(12, 768, 12, 1024, 50257)
-GPT2_MEDIUM = Shape(24, 1024, 16, 1024, 50257)
-GPT2_LARGE = Shape(36, 1280, 20, 1024, 50257)
-GPT2_XL = Shape(48, 1600, 25, 1024, 50257)
-BERT_LARGE = Shape(24, 1024, 16, 512, 30522)
-MIXTURE = Shape(8, 1024, 16, 1024, 50257)
-GPT3_175B = Shape(96, 12288, 96, 2048, 50257)
-TRILLION = Shape(128, 25600, 160, 2048, 51200)
 
 MODELS: dict[str, Callable[[], Built]] = {
     "vgg16": vgg16,
     "resnet101": resnet101,
     "inception": inception,
     "unet": unet,
-    "gpt2_small": partial(gpt, GPT2_SMALL),
-    "gpt2_medium": partial(gpt, GPT2_MEDIUM),
-    "gpt2_large": partial(gpt, GPT2_LARGE),
-    "gpt2_xl": partial(gpt, GPT2_XL),
-    "bert_large": partial(bert, BERT_LARGE),
-    "moe": partial(mixture, MIXTURE),
-    "gpt3_175b": partial(gpt, GPT3_175B),
-    "trillion": partial(gpt, TRILLION),
+    "gpt2_small": partial(gpt, TransformerShape(12, 768, 12, 1024, 50257)),
+    "gpt2_medium": partial(gpt, TransformerShape(24, 1024, 16, 1024, 50257)),
+    "gpt2_large": partial(gpt, TransformerShape(36, 1280, 20, 1024, 50257)),
+    "gpt2_xl": partial(gpt, TransformerShape(48, 1600, 25, 1024, 50257)),
+    "bert_large": partial(bert, TransformerShape(24, 1024, 16, 512, 30522)),
+    "moe": partial(gpt, TransformerShape(8, 1024, 16, 1024, 50257), experts=8),
+    "gpt3_175b": partial(gpt, TransformerShape(96, 12288, 96, 2048, 50257)),
+    "trillion": partial(gpt, TransformerShape(128, 25600, 160, 2048, 51200)),
 }
 """Every model by name; `MODELS[name]()` builds it."""
 
@@ -375,14 +358,14 @@ def decoder(
     layers: int = 6, width: int = 256, length: int = 128, words: int = 2000, samples: int = 2
 ) -> Built:
     """A decoder with tied embeddings."""
-    return gpt(Shape(layers, width, width // 64, length, words), samples)
+    return gpt(TransformerShape(layers, width, width // 64, length, words), samples)
 
 
 def encoder(
     layers: int = 6, width: int = 256, length: int = 128, words: int = 2000, samples: int = 2
 ) -> Built:
     """An encoder with two inputs and two outputs."""
-    return bert(Shape(layers, width, width // 64, length, words), samples)
+    return bert(TransformerShape(layers, width, width // 64, length, words), samples)
 
 
 def skips(side: int = 64, samples: int = 2) -> Built:

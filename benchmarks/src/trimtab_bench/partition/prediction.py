@@ -1,4 +1,4 @@
-"""Steps that really run, in local processes, beside what was predicted of them."""
+"""Training steps in local processes, measured and predicted."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -27,7 +27,7 @@ _STEPS = 6
 
 
 @dataclass(frozen=True, slots=True)
-class LocalRun:
+class StagedRun:
     """A model in two stages, the first with a `share` of the work; in two replicas where that is all."""
 
     model: str
@@ -46,19 +46,19 @@ class LocalRun:
 
 
 _RUNS = (
-    LocalRun("chain", 0.5, 8, 64),
-    LocalRun("chain", 0.3, 4, 128, "gpipe"),
-    LocalRun("decoder", 0.5, 8, 4),
-    LocalRun("decoder", 0.5, 2, 16),
-    LocalRun("decoder", 0.3, 4, 8, "gpipe"),
-    LocalRun("decoder", 0.5, 4, 8, recompute=True),
-    LocalRun("decoder", 1.0, 1, 16),
-    LocalRun("encoder", 0.5, 8, 4),
-    LocalRun("encoder", 0.7, 4, 8),
-    LocalRun("skips", 0.5, 8, 2),
-    LocalRun("skips", 0.3, 4, 4, "gpipe"),
-    LocalRun("convolutions", 0.5, 8, 4),
-    LocalRun("convolutions", 0.7, 4, 8),
+    StagedRun("chain", 0.5, 8, 64),
+    StagedRun("chain", 0.3, 4, 128, "gpipe"),
+    StagedRun("decoder", 0.5, 8, 4),
+    StagedRun("decoder", 0.5, 2, 16),
+    StagedRun("decoder", 0.3, 4, 8, "gpipe"),
+    StagedRun("decoder", 0.5, 4, 8, recompute=True),
+    StagedRun("decoder", 1.0, 1, 16),
+    StagedRun("encoder", 0.5, 8, 4),
+    StagedRun("encoder", 0.7, 4, 8),
+    StagedRun("skips", 0.5, 8, 2),
+    StagedRun("skips", 0.3, 4, 4, "gpipe"),
+    StagedRun("convolutions", 0.5, 8, 4),
+    StagedRun("convolutions", 0.7, 4, 8),
 )
 _QUICK = (_RUNS[2],)
 
@@ -67,14 +67,14 @@ def runs(quick: bool) -> dict[str, Callable[[], dict[str, float]]]:
     """All runs by name; none on a single core, where stages would wait for each other."""
     if len(os.sched_getaffinity(0)) < 2:
         return {}
-    return {each.name: partial(run_figures, each) for each in (_QUICK if quick else _RUNS)}
+    return {run.name: partial(run_figures, run) for run in (_QUICK if quick else _RUNS)}
 
 
-def run_figures(told: LocalRun) -> dict[str, float]:
-    """Predicted and measured seconds of a step, and by which share the prediction is off."""
-    target = f"{_MODULE}:{told.model}"
+def run_figures(run: StagedRun) -> dict[str, float]:
+    """Predicted and measured seconds of a step, and the relative error of the prediction."""
+    target = f"{_MODULE}:{run.model}"
     graph = load_graph(target)
-    plan = _plan(told, graph)
+    plan = _plan(run, graph)
     recipe = Recipe(plan.batch)
     report = run_plan(target, graph, plan, recipe, RunSettings(steps=_STEPS))
     predicted = predicted_here(graph, plan, recipe, report, _link())
@@ -92,29 +92,24 @@ def _link() -> MeasuredLink:
     return measure_link()
 
 
-def _plan(told: LocalRun, graph: Graph) -> Plan:
-    """Two stages with that share of all work before the cut, or all of it twice."""
+def _plan(run: StagedRun, graph: Graph) -> Plan:
+    """Two stages with that share of all work before the cut, or two replicas."""
     everything = tuple(range(len(graph)))
-    if told.share == 1.0:
-        half = told.samples // 2
-        return Plan((Stage(everything, ((0,), (1,))),), (half, half), told.microbatches)
+    if run.share == 1.0:
+        half = run.samples // 2
+        return Plan((Stage(everything, ((0,), (1,))),), (half, half), run.microbatches)
     done = np.cumsum(graph.flop) / graph.flop.sum()
-    cut = int(np.searchsorted(done, told.share)) + 1
+    cut = int(np.searchsorted(done, run.share)) + 1
     stages = (Stage(everything[:cut], ((0,),)), Stage(everything[cut:], ((1,),)))
-    return Plan(
-        stages,
-        (told.samples,),
-        told.microbatches,
-        told.schedule,  # type: ignore[arg-type]
-        recompute=told.recompute,
-    )
+    schedule: Any = run.schedule
+    return Plan(stages, (run.samples,), run.microbatches, schedule, recompute=run.recompute)
 
 
-def summary(found: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
-    """All runs, and the median and the worst of how far predictions were off; None where nothing ran."""
-    errors = [abs(each["error"]) for each in found.values()]
+def summary(runs: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+    """All runs, and the median and worst absolute errors of predictions; None where nothing ran."""
+    errors = [abs(run["error"]) for run in runs.values()]
     return {
-        "runs": dict(found),
+        "runs": dict(runs),
         "median": median(errors) if errors else None,
         "worst": max(errors, default=None),
         "within_25pct": sum(error <= 0.25 for error in errors) / len(errors) if errors else None,

@@ -1,10 +1,10 @@
 """The sections of the bench, put together.
 
-Small random graphs beside an exact solver, whole models beside every rival by the same forecast, how long a
-large graph and a large model take, and predicted beside measured steps. Finished parts are kept.
+Small random graphs against an exact solver, large models against every rival by the same forecast, the time
+for a large graph and a large model, and predicted against measured steps. Finished parts are kept.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from operator import ge, le
 from pathlib import Path
@@ -13,14 +13,14 @@ from typing import Any
 
 import trimtab
 from trimtab_bench.harness import (
+    BenchGoal,
     BenchOptions,
+    BenchPart,
     BenchResult,
-    Goal,
     Kept,
     Key,
-    Part,
-    Table,
-    done,
+    ResultTable,
+    finish,
     goals_table,
     judged,
 )
@@ -29,23 +29,18 @@ from trimtab_bench.partition.gpu_stages import BUNDLED
 from trimtab_bench.partition.large import METHODS
 
 
-def goals(figures: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Every goal: its value, what is wanted, and whether that was reached."""
-    return judged(_goals(figures))
-
-
-def _goals(figures: Mapping[str, Any]) -> Iterator[Goal]:
+def _goals(figures: Mapping[str, Any]) -> Iterator[BenchGoal]:
     small, checks = figures["small"], figures["checks"]
-    yield Goal("small graphs within 1 % of the optimum", small["within_1pct"], ge, 0.95)
-    yield Goal("small graphs, times as fast as the MILP", small["speedup_over_milp"], ge, 10.0)
-    yield Goal("rivals with a higher throughput", float(len(checks["beaten_by"])), le, 0.0)
-    yield Goal("rivals as fast with less idle memory", float(len(checks["idler_than"])), le, 0.0)
-    yield Goal("times Accelerate's on unequal devices", figures["geomean_over_accelerate"], ge, 1.3)
-    yield Goal("seconds for 10,000 nodes", figures["seconds_10k_nodes"], le, 10.0)
-    yield Goal("seconds for GPT-3 from code to plan", figures["gpt3"]["seconds"], le, 60.0)
-    yield Goal("GiB for GPT-3 from code to plan", figures["gpt3"]["peak_gib"], le, 4.0)
+    yield BenchGoal("small graphs within 1 % of the optimum", small["within_1pct"], ge, 0.95)
+    yield BenchGoal("small graphs, times as fast as the MILP", small["speedup_over_milp"], ge, 10.0)
+    yield BenchGoal("rivals with a higher throughput", float(len(checks["beaten_by"])), le, 0.0)
+    yield BenchGoal("rivals as fast with less idle memory", float(len(checks["idler_than"])), le, 0.0)
+    yield BenchGoal("times Accelerate's on unequal devices", figures["geomean_over_accelerate"], ge, 1.3)
+    yield BenchGoal("seconds for 10,000 nodes", figures["seconds_10k_nodes"], le, 10.0)
+    yield BenchGoal("seconds for GPT-3 from code to plan", figures["gpt3"]["seconds"], le, 60.0)
+    yield BenchGoal("GiB for GPT-3 from code to plan", figures["gpt3"]["peak_gib"], le, 4.0)
     if figures["prediction_error"] is not None:
-        yield Goal("median error of predicted step times", figures["prediction_error"], le, 0.25)
+        yield BenchGoal("median error of predicted step times", figures["prediction_error"], le, 0.25)
 
 
 _SMALL = {
@@ -66,177 +61,126 @@ _SMALL = {
 }
 
 
-def tables(figures: Mapping[str, Any]) -> tuple[Table, ...]:
-    """All of them, the goals last."""
+def tables(figures: Mapping[str, Any]) -> tuple[ResultTable, ...]:
+    cases, gpt3, stages = figures["large"], figures["gpt3"], figures["gpu_stages"]
+    small_rows = [(words, f"{figures['small'][name]:.4g}") for name, words in _SMALL.items()]
+    throughputs = [
+        (case, *(f"{by[name]['throughput']:.4g}" if by[name]["fits"] else "does not fit" for name in METHODS))
+        for case, by in cases.items()
+    ]
+    over = {
+        "geometric mean": "{geomean:.2f}",
+        "least": "{least:.2f}",
+        "unequal cases": "{cases}",
+        "Accelerate's does not fit": "{accelerate_does_not_fit}",
+        "ours does not fit": "{ours_does_not_fit}",
+    }
+    times = (
+        ("10,000 nodes on 64 devices", f"{figures['seconds_10k_nodes']:.2f} s", ""),
+        ("GPT-3 from code to plan", f"{gpt3['seconds']:.1f} s", f"{gpt3['peak_gib']:.2f} GiB"),
+    )
+    runs = [
+        (name, f"{entry['predicted'] * 1e3:.0f}", f"{entry['measured'] * 1e3:.0f}", f"{entry['error']:+.0%}")
+        for name, entry in figures["prediction"]["runs"].items()
+    ]
+    quantities = ("seconds", "memory")
+    stage_rows = [
+        (name, *(" ".join(f"{error:+.0%}" for error in entry[quantity]) for quantity in quantities))
+        for name, entry in stages["models"].items()
+    ]
+    stage_rows.append(("median", *(f"{stages[f'median_{quantity}']:.0%}" for quantity in quantities)))
     return (
-        _small_table(figures["small"]),
-        _throughputs_table(figures["large"]),
-        _plans_table(figures["large"]),
-        _over_accelerate_table(figures["over_accelerate"]),
-        _speed_table(figures),
-        _prediction_table(figures["prediction"]),
-        _gpu_stages_table(figures["gpu_stages"]),
+        ResultTable("Small random graphs", ("", "value"), small_rows),
+        ResultTable("Samples per second", ("case", *METHODS), throughputs),
+        _plans_table(cases),
+        ResultTable.of(
+            "Throughput over the better of Accelerate's two", "", figures["over_accelerate"], over
+        ),
+        ResultTable("How long it takes", ("", "time", "memory"), times),
+        ResultTable("Real steps in local processes", ("run", "predicted ms", "measured ms", "error"), runs),
+        ResultTable(
+            "Predicted stages on an H200, off by", ("model", "time, stage by stage", "memory"), stage_rows
+        ),
         goals_table(figures["goals"], "Goals"),
     )
 
 
-def _small_table(small: Mapping[str, Any]) -> Table:
-    rows = tuple((words, f"{small[name]:.4g}") for name, words in _SMALL.items())
-    return Table("Small random graphs", ("", "value"), rows)
-
-
-def _throughputs_table(large: Mapping[str, Any]) -> Table:
-    rows = tuple(
-        (case, *(f"{by[name]['throughput']:.4g}" if by[name]["fits"] else "does not fit" for name in METHODS))
-        for case, by in large.items()
-    )
-    return Table("Samples per second", ("case", *METHODS), rows)
-
-
-def _plans_table(large: Mapping[str, Any]) -> Table:
-    heads = (
-        "case",
-        "method",
-        "step s",
-        "idle GiB",
-        "devices",
-        "stages",
-        "replicas",
-        "tensor",
-        "plan",
-        "found in s",
-    )
+def _plans_table(cases: Mapping[str, Any]) -> ResultTable:
+    heads = ("case", "method", "step s", "idle GiB", "devices", "stages", "replicas", "tensor", "plan")
+    forms = ("{step_seconds:.4g}", "{idle_gib:.1f}", "{devices}", "{stages}", "{replicas}", "{tensor}")
     rows = []
-    for case, by in large.items():
+    for case, by in cases.items():
         best = max(METHODS[2:], key=lambda name: by[name]["throughput"])
         for name in (*METHODS[:2], best):
-            if by[name]["fits"]:
-                rows.append((case, name, *_plan(by[name])))
-    return Table("Plans: ours, and the best rival's", heads, tuple(rows))
-
-
-def _plan(each: Mapping[str, Any]) -> tuple[str, ...]:
-    words = [f"{each['microbatches']} micro-batches", each["schedule"]]
-    words += [f"{each['sharding']} sharded"] if each["sharding"] != "none" else []
-    words += ["recomputed"] if each["recompute"] else []
-    return (
-        f"{each['step_seconds']:.4g}",
-        f"{each['idle_gib']:.1f}",
-        *(str(each[name]) for name in ("devices", "stages", "replicas", "tensor")),
-        ", ".join(words),
-        f"{each['took']:.2f}",
-    )
-
-
-def _over_accelerate_table(over: Mapping[str, Any]) -> Table:
-    heads = ("", "geometric mean", "least", "unequal cases", "Accelerate's does not fit", "ours does not fit")
-    rows = tuple(
-        (
-            name,
-            f"{each['geomean']:.2f}",
-            f"{each['least']:.2f}",
-            str(each["cases"]),
-            str(each["accelerate_does_not_fit"]),
-            str(each["ours_does_not_fit"]),
-        )
-        for name, each in over.items()
-    )
-    return Table("Throughput over the better of Accelerate's two", heads, rows)
-
-
-def _speed_table(figures: Mapping[str, Any]) -> Table:
-    gpt3 = figures["gpt3"]
-    rows = (
-        ("10,000 nodes on 64 devices", f"{figures['seconds_10k_nodes']:.2f} s", ""),
-        ("GPT-3 from code to plan", f"{gpt3['seconds']:.1f} s", f"{gpt3['peak_gib']:.2f} GiB"),
-    )
-    return Table("How long it takes", ("", "time", "memory"), rows)
-
-
-def _prediction_table(prediction: Mapping[str, Any]) -> Table:
-    rows = tuple(
-        (name, f"{each['predicted'] * 1e3:.0f}", f"{each['measured'] * 1e3:.0f}", f"{each['error']:+.0%}")
-        for name, each in prediction["runs"].items()
-    )
-    return Table("Real steps in local processes", ("run", "predicted ms", "measured ms", "error"), rows)
-
-
-def _gpu_stages_table(found: Mapping[str, Any]) -> Table:
-    rows = tuple(
-        (name, *(" ".join(f"{error:+.0%}" for error in each[what]) for what in ("seconds", "memory")))
-        for name, each in found["models"].items()
-    )
-    over_all = tuple(f"{found[f'median_{what}']:.0%}" for what in ("seconds", "memory"))
-    heads = ("model", "time, stage by stage", "memory")
-    return Table("Predicted stages on an H200, off by", heads, (*rows, ("median", *over_all)))
+            plan = by[name]
+            if not plan["fits"]:
+                continue
+            words = [f"{plan['microbatches']} micro-batches", plan["schedule"]]
+            words += [f"{plan['sharding']} sharded"] if plan["sharding"] != "none" else []
+            words += ["recomputed"] if plan["recompute"] else []
+            cells = [form.format_map(plan) for form in forms]
+            rows.append((case, name, *cells, ", ".join(words), f"{plan['took']:.2f}"))
+    return ResultTable("Plans: ours, and the best rival's", (*heads, "found in s"), rows)
 
 
 SPEED_RUNS = 3
 
 
-def parts_of(options: BenchOptions) -> list[Part]:
-    """Everything; what is timed comes first, so that the rest may share the machine."""
-    return [
-        *_small_parts(options),
-        *_speed_parts(options),
-        *_prediction_parts(options),
-        *_large_parts(options),
-    ]
-
-
-def _small_parts(options: BenchOptions) -> Iterator[Part]:
-    for number in range(small.QUICK_CASES if options.quick else small.CASES):
-        yield Part(("small", str(number)), partial(small.small_figures, number, options.seed))
-
-
-def _large_parts(options: BenchOptions) -> Iterator[Part]:
-    for case in large.cases(options.quick):
-        for method in large.METHODS:
-            yield Part(("large", case.name, method), partial(large.large_figures, case, method))
-
-
-def _speed_parts(options: BenchOptions) -> Iterator[Part]:
-    for seed in range(options.seed, options.seed + (1 if options.quick else SPEED_RUNS)):
-        yield Part(("ten_thousand", str(seed)), partial(large.solving_seconds, large.NODES, seed))
-    yield Part(("gpt3",), partial(large.command_figures, "gpt3_175b"))
-
-
-def _prediction_parts(options: BenchOptions) -> Iterator[Part]:
-    for name, run in prediction.runs(options.quick).items():
-        yield Part(("prediction", name), run)
-    yield Part(("gpu_stages",), gpu_stages.stage_errors)
+def parts_of(options: BenchOptions) -> list[BenchPart]:
+    """All parts; timed ones come first, so that the rest may share the machine."""
+    seeds = range(options.seed, options.seed + (1 if options.quick else SPEED_RUNS))
+    runs: dict[Key, Callable[[], Any]] = {
+        ("small", str(number)): partial(small.small_figures, number, options.seed)
+        for number in range(small.QUICK_CASES if options.quick else small.CASES)
+    }
+    runs |= {("ten_thousand", str(seed)): partial(large.solving_seconds, large.NODES, seed) for seed in seeds}
+    runs["gpt3",] = partial(large.command_figures, "gpt3_175b")
+    runs |= {("prediction", name): run for name, run in prediction.runs(options.quick).items()}
+    runs["gpu_stages",] = gpu_stages.stage_errors
+    runs |= {
+        ("large", case.name, method): partial(large.large_figures, case, method)
+        for case in large.cases(options.quick)
+        for method in large.METHODS
+    }
+    return [BenchPart(key, run) for key, run in runs.items()]
 
 
 _UNRELATED = {"workflow", "exports", "fewshot", "foundation", "durations", "encoder", "correction", "data"}
-"""Folders that have no part in it."""
+"""Folders that do not affect the results."""
 _READ = {".py", ".toml", ".json"}
 
 
 def all_sections(options: BenchOptions) -> BenchResult:
-    """Result of `trimtab bench partition`."""
     parts = parts_of(options)
-    kept = Kept.of("partition", _made_from(options))
-    with options.progress(len(parts), "splitting") as tell:
-        figures = put_together(done(parts, kept, tell), options)
+    rooms = Path(trimtab.__file__).parent
+    measured = (rooms / room for room in ("partition", "predict", "catalog"))
+    files = [
+        path
+        for folder in (Path(__file__).resolve().parent, BUNDLED.parent, *measured)
+        for path in sorted(folder.rglob("*"))
+        if path.suffix in _READ and not _UNRELATED & set(path.relative_to(folder).parts)
+    ]
+    kept = Kept.of("partition", (options.quick, options.seed), files)
+    with options.progress(len(parts), "splitting") as announce:
+        figures = put_together(finish(parts, kept, announce), options)
     rivals = {
-        case: {name: each["throughput"] for name, each in by.items() if name not in large.OURS}
+        case: {name: entry["throughput"] for name, entry in by.items() if name not in large.OURS}
         for case, by in figures["large"].items()
     }
     return BenchResult("partition", figures, {"throughput": rivals}, {}, options.seed, tables(figures))
 
 
-def put_together(found: Mapping[Key, Any], options: BenchOptions) -> dict[str, Any]:
-    """The figures, from what all parts answered."""
+def put_together(results: Mapping[Key, Any], options: BenchOptions) -> dict[str, Any]:
     by_case: dict[str, dict[str, Any]] = {}
-    for key, value in found.items():
+    for key, value in results.items():
         if key[0] == "large":
             by_case.setdefault(key[1], {})[key[2]] = value
     kinds = {case.name: case.on.kind for case in large.cases(options.quick)}
-    over = {ours: large.over_accelerate(by_case, kinds, ours) for ours in large.OURS}
-    took = [value["seconds"] for key, value in found.items() if key[0] == "ten_thousand"]
-    runs = {key[1]: value for key, value in found.items() if key[0] == "prediction"}
+    over = {method: large.over_accelerate(by_case, kinds, method) for method in large.OURS}
+    took = [value["seconds"] for key, value in results.items() if key[0] == "ten_thousand"]
+    runs = {key[1]: value for key, value in results.items() if key[0] == "prediction"}
     figures: dict[str, Any] = {
-        "small": small.summary([value for key, value in found.items() if key[0] == "small"]),
+        "small": small.summary([value for key, value in results.items() if key[0] == "small"]),
         "large": by_case,
         "kinds": kinds,
         "fits": large.fits(by_case, large.METHODS),
@@ -249,22 +193,10 @@ def put_together(found: Mapping[Key, Any], options: BenchOptions) -> dict[str, A
         },
         "seconds_10k_nodes": median(took),
         "ten_thousand": {"least": min(took), "most": max(took), "runs": len(took)},
-        "gpt3": found[("gpt3",)],
+        "gpt3": results[("gpt3",)],
         "prediction": prediction.summary(runs),
-        "gpu_stages": found[("gpu_stages",)],
+        "gpu_stages": results[("gpu_stages",)],
     }
     figures["prediction_error"] = figures["prediction"]["median"]
-    figures["goals"] = goals(figures)
+    figures["goals"] = judged(_goals(figures))
     return figures
-
-
-def _made_from(options: BenchOptions) -> Iterator[bytes]:
-    """Options, the code that is measured and measures, and the data on devices and stages that it reads."""
-    yield repr((options.quick, options.seed)).encode()
-    here = Path(__file__).resolve().parent
-    rooms = Path(trimtab.__file__).parent
-    measured = (rooms / room for room in ("partition", "predict", "catalog"))
-    for folder in (here, BUNDLED.parent, *measured):
-        for path in sorted(folder.rglob("*")):
-            if path.suffix in _READ and not _UNRELATED & set(path.relative_to(folder).parts):
-                yield path.read_bytes()

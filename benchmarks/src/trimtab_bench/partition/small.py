@@ -1,10 +1,10 @@
-"""Small random graphs, where the best cut is known: how close ours comes to it, and how much sooner."""
+"""Small random graphs, where the best cut is known: the search's distance to it, and its speed."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import ceil
-from statistics import median
+from statistics import fmean as mean, median
 from time import perf_counter
 from typing import Any
 
@@ -13,7 +13,6 @@ import numpy as np
 from trimtab.partition import (
     CutEffort,
     CutProblem,
-    Devices,
     Graph,
     Layout,
     Recipe,
@@ -73,7 +72,7 @@ def random_graph(family: str, nodes: int, seed: int) -> Graph:
 def _joined(edges: Iterable[Edge], nodes: int) -> list[Edge]:
     """Edges among inner nodes, numbered from 0, with the input before all of them and the output after.
 
-    What nobody needs is needed by a node a little later, as models compute nothing in vain.
+    A node that no other needs is needed by a later one, since models compute nothing in vain.
     """
     inner = {(source + 1, target + 1) for source, target in edges}
     needing, needed = {target for _, target in inner}, {source for source, _ in inner}
@@ -99,7 +98,7 @@ def _layered(count: int, draw: Draw) -> list[Edge]:
 
 
 def _series_parallel(count: int, draw: Draw) -> list[Edge]:
-    """Edges that are split in two, or doubled by a node beside them, until there are enough nodes."""
+    """Edges that are split in two, or doubled by a parallel node, until there are enough nodes."""
     edges: list[Edge] = [(0, 1)]
     for node in range(2, count):
         place = int(draw.integers(len(edges)))
@@ -126,15 +125,13 @@ def _ordered(count: int, draw: Draw) -> list[Edge]:
         (int(source), node)
         for node in range(1, count)
         for source in draw.choice(
-            np.arange(max(0, node - reach), node),
-            min(node, reach, int(draw.integers(1, 3))),
-            replace=False,
+            np.arange(max(0, node - reach), node), min(node, reach, int(draw.integers(1, 3))), replace=False
         )
     ]
 
 
 def _skips(count: int, draw: Draw) -> list[Edge]:
-    """A chain, and connections that skip some of it."""
+    """A chain, and connections that skip nodes."""
     chain = [(node, node + 1) for node in range(count - 1)]
     jumps = [
         (node, min(count - 1, node + int(draw.integers(2, max(3, min(count // 2, 2 * _FARTHEST))))))
@@ -166,8 +163,8 @@ _NETWORKS = ("10Gbit", "25Gbit", "100Gbit", "400Gbit")
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
-    """One random problem, and what it was drawn from."""
+class SmallCase:
+    """One random problem, and its parameters."""
 
     family: str
     nodes: int
@@ -178,109 +175,95 @@ class Case:
     problem: CutProblem
 
 
-def case(number: int, seed: int) -> Case:
+def case(number: int, seed: int) -> SmallCase:
     """A case of the family whose turn it is; everything else is drawn."""
     draw = np.random.default_rng((seed, number))
     family = list(FAMILIES)[number % len(FAMILIES)]
     nodes = int(draw.integers(_NODES[0], _NODES[1] + 1))
     kind = ("equal", "two-tier", "unequal")[number // len(FAMILIES) % 3]
-    told, network = _devices(kind, int(draw.integers(2, 5)), draw), str(draw.choice(_NETWORKS))
+    text, network = _devices(kind, int(draw.integers(2, 5)), draw), str(draw.choice(_NETWORKS))
     microbatches, recompute = int(draw.choice(_MICROBATCHES)), bool(draw.random() < 0.25)
     layout = Layout(shares=(_SAMPLES,), microbatches=microbatches, recompute=recompute)
-    graph, devices = random_graph(family, nodes, seed * 1000 + number), devices_of(told, network)
+    graph, devices = random_graph(family, nodes, seed * 1000 + number), devices_of(text, network)
     recipe = Recipe(_SAMPLES * microbatches)
-    problem = problem_of(graph, devices, recipe, layout, _rows(devices))
+    problem = problem_of(
+        graph, devices, recipe, layout, tuple(((number,),) for number in range(len(devices)))
+    )
     tight = bool(draw.random() < _TIGHT)
     if tight:
-        problem = _tightened(problem, float(draw.uniform(*_ROOM)))
-    return Case(family, nodes, told, kind, microbatches, tight, problem)
-
-
-def _rows(devices: Devices) -> tuple[tuple[tuple[int, ...], ...], ...]:
-    return tuple(((number,),) for number in range(len(devices)))
+        # All devices together have so many times the memory that one device for all would need.
+        all_on_one = problem.cost(np.zeros(len(problem.graph), dtype=np.int64), [0]).row_memory[0]
+        room = float(draw.uniform(*_ROOM)) * all_on_one
+        problem = replace(problem, capacity=problem.capacity / problem.capacity.sum() * room + problem.base)
+    return SmallCase(family, nodes, text, kind, microbatches, tight, problem)
 
 
 def _devices(kind: str, count: int, draw: np.random.Generator) -> str:
-    """One kind, two, or as many as there are devices; in words."""
-    kinds = [str(each) for each in draw.permutation(_KINDS)]
+    """Devices of one kind, of two, or each of its own, as text."""
+    kinds = [str(kind) for kind in draw.permutation(_KINDS)]
     if kind == "equal":
         return f"{kinds[0]}:{count}"
     if kind == "two-tier":
         few = int(draw.integers(1, count))
         return f"{kinds[0]}:{few},{kinds[1]}:{count - few}"
-    return ",".join(f"{each}:1" for each in kinds[:count])
-
-
-def _tightened(problem: CutProblem, room: float) -> CutProblem:
-    """Problem with less memory: all devices together have `room` times what all on one would take."""
-    whole = problem.cost(np.zeros(len(problem.graph), dtype=np.int64), [0]).row_memory[0]
-    capacity = problem.capacity / problem.capacity.sum() * (room * whole)
-    return replace(problem, capacity=capacity + problem.base)
+    return ",".join(f"{kind}:1" for kind in kinds[:count])
 
 
 def small_figures(number: int, seed: int) -> dict[str, Any]:
     """Seconds of a step by both, infinite as None, and how long each looked."""
     drawn = case(number, seed)
     exact = solve_exactly(drawn.problem, TIME_LIMIT)
-    begun = perf_counter()
-    ours = best_cut(drawn.problem, CutEffort())
-    took = perf_counter() - begun
-    return {
-        "family": drawn.family,
-        "nodes": drawn.nodes,
-        "devices": drawn.devices,
-        "kind": drawn.kind,
-        "microbatches": drawn.microbatches,
-        "tight": drawn.tight,
+    start = perf_counter()
+    cut = best_cut(drawn.problem, CutEffort())
+    took = perf_counter() - start
+    facts = ("family", "nodes", "devices", "kind", "microbatches", "tight")
+    return {name: getattr(drawn, name) for name in facts} | {
         "exact": exact.seconds if exact.stage_of is not None else None,
         "bound": exact.bound if np.isfinite(exact.bound) else None,
         "proven": exact.proven,
         "exact_took": exact.took,
-        "ours": None if ours is None else ours.seconds,
+        "ours": None if cut is None else cut.seconds,
         "took": took,
     }
 
 
-def summary(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def summary(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Over all cases; those without proof are compared with the best the exact solver found, and counted."""
-    gaps = list(_gaps(found))
-    ratios = [each["exact_took"] / each["took"] for each in found]
-    proven = [each for each in found if each["proven"]]
+    gaps = list(_gaps(results))
+    milp_seconds, seconds = ([result[name] for result in results] for name in ("exact_took", "took"))
+    ratios = [milp / own for milp, own in zip(milp_seconds, seconds, strict=True)]
+    proven = [result for result in results if result["proven"]]
     return {
-        "cases": len(found),
+        "cases": len(results),
         "proven": len(proven),
-        "nothing_fits": sum(each["exact"] is None and each["proven"] for each in found),
-        "within_1pct": sum(gap <= _CLOSE for gap in gaps) / len(gaps),
-        "within_1pct_of_proven": _share_close(list(_gaps(proven))),
-        "within_1pct_of_bound": sum(_above_bound(each) <= _CLOSE for each in found) / len(found),
-        "optimal": sum(gap <= 2e-4 for gap in gaps) / len(gaps),
+        "nothing_fits": sum(result["exact"] is None and result["proven"] for result in results),
+        "within_1pct": mean(gap <= _CLOSE for gap in gaps),
+        "within_1pct_of_proven": mean(gap <= _CLOSE for gap in _gaps(proven)) if proven else 1.0,
+        "within_1pct_of_bound": mean(_above_bound(result) <= _CLOSE for result in results),
+        "optimal": mean(gap <= 2e-4 for gap in gaps),
         "worst_gap": max(gaps),
-        "better_than_unproven": sum(gap < 0.0 for gap in _gaps([e for e in found if not e["proven"]])),
-        "speedup_over_milp": sum(each["exact_took"] for each in found) / sum(each["took"] for each in found),
+        "better_than_unproven": sum(gap < 0.0 for gap in _gaps([e for e in results if not e["proven"]])),
+        "speedup_over_milp": sum(milp_seconds) / sum(seconds),
         "median_speedup": median(ratios),
         "least_speedup": min(ratios),
-        "median_seconds": median(each["took"] for each in found),
-        "median_milp_seconds": median(each["exact_took"] for each in found),
+        "median_seconds": median(seconds),
+        "median_milp_seconds": median(milp_seconds),
     }
 
 
-def _share_close(gaps: Sequence[float]) -> float:
-    return sum(gap <= _CLOSE for gap in gaps) / len(gaps) if gaps else 1.0
-
-
-def _gaps(found: Sequence[dict[str, Any]]) -> Iterator[float]:
+def _gaps(results: Sequence[dict[str, Any]]) -> Iterator[float]:
     """By which share ours is slower than the best the exact solver has; none where both find nothing."""
-    for each in found:
-        if each["exact"] is None:
+    for result in results:
+        if result["exact"] is None:
             yield 0.0
-        elif each["ours"] is None:
+        elif result["ours"] is None:
             yield float("inf")
         else:
-            yield each["ours"] / each["exact"] - 1.0
+            yield result["ours"] / result["exact"] - 1.0
 
 
-def _above_bound(each: dict[str, Any]) -> float:
+def _above_bound(result: dict[str, Any]) -> float:
     """By which share ours is slower than anything can be."""
-    if each["ours"] is None:
-        return 0.0 if each["exact"] is None and each["proven"] else float("inf")
-    return float(each["ours"] / each["bound"] - 1.0) if each["bound"] else float("inf")
+    if result["ours"] is None:
+        return 0.0 if result["exact"] is None and result["proven"] else float("inf")
+    return float(result["ours"] / result["bound"] - 1.0) if result["bound"] else float("inf")

@@ -1,4 +1,4 @@
-"""Services as real containers: runc, a file system made of what the host has, limits from the start."""
+"""Services as real containers: runc, a file system of the host's folders, limits from the start."""
 
 import contextlib
 import json
@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from trimtab.core import MissingDependencyError, TrimtabError
-from trimtab.kernel import ContainerGroup, GroupGoneError, Hierarchy, Owner
+from trimtab.kernel import Hierarchy, Owner
 from trimtab.kernel.cgroup import PROCS, V2, pids
+from trimtab_bench.processes import free_port
 from trimtab_bench.resize import service
 
 _PERIOD = 100_000  # microseconds
@@ -47,7 +48,6 @@ class ServiceContainer:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, limit: Limit) -> None:
-        """Start it with these limits."""
         (self._bundle / "config.json").write_text(json.dumps(_config(self, self._rootfs(), limit)))
         command = ["runc", "--root", str(self._state), "run", "--bundle", str(self._bundle), self._id]
         with (self._bundle / "log").open("ab") as log:
@@ -56,7 +56,7 @@ class ServiceContainer:
             )
 
     def wait_until_ready(self) -> None:
-        """Until it answers."""
+        """Wait until the service answers."""
         deadline = time.monotonic() + _START
         while time.monotonic() < deadline:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1.0):
@@ -76,19 +76,13 @@ class ServiceContainer:
         return True
 
     def stop(self) -> None:
-        """End it, and whatever is left of it."""
+        """Kill the container and delete its state."""
         if self._process is not None and self._process.poll() is None:
             _runc(self._state, "kill", self._id, "KILL")
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(10)
         self._process = None
         _runc(self._state, "delete", "--force", self._id)
-
-    def group(self, hierarchy: Hierarchy) -> ContainerGroup | None:
-        """Its control group, while it has one."""
-        with contextlib.suppress(GroupGoneError):
-            return ContainerGroup(hierarchy, self.cgroup)
-        return None
 
     def _rootfs(self) -> Path:
         root = self._bundle / "rootfs"
@@ -105,7 +99,7 @@ class ServiceContainer:
 
 
 class ServiceContainers:
-    """All containers of a trial, below one control group; gone when the context ends."""
+    """All containers of a trial, below one control group; removed when the context ends."""
 
     def __init__(self, roles: Sequence[str], name: str) -> None:
         if shutil.which("runc") is None:
@@ -114,14 +108,14 @@ class ServiceContainers:
             )
         self._folder = Path(tempfile.mkdtemp(prefix="trimtab-bench-"))
         self.group = f"/{name}"
-        self.each = [ServiceContainer(self._folder, self.group, role, _free_port()) for role in roles]
+        self.containers = [ServiceContainer(self._folder, self.group, role, free_port()) for role in roles]
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        for each in self.each:
-            each.stop()
+        for container in self.containers:
+            container.stop()
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
@@ -142,7 +136,7 @@ def parent_group(hierarchy: Hierarchy, name: str) -> Iterator[None]:
 
 
 def sweep(hierarchy: Hierarchy) -> None:
-    """Remove what a killed bench left behind: its groups, with whatever still runs in them."""
+    """Remove groups that a killed bench left behind, with their processes."""
     for root in _roots(hierarchy):
         for folder in root.glob("trimtab-*"):
             owner = Owner.of(folder.name)
@@ -156,7 +150,7 @@ def sweep(hierarchy: Hierarchy) -> None:
 
 
 def _roots(hierarchy: Hierarchy) -> list[Path]:
-    """Where groups of containers are: in version 1 runc makes one below every controller there is."""
+    """Folders that hold groups of containers: in version 1 runc makes one below every controller."""
     roots = list(hierarchy.folders.values())
     if hierarchy.version == 1:
         roots += [folder for folder in roots[0].parent.iterdir() if folder.is_dir()]
@@ -164,7 +158,7 @@ def _roots(hierarchy: Hierarchy) -> list[Path]:
 
 
 def _remove(folder: Path) -> None:
-    """A group and those below; what still has a process in it is tried again for a while."""
+    """Remove a group and those below; one that still has a process is tried again for a while."""
     for _ in range(50):
         for inside in sorted(folder.rglob("*/"), reverse=True):
             with contextlib.suppress(OSError):
@@ -181,7 +175,7 @@ def _host_folders() -> list[str]:
     return [*(path for path in _HOST_FOLDERS if os.path.exists(path)), sys.base_prefix]
 
 
-def _config(each: ServiceContainer, root: Path, limit: Limit) -> dict[str, Any]:
+def _config(container: ServiceContainer, root: Path, limit: Limit) -> dict[str, Any]:
     python = os.path.realpath(sys.executable)
     resources: dict[str, Any] = {"cpu": {"period": _PERIOD}, "memory": {}}
     if limit.cpus is not None:
@@ -197,7 +191,7 @@ def _config(each: ServiceContainer, root: Path, limit: Limit) -> dict[str, Any]:
         "ociVersion": "1.0.2",
         "process": {
             "user": {"uid": 0, "gid": 0},
-            "args": [python, "-I", "/service.py", each.role, str(each.port)],
+            "args": [python, "-I", "/service.py", container.role, str(container.port)],
             "env": ["PATH=/usr/bin:/bin"],
             "cwd": "/",
             "oomScoreAdj": 500,
@@ -205,7 +199,7 @@ def _config(each: ServiceContainer, root: Path, limit: Limit) -> dict[str, Any]:
         "root": {"path": str(root)},
         "mounts": [{"destination": "/proc", "type": "proc", "source": "proc"}, *mounts],
         "linux": {
-            "cgroupsPath": each.cgroup,
+            "cgroupsPath": container.cgroup,
             "resources": resources,
             "namespaces": [{"type": kind} for kind in ("pid", "mount", "ipc", "uts")],
         },
@@ -214,9 +208,3 @@ def _config(each: ServiceContainer, root: Path, limit: Limit) -> dict[str, Any]:
 
 def _runc(state: Path, *arguments: str) -> None:
     subprocess.run(["runc", "--root", str(state), *arguments], capture_output=True, check=False)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -1,15 +1,16 @@
-"""Requests for the services, and the open-loop client that sends them. They are the same for every policy.
+"""Requests for the services, the same for every policy, and how they are sent.
 
 Four loads with the same mean: *fixed*, evenly spaced; *exponential*, independent of one another; *bursty*,
 where one service after the other gets several times its load for two seconds; *trace*, in which times and
 sizes are those of language-model requests to Azure, sped up.
 
-The client sends requests when they are due, whether or not earlier ones have been answered. Latency counts
-from when a request should have been sent, so a service that stalls is charged for every request that had to
-wait. A request that fails is sent again until its time is up, as a patient client would.
+An open-loop client sends requests when they are due, whether or not earlier ones have been answered. Latency
+counts from when a request should have been sent, so a service that stalls is charged for every request that
+had to wait. A request whose connection is lost is sent again until its time is up, as a patient client would.
 """
 
 import asyncio
+import contextlib
 import csv
 import gzip
 import time
@@ -21,13 +22,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trimtab.core import BadInputError, NotFoundError
+from trimtab_bench.open_loop import OpenLoopClient
 
 Array = NDArray[np.float64]
 LOADS = ("fixed", "exponential", "bursty", "trace")
 _TRACES = ("azure_2023_conv.csv.gz", "azure_2023_code.csv.gz", "azure_2023_conv.csv.gz")
 _BURST, _PAUSE = 2.0, 2.5  # s of a burst, and until the next
 _LARGEST = 4.0  # times the mean: no single request is larger
-DEADLINE = 10.0  # s after which nobody waits for an answer any more
+DEADLINE = 10.0  # s after which an answer no longer counts
+_CONNECTIONS = 256  # to a service: more than a stalled one ever leaves unanswered but in long stalls
 _AGAIN = 0.05  # s between two attempts
 
 
@@ -57,14 +60,14 @@ class ServiceRequests:
 def arrivals(
     load: str, services: tuple[ServiceLoad, ...], seconds: float, seed: int, data: Path | None = None
 ) -> list[ServiceRequests]:
-    """Everyone's requests for so many seconds; the same seed gives the same."""
+    """Requests of all services for so many seconds; they follow from the seed."""
     random = np.random.default_rng([seed, LOADS.index(load)])
     if load == "bursty":
         return _bursty(services, seconds, random)
-    made = []
+    requests = []
     for number, service in enumerate(services):
         if load == "trace":
-            made.append(_traced(service, seconds, random, _trace_file(data, number)))
+            requests.append(_traced(service, seconds, random, data, _TRACES[number % len(_TRACES)]))
             continue
         count = round(service.rate * seconds)
         if load == "fixed":
@@ -73,14 +76,14 @@ def arrivals(
         else:
             time = np.sort(random.uniform(0, seconds, count))
             work = _sizes(service, count, random)
-        made.append(ServiceRequests(time, work))
-    return made
+        requests.append(ServiceRequests(time, work))
+    return requests
 
 
 def _bursty(
     services: tuple[ServiceLoad, ...], seconds: float, random: np.random.Generator
 ) -> list[ServiceRequests]:
-    """A fixed load for everyone; and bursts, one at a time, at the services in random order."""
+    """A fixed load for every service; and bursts, one at a time, at the services in random order."""
     bursts: list[list[float]] = [[] for _ in services]
     start, order = random.uniform(0, _PAUSE), list(range(len(services)))
     while start < seconds:
@@ -88,21 +91,36 @@ def _bursty(
             order = list(range(len(services)))
         bursts[order.pop(int(random.integers(len(order))))].append(start)
         start += _BURST + _PAUSE * random.uniform(0.5, 1.5)
-    made = []
+    requests = []
     for service, starts in zip(services, bursts, strict=True):
         time = [(np.arange(round(service.rate * seconds)) + random.uniform()) / service.rate]
         for start in starts:
             count = random.poisson(_BURST * max(0.0, service.burst_cpus / service.work - service.rate))
             time.append(start + random.uniform(0, _BURST, count))
-        everyone = np.sort(np.concatenate(time))
-        everyone = everyone[everyone < seconds]
-        made.append(ServiceRequests(everyone, _sizes(service, len(everyone), random)))
-    return made
+        times = np.sort(np.concatenate(time))
+        times = times[times < seconds]
+        requests.append(ServiceRequests(times, _sizes(service, len(times), random)))
+    return requests
 
 
-def _traced(service: ServiceLoad, seconds: float, random: np.random.Generator, path: Path) -> ServiceRequests:
-    """A random stretch of the trace, as many requests as the mean rate asks for, stretched to fit."""
-    time, size = _trace(path)
+def _traced(
+    service: ServiceLoad, seconds: float, random: np.random.Generator, data: Path | None, name: str
+) -> ServiceRequests:
+    """A random stretch of the trace, as many requests as the mean rate gives, stretched to fit.
+
+    A request's size is its tokens: a token out costs about as much as four in.
+    """
+    if data is None:
+        raise BadInputError("the trace load needs --data, the folder that has llm-inference")
+    path = data / "llm-inference" / name
+    if not path.exists():
+        raise NotFoundError(f"there is no {path}; --data names the folder that has llm-inference")
+    with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
+        rows = [
+            (float(row["t_s"]), float(row["ContextTokens"]) / 4 + float(row["GeneratedTokens"]))
+            for row in csv.DictReader(file)
+        ]
+    time, size = np.array(sorted(rows)).T
     count = min(round(service.rate * seconds), len(time) - 1)
     start = int(random.integers(len(time) - count))
     stretch = slice(start, start + count)
@@ -117,90 +135,53 @@ def _sizes(service: ServiceLoad, count: int, random: np.random.Generator) -> Arr
     return np.minimum(random.gamma(4.0, service.work / 4.0, count), _LARGEST * service.work)
 
 
-def _trace_file(data: Path | None, number: int) -> Path:
-    if data is None:
-        raise BadInputError("the trace load needs --data, the folder that has llm-inference")
-    path = data / "llm-inference" / _TRACES[number % len(_TRACES)]
-    if not path.exists():
-        raise NotFoundError(f"there is no {path}; --data names the folder that has llm-inference")
-    return path
-
-
-def _trace(path: Path) -> tuple[Array, Array]:
-    """Arrival times, and tokens in and out as a size: a token out costs about as much as four in."""
-    with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
-        rows = [
-            (float(row["t_s"]), float(row["ContextTokens"]) / 4 + float(row["GeneratedTokens"]))
-            for row in csv.DictReader(file)
-        ]
-    table = np.array(sorted(rows))
-    return table[:, 0], table[:, 1]
-
-
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Requests to a port: when each is due, in seconds from the start, and what it asks for."""
+    """Requests to a port: when each is due, in seconds from the start, and its path."""
 
     port: int
     time: tuple[float, ...]
     paths: tuple[str, ...]
 
 
-def send(targets: Sequence[Target], start: float) -> list[NDArray[np.float64]]:
-    """Send everything, from `start` (monotonic time) on; latencies in seconds, NaN where nobody answered."""
-    return asyncio.run(_send_all(targets, start))
+def send(targets: Sequence[Target], start: float) -> list[Array]:
+    """Send everything, from `start` (monotonic time) on; latencies in seconds, NaN where no answer came."""
+
+    async def send_all() -> list[Array]:
+        return list(await asyncio.gather(*(_send_to(target, start) for target in targets)))
+
+    return asyncio.run(send_all())
 
 
-async def _send_all(targets: Sequence[Target], start: float) -> list[NDArray[np.float64]]:
-    return list(await asyncio.gather(*(_send_to(target, start) for target in targets)))
+async def _send_to(target: Target, start: float) -> Array:
+    loop, client = asyncio.get_running_loop(), OpenLoopClient(target.port, _CONNECTIONS)
+    latency = np.full(len(target.time), np.nan)
+    waiting, all_answered = set(range(len(target.time))), asyncio.Event()
 
+    def send(number: int) -> None:
+        due = start + target.time[number]
+        request = f"GET {target.paths[number]} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
 
-async def _send_to(target: Target, start: float) -> NDArray[np.float64]:
-    idle: list[_Connection] = []
-    waiting = []
-    for due, path in zip(target.time, target.paths, strict=True):
-        left = start + due - time.monotonic()
-        if left > 0:
-            await asyncio.sleep(left)
-        waiting.append(asyncio.create_task(_answered(target.port, path, start + due, idle)))
-    latency = await asyncio.gather(*waiting)
-    for connection in idle:
-        connection.close()
-    return np.array(latency, dtype=float)
+        def answered(status: int, body: bytes) -> None:
+            late = time.monotonic() - due
+            if status == 0 and late + _AGAIN < DEADLINE:
+                loop.call_later(_AGAIN, send, number)
+                return
+            if status != 0 and late <= DEADLINE:
+                latency[number] = late
+            waiting.discard(number)
+            if not waiting:
+                all_answered.set()
 
+        client.send(request, answered)
 
-async def _answered(port: int, path: str, due: float, idle: list["_Connection"]) -> float:
-    while (left := due + DEADLINE - time.monotonic()) > 0:
-        connection = None
-        try:
-            async with asyncio.timeout(left):
-                connection = idle.pop() if idle else await _Connection.to(port)
-                await connection.ask(path)
-        except (OSError, EOFError, TimeoutError):
-            if connection is not None:
-                connection.close()
-            await asyncio.sleep(_AGAIN)
-            continue
-        idle.append(connection)
-        return time.monotonic() - due
-    return float("nan")
-
-
-class _Connection:
-    """A connection that is used again."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self._writer = reader, writer
-
-    @classmethod
-    async def to(cls, port: int) -> "_Connection":
-        return cls(*await asyncio.open_connection("127.0.0.1", port))
-
-    async def ask(self, path: str) -> None:
-        """Send a request and read its answer, whose body is two bytes."""
-        self._writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-        await self._reader.readuntil(b"\r\n\r\n")
-        await self._reader.readexactly(2)
-
-    def close(self) -> None:
-        self._writer.close()
+    for number, due in enumerate(target.time):
+        await asyncio.sleep(max(0.0, start + due - time.monotonic()))
+        send(number)
+    last = max(target.time, default=0.0)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(start + last + DEADLINE - time.monotonic()):
+            if waiting:
+                await all_answered.wait()
+    await client.close()
+    return latency

@@ -67,7 +67,7 @@ class _Connection(asyncio.Protocol):
 
 
 def _touched(count: int) -> mmap.mmap:
-    """Memory that is really there: every page has been written to. Closing it gives all of it back."""
+    """Resident memory: every page has been written to. Closing it frees all of it."""
     memory = mmap.mmap(-1, count)
     for at in range(0, count, _PAGE):
         memory[at] = 1

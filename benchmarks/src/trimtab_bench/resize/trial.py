@@ -1,4 +1,4 @@
-"""One policy under one load: containers, an agent, a client, samples of use; and the policies compared.
+"""One policy under one load: containers, an agent, a client, samples of use; and the contestants.
 
 All contestants have the same history: an observed run of the same kind of load from another seed, without
 limits for single containers. Limits that would exceed the application's cap are scaled down to it.
@@ -36,15 +36,15 @@ from trimtab_bench.resize.load import ServiceLoad, ServiceRequests, Target, send
 from trimtab_bench.resize.service import WORK
 
 Array = NDArray[np.float64]
-EVERY = 0.1  # s between two looks
+EVERY = 0.1  # s between two samples
 _NONE = float("nan")
 _LEAD = 1.0  # s before the first request
 _CALIBRATION = 0.2  # s of CPU for each service's unit of work
 MIB = 2**20
 STATIC = {"static_0.75": 0.75, "static_1.0": 1.0, "static_1.5": 1.5}
 CONTESTANTS = ("trimtab", "escra", "vpa", "autopilot", *STATIC)
-_HISTORY = 600.0  # s that policies have seen before, by repeating what was observed
-_LEAST_MEMORY = 64.0 * MIB  # that nobody gives less than: a container needs some of it to start
+_HISTORY = 600.0  # s of history that policies get, by repeating the observed run
+_LEAST_MEMORY = 64.0 * MIB  # the smallest limit: a container needs some of it to start
 _VPA_LEAST = 250.0 * MIB  # its smallest recommendation of memory
 _MARGIN = {"vpa": 0.15, "autopilot": 0.10}  # of memory, above the highest use seen
 
@@ -60,7 +60,7 @@ class TrialSetting:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Observed:
-    """Latencies of all requests (s, NaN if unanswered); use and limits by look and service."""
+    """Latencies of all requests (s, NaN if unanswered); use and limits by sample and service."""
 
     latency: Array
     seconds: float
@@ -87,29 +87,31 @@ def observe(
     name = Owner.current().name("bench")
     with contextlib.ExitStack() as stack:
         stack.enter_context(parent_group(hierarchy, name))
-        _limit_parent(hierarchy, name, setting.cpus)
-        services = stack.enter_context(ServiceContainers([each.role for each in setting.services], name))
-        for service, limit in zip(services.each, start, strict=True):
+        with ContainerGroup(hierarchy, f"/{name}") as group:
+            group.limit_cpus(setting.cpus)  # the application's cap, whatever a policy does
+        services = stack.enter_context(ServiceContainers([load.role for load in setting.services], name))
+        for service, limit in zip(services.containers, start, strict=True):
             service.start(limit)
-        for service in services.each:
+        for service in services.containers:
             service.wait_until_ready()
         if policy is not None:
-            stack.enter_context(_sized(setting, services, policy, hierarchy))
+            stack.enter_context(_agent(setting, services, policy, hierarchy))
         return _watched(setting, arrivals, seconds, services, list(start), again, hierarchy)
 
 
 @contextlib.contextmanager
-def _sized(
+def _agent(
     setting: TrialSetting, services: ServiceContainers, policy: CpuPolicy, hierarchy: Hierarchy
 ) -> Iterator[None]:
     """A real agent in a thread, for as long as the context lasts."""
     select = (Selector(f"{services.group}/*"),)
     pool = Pool("bench", setting.cpus, setting.memory, select, policy=policy.name)
-
-    def find() -> list[Container]:
-        return [Container(service.cgroup) for service in services.each]
-
-    agent = NodeAgent([pool], hierarchy, find, policies={policy.name: policy})
+    agent = NodeAgent(
+        [pool],
+        hierarchy,
+        lambda: [Container(service.cgroup) for service in services.containers],
+        policies={policy.name: policy},
+    )
     thread = threading.Thread(target=agent.run, name="agent", daemon=True)
     thread.start()
     try:
@@ -128,13 +130,13 @@ def _watched(
     again: Callable[[Limit], Limit],
     hierarchy: Hierarchy,
 ) -> Observed:
-    """Send the requests from a process of its own; look at everyone ten times a second; restart who dies."""
+    """Send the requests from another process; sample all services ten times a second; restart dead ones."""
     targets = [
-        _target(service.port, load, each)
-        for service, load, each in zip(services.each, setting.services, arrivals, strict=True)
+        _target(service.port, load, requests)
+        for service, load, requests in zip(services.containers, setting.services, arrivals, strict=True)
     ]
-    looks: list[list[tuple[float, ...]]] = []
-    eyes = [_Eye(service, hierarchy) for service in services.each]
+    samples: list[list[tuple[float, ...]]] = []
+    samplers = [_Sampler(service, hierarchy) for service in services.containers]
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as client:
         begin = time.monotonic() + _LEAD  # the client's process needs a moment to start
         answer = client.submit(send, targets, begin)
@@ -143,27 +145,27 @@ def _watched(
             due += EVERY
             time.sleep(max(0.0, due - time.monotonic()))
             if time.monotonic() < begin + seconds:
-                looks.append([eye.look() for eye in eyes])
-            for number, service in enumerate(services.each):
+                samples.append([sampler.sample() for sampler in samplers])
+            for number, service in enumerate(services.containers):
                 if service.died():
                     limits[number] = again(limits[number])
                     service.start(limits[number])
         latency = np.concatenate(answer.result())
-    seen = np.array(looks[1:]).transpose(2, 0, 1)
-    kills = sum(service.kills for service in services.each)
-    return Observed(latency, seconds, seen[0], seen[1], seen[2], seen[3], kills)
+    kills = sum(service.kills for service in services.containers)
+    used, limit, saved, memory = np.array(samples[1:]).transpose(2, 0, 1)
+    return Observed(latency, seconds, used, limit, saved, memory, kills)
 
 
-class _Eye:
-    """Looks at a service's control group, whatever becomes of the container; NaN while there is none."""
+class _Sampler:
+    """Reads a service's control group, also across restarts; NaN while there is none."""
 
     def __init__(self, service: ServiceContainer, hierarchy: Hierarchy) -> None:
         self._service, self._hierarchy = service, hierarchy
         self._group: ContainerGroup | None = None
         self._before = (0.0, 0.0)
 
-    def look(self) -> tuple[float, ...]:
-        """CPUs used since the last look, the limit of CPUs, what may be used on top, bytes of memory."""
+    def sample(self) -> tuple[float, ...]:
+        """CPUs used since the last sample, limit of CPUs, CPUs that may be used on top, bytes of memory."""
         now = time.monotonic()
         try:
             if self._group is None:
@@ -180,17 +182,11 @@ class _Eye:
             return _NONE, _NONE, _NONE, _NONE
 
 
-def _limit_parent(hierarchy: Hierarchy, name: str, cpus: float) -> None:
-    """The application's cap, whatever anybody does."""
-    with ContainerGroup(hierarchy, f"/{name}") as group:
-        group.limit_cpus(cpus)
-
-
-def _target(port: int, load: ServiceLoad, each: ServiceRequests) -> Target:
+def _target(port: int, load: ServiceLoad, requests: ServiceRequests) -> Target:
     unit = unit_seconds(load.role)
     keep = f"&keep={load.keep}&seconds={load.seconds:g}" if load.keep else ""
-    paths = tuple(f"/?units={max(1, round(work / unit))}{keep}" for work in each.work.tolist())
-    return Target(port, tuple(each.time.tolist()), paths)
+    paths = tuple(f"/?units={max(1, round(work / unit))}{keep}" for work in requests.work.tolist())
+    return Target(port, tuple(requests.time.tolist()), paths)
 
 
 @cache
@@ -216,29 +212,29 @@ class SizedContestant:
 
 
 def contestant(name: str, setting: TrialSetting, history: Observed) -> SizedContestant:
-    """One of `CONTESTANTS`, who has seen that history."""
+    """One of `CONTESTANTS`, given the history."""
     peak, peak_memory = np.nanmax(history.used, axis=0), np.nanmax(history.memory, axis=0)
     if name in STATIC:
         cpus, memory = STATIC[name] * peak, STATIC[name] * peak_memory
         return SizedContestant(_limits(cpus, memory, setting))
     policy = POLICIES[name]()
-    wanted = _after(policy, setting, np.nan_to_num(history.used))
+    cpus = _cpus_after(policy, setting, np.nan_to_num(history.used))
     if policy.traps:
         return SizedContestant(tuple(Limit() for _ in setting.services), policy)
     memory = np.maximum(peak_memory * (1 + _MARGIN[name]), _VPA_LEAST if name == "vpa" else 0.0)
-    return SizedContestant(_limits(wanted, memory, setting), policy, _more_after_a_kill)
+    return SizedContestant(_limits(cpus, memory, setting), policy, _more_after_a_kill)
 
 
-def _after(policy: CpuPolicy, setting: TrialSetting, used: Array) -> Array:
-    """CPUs that the policy wants for each service once it has seen the history."""
-    everyone = np.arange(used.shape[1])
-    pool, cap = np.zeros_like(everyone), np.array([setting.cpus])
-    floor = np.full(len(everyone), 0.02)
-    limit = fair_limits(np.full(len(everyone), setting.cpus / len(everyone)), floor, pool, cap)
+def _cpus_after(policy: CpuPolicy, setting: TrialSetting, used: Array) -> Array:
+    """CPUs that the policy gives each service after the history."""
+    slots = np.arange(used.shape[1])
+    pool, cap = np.zeros_like(slots), np.array([setting.cpus])
+    floor = np.full(len(slots), 0.02)
+    limit = fair_limits(np.full(len(slots), setting.cpus / len(slots)), floor, pool, cap)
     for period in range(round(_HISTORY / EVERY)):
         now = used[period % len(used)]
-        seen = CpuPeriod(EVERY, everyone, pool, limit, now, now > limit, floor, cap)
-        limit = fair_limits(Wishes.of(policy.wanted(seen)).cpus, floor, pool, cap)
+        period_use = CpuPeriod(EVERY, slots, pool, limit, now, now > limit, floor, cap)
+        limit = fair_limits(Wishes.of(policy.target(period_use)).cpus, floor, pool, cap)
     return limit
 
 
@@ -250,6 +246,6 @@ def _limits(cpus: Array, memory: Array, setting: TrialSetting) -> tuple[Limit, .
 
 
 def _more_after_a_kill(limit: Limit) -> Limit:
-    """Both raise the limit of who was killed: by a fifth, or 100 MiB if that is more."""
+    """VPA and Autopilot raise the limit of a killed container by a fifth, or 100 MiB if that is more."""
     assert limit.memory is not None
     return Limit(limit.cpus, max(limit.memory * 1.2, limit.memory + 100 * MIB))

@@ -1,9 +1,9 @@
-"""How far sizing containers scales: deciding, looking, granting memory, and many nodes at once.
+"""Scale of sizing containers: deciding, sampling, granting memory, and many nodes at once.
 
-Deciding is timed for 100,000 containers in 1,000 pools, in CPU time of the one thread that does it. Looking
+Deciding is timed for 100,000 containers in 1,000 pools, in CPU time of the one thread that does it. Sampling
 and granting happen in real control groups that the bench makes and removes; without the right to make them,
-these figures are left out. The nodes of a cluster are simulated agents, over the real
-link, to a controller that has one core.
+these figures are left out. The nodes of a cluster are simulated agents, over the real link, to a controller
+that has one core.
 """
 
 import time
@@ -13,7 +13,7 @@ import numpy as np
 
 from trimtab.kernel import NoGroupError, sweep_groups
 from trimtab.resize import Controller, Pool, Selector
-from trimtab_bench.harness import BenchOptions, BenchResult, Table
+from trimtab_bench.harness import BenchOptions, BenchResult, ResultTable
 from trimtab_bench.resize_scale.agents import link_figures
 from trimtab_bench.resize_scale.node import grant_figures, sample_figures
 
@@ -22,12 +22,7 @@ POOLS = 1_000
 POLICIES = ("trimtab", "escra")
 _WARM_UP = 5  # steps
 
-GOALS = {
-    "allocator_ms_100k": 50.0,
-    "sample_us": 8.0,
-    "oom_grant_p99_ms": 5.0,
-    "missed_periods": 0.0,
-}
+GOALS = {"allocator_ms_100k": 50.0, "sample_us": 8.0, "oom_grant_p99_ms": 5.0, "missed_periods": 0.0}
 
 Figures = dict[str, float]
 
@@ -39,16 +34,16 @@ MEASURES: dict[str, Callable[[BenchOptions], Figures]] = {
 
 
 def run(options: BenchOptions) -> BenchResult:
-    """Measure all of it; what this machine does not allow is named in the table instead."""
+    """Measure everything; what this machine does not allow is named in the table instead."""
     sweep_groups()
     decided = {name: allocator_figures(name, options) for name in options.track(POLICIES, "deciding")}
     figures = dict(decided[POLICIES[0]])
     skipped = list[tuple[str, ...]]()
-    for what, measure in MEASURES.items():
+    for name, measure in MEASURES.items():
         try:
             figures |= measure(options)
         except NoGroupError as error:
-            skipped.append((what, f"{GOALS[what]:g}", f"left out: {error}", ""))
+            skipped.append((name, f"{GOALS[name]:g}", f"left out: {error}", ""))
     rivals = {name: decided[name] for name in POLICIES[1:]}
     if "sample_reopened_us" in figures:
         rivals["opening files every time"] = {"sample_us": figures.pop("sample_reopened_us")}
@@ -63,54 +58,43 @@ def run(options: BenchOptions) -> BenchResult:
         baselines=rivals,
         published={"Escra (section 2.6.9.3)": {"containers_per_core_at_100_ms": 1192}},
         seed=options.seed,
-        tables=(Table("Sizing containers", ("figure", "goal", "measured", "spread"), (*rows, *skipped)),),
+        tables=(
+            ResultTable("Sizing containers", ("figure", "goal", "measured", "spread"), (*rows, *skipped)),
+        ),
     )
 
 
 def allocator_figures(policy: str, options: BenchOptions) -> Figures:
-    """CPU time of deciding for everyone once: telling it, deciding, taking, giving."""
+    """CPU time of one decision for all containers: observing, deciding, taking, giving."""
     steps = 20 if options.quick else 100
-    load = _Load(options.seed)
-    controller = load.controller(policy)
-    seconds = [load.step(controller) for _ in range(_WARM_UP + steps)][_WARM_UP:]
+    # Each container has its usual share of a CPU, wavering, with a burst now and then.
+    random = np.random.default_rng(options.seed)
+    usual = random.lognormal(-1.5, 1.0, CONTAINERS)
+    pool = random.integers(POOLS, size=CONTAINERS)
+    # Some pools have room, some are full.
+    caps = np.bincount(pool, usual, POOLS) * random.uniform(0.8, 2.0, POOLS)
+    controller = Controller(
+        [Pool(f"pool{i}", cap, 1e12, (Selector(f"/{i}/*"),), policy=policy) for i, cap in enumerate(caps)]
+    )
+    slots = np.array([controller.join(number) for number in pool.tolist()])
+    seconds = []
+    for _ in range(_WARM_UP + steps):
+        limit = controller.column("cpus")
+        bursts = np.where(random.random(CONTAINERS) < 0.02, 4.0, 1.0)
+        wanted = usual * random.lognormal(0.0, 0.3, CONTAINERS) * bursts
+        used, throttled = np.minimum(wanted, limit), wanted > limit
+        start = time.thread_time()
+        controller.observe(slots, used, throttled)
+        controller.decide(0.1)
+        controller.confirm(controller.takes())
+        controller.confirm(controller.gives())
+        seconds.append(time.thread_time() - start)
+    seconds = seconds[_WARM_UP:]
     return {
         "allocator_ms_100k": float(np.median(seconds)) * 1e3,
         "allocator_worst_ms": max(seconds) * 1e3,
         "allocator_steps": steps,
     }
-
-
-class _Load:
-    """CPU demand of containers: each its usual share of a CPU, wavering, with a burst now and then."""
-
-    def __init__(self, seed: int) -> None:
-        self._random = np.random.default_rng(seed)
-        self._usual = self._random.lognormal(-1.5, 1.0, CONTAINERS)
-        self._pool = self._random.integers(POOLS, size=CONTAINERS)
-        self._slots = np.arange(CONTAINERS)
-
-    def controller(self, policy: str) -> Controller:
-        """Everyone has joined; some pools have room, some are full."""
-        need = np.bincount(self._pool, self._usual, POOLS)
-        caps = need * self._random.uniform(0.8, 2.0, POOLS)
-        controller = Controller(
-            [Pool(f"pool{i}", cap, 1e12, (Selector(f"/{i}/*"),), policy=policy) for i, cap in enumerate(caps)]
-        )
-        self._slots = np.array([controller.join(pool) for pool in self._pool.tolist()])
-        return controller
-
-    def step(self, controller: Controller) -> float:
-        """A period; CPU seconds that deciding took in it."""
-        limit = controller.column("cpus")
-        bursts = np.where(self._random.random(CONTAINERS) < 0.02, 4.0, 1.0)
-        wanted = self._usual * self._random.lognormal(0.0, 0.3, CONTAINERS) * bursts
-        used, throttled = np.minimum(wanted, limit), wanted > limit
-        start = time.thread_time()
-        controller.observe(self._slots, used, throttled)
-        controller.decide(0.1)
-        controller.confirm(controller.takes())
-        controller.confirm(controller.gives())
-        return time.thread_time() - start
 
 
 def _spread(name: str, figures: Figures) -> str:

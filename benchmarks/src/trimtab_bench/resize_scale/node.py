@@ -1,8 +1,8 @@
-"""One node's part of sizing: what a look at a container costs, and how long it waits for memory.
+"""One node's part of sizing: the cost of sampling a container, and how long containers wait for memory.
 
-Containers are real control groups with a process in each. Those that run out of memory are watched from
-within: they write page after page and note how long each few took, so a wait is what the program felt, from
-the fault that the kernel could not serve until it went on.
+Containers are real control groups with a process in each. Those that run out of memory are measured from
+within: they write page after page and note how long each few took, so a wait counts from the fault that the
+kernel could not serve until the program went on.
 """
 
 import contextlib
@@ -14,7 +14,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -32,14 +33,14 @@ from trimtab.resize import (
     Selector,
     SlotLimits,
 )
-from trimtab_bench.harness import BenchOptions
+from trimtab_bench.harness import BenchOptions, seconds_of
 
 MIB = 2**20
-_BYSTANDERS = 50  # containers beside those that run out of memory
+_BYSTANDERS = 50  # other containers than those that run out of memory
 _TOP = 256 * MIB  # how far those grow before they give everything back
 _STEP = 32 * 4096  # bytes between two looks at the clock
-_LIMIT = 0.1  # CPUs of each whose use is only looked at
-_STIRRED = 0.05  # s until everyone has run
+_LIMIT = 0.1  # CPUs of each container that is only sampled
+_STIRRED = 0.05  # s until all processes have run
 _TAKEN_BACK = 0.5  # s between two rounds of taking back, ten times as often as usual: more traps in less time
 _PATIENCE = 300.0  # s
 
@@ -81,7 +82,7 @@ with open(answer, "wb") as file:
 
 
 class CgroupCrowd:
-    """Control groups of our own that play containers, with the processes in them; all gone at the end."""
+    """Control groups that play containers, with the processes in them; all removed at the end."""
 
     def __init__(self) -> None:
         self._stack = contextlib.ExitStack()
@@ -97,12 +98,11 @@ class CgroupCrowd:
 
     @property
     def hierarchy(self) -> Hierarchy:
-        """Where they are."""
         folders = self.groups[0].folders
         return Hierarchy(self.groups[0].version, {name: each.parent for name, each in folders.items()})
 
     def crowd(self, count: int) -> None:
-        """So many containers with an idle process in each."""
+        """Add so many containers with an idle process in each."""
         groups = [self._add("crowd") for _ in range(count)]
         child = subprocess.Popen(
             [sys.executable, "-S", "-c", _CROWD],
@@ -121,12 +121,12 @@ class CgroupCrowd:
         self._crowd = child.pid
 
     def stir(self) -> None:
-        """Everyone in the crowd runs for a moment."""
+        """Let all processes of the crowd run for a moment."""
         os.killpg(self._crowd, signal.SIGUSR1)
         time.sleep(_STIRRED)
 
     def grower(self, rounds: int, answer: Path) -> "subprocess.Popen[bytes]":
-        """A container that runs out of memory again and again, and then writes down what it felt."""
+        """Add a container that runs out of memory again and again, and then writes the times of its steps."""
         group = self._add("growers")
         child = subprocess.Popen(
             [sys.executable, "-S", "-c", _GROWER, str(_TOP), str(_STEP), str(rounds), str(answer)],
@@ -144,9 +144,12 @@ class CgroupCrowd:
         return group
 
 
+cpu_seconds = partial(seconds_of, clock=time.thread_time)
+
+
 def sample_figures(options: BenchOptions) -> dict[str, float]:
-    """CPU time of looking at everyone once, by container: of those that ran since the last look, and idle;
-    and of the glances between two looks."""
+    """CPU time of sampling all containers once, by container: of those that ran since the last sample, and
+    idle ones; and of the glances between two samples."""
     count, rounds = (50, 10) if options.quick else (300, 100)
     active, idle, ran, glanced = list[float](), list[float](), list[float](), list[float]()
     with CgroupCrowd() as place:
@@ -158,13 +161,16 @@ def sample_figures(options: BenchOptions) -> dict[str, float]:
             node.set_cpus(SlotLimits(controller.slots, np.full(count, _LIMIT)))
             for _ in range(rounds):
                 place.stir()
-                glanced.append(_cpu_time(lambda: node.glance(time.monotonic())) / count)
-                active.append(_cpu_time(lambda: node.sample(0.1)) / count)
+                glanced.append(cpu_seconds(lambda: node.glance(time.monotonic())) / count)
+                active.append(cpu_seconds(lambda: node.sample(0.1)) / count)
                 ran.append(float((controller.column("used") > 0).mean()))
-                idle.append(_cpu_time(lambda: node.sample(0.1)) / count)
+                idle.append(cpu_seconds(lambda: node.sample(0.1)) / count)
         finally:
             node.release()
-        reopened = [_cpu_time(lambda: _read_anew(place.groups)) / count for _ in range(rounds)]
+        reopened = [
+            cpu_seconds(lambda: [(group.throttled(), group.cpu_seconds()) for group in place.groups]) / count
+            for _ in range(rounds)
+        ]
     return {
         "sample_us": float(np.median(active)) * 1e6,
         "sample_worst_us": max(active) * 1e6,
@@ -178,7 +184,7 @@ def sample_figures(options: BenchOptions) -> dict[str, float]:
 
 
 def grant_figures(options: BenchOptions) -> dict[str, float]:
-    """How long containers wait for memory beside others on a node, as they feel it and as the agent does."""
+    """How long containers wait for memory on a node with others, measured by them and by the agent."""
     growers = max(2, min(4, len(os.sched_getaffinity(0))))
     rounds = 2 if options.quick else 20
     grants = list[tuple[float, Grant]]()
@@ -194,7 +200,16 @@ def grant_figures(options: BenchOptions) -> dict[str, float]:
             memory=MemorySettings(every=_TAKEN_BACK),
             notice=lambda grant: grants.append((time.monotonic(), grant)),
         )
-        _run_until_ended(agent, children)
+        thread = threading.Thread(target=agent.run, name="agent")
+        thread.start()
+        try:
+            for child in children:
+                child.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            raise TrimtabError("containers that ran out of memory hang; nothing was measured") from None
+        finally:
+            agent.stop()
+            thread.join()
         kills = sum(group.out_of_memory_kills() for group in place.groups)
         paths = [each.cgroup for each in place.containers if each.labels["pool"] == "growers"]
         waits = [
@@ -214,7 +229,7 @@ def grant_figures(options: BenchOptions) -> dict[str, float]:
 
 
 def felt(answer: Path, grants: Sequence[tuple[float, float]]) -> list[float]:
-    """Seconds that a grower's steps took in which it was given memory: one for each grant, from and to."""
+    """Seconds of the longest step of a grower during each grant of memory, which has a begin and an end."""
     steps = np.fromfile(answer).reshape(-1, 2)
     waits = []
     for begin, end in grants:
@@ -225,28 +240,3 @@ def felt(answer: Path, grants: Sequence[tuple[float, float]]) -> list[float]:
 
 def _pool(name: str, cpu: float, **more: float) -> Pool:
     return Pool(name, cpu, 4.0 * 2**30, (Selector(labels={"pool": name}),), **more)  # type: ignore[arg-type]
-
-
-def _run_until_ended(agent: NodeAgent, children: Sequence["subprocess.Popen[bytes]"]) -> None:
-    thread = threading.Thread(target=agent.run, name="agent")
-    thread.start()
-    try:
-        for child in children:
-            child.wait(_PATIENCE)
-    except subprocess.TimeoutExpired:
-        raise TrimtabError("containers that ran out of memory stand still; nothing was measured") from None
-    finally:
-        agent.stop()
-        thread.join()
-
-
-def _cpu_time(work: Callable[[], object]) -> float:
-    start = time.thread_time()
-    work()
-    return time.thread_time() - start
-
-
-def _read_anew(groups: Sequence[LimitedGroup]) -> None:
-    for group in groups:
-        group.throttled()
-        group.cpu_seconds()

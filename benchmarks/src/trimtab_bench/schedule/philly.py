@@ -4,26 +4,25 @@ The busiest jobs of the trace in a row, on as many nodes as they load to a given
 what the trace does not say (deadlines, priorities, tenants) from one seed, the same for every policy.
 
 *Deadlines*: every job's is its duration times 1.5 to 5, and ten minutes, after submission; half of them are
-hard. Feasible are those that an admission test takes when all are hard: earliest deadline first, planning
-each new job together with all that it has taken before, and then really meeting them. The set is fixed before
-anybody is scored and the same for all. So nobody gains by refusing: a feasible job that is refused, or late,
-is missed, and jobs that are not feasible still come and compete.
+hard. Feasible are those that an admission test admits when all are hard (earliest deadline first, planning
+each new job with all admitted before) and then meets. The set is fixed before any policy is scored, so no
+policy gains by refusing: a feasible job that is refused, or late, is missed, and jobs that are not feasible
+still come and compete.
 
-*Priorities*: one job in five matters most. How much sooner those end than under first come, first served
-depends on how long that makes people wait: `bound` is what a policy would reach under which they never wait.
-So there is a busier cluster too.
+*Priorities*: one job in five has high priority. How much sooner those end than under first come, first
+served depends on the waiting there: `bound` is reached by a policy under which they never wait. So there is a
+busier cluster too.
 
-*Tenants*: four equal ones, of whom one sends three times as much as each other, in bursts. Two measures,
-Jain's index of each over the tenants. `jain` is of the part of its jobs' lives in which a tenant was served;
-it is even also where everybody waits alike. `jain_shares` is of what a tenant held over what it was entitled
-to: at every moment accelerators are divided max-min over what tenants ask for, so that nobody is owed more
-than it can use, and what one leaves is the others'.
+*Tenants*: four equal ones, one of which sends three times as much as each other, in bursts. Two Jain indices
+over the tenants: `jain` of the share of its jobs' lives in which a tenant was served (even where all wait
+alike), `jain_shares` of the accelerators held over those entitled to: at every moment they are divided
+max-min over the demands, so no tenant is owed more than it can use.
 
-*Beliefs*: what is believed of a job's work is wrong by up to a factor of 2.
+*Beliefs*: estimates of jobs' work are wrong by up to a factor of 2.
 
 *Spot*: deadlines are soft, duration times 3 to 8 and half an hour; once with nodes on demand only, once with
-as many spot nodes in addition, which are taken back once in twenty hours on average, and there are others ten
-minutes later.
+as many spot nodes in addition, which are reclaimed once in twenty hours on average and replaced ten minutes
+later.
 """
 
 from collections.abc import Hashable, Sequence
@@ -34,7 +33,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trimtab.core import Workload
-from trimtab.schedule import Checkpoint, Cluster, Group, Job, Market, Priority, Shape, jain_index, policy
+from trimtab.schedule import (
+    Checkpoint,
+    Cluster,
+    GangShape,
+    Job,
+    Market,
+    NodeGroup,
+    Priority,
+    jain_index,
+    policy,
+)
 from trimtab.schedule.simulation.faults import FaultRates, RandomFaults
 from trimtab.schedule.simulation.replay import Replay, summary
 from trimtab.schedule.simulation.simulator import SimulationSettings, simulate
@@ -44,21 +53,21 @@ Floats = NDArray[np.float64]
 
 JOBS, QUICK_JOBS = 1000, 150
 LOAD, QUICK_LOAD = 0.75, 4.0
-"""Work that comes per second over accelerators; a few jobs are gone before queues build up otherwise."""
+"""Work that arrives per second over accelerators; with less, a few jobs end before queues build up."""
 _LARGEST = 16  # accelerators
 _SHORTEST, _LONGEST = 60.0, 12 * 3600.0
 _SECONDS_PER_JOB = 36 * 3600.0 / JOBS  # at least: the very busiest hour is one sweep of single accelerators
-_NODE = Group("nodes", "v100", 1, 8, 64.0, 512e9)
+_NODE = NodeGroup("nodes", "v100", 1, 8, 64.0, 512e9)
 _SAVING = Checkpoint(seconds=30.0, restart=30.0)
 _ROUND = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class PhillyJobs:
-    """Jobs and what they run on. A job has as much work as it has accelerators, times seconds."""
+    """Jobs and their nodes. A job has as much work as it has accelerators, times seconds."""
 
     jobs: tuple[Job, ...]
-    groups: tuple[Group, ...]
+    groups: tuple[NodeGroup, ...]
 
     def loaded(self, times: float) -> "PhillyJobs":
         """A copy with fewer nodes, loaded so many times as much."""
@@ -70,7 +79,7 @@ class PhillyJobs:
     ) -> Replay:
         """A policy's rounds of 60 s; `wrong` is by how much it is mistaken about each job's work."""
         sizes = sorted({job.least for job in self.jobs})
-        shapes = tuple(Shape(group, size) for group in range(len(self.groups)) for size in sizes)
+        shapes = tuple(GangShape(group, size) for group in range(len(self.groups)) for size in sizes)
         cluster = Cluster(self.groups, shapes)
         rates: dict[Hashable, Floats] = {
             size: np.where(cluster.shape_workers == size, float(size), 0.0) for size in sizes
@@ -82,7 +91,7 @@ class PhillyJobs:
 
 
 def busiest(trace: Sequence[Job], count: int, load: float) -> PhillyJobs:
-    """The jobs in a row that brought most work per second, on as many nodes as they load so."""
+    """The consecutive jobs with most work per second, on as many nodes as they load to `load`."""
     usual = [j for j in trace if j.least <= _LARGEST and _SHORTEST <= duration(j) <= _LONGEST]
     submitted = np.array([job.submitted for job in usual])
     total = np.concatenate(([0.0], np.cumsum([job.work for job in usual])))
@@ -104,7 +113,7 @@ def duration(job: Job) -> float:
 
 
 def draws(seed: int, section: str) -> np.random.Generator:
-    """Chance for one section: the same for every policy."""
+    """Random generator of one section: the same for every policy."""
     return np.random.default_rng((seed, *section.encode()))
 
 
@@ -115,14 +124,14 @@ _DEADLINE_FACTORS = (1.5, 5.0)
 
 def deadline_figures(stage: PhillyJobs, names: Sequence[str], seed: int) -> dict[str, dict[str, float]]:
     """By policy: the share met of feasible deadlines and of all, and how many jobs were refused."""
-    asked = with_deadlines(stage, seed, _DEADLINE_FACTORS, _DEADLINE_SPARE)
-    admitted = replace(asked, jobs=tuple(replace(job, hard=True) for job in asked.jobs)).run("edf")
+    requested = with_deadlines(stage, seed, _DEADLINE_FACTORS, _DEADLINE_SPARE)
+    admitted = replace(requested, jobs=tuple(replace(job, hard=True) for job in requested.jobs)).run("edf")
     feasible = admitted.ended <= admitted.deadline
-    half = draws(seed, "hard").permutation(len(asked.jobs)) < len(asked.jobs) // 2
-    jobs = tuple(replace(job, hard=bool(hard)) for job, hard in zip(asked.jobs, half, strict=True))
+    half = draws(seed, "hard").permutation(len(requested.jobs)) < len(requested.jobs) // 2
+    jobs = tuple(replace(job, hard=bool(hard)) for job, hard in zip(requested.jobs, half, strict=True))
     figures = {}
     for name in names:
-        replay = replace(asked, jobs=jobs).run(name)
+        replay = replace(requested, jobs=jobs).run(name)
         in_time = replay.ended <= replay.deadline
         figures[name] = {
             "feasible": float(feasible.mean()),
@@ -135,7 +144,7 @@ def deadline_figures(stage: PhillyJobs, names: Sequence[str], seed: int) -> dict
 
 
 def with_deadlines(stage: PhillyJobs, seed: int, factors: tuple[float, float], spare: float) -> PhillyJobs:
-    """Soft deadlines: seconds to spare and the duration times something between two factors."""
+    """Soft deadlines: `spare` seconds and the duration times a random number between two factors."""
     drawn = draws(seed, "deadlines").uniform(*factors, len(stage.jobs))
     jobs = tuple(
         replace(job, workload=replace(job.workload, deadline=float(duration(job) * factor + spare)))
@@ -167,9 +176,9 @@ def priority_figures(stage: PhillyJobs, names: Sequence[str], seed: int) -> dict
         figures[name] = {"high_h": float(hours[high].mean()), "avg_jct_h": float(hours.mean())}
     fifo = figures["fifo"]["high_h"]
     alone = [duration(job) / 3600.0 for job, first in zip(jobs, high, strict=True) if first]
-    for each in figures.values():
-        each["shorter"] = 1.0 - each["high_h"] / fifo
-        each["bound"] = 1.0 - sum(alone) / len(alone) / fifo
+    for result in figures.values():
+        result["shorter"] = 1.0 - result["high_h"] / fifo
+        result["bound"] = 1.0 - sum(alone) / len(alone) / fifo
     return figures
 
 
@@ -181,7 +190,7 @@ _EVERY = 300.0  # seconds between looks
 
 
 def tenant_figures(stage: PhillyJobs, names: Sequence[str], seed: int) -> dict[str, dict[str, float]]:
-    """By policy: both indices, and hours to completion of those who send little, and of the one in bursts."""
+    """By policy: both indices, and hours to completion of the small tenants and of the one with bursts."""
     owner = draws(seed, "tenants").choice(TENANTS, len(stage.jobs), p=_SENT)
     jobs = [
         replace(
@@ -191,11 +200,11 @@ def tenant_figures(stage: PhillyJobs, names: Sequence[str], seed: int) -> dict[s
         )
         for job, name in zip(stage.jobs, owner, strict=True)
     ]
-    asked = replace(stage, jobs=tuple(sorted(jobs, key=lambda job: job.submitted)))
+    requested = replace(stage, jobs=tuple(sorted(jobs, key=lambda job: job.submitted)))
     figures = {}
     for name in names:
-        replay = asked.run(name)
-        bursts = np.array([job.workload.tenant == TENANTS[0] for job in asked.jobs])
+        replay = requested.run(name)
+        bursts = np.array([job.workload.tenant == TENANTS[0] for job in requested.jobs])
         hours = (replay.ended - replay.submitted) / 3600.0
         figures[name] = {
             "jain": summary(replay)["jain"],
@@ -207,14 +216,14 @@ def tenant_figures(stage: PhillyJobs, names: Sequence[str], seed: int) -> dict[s
 
 
 def had_of_entitled(replay: Replay) -> Floats:
-    """For each tenant what it held, no more than it was entitled to, over that; 1 if it never asked."""
+    """Share of its entitled accelerators that each tenant held, at most 1; 1 if it never asked."""
     moments = np.arange(0.0, replay.makespan, _EVERY) + replay.submitted[0]
     gpus = np.array([job.least * job.worker.gpus for job in replay.jobs])
-    asked = _over_time(moments, replay.tenant, replay.submitted, replay.ended, gpus, len(replay.tenants))
+    requested = _over_time(moments, replay.tenant, replay.submitted, replay.ended, gpus, len(replay.tenants))
     rows = np.array([segment.job for segment in replay.segments])
     start, end = (np.array([getattr(s, side) for s in replay.segments]) for side in ("start", "end"))
     held = _over_time(moments, replay.tenant[rows], start, end, gpus[rows], len(replay.tenants))
-    entitled = _divided(asked, float(replay.cluster.capacity[:, 0].sum()))
+    entitled = _divided(requested, float(replay.cluster.capacity[:, 0].sum()))
     due = entitled.sum(axis=0)
     return np.where(due > 0, np.minimum(held, entitled).sum(axis=0) / np.maximum(due, 1e-9), 1.0)
 
@@ -222,7 +231,7 @@ def had_of_entitled(replay: Replay) -> Floats:
 def _over_time(
     moments: Floats, tenant: NDArray[np.int64], start: Floats, end: Floats, gpus: Floats, tenants: int
 ) -> Floats:
-    """(moments, tenants): accelerators of whatever has started and not ended."""
+    """(moments, tenants): accelerators of intervals that have started and not ended."""
     change = np.zeros((len(moments) + 1, tenants))
     np.add.at(change, (np.searchsorted(moments, start), tenant), gpus)
     np.add.at(change, (np.searchsorted(moments, end), tenant), -gpus)
@@ -230,15 +239,15 @@ def _over_time(
     return summed
 
 
-def _divided(asked: Floats, capacity: float) -> Floats:
-    """Max-min shares of the capacity, row by row: who asks for least is served first."""
-    entitled = np.zeros_like(asked)
-    left = np.full(len(asked), capacity)
-    order = np.argsort(asked, axis=1)
-    rows = np.arange(len(asked))
-    for place in range(asked.shape[1]):
+def _divided(requested: Floats, capacity: float) -> Floats:
+    """Max-min shares of the capacity, row by row: the smallest demand is served first."""
+    entitled = np.zeros_like(requested)
+    left = np.full(len(requested), capacity)
+    order = np.argsort(requested, axis=1)
+    rows = np.arange(len(requested))
+    for place in range(requested.shape[1]):
         column = order[:, place]
-        entitled[rows, column] = np.minimum(asked[rows, column], left / (asked.shape[1] - place))
+        entitled[rows, column] = np.minimum(requested[rows, column], left / (requested.shape[1] - place))
         left -= entitled[rows, column]
     return entitled
 
@@ -271,20 +280,20 @@ SPOT = 0.30
 RECLAIMS = 0.05 / 3600.0
 REFILL = 600.0
 THRIFT = 10_000.0
-"""Seconds somebody would wait to save a dollar: a V100 on demand costs 6 seconds a second more than spot."""
+"""Seconds that a user would wait to save a dollar: on demand, a V100 costs 6 s per second more than spot."""
 _SPOT_FACTORS, _SPOT_SPARE = (3.0, 8.0), 1800.0
 
 
 def spot_figures(stage: PhillyJobs, seed: int) -> dict[str, dict[str, float]]:
-    """Dollars, deadlines met and hours on demand only, with spot beside, and how much cheaper that is."""
-    asked = with_deadlines(stage, seed, _SPOT_FACTORS, _SPOT_SPARE)
+    """Dollars, deadlines met and hours, on demand only and with spot nodes, and the saving."""
+    requested = with_deadlines(stage, seed, _SPOT_FACTORS, _SPOT_SPARE)
     (node,) = stage.groups
     demand = replace(node, name="on-demand", price=node.gpus * ON_DEMAND / 3600.0)
     spot = replace(node, name="spot", price=SPOT * demand.price, market=Market.SPOT, reclaims=RECLAIMS)
     figures = {}
     for name, groups in {"on-demand": (demand,), "with spot": (demand, spot)}.items():
         faults = RandomFaults(groups, FaultRates(refill=REFILL), seed)
-        replay = replace(asked, groups=groups).run(f"trimtab:thrift={THRIFT:g}", faults)
+        replay = replace(requested, groups=groups).run(f"trimtab:thrift={THRIFT:g}", faults)
         figures[name] = {
             "cost": replay.cost,
             "deadlines_met": replay.deadlines_met,

@@ -4,28 +4,28 @@ from collections.abc import Iterator, Mapping
 from operator import ge, le
 from typing import Any
 
-from trimtab_bench.harness import Goal, Table, goals_table, judged
-from trimtab_bench.schedule.workloads import GAVEL, GAVEL_TRACE, SIA, Published
+from trimtab_bench.harness import BenchGoal, ResultTable, goals_table, judged
+from trimtab_bench.schedule.workloads import GAVEL, GAVEL_TRACE, SIA
 
 
 def compared(workloads: Mapping[str, Mapping[str, Any]], listed: bool) -> dict[str, dict[str, float]]:
-    """By workload, ratios of completion times: ours to Sia's here, and each to what is published of it.
+    """By workload, ratios of completion times: ours to Sia's here, and each to the published one.
 
     Only the `listed` workloads have published figures.
     """
     ratios = {}
     for name, by_policy in workloads.items():
-        ours, sia = by_policy["trimtab"], by_policy["sia"]
+        own, sia = by_policy["trimtab"], by_policy["sia"]
         ratios[name] = {
-            "trimtab_to_sia": ours["avg_jct_h"] / sia["avg_jct_h"],
-            "trimtab_to_sia_p99": ours["p99_jct_h"] / sia["p99_jct_h"],
+            "trimtab_to_sia": own["avg_jct_h"] / sia["avg_jct_h"],
+            "trimtab_to_sia_p99": own["p99_jct_h"] / sia["p99_jct_h"],
         }
         if listed:
             there = SIA[name]
             ratios[name] |= {
                 "sia_to_published": sia["avg_jct_h"] / there.average,
-                "trimtab_to_published_sia": ours["avg_jct_h"] / there.average,
-                "trimtab_to_published_sia_p99": ours["p99_jct_h"] / there.p99,
+                "trimtab_to_published_sia": own["avg_jct_h"] / there.average,
+                "trimtab_to_published_sia_p99": own["p99_jct_h"] / there.p99,
             }
         if listed and "gavel" in by_policy:
             ratio = by_policy["gavel"]["avg_jct_h"] / GAVEL[name].average
@@ -34,57 +34,50 @@ def compared(workloads: Mapping[str, Mapping[str, Any]], listed: bool) -> dict[s
 
 
 def goals(figures: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Every goal that this run can judge: its value, what is wanted, and whether that was reached."""
-    found = [*_as_published(figures), *_traces(figures), *_promises(figures), *_speed(figures)]
-    return judged(found)
+    return judged([*_trace_goals(figures), *_promise_goals(figures), *_speed_goals(figures)])
 
 
-def _as_published(figures: Mapping[str, Any]) -> Iterator[Goal]:
-    """Others' policies, built from their description, against their own simulators: averages, the worst."""
-    sia = [each["sia_to_published"] for each in figures["compared"].values() if "sia_to_published" in each]
-    if sia:
-        yield Goal("Sia: largest difference to published", max(abs(r - 1.0) for r in sia), le, 0.10)
+def _trace_goals(figures: Mapping[str, Any]) -> Iterator[BenchGoal]:
+    """Rivals against their own simulators, then ours over theirs; the worst of all workloads."""
+    ratios = [result for result in figures["compared"].values() if "sia_to_published" in result]
     there = figures["gavel_trace"]
+    if ratios:
+        sia = max(abs(result["sia_to_published"] - 1.0) for result in ratios)
+        yield BenchGoal("Sia: largest difference to published", sia, le, 0.10)
     gavel = [
         there[name]["avg_jct_h"] / average for name, (average, _) in GAVEL_TRACE.items() if name in there
     ]
-    yield Goal("Gavel: largest difference to published", max(abs(r - 1.0) for r in gavel), le, 0.10)
-
-
-def _traces(figures: Mapping[str, Any]) -> Iterator[Goal]:
-    """Completion times of ours over others', in the worst workload."""
-    ratios = [each for each in figures["compared"].values() if "sia_to_published" in each]
+    yield BenchGoal("Gavel: largest difference to published", max(abs(r - 1.0) for r in gavel), le, 0.10)
     if ratios:
-        average = max(each["trimtab_to_published_sia"] for each in ratios)
-        yield Goal("average to Sia's published, worst workload", average, le, 0.90)
-        p99 = max(each["trimtab_to_published_sia_p99"] for each in ratios)
-        yield Goal("p99 to Sia's published, worst workload", p99, le, 1.0)
-    there = figures["gavel_trace"]
+        average = max(result["trimtab_to_published_sia"] for result in ratios)
+        yield BenchGoal("average to Sia's published, worst workload", average, le, 0.90)
+        p99 = max(result["trimtab_to_published_sia_p99"] for result in ratios)
+        yield BenchGoal("p99 to Sia's published, worst workload", p99, le, 1.0)
     ratio = there["trimtab"]["avg_jct_h"] / there["gavel"]["avg_jct_h"]
-    yield Goal("average to gavel's on Gavel's trace", ratio, le, 0.75)
+    yield BenchGoal("average to gavel's on Gavel's trace", ratio, le, 0.75)
 
 
-def _promises(figures: Mapping[str, Any]) -> Iterator[Goal]:
-    yield Goal("feasible deadlines met", figures["deadlines"]["trimtab"]["feasible_met"], ge, 0.97)
-    yield Goal("Jain's index of equal tenants", figures["tenants"]["trimtab"]["jain"], ge, 0.92)
+def _promise_goals(figures: Mapping[str, Any]) -> Iterator[BenchGoal]:
+    yield BenchGoal("feasible deadlines met", figures["deadlines"]["trimtab"]["feasible_met"], ge, 0.97)
+    yield BenchGoal("Jain's index of equal tenants", figures["tenants"]["trimtab"]["jain"], ge, 0.92)
     for name, where in {"priorities": "", "priorities_busier": ", busier"}.items():
         shorter = figures[name]["trimtab"]["shorter"]
-        yield Goal(f"high priority shorter than first come{where}", shorter, ge, 0.52)
+        yield BenchGoal(f"high priority shorter than first come{where}", shorter, ge, 0.52)
     spot, demand = figures["spot"]["with spot"], figures["spot"]["on-demand"]
-    yield Goal("spot cheaper than on demand", spot["cheaper"], ge, 0.60)
+    yield BenchGoal("spot cheaper than on demand", spot["cheaper"], ge, 0.60)
     more = spot["deadlines_met"] - demand["deadlines_met"]
-    yield Goal("deadlines met with spot, less on demand", more, ge, 0.0)
+    yield BenchGoal("deadlines met with spot, less on demand", more, ge, 0.0)
 
 
-def _speed(figures: Mapping[str, Any]) -> Iterator[Goal]:
+def _speed_goals(figures: Mapping[str, Any]) -> Iterator[BenchGoal]:
     """Rounds and job-rounds are judged where all sizes were measured."""
     rounds = figures["round_seconds"]
     if "4000" in rounds:
-        yield Goal("seconds of a round with 1,000 jobs", rounds["1000"], le, 1.0)
-        yield Goal("round of 4,000 jobs to one of 1,000", rounds["4000"] / rounds["1000"], le, 4.0)
+        yield BenchGoal("seconds of a round with 1,000 jobs", rounds["1000"], le, 1.0)
+        yield BenchGoal("round of 4,000 jobs to one of 1,000", rounds["4000"] / rounds["1000"], le, 4.0)
         slowest = min(figures["job_rounds_per_second"].values())
-        yield Goal("simulated job-rounds per second", slowest, ge, 200_000.0)
-    yield Goal("seconds of simulating saturn-1", figures["sim_seconds"], le, 10.0)
+        yield BenchGoal("simulated job-rounds per second", slowest, ge, 200_000.0)
+    yield BenchGoal("seconds of simulating saturn-1", figures["sim_seconds"], le, 10.0)
 
 
 _PROMISES = {
@@ -97,76 +90,53 @@ _PROMISES = {
 }
 
 
-def tables(figures: Mapping[str, Any]) -> tuple[Table, ...]:
-    """All of them, the goals last."""
+def tables(figures: Mapping[str, Any]) -> tuple[ResultTable, ...]:
+    rounds = [
+        (f"round with {int(n):,} jobs", f"{result:.3f} s") for n, result in figures["round_seconds"].items()
+    ]
+    replays = [(f"saturn-1 with {name}", f"{result:.1f} s") for name, result in figures["simulating"].items()]
+    speeds = figures["job_rounds_per_second"]
+    rates = [(f"{name}, job-rounds", f"{speed:,.0f}/s") for name, speed in speeds.items()]
     return (
         *(_workload_table(name, by_policy, figures) for name, by_policy in figures["workloads"].items()),
         _gavel_trace_table(figures["gavel_trace"]),
         *(_promise_table(name, figures[name]) for name in _PROMISES),
-        _speed_table(figures),
+        ResultTable("Speed", ("what", "value"), [*rounds, *replays, *rates]),
         goals_table(figures["goals"], "Goals"),
     )
 
 
-def _workload_table(name: str, by_policy: Mapping[str, Any], figures: Mapping[str, Any]) -> Table:
+def _workload_table(name: str, by_policy: Mapping[str, Any], figures: Mapping[str, Any]) -> ResultTable:
     listed = "sia_to_published" in figures["compared"][name]
     there = {"sia": SIA.get(name), "gavel": GAVEL.get(name)} if listed else {}
-    rows = tuple(
-        (
-            policy,
-            _beside(each["avg_jct_h"], there.get(policy), "average", 3),
-            _beside(each["p99_jct_h"], there.get(policy), "p99", 2),
-            _beside(each["makespan_h"], there.get(policy), "makespan", 1),
-            f"{each['restarts']:.2f}",
-            f"{each['jain']:.3f}",
-            f"{each['utilization']:.0%}",
-            f"{each['cost']:.0f}",
-        )
-        for policy, each in by_policy.items()
-    )
-    heads = ("policy", "mean h", "p99 h", "makespan h", "restarts", "Jain", "used", "$")
-    return Table(f"{name}; in parentheses as published", heads, rows)
-
-
-def _beside(value: float, other: Published | None, name: str, digits: int) -> str:
-    """A figure, and somebody else's of it where there is one."""
-    return f"{value:.{digits}f}" + (f" ({getattr(other, name):.{digits}f})" if other else "")
-
-
-def _gavel_trace_table(by_policy: Mapping[str, Any]) -> Table:
     rows = []
-    for policy, each in by_policy.items():
+    for policy, result in by_policy.items():
+        own = [f"{result['avg_jct_h']:.3f}", f"{result['p99_jct_h']:.2f}", f"{result['makespan_h']:.1f}"]
+        if (other := there.get(policy)) is not None:
+            published = (f"{other.average:.3f}", f"{other.p99:.2f}", f"{other.makespan:.1f}")
+            own = [f"{own} ({theirs})" for own, theirs in zip(own, published, strict=True)]
+        used = (f"{result['jain']:.3f}", f"{result['utilization']:.0%}", f"{result['cost']:.0f}")
+        rows.append((policy, *own, f"{result['restarts']:.2f}", *used))
+    heads = ("policy", "mean h", "p99 h", "makespan h", "restarts", "Jain", "used", "$")
+    return ResultTable(f"{name}; in parentheses as published", heads, rows)
+
+
+def _gavel_trace_table(by_policy: Mapping[str, Any]) -> ResultTable:
+    rows = []
+    for policy, result in by_policy.items():
         other = GAVEL_TRACE.get(policy)
-        rows.append(
-            (
-                policy,
-                f"{each['avg_jct_h']:.2f}",
-                f"{other[0]:.2f}" if other else "",
-                f"{each['p99_jct_h']:.1f}",
-                f"{each['makespan_h']:.1f}",
-                f"{other[1]:.1f}" if other else "",
-                f"{each['restarts']:.2f}",
-            )
-        )
+        average, makespan = (f"{other[0]:.2f}", f"{other[1]:.1f}") if other else ("", "")
+        p99, end = f"{result['p99_jct_h']:.1f}", f"{result['makespan_h']:.1f}"
+        mean, restarts = f"{result['avg_jct_h']:.2f}", f"{result['restarts']:.2f}"
+        rows.append((policy, mean, average, p99, end, makespan, restarts))
     heads = ("policy", "mean h", "published", "p99 h", "makespan", "published", "restarts")
-    return Table("Gavel's trace", heads, tuple(rows))
+    return ResultTable("Gavel's trace", heads, rows)
 
 
-def _promise_table(name: str, by_policy: Mapping[str, Any]) -> Table:
+def _promise_table(name: str, by_policy: Mapping[str, Any]) -> ResultTable:
     title, columns = _PROMISES[name]
-    rows = tuple(
-        (policy, *(f"{each[column]:.3f}" if column in each else "" for column in columns))
-        for policy, each in by_policy.items()
-    )
-    return Table(f"{title}, Philly jobs", ("policy", *columns), rows)
-
-
-def _speed_table(figures: Mapping[str, Any]) -> Table:
-    rounds = [
-        (f"round with {int(n):,} jobs", f"{each:.3f} s") for n, each in figures["round_seconds"].items()
+    rows = [
+        (policy, *(f"{result[column]:.3f}" if column in result else "" for column in columns))
+        for policy, result in by_policy.items()
     ]
-    whole = [(f"saturn-1 with {name}", f"{each:.1f} s") for name, each in figures["simulating"].items()]
-    rates = [
-        (f"{name}, job-rounds", f"{each:,.0f}/s") for name, each in figures["job_rounds_per_second"].items()
-    ]
-    return Table("Speed", ("what", "value"), (*rounds, *whole, *rates))
+    return ResultTable(f"{title}, Philly jobs", ("policy", *columns), rows)

@@ -1,4 +1,4 @@
-"""How long a round takes, and how many job-rounds a second a simulation does."""
+"""Seconds of a scheduling round, and job-rounds per second of a simulation."""
 
 from dataclasses import replace
 from time import perf_counter, process_time
@@ -6,7 +6,7 @@ from time import perf_counter, process_time
 import numpy as np
 
 from trimtab.core import SimulatedClock, Workload
-from trimtab.schedule import WAITING, Allocation, Cluster, Group, Job, Jobs, policy, usual_shapes
+from trimtab.schedule import WAITING, Allocation, Cluster, Job, JobColumns, NodeGroup, policy, usual_shapes
 from trimtab_bench.schedule.philly import PhillyJobs
 
 SIZES, QUICK_SIZES = (250, 500, 1000, 2000, 4000), (250, 500)
@@ -23,14 +23,14 @@ _ROUND = 60.0
 def round_seconds(jobs: int, seed: int) -> float:
     """The median of rounds with so many jobs and twice as many accelerators, after one to warm up."""
     crowd = _Crowd(jobs, seed)
-    asked, clock = policy("trimtab"), SimulatedClock()
-    given, took = Allocation.nothing(jobs), []
+    scheduler, clock = policy("trimtab"), SimulatedClock()
+    allocation, took = Allocation.nothing(jobs), []
     for _ in range(1 + _ROUNDS):
-        begun = perf_counter()
-        given = asked.allocate(crowd.jobs, crowd.cluster, given, clock)
-        took.append(perf_counter() - begun)
+        start = perf_counter()
+        allocation = scheduler.allocate(crowd.jobs, crowd.cluster, allocation, clock)
+        took.append(perf_counter() - start)
         clock.advance(_ROUND)
-        given = crowd.go_on(given, clock.now())
+        allocation = crowd.go_on(allocation, clock.now())
     return float(np.median(took[1:]))
 
 
@@ -47,39 +47,39 @@ def job_rounds_per_second(name: str, jobs: int, seed: int) -> float:
         Job(f"job-{number}", Workload(f"job-{number}"), at, work=units)
         for number, (at, units) in enumerate(zip(when, work, strict=True))
     )
-    stage = PhillyJobs(many, (Group("nodes", "v100", gpus // _NODE, _NODE, 64.0, 512e9),))
-    begun = process_time()
-    return stage.run(name).job_rounds / (process_time() - begun)
+    stage = PhillyJobs(many, (NodeGroup("nodes", "v100", gpus // _NODE, _NODE, 64.0, 512e9),))
+    start = process_time()
+    return stage.run(name).job_rounds / (process_time() - start)
 
 
 class _Crowd:
     """Half of the jobs are rigid and half elastic, on three kinds of accelerator in equal numbers.
 
     Speed grows with workers to a power of 0.7 to 0.95, a worker on a better kind being 2.5 or 6 times as
-    fast, give or take a third. Everybody has an hour of one worker's work, more or less by a factor of e.
+    fast, give or take a third. Every job has an hour of one worker's work, more or less by a factor of e.
     """
 
     def __init__(self, count: int, seed: int) -> None:
         self._draw = np.random.default_rng((seed, count))
         nodes = round(2 * count / _NODE / len(_KINDS))
-        groups = tuple(Group(kind, kind, nodes, _NODE, 64.0, 512e9) for kind, _ in _KINDS)
+        groups = tuple(NodeGroup(kind, kind, nodes, _NODE, 64.0, 512e9) for kind, _ in _KINDS)
         self.cluster = Cluster(groups, usual_shapes(groups, _MOST))
         self._next = 0
         self.jobs = self._new(count, 0.0)
 
-    def go_on(self, given: Allocation, now: float) -> Allocation:
-        """A minute later: who runs has done some work, and some have left for others who wait."""
-        jobs, rows = self.jobs, np.flatnonzero(given.shape != WAITING)
+    def go_on(self, allocation: Allocation, now: float) -> Allocation:
+        """A minute later: running jobs have done some work, and some have left and new ones wait."""
+        jobs, rows = self.jobs, np.flatnonzero(allocation.shape != WAITING)
         done = np.zeros(len(jobs))
-        done[rows] = jobs.speed[rows, given.shape[rows]] * _ROUND
+        done[rows] = jobs.speed[rows, allocation.shape[rows]] * _ROUND
         stay = np.sort(self._draw.permutation(len(jobs))[round(_REPLACED * len(jobs)) :])
         left = np.maximum(jobs.remaining - done, 1.0)
         older = replace(jobs, done=jobs.done + done, remaining=left, remaining_low=left, remaining_high=left)
         self.jobs = _joined(older, stay, self._new(len(jobs) - len(stay), now))
-        shape = np.concatenate((given.shape[stay], np.full(len(jobs) - len(stay), WAITING)))
+        shape = np.concatenate((allocation.shape[stay], np.full(len(jobs) - len(stay), WAITING)))
         return Allocation(shape, np.arange(len(jobs)))
 
-    def _new(self, count: int, now: float) -> Jobs:
+    def _new(self, count: int, now: float) -> JobColumns:
         draw, cluster = self._draw, self.cluster
         elastic = np.arange(count) % 2 == 0
         least = np.where(elastic, 1, draw.choice([1, 1, 2, 4, 8], count))
@@ -90,7 +90,7 @@ class _Crowd:
         work = 3600.0 * np.exp(draw.uniform(-1.0, 1.0, count))
         groups = len(cluster.groups)
         first, self._next = self._next, self._next + count
-        return Jobs(
+        return JobColumns(
             ids=tuple(f"job-{number}" for number in range(first, first + count)),
             tenants=("a", "b", "c", "d"),
             tenant=np.arange(count) % 4,
@@ -113,6 +113,7 @@ class _Crowd:
             restarts=np.zeros(count, dtype=np.int64),
             restart_seconds=np.full(count, 60.0),
             settling=np.zeros(count, dtype=bool),
+            preemptible=np.ones(count, dtype=bool),
             fetch=np.zeros((count, groups)),
             egress=np.zeros((count, groups)),
             spent=np.zeros(count),
@@ -120,12 +121,12 @@ class _Crowd:
         )
 
 
-def _joined(old: Jobs, stay: np.ndarray, new: Jobs) -> Jobs:
-    """These rows of the one, then all of the other."""
+def _joined(old: JobColumns, stay: np.ndarray, new: JobColumns) -> JobColumns:
+    """The rows `stay` of `old`, then all of `new`."""
     columns = {
         name: np.concatenate((column[stay], getattr(new, name)))
-        for name in Jobs.__slots__
+        for name in JobColumns.__slots__
         if isinstance(column := getattr(old, name), np.ndarray)
     }
     ids = tuple(old.ids[row] for row in stay.tolist()) + new.ids
-    return Jobs(ids=ids, tenants=old.tenants, **columns)
+    return JobColumns(ids=ids, tenants=old.tenants, **columns)

@@ -1,4 +1,4 @@
-"""Traces on the accelerators they were made for, and what Sia's and Gavel's own simulators reach on them.
+"""Traces on the accelerators they were made for, and results of Sia's and Gavel's own simulators on them.
 
 Workloads of adaptive jobs on 64 accelerators, also as rigid as their users asked; Gavel's own trace of rigid
 jobs on 12 accelerators of each of three kinds, in rounds of 360 s.
@@ -13,13 +13,13 @@ from typing import NamedTuple
 import numpy as np
 
 from trimtab.schedule import Trace, policy
-from trimtab.schedule.simulation.replay import Replay, summary
+from trimtab.schedule.simulation.replay import summary
 from trimtab.schedule.simulation.scene import find_trace, scene_of
 from trimtab.schedule.simulation.simulator import SimulationSettings, simulate
 
 
 class Published(NamedTuple):
-    """One run of somebody else's simulator, in hours."""
+    """One run of another simulator, in hours."""
 
     average: float
     p99: float
@@ -52,7 +52,7 @@ GAVEL_TRACE = {"gavel:objective=fifo": (7.56, 42.0), "maxmin": (5.32, 20.5), "ga
 """Average and makespan on its own trace, with 12 accelerators of each of three kinds."""
 
 SIA_SECONDS = 42.0
-"""How long Sia's own simulator takes for saturn-1, on two cores."""
+"""Seconds of Sia's own simulator for saturn-1, on two cores."""
 
 
 LISTED = ("saturn-1", "saturn-2", "saturn-3", "philly-1", "philly-2", "newtrace-1", "newtrace-2")
@@ -85,24 +85,21 @@ CONTESTANTS: Mapping[str, RivalPolicy] = {
 QUICK = ("trimtab", "sia", "fifo")
 
 
-def workload_figures(trace: Trace, path: Path, data: Path | None, who: RivalPolicy) -> dict[str, float]:
+def workload_figures(trace: Trace, path: Path, data: Path | None, rival: RivalPolicy) -> dict[str, float]:
     """One policy on one workload; `jain` is over four equal tenants, to whom jobs are dealt afterwards.
 
     The workloads have no tenants, and a policy that saw some would do something else than the peers did.
     """
     groups = tuple(replace(g, price=g.gpus * PRICES[g.accelerator] / 3600.0) for g in trace.groups)
-    scene = scene_of(trace, path, groups, data, who.rigid)
-    begun = perf_counter()
+    scene = scene_of(trace, path, groups, data, rival.rigid)
+    start = perf_counter()
     replay = simulate(
-        scene.jobs, scene.cluster, scene.world(), policy(who.policy), SimulationSettings(scene.round)
+        scene.jobs, scene.cluster, scene.world(), policy(rival.policy), SimulationSettings(scene.round)
     )
-    seconds = perf_counter() - begun
-    return {**summary(_dealt(replay)), "seconds": seconds}
-
-
-def _dealt(replay: Replay) -> Replay:
+    seconds = perf_counter() - start
     names = tuple(f"t{number}" for number in range(TENANTS))
-    return replace(replay, tenants=names, tenant=np.arange(len(replay.jobs)) % TENANTS)
+    dealt = replace(replay, tenants=names, tenant=np.arange(len(replay.jobs)) % TENANTS)
+    return {**summary(dealt), "seconds": seconds}
 
 
 GAVEL_TRACE_NAME = "physical_cluster/max_min_fairness"
@@ -111,7 +108,6 @@ GAVEL_TRACE_QUICK = ("trimtab", "gavel", "fifo")
 
 
 def gavel_trace_figures(data: Path, name: str) -> dict[str, float]:
-    """One policy on that trace."""
     trace, file = find_trace(data, GAVEL_TRACE_NAME)
     scene = scene_of(trace, file)
     settings = SimulationSettings(scene.round)

@@ -1,15 +1,11 @@
-"""Processes that the bench starts: the system, a constant server, PostgreSQL, and children of its own."""
+"""Servers that the bench starts: `trimtab up`, and a constant server."""
 
 import contextlib
 import http.client
 import json
 import os
-import shutil
-import signal
-import socket
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -20,7 +16,8 @@ from typing import Any
 
 import psutil
 
-from trimtab.core import MissingDependencyError, TrimtabError
+from trimtab.core import TrimtabError
+from trimtab_bench.processes import free_port
 
 _READY = 60.0  # s until a server must answer
 _END = 15.0  # s that it has to end
@@ -34,105 +31,67 @@ async def constant() -> dict[str, str]:
 at = {"host": "127.0.0.1", "port": int(sys.argv[1])}
 uvicorn.run(app, **at, loop="uvloop", http="httptools", access_log=False, log_level="warning")
 """
-_TRIMTAB = (sys.executable, "-c", "from trimtab.cli import main; main()")
+TRIMTAB = (sys.executable, "-c", "from trimtab.cli import main; main()")
+"""The command line, in this interpreter."""
 
 
 @dataclass(frozen=True, slots=True)
-class Child:
-    """A process of ours. Lines go in and out as JSON."""
-
-    process: "subprocess.Popen[str]"
-
-    def tell(self, told: Any) -> None:
-        """Say something to it."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(told) + "\n")
-        self.process.stdin.flush()
-
-    def heard(self) -> Any:
-        """What it says next."""
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line:
-            raise TrimtabError(f"a process of the bench ended early, with status {self.process.wait()}")
-        return json.loads(line)
-
-
-@dataclass(frozen=True, slots=True)
-class Server:
-    """A server that answers at a port of this machine, and did so after `ready` seconds."""
+class ServerProcess:
+    """A server at a port of this machine, ready after `ready` seconds."""
 
     process: "subprocess.Popen[bytes]"
     port: int
     ready: float = 0.0
 
     def cpu_seconds(self) -> float:
-        """CPU time that it has taken, with that of the scheduler beside it."""
-        times = [each.cpu_times() for each in self._processes()]
-        return float(sum(each.user + each.system for each in times))
+        """CPU time of the server and of the scheduler that it started."""
+        times = [process.cpu_times() for process in self._processes()]
+        return float(sum(used.user + used.system for used in times))
 
     def memory(self) -> int:
-        """Bytes that they have in memory."""
-        return sum(int(each.memory_info().rss) for each in self._processes())
+        """Resident bytes of both."""
+        return sum(int(process.memory_info().rss) for process in self._processes())
 
     def _processes(self) -> list[psutil.Process]:
         first = psutil.Process(self.process.pid)
         return [first, *first.children()]
 
     @contextlib.contextmanager
-    def connection(self, token: str) -> Iterator[Callable[..., Any]]:
-        """A kept connection: called with a method, a path and a body, it returns the answer's JSON."""
+    def connection(self, token: str = "") -> Iterator[Callable[..., Any]]:
+        """A kept connection: a function of method, path and body that returns the answer's JSON."""
         line = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
-        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        headers = {"Content-Type": "application/json"}
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
 
         def ask(method: str, path: str, body: Any = None) -> Any:
             line.request(method, path, None if body is None else json.dumps(body), headers)
             answer = line.getresponse()
             text = answer.read()
             if answer.status >= 300:
-                raise TrimtabError(f"{path} was answered with status {answer.status}: {text[:200].decode()}")
+                raise TrimtabError(f"{path} was answered with status {answer.status}: {text[:200]!r}")
             return json.loads(text)
 
         with contextlib.closing(line):
             yield ask
 
     def kill(self) -> None:
-        """Kill it at once (SIGKILL)."""
         self.process.kill()
         self.process.wait()
 
 
 @contextlib.contextmanager
-def child(module: str) -> Iterator[Child]:
-    """A module of this package as a process; it is ended with the block."""
-    command = [sys.executable, "-m", f"trimtab_bench.serve.{module}"]
-    # In a session of its own: Ctrl-C is for us, and we end it.
-    process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
-    try:
-        yield Child(process)
-    finally:
-        process.kill()
-        process.wait()
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
-
-
-@contextlib.contextmanager
-def up(home: Path, store: str, *more: str) -> Iterator[Server]:
+def up(home: Path, store: str, *more: str) -> Iterator[ServerProcess]:
     """`trimtab up` at a free port, once it is ready."""
     port = free_port()
-    command = [*_TRIMTAB, "up", "--listen", f"127.0.0.1:{port}", "--store", store, *more]
+    command = [*TRIMTAB, "up", "--listen", f"127.0.0.1:{port}", "--store", store, *more]
     with _served(command, port, "/v1/ready", home) as server:
         yield server
 
 
 @contextlib.contextmanager
-def constant_server(folder: Path) -> Iterator[Server]:
-    """The server that answers everybody with a constant."""
+def constant_server(folder: Path) -> Iterator[ServerProcess]:
+    """A FastAPI server with one route that returns a constant."""
     port = free_port()
     command = [sys.executable, "-c", _CONSTANT, str(port)]
     with _served(command, port, "/constant", folder) as server:
@@ -140,115 +99,36 @@ def constant_server(folder: Path) -> Iterator[Server]:
 
 
 @contextlib.contextmanager
-def _served(command: list[str], port: int, path: str, home: Path) -> Iterator[Server]:
+def _served(command: list[str], port: int, path: str, home: Path) -> Iterator[ServerProcess]:
     home.mkdir(parents=True, exist_ok=True)
-    said = home / f"said-{port}.log"
+    log = home / f"server-{port}.log"
     unset = ("TRIMTAB_STORE", "TRIMTAB_TOKEN", "TRIMTAB_SERVER", "TRIMTAB_CONFIG")
     environment = {name: value for name, value in os.environ.items() if name not in unset}
+    environment["TRIMTAB_HOME"] = str(home)
     began = time.monotonic()
-    with said.open("wb") as output:
+    with log.open("wb") as output:
         process = subprocess.Popen(
-            command,
-            env=environment | {"TRIMTAB_HOME": str(home)},
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
+            command, env=environment, stdout=output, stderr=output, start_new_session=True
         )
     try:
-        _wait_until_ready(process, f"http://127.0.0.1:{port}{path}", said)
-        yield Server(process, port, time.monotonic() - began)
+        while not _answers(f"http://127.0.0.1:{port}{path}"):
+            if process.poll() is not None or time.monotonic() > began + _READY:
+                last = log.read_text(errors="replace").strip().splitlines()[-1:]
+                raise TrimtabError(f"the server that is to be measured did not start: {' '.join(last)}")
+            time.sleep(0.05)
+        yield ServerProcess(process, port, time.monotonic() - began)
     finally:
-        _end(process)
-
-
-def _wait_until_ready(process: "subprocess.Popen[bytes]", url: str, said: Path) -> None:
-    deadline = time.monotonic() + _READY
-    while True:
+        process.terminate()
         try:
-            with urllib.request.urlopen(url, timeout=5):  # nosec B310 # always http, at loopback
-                return
-        except (urllib.error.URLError, OSError):
-            pass
-        if process.poll() is not None or time.monotonic() > deadline:
-            last = said.read_text(errors="replace").strip().splitlines()[-1:]
-            raise TrimtabError(f"the server that is to be measured did not start: {' '.join(last)}")
-        time.sleep(0.05)
+            process.wait(_END)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    if process.poll() is None:
-        process.send_signal(signal.SIGTERM)
+def _answers(url: str) -> bool:
     try:
-        process.wait(_END)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-
-
-def free_port() -> int:
-    """A port of this machine that nobody listens at."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
-
-
-_OUTPUT = 1
-
-
-def say(**told: Any) -> None:
-    """Say all of it: without a buffer, `print` drops what a pipe does not take at once."""
-    left = memoryview(json.dumps(told).encode() + b"\n")
-    while left:
-        left = left[os.write(_OUTPUT, left) :]
-
-
-_DEBIAN = Path("/usr/lib/postgresql")
-_USER = "postgres"
-
-
-def programs() -> Path:
-    """The folder of the newest server's programs; raises where none is installed."""
-    found = sorted(_DEBIAN.glob("*/bin/initdb"))
-    if not found:
-        raise MissingDependencyError("there is no PostgreSQL server here; apt-get install postgresql")
-    return found[-1].parent
-
-
-@contextlib.contextmanager
-def postgres() -> Iterator[str]:
-    """The URL of an empty database while the block runs."""
-    binaries = programs()
-    # Not in the home: the server's own user must reach it.
-    folder = Path(tempfile.mkdtemp(prefix="trimtab-bench-postgres-"))
-    data, port = folder / "data", free_port()
-    try:
-        if os.geteuid() == 0:
-            shutil.chown(folder, _USER, _USER)
-        told = ("-U", "trimtab", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync")
-        _ran(binaries / "initdb", "-D", str(data), *told)
-        options = f"-h 127.0.0.1 -p {port} -k {folder}"
-        _ran(binaries / "pg_ctl", "-D", str(data), "-w", "-l", str(folder / "log"), "-o", options, "start")
-        yield f"postgresql://trimtab@127.0.0.1:{port}/postgres"
-    finally:
-        if (data / "postmaster.pid").exists():
-            with contextlib.suppress(TrimtabError):
-                _ran(binaries / "pg_ctl", "-D", str(data), "-w", "-m", "immediate", "stop")
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _ran(program: Path, *arguments: str) -> None:
-    command = [str(program), *arguments]
-    if os.geteuid() == 0:
-        command = ["setpriv", f"--reuid={_USER}", f"--regid={_USER}", "--init-groups", *command]
-    # A server that had a pipe for its output would keep it, and whoever waits for its end.
-    done = subprocess.run(
-        command,
-        cwd="/",
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-        check=False,
-    )
-    if done.returncode:
-        raise TrimtabError(f"{program.name} failed with status {done.returncode}")
+        with urllib.request.urlopen(url, timeout=5):  # nosec B310 # always http, at loopback
+            return True
+    except (urllib.error.URLError, OSError):
+        return False

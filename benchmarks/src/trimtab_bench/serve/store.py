@@ -1,7 +1,6 @@
-"""The store that is measured: what it holds, whose that is, and its file, made once for each size."""
+"""The store that is measured: its records, their tenants, and its file, made once for each size."""
 
 import contextlib
-import hashlib
 import json
 import os
 import shutil
@@ -21,14 +20,14 @@ from trimtab_bench.harness import Kept
 TENANTS = 20
 DECISION_KINDS = ("resize", "schedule", "recommend", "partition", "tune")
 SUBJECTS = 1_000
-EVERYBODY = "*"
+ALL_TENANTS = "*"
 
 _ODD = 2_654_435_761  # times this, numbers are spread over all ids, and no two alike
 
 
 @dataclass(frozen=True, slots=True)
-class World:
-    """How many jobs, decisions, events and profiles there are."""
+class StoreSize:
+    """Numbers of jobs, decisions, events and profiles."""
 
     jobs: int
     decisions: int
@@ -36,59 +35,57 @@ class World:
     profiles: int
 
 
-FULL = World(jobs=10_000, decisions=1_000_000, events=200_000, profiles=200)
-QUICK = World(jobs=1_000, decisions=20_000, events=5_000, profiles=40)
+FULL = StoreSize(jobs=10_000, decisions=1_000_000, events=200_000, profiles=200)
+QUICK = StoreSize(jobs=1_000, decisions=20_000, events=5_000, profiles=40)
 
 
 def tenant(number: int) -> str:
-    """The tenant that the thing of a number belongs to: each in turn."""
+    """Tenant of the record with a number: each in turn."""
     return f"team-{number % TENANTS:02}"
 
 
 def decision_id(number: int) -> str:
-    """As random as real ones look to an index."""
+    """Id of a decision; ids look random to an index, as real ones do."""
     return f"{number * _ODD % 2**48:012x}"
 
 
 def job_id(number: int) -> str:
-    """The same for a job."""
     return f"{number * _ODD % 2**32:08x}"
 
 
 def profile_id(number: int) -> str:
-    """The same for a profile."""
     return f"{(number + 1) * _ODD % 2**48:012x}"
 
 
 def decision_kind(number: int) -> str:
-    """Of which kind a decision is; every tenant has all kinds."""
+    """Kind of a decision; every tenant has all kinds."""
     return DECISION_KINDS[number // TENANTS % len(DECISION_KINDS)]
 
 
 def subject(number: int) -> str:
-    """What a decision is about; every subject is one tenant's."""
+    """Subject of a decision; every subject is one tenant's."""
     return f"job-{number % SUBJECTS}"
 
 
-def nth_of(whose: int | None, place: float, count: int) -> int:
-    """The number of the thing at a place from 0 (the oldest) to 1 (the newest) among one tenant's.
+def nth_of(owner: int | None, place: float, count: int) -> int:
+    """Number of a tenant's record at a place from 0 (its oldest) to 1 (its newest), of `count` in all.
 
-    There are `count` of all tenants together, whose things these are where `whose` is None.
+    `owner` is the tenant's number, or None for the records of all tenants.
     """
-    if whose is None:
+    if owner is None:
         return min(count - 1, int(place * count))
-    own = (count - whose + TENANTS - 1) // TENANTS
-    return whose + TENANTS * min(own - 1, int(place * own))
+    own = (count - owner + TENANTS - 1) // TENANTS
+    return owner + TENANTS * min(own - 1, int(place * own))
 
 
-def nearly_last(whose: int | None, left: int, count: int) -> int:
-    """The number of the thing before which there are `left` older ones, or half of all where that is less."""
-    step = 1 if whose is None else TENANTS
-    return (whose or 0) + step * min(left, count // step // 2)
+def nearly_last(owner: int | None, left: int, count: int) -> int:
+    """Number of the record with `left` older ones, or half of all where that is less."""
+    step = 1 if owner is None else TENANTS
+    return (owner or 0) + step * min(left, count // step // 2)
 
 
 BEGAN = 1_750_000_000.0
-"""When the oldest thing happened, in seconds since 1970."""
+"""Time of the oldest record, in seconds since the epoch."""
 
 _APART = 2.5  # s between decisions
 _OUTCOMES = 10  # decisions for each that has an outcome
@@ -102,43 +99,42 @@ JOB = {
     "work": 90_000,
     "speeds": {"t4": 12.5},
     "environment": {"EPOCHS": "90"},
+    "budget": 1,
 }
-"""A job as people hand it in."""
+"""A job as users submit it. Two hours on a T4 at `PRICE` exceed its budget, so it waits."""
+
+PRICE = ("--price", "t4=$10/h")
 
 
-def kept_store(size: World) -> Path:
-    """The file of a filled store; made where it is not there yet."""
-    file = Kept.of("serve", _made_from(size)).folder / f"{size.decisions}-decisions.sqlite"
+def kept_store(size: StoreSize) -> Path:
+    """File of a filled store; made if it is missing."""
+    schema = Path(store_package.__path__[0])
+    code = [Path(__file__), schema / "tables.py", *sorted((schema / "migrations").rglob("*.py"))]
+    file = Kept.of("serve", size, code).folder / f"{size.decisions}-decisions.sqlite"
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
         unfinished = file.with_name(f"unfinished-{os.getpid()}.sqlite")
         try:
             fill(unfinished, size)
             unfinished.rename(file)
-            _forget_others(file)
+            # Stores of this size that were made by other code or for another schema: they are large.
+            for other in file.parent.parent.glob(f"*/{file.name}"):
+                if other != file:
+                    shutil.rmtree(other.parent, ignore_errors=True)
         finally:
             for left in file.parent.glob(f"{unfinished.name}*"):
                 left.unlink()
     return file
 
 
-def _forget_others(file: Path) -> None:
-    """Remove stores of this size that were made by other code or for another schema: they are large."""
-    for other in file.parent.parent.glob(f"*/{file.name}"):
-        if other != file:
-            shutil.rmtree(other.parent, ignore_errors=True)
-
-
-def fill(path: Path, size: World) -> None:
-    """Make a store at `path` with all that `size` says in it."""
+def fill(path: Path, size: StoreSize) -> None:
     with open_store(f"sqlite:///{path}") as store:
         furnish(store, size)
     raw = sqlite3.connect(path)
     try:
-        raw.execute("PRAGMA synchronous = OFF")  # whoever is interrupted here begins anew
-        raw.executemany(_DECISION, _decision_rows(size.decisions))
-        raw.executemany(_OUTCOME, _outcome_rows(size.decisions))
-        raw.executemany(_EVENT, _event_rows(size.events, size.jobs))
+        raw.execute("PRAGMA synchronous = OFF")  # an interrupted fill begins anew
+        for table, rows in _rows(size).items():
+            raw.executemany(f"INSERT INTO {table}", rows)
         raw.commit()
         raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     finally:
@@ -147,10 +143,10 @@ def fill(path: Path, size: World) -> None:
         os.fsync(file.fileno())
 
 
-def furnish(store: Store, size: World) -> None:
-    """Tenants, jobs and profiles. No tenant may have an accelerator, so jobs wait and nothing is started."""
+def furnish(store: Store, size: StoreSize) -> None:
+    """Add tenants, jobs and profiles."""
     for number in range(TENANTS):
-        store.tenants.put(Tenant(tenant(number), limit=0.0))
+        store.tenants.put(Tenant(tenant(number)))
     store.jobs.submit(tuple(_job(number, size) for number in range(size.jobs)))
     for number in range(size.profiles):
         profile = replace(a_profile(samples=300), id=profile_id(number), created=BEGAN + number)
@@ -186,42 +182,41 @@ def a_profile(samples: int) -> Profile:
     return Profile("id", BEGAN, work, host, 0.1 * samples, 0.1, "cgroup-v2", "exited", 0, series)
 
 
-_DECISION = "INSERT INTO decisions (id, created, kind, subject, tenant, body) VALUES (?, ?, ?, ?, ?, ?)"
-_OUTCOME = "INSERT INTO outcomes (decision_id, recorded, body) VALUES (?, ?, ?)"
-_EVENT = "INSERT INTO events (time, kind, subject, detail, tenant) VALUES (?, ?, ?, ?, ?)"
+def _rows(size: StoreSize) -> dict[str, Iterator[tuple[object, ...]]]:
+    """Rows of the large tables, by the statement that inserts them."""
+
+    def decisions() -> Iterator[tuple[object, ...]]:
+        plain = to_plain(a_decision())
+        for number in range(size.decisions):
+            id, created = decision_id(number), BEGAN + _APART * number
+            kind, about = decision_kind(number), subject(number)
+            body = json.dumps({**plain, "id": id, "created": created, "kind": kind, "subject": about})
+            yield id, created, kind, about, tenant(number), body
+
+    def outcomes() -> Iterator[tuple[object, ...]]:
+        for number in range(0, size.decisions, _OUTCOMES):
+            id, recorded = decision_id(number), BEGAN + _APART * number + 7000.0
+            outcome = Outcome(id, recorded, {"time": 7000.0, "cost": 1.85}, "ended")
+            yield id, recorded, json.dumps(to_plain(outcome))
+
+    def events() -> Iterator[tuple[object, ...]]:
+        states = ("waiting", "starting", "running", "ended")
+        for number in range(size.events):
+            job, state = number // len(states) % size.jobs, states[number % len(states)]
+            detail = json.dumps({"name": JOB["name"], "state": state, "why": ""})
+            yield BEGAN + number, f"job.{state}", job_id(job), detail, tenant(job)
+
+    return {
+        "decisions (id, created, kind, subject, tenant, body) VALUES (?, ?, ?, ?, ?, ?)": decisions(),
+        "outcomes (decision_id, recorded, body) VALUES (?, ?, ?)": outcomes(),
+        "events (time, kind, subject, detail, tenant) VALUES (?, ?, ?, ?, ?)": events(),
+    }
 
 
-def _decision_rows(count: int) -> Iterator[tuple[object, ...]]:
-    plain = to_plain(a_decision())
-    for number in range(count):
-        id, created = decision_id(number), BEGAN + _APART * number
-        kind, about = decision_kind(number), subject(number)
-        body = json.dumps({**plain, "id": id, "created": created, "kind": kind, "subject": about})
-        yield id, created, kind, about, tenant(number), body
-
-
-def _outcome_rows(count: int) -> Iterator[tuple[object, ...]]:
-    for number in range(0, count, _OUTCOMES):
-        id, recorded = decision_id(number), BEGAN + _APART * number + 7000.0
-        yield (
-            id,
-            recorded,
-            json.dumps(to_plain(Outcome(id, recorded, {"time": 7000.0, "cost": 1.85}, "ended"))),
-        )
-
-
-def _event_rows(count: int, jobs: int) -> Iterator[tuple[object, ...]]:
-    states = ("waiting", "starting", "running", "ended")
-    for number in range(count):
-        whose, state = number // len(states) % jobs, states[number % len(states)]
-        detail = json.dumps({"name": JOB["name"], "state": state, "why": ""})
-        yield BEGAN + number, f"job.{state}", job_id(whose), detail, tenant(whose)
-
-
-def _job(number: int, size: World) -> JobRecord:
+def _job(number: int, size: StoreSize) -> JobRecord:
     created = BEGAN + _APART * size.decisions / size.jobs * number
-    (wanted,) = submissions([{**JOB, "tenant": tenant(number)}], "the bench")
-    record = wanted.named(job_id(number), created).record()
+    (submission,) = submissions([{**JOB, "tenant": tenant(number)}], "the bench")
+    record = submission.named(job_id(number), created).record()
     if number >= size.jobs - min(_WAITING, size.jobs // 10):
         return record
     state = _ENDS[number % len(_ENDS)]
@@ -229,19 +224,10 @@ def _job(number: int, size: World) -> JobRecord:
     return replace(record, state=state, version=4, run=run, done=90_000.0)
 
 
-def _made_from(size: World) -> Iterator[bytes]:
-    yield repr(size).encode()
-    yield Path(__file__).read_bytes()
-    schema = Path(store_package.__path__[0])
-    for path in (schema / "tables.py", *sorted((schema / "migrations").rglob("*.py"))):
-        yield hashlib.sha256(path.read_bytes()).digest()
-
-
 def make_tokens(store: Store) -> dict[str, str]:
-    """Their texts by tenant."""
     names = [tenant(number) for number in range(TENANTS)]
-    made = {name: store.tokens.make("bench", name, Role.USER)[1] for name in names}
-    return made | {EVERYBODY: store.tokens.make("bench", EVERYBODY, Role.ADMIN)[1]}
+    tokens = {name: store.tokens.make("bench", name, Role.USER)[1] for name in names}
+    return tokens | {ALL_TENANTS: store.tokens.make("bench", ALL_TENANTS, Role.ADMIN)[1]}
 
 
 _NAME = "run-"
@@ -249,7 +235,7 @@ _NAME = "run-"
 
 @contextlib.contextmanager
 def scratch() -> Iterator[Path]:
-    """The folder, removed with all that is in it when the block ends."""
+    """A folder that is removed when the context ends, and those of dead processes."""
     place = home() / "bench" / "serve"
     for left in place.glob(f"{_NAME}*"):
         if not psutil.pid_exists(int(left.name.removeprefix(_NAME))):

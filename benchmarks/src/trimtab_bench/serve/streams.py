@@ -1,7 +1,7 @@
-"""Event streams beside a load: which events each should get, and whether it did.
+"""Event streams during a load: which events each should get, and whether it did.
 
-As a process it reads one `Streams` from its input, writes a line when all listen, reads how many events each
-must get, and writes what each got once that is so, or after some patience.
+As a process it reads one `Streams` from its input, writes a line when all are open, reads how many events
+each must get, and writes the counts once all have come, or after some patience.
 """
 
 import asyncio
@@ -13,17 +13,17 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
+from trimtab_bench.processes import Child, child, write_line
 from trimtab_bench.serve import store
 from trimtab_bench.serve.load import latency
-from trimtab_bench.serve.processes import Child, Server, child, say
+from trimtab_bench.serve.processes import ServerProcess
 from trimtab_bench.serve.requests import get
-from trimtab_bench.serve.store import EVERYBODY, TENANTS
+from trimtab_bench.serve.store import ALL_TENANTS, TENANTS
 
-_SEE_ALL = 0.04  # of streams: of an admin of all tenants, who also sees who wrote what
+_SEE_ALL = 0.04  # of streams: of an admin of all tenants, who also sees audit events
 _AUDIT = "audit"
 _SILENCE = 1.0  # s
 
@@ -31,74 +31,76 @@ Event = tuple[int, str, str]
 """Its id, kind and tenant."""
 
 
-def owners(count: int) -> list[str]:
-    """Whose each of so many streams is: each tenant in turn, and a few of who sees everything."""
+def stream_owners(count: int) -> list[str]:
+    """Owners of so many streams: each tenant in turn, and a few admins of all."""
     everything = max(1, round(_SEE_ALL * count))
-    return [EVERYBODY] * everything + [store.tenant(number) for number in range(count - everything)]
+    return [ALL_TENANTS] * everything + [store.tenant(number) for number in range(count - everything)]
 
 
-def expected(events: Sequence[Event], whose: Sequence[str]) -> list[tuple[int, int]]:
-    """How many events each stream must get, and the sum of their ids."""
-    by_owner = {EVERYBODY: [id for id, _, _ in events]}
+def expected(events: Sequence[Event], owners: Sequence[str]) -> list[tuple[int, int]]:
+    """Number of events that each stream must get, and the sum of their ids."""
+    by_owner = {ALL_TENANTS: [id for id, _, _ in events]}
     for name in map(store.tenant, range(TENANTS)):
         by_owner[name] = [id for id, kind, tenant in events if tenant == name and kind != _AUDIT]
     sums = {owner: (len(ids), sum(ids)) for owner, ids in by_owner.items()}
-    return [sums[owner] for owner in whose]
+    return [sums[owner] for owner in owners]
 
 
 @dataclass(slots=True)
 class Listening:
-    """Streams that are open; `figures` are there once `close` was called."""
+    """Open streams; `figures` are set by `close`."""
 
     process: Child
     file: Path
     since: int
-    whose: list[str]
+    owners: list[str]
     figures: dict[str, Any] = field(default_factory=dict)
 
     def close(self) -> None:
-        """Wait for all that must come, and compare."""
-        wanted = expected(_all_events(self.file, self.since), self.whose)
-        self.process.tell([count for count, _ in wanted])
-        told = self.process.heard()
-        got = list(zip(told["counts"], told["totals"], strict=True))
+        """Wait for all events that must come, and compare."""
+        wanted = expected(_all_events(self.file, self.since), self.owners)
+        self.process.send([count for count, _ in wanted])
+        received = self.process.receive()
+        got = list(zip(received["counts"], received["totals"], strict=True))
         self.figures = {
-            "open": len(self.whose),
+            "open": len(self.owners),
             "complete": sum(one == other for one, other in zip(got, wanted, strict=True)),
-            "dropped": told["lost"],
-            "events": sum(told["counts"]),
+            "dropped": received["lost"],
+            "events": sum(received["counts"]),
             "wanted": sum(count for count, _ in wanted),
-            "lag_p50_ms": told["lag"]["p50_ms"],
-            "lag_p99_ms": told["lag"]["p99_ms"],
-            "lag_max_ms": told["lag"]["max_ms"],
-            "listener_cpus": told["cpus"],
+            "lag_p50_ms": received["lag"]["p50_ms"],
+            "lag_p99_ms": received["lag"]["p99_ms"],
+            "lag_max_ms": received["lag"]["max_ms"],
+            "listener_cpus": received["cpus"],
         }
 
 
 @contextlib.contextmanager
-def listening(server: Server, file: Path, tokens: Mapping[str, str], count: int) -> Iterator[Listening]:
-    """So many streams from a server whose store is a SQLite file."""
+def listening(
+    server: ServerProcess, file: Path, tokens: Mapping[str, str], count: int
+) -> Iterator[Listening]:
+    """So many streams from a server on a SQLite file."""
     since = max((id for id, _, _ in _events(file, 0)), default=0) if count else 0
-    whose = owners(count)
-    with child("streams") as process:
-        process.tell(asdict(Streams(server.port, [tokens[owner] for owner in whose], since)))
-        process.heard()
-        yield Listening(process, file, since, whose)
+    owners = stream_owners(count)
+    with child("-m", "trimtab_bench.serve.streams") as process:
+        process.send(asdict(Streams(server.port, [tokens[owner] for owner in owners], since)))
+        process.receive()
+        yield Listening(process, file, since, owners)
 
 
 def _all_events(file: Path, since: int) -> list[Event]:
-    """When no more come: a server that had too much to do writes on when nobody waits for it any more."""
-    found, seen_at = _events(file, since), time.monotonic()
-    while time.monotonic() - seen_at < _SILENCE:
+    """Events, once no more come: a server that was overloaded still writes when no request is open."""
+    events, changed = _events(file, since), time.monotonic()
+    while time.monotonic() - changed < _SILENCE:
         time.sleep(0.1)
         now = _events(file, since)
-        if len(now) != len(found):
-            found, seen_at = now, time.monotonic()
-    return found
+        if len(now) != len(events):
+            events, changed = now, time.monotonic()
+    return events
 
 
 def _events(file: Path, since: int) -> list[Event]:
-    """From the file itself, not by way of the server that is measured."""
+    """Events from the file itself, not from the server that is measured."""
     with contextlib.closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as raw:
         return raw.execute(
             "SELECT id, kind, tenant FROM events WHERE id > ? ORDER BY id", (since,)
@@ -122,7 +124,7 @@ class Streams:
 
 @dataclass(slots=True, eq=False)
 class Stream(asyncio.Protocol):
-    """One of them: how many events came, the sum of their ids, and how old each was (s)."""
+    """One stream: number of events, the sum of their ids, and how old each was (s)."""
 
     request: bytes
     listens: "asyncio.Future[None]"
@@ -130,19 +132,19 @@ class Stream(asyncio.Protocol):
     total: int = 0
     lost: bool = False
     lags: list[float] = field(default_factory=list)
-    _came: bytes = b""
+    _rest: bytes = b""
 
     def connection_made(self, transport: Any) -> None:
         transport.write(self.request)
 
     def data_received(self, data: bytes) -> None:
         now = time.time()
-        whole, between, self._came = (self._came + data).rpartition(b"\n\n")
-        for id, happened in _EVENT.findall(whole + between):
+        complete, end, self._rest = (self._rest + data).rpartition(b"\n\n")
+        for id, happened in _EVENT.findall(complete + end):
             self.count += 1
             self.total += int(id)
             self.lags.append(now - float(happened))
-        if not self.listens.done() and _LISTENING in whole + between:
+        if not self.listens.done() and _LISTENING in complete + end:
             self.listens.set_result(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -151,21 +153,21 @@ class Stream(asyncio.Protocol):
             self.listens.set_exception(ConnectionError("a stream was refused"))
 
 
-async def listen(asked: Streams) -> dict[str, Any]:
-    """Open all, wait for what must come, and say what came."""
+async def listen(plan: Streams) -> dict[str, Any]:
+    """Open all streams, wait for the events that must come, and return what came."""
     loop = asyncio.get_running_loop()
     streams: list[Stream] = []
-    for first in range(0, len(asked.tokens), _OPENED_AT_ONCE):
+    for first in range(0, len(plan.tokens), _OPENED_AT_ONCE):
         some = [
-            Stream(get(f"/v1/events/stream?since={asked.since}", token), loop.create_future())
-            for token in asked.tokens[first : first + _OPENED_AT_ONCE]
+            Stream(get(f"/v1/events/stream?since={plan.since}", token), loop.create_future())
+            for token in plan.tokens[first : first + _OPENED_AT_ONCE]
         ]
         for stream in some:
-            await loop.create_connection(partial(_itself, stream), "127.0.0.1", asked.port)
+            await loop.create_connection(lambda stream=stream: stream, "127.0.0.1", plan.port)  # type: ignore[misc]
         await asyncio.gather(*(stream.listens for stream in some))
         streams += some
     spent, began = time.process_time(), time.monotonic()
-    say(listening=len(streams))
+    write_line(listening=len(streams))
     expected = json.loads(await asyncio.to_thread(sys.stdin.readline))
     cpus = (time.process_time() - spent) / (time.monotonic() - began)
     deadline = time.monotonic() + _PATIENCE
@@ -182,16 +184,12 @@ async def listen(asked: Streams) -> dict[str, Any]:
     }
 
 
-def _itself(stream: Stream) -> Stream:
-    return stream
-
-
 def main() -> None:
-    """Read what to listen to, and say what came."""
+    """Read a plan, open its streams, and print what came."""
     import uvloop
 
-    told = Streams(**json.loads(sys.stdin.readline()))
-    say(**uvloop.run(listen(told)))
+    plan = Streams(**json.loads(sys.stdin.readline()))
+    write_line(**uvloop.run(listen(plan)))
 
 
 if __name__ == "__main__":

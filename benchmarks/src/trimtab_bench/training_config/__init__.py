@@ -1,9 +1,9 @@
-"""Configurations of distributed training: our seven jobs, seen and unseen, and searches of others' files."""
+"""Configurations of distributed training: our seven jobs, seen and unseen, and searches of public data."""
 
-import inspect
 from collections.abc import Iterator, Mapping
 from functools import partial
 from operator import ge, le
+from pathlib import Path
 from typing import Any
 
 from trimtab.predict.jobs import training_data, training_importance, training_model
@@ -11,24 +11,24 @@ from trimtab.predict.jobs.training_data import SHIPPED, DataSet, read_data
 from trimtab.predict.jobs.training_importance import forest_importance, model_importance
 from trimtab.tune import job_forecast, searcher
 from trimtab_bench.harness import (
+    BenchGoal,
     BenchOptions,
+    BenchPart,
     BenchResult,
-    Goal,
     Kept,
     Key,
-    Part,
-    Table,
-    done_side_by_side,
+    ResultTable,
+    finish,
     goals_table,
     judged,
+    two_processes,
 )
 from trimtab_bench.training_config import rivals, seen, thesis, unseen
 from trimtab_bench.training_config.search import search_section
 from trimtab_bench.training_config.thesis import top_importance
 
 _SHOWN = 10  # features of a table
-_FOREST = ("importance", "forest")
-_WANTED = {
+_BOUNDS = {
     ("seen", "cost_rmse_over_mean"): (le, 0.12),
     ("seen", "time_rmse_over_mean"): (le, 0.12),
     ("unseen", "regret_0"): (le, 1.10),
@@ -41,15 +41,16 @@ _WANTED = {
 
 
 def run(options: BenchOptions) -> BenchResult:
-    """All sections; finished parts are kept."""
     data = read_data()
     parts = job_parts(options, data)
-    kept = Kept.of("training-config", _made_from(options))
-    with options.progress(len(parts), "learning and asking") as tell:
-        figures = job_figures(done_side_by_side(parts, kept, tell), data)
+    learning = (seen, unseen, rivals, thesis, searcher, job_forecast)
+    modules = (*learning, training_data, training_importance, training_model)
+    files = [*(Path(str(module.__file__)) for module in modules), *sorted(SHIPPED.glob("points.*"))]
+    kept = Kept.of("training-config", (options.quick, options.seed), files)
+    with two_processes() as pool, options.progress(len(parts), "learning and asking") as announce:
+        figures = job_figures(finish(parts, kept, announce, pool), data)
     figures["points"].update(seen.data_figures(data))
     searched, search_tables = search_section(options)
-    published = {"seen": seen.PUBLISHED, "unseen.auc": unseen.PUBLISHED}
     baselines = {
         "seen": figures["seen"]["methods"],
         "unseen": figures["unseen"]["methods"],
@@ -59,94 +60,80 @@ def run(options: BenchOptions) -> BenchResult:
         "training-config",
         {**figures, **searched},
         baselines,
-        published,
+        {"seen": seen.PUBLISHED, "unseen.auc": unseen.PUBLISHED},
         options.seed,
         (seen.data_table(figures["points"]), *job_tables(figures), *search_tables),
     )
 
 
-def _made_from(options: BenchOptions) -> Iterator[bytes]:
-    """The options, the data, and the code that learns and searches."""
-    yield repr((options.quick, options.seed)).encode()
-    searching = (seen, unseen, rivals, thesis, searcher, job_forecast)
-    for module in (*searching, training_data, training_importance, training_model):
-        yield inspect.getsource(module).encode()
-    for path in sorted(SHIPPED.glob("points.*")):
-        yield path.read_bytes()
-
-
-def job_parts(options: BenchOptions, data: DataSet) -> list[Part]:
-    """All that is measured, each by itself."""
+def job_parts(options: BenchOptions, data: DataSet) -> list[BenchPart]:
+    """Parts of all sections on our own jobs."""
+    importance = {
+        ("importance", "forest", objective, kind): partial(_forest, data, objective, kind == "top")
+        for objective in seen.OBJECTIVES
+        for kind in ("value", "top")
+    }
     return [
         *seen.parts(options, data),
         *unseen.parts(options, data),
         *unseen.trial_parts(options, data),
-        *_importance(data),
+        *(BenchPart(key, run) for key, run in importance.items()),
+        BenchPart(("importance", "trimtab"), partial(_model, data)),
     ]
 
 
-def _importance(data: DataSet) -> Iterator[Part]:
-    for objective in seen.OBJECTIVES:
-        for kind, classify in (("value", False), ("top", True)):
-            run = partial(_forest, data, objective, classify)
-            yield Part(("importance", "forest", objective, kind), run)
-    yield Part(("importance", "trimtab"), partial(_ours, data))
-
-
 def _forest(data: DataSet, objective: str, classify: bool) -> dict[str, Any]:
-    if classify:
-        found = top_importance(data.points, data.local, objective)
-    else:
-        found = forest_importance(data.points, data.local, objective)
-    return {"features": dict(found.features), "groups": dict(found.groups)}
+    measure = top_importance if classify else forest_importance
+    importance = measure(data.points, data.local, objective)
+    return {"features": dict(importance.features), "groups": dict(importance.groups)}
 
 
-def _ours(data: DataSet) -> dict[str, Any]:
+def _model(data: DataSet) -> dict[str, Any]:
     return {"features": dict(model_importance(data.points, data.local).features)}
 
 
-def job_figures(found: Mapping[Key, Any], data: DataSet) -> dict[str, Any]:
-    """`seen`, `unseen`, `importance` and `goals`."""
-    with_trials = unseen.trial_figures(found)
-    after = {"after_trials": with_trials["methods"]}
-    reached = {name: with_trials[name] for name in ("regret_3", "regret_3_time")}
-    whole: dict[str, Any] = {
+def job_figures(results: Mapping[Key, Any], data: DataSet) -> dict[str, Any]:
+    """`points`, `seen`, `unseen`, `importance` and `goals`."""
+    after_trials = unseen.trial_figures(results)
+    forest = ("importance", "forest")
+    figures: dict[str, Any] = {
         "points": {"measured": len(data.points), "ok": int(data.points.ok.sum())},
-        "seen": seen.figures(found),
-        "unseen": {**unseen.figures(found), **reached, **after},
+        "seen": seen.figures(results),
+        "unseen": {
+            **unseen.figures(results),
+            **{name: after_trials[name] for name in ("regret_3", "regret_3_time")},
+            "after_trials": after_trials["methods"],
+        },
         "importance": {
-            "forest": {f"{key[2]}_{key[3]}": each for key, each in found.items() if key[:2] == _FOREST},
-            "trimtab": found["importance", "trimtab"],
+            "forest": {f"{key[2]}_{key[3]}": result for key, result in results.items() if key[:2] == forest},
+            "trimtab": results["importance", "trimtab"],
         },
     }
-    return {**whole, "goals": goals(whole)}
+    return {**figures, "goals": goals(figures)}
 
 
-def job_tables(figures: Mapping[str, Any]) -> Iterator[Table]:
-    """All of them, the goals last."""
+def job_tables(figures: Mapping[str, Any]) -> Iterator[ResultTable]:
+    """All tables on our own jobs, the goals last."""
     yield from seen.tables(figures["seen"])
     yield from unseen.tables(figures["unseen"])
     yield from unseen.trial_tables({"methods": figures["unseen"]["after_trials"]})
-    yield from _importance_tables(figures["importance"])
+    kinds = {"value": "random forest of", "top": "random forest of top configurations by"}
+    for name, result in figures["importance"]["forest"].items():
+        objective, _, kind = name.partition("_")
+        title = f"What matters, {kinds[kind]} {objective}"
+        rows = [(feature, f"{part:.1%}") for feature, part in [*result["features"].items()][:_SHOWN]]
+        yield ResultTable(f"{title}: features", ("feature", "part"), rows)
+        groups = [(group, f"{part:.1%}") for group, part in result["groups"].items()]
+        yield ResultTable(f"{title}: groups", ("group", "part"), groups)
+    shuffled = figures["importance"]["trimtab"]["features"]
+    rows = [(name, f"{points:.1f}") for name, points in shuffled.items()]
+    heads = ("coordinate", "points of error when shuffled")
+    yield ResultTable("What matters, trimtab: a step's seconds of a job left out", heads, rows)
     yield goals_table(figures["goals"], "Goals on our own jobs")
 
 
-def _importance_tables(importance: Mapping[str, Any]) -> Iterator[Table]:
-    kinds = {"value": "random forest of", "top": "random forest of top configurations by"}
-    for name, each in importance["forest"].items():
-        objective, _, kind = name.partition("_")
-        rows = tuple((feature, f"{part:.1%}") for feature, part in [*each["features"].items()][:_SHOWN])
-        yield Table(f"What matters, {kinds[kind]} {objective}: features", ("feature", "part"), rows)
-        groups = tuple((group, f"{part:.1%}") for group, part in each["groups"].items())
-        yield Table(f"What matters, {kinds[kind]} {objective}: groups", ("group", "part"), groups)
-    rows = tuple((name, f"{points:.1f}") for name, points in importance["trimtab"]["features"].items())
-    heads = ("coordinate", "points of error when shuffled")
-    yield Table("What matters, trimtab: a step's seconds of a job left out", heads, rows)
-
-
 def goals(figures: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Every goal: its value, what is wanted, and whether that was reached."""
     return judged(
-        Goal(f"{section}.{name}", figures[section][name], compare, wanted)
-        for (section, name), (compare, wanted) in _WANTED.items()
+        BenchGoal(f"{section}.{name}", figures[section][name], compare, bound)
+        for (section, name), (compare, bound) in _BOUNDS.items()
     )

@@ -6,10 +6,11 @@ Random search. All start with the same random configurations; a failed trial cou
 """
 
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,10 +26,10 @@ _OWN_FIT = 3  # trials of a machine type that Ernest fits a law of its own to
 
 
 class Search(Protocol):
-    """A search that has begun. It keeps no trials: it is told all observations each time."""
+    """A search that has begun. It keeps no trials: it is given all observations each time."""
 
     def next(self, seen: Sequence[Observation]) -> Choice | Stop:
-        """What to try now; never a configuration that has failed or had a full trial."""
+        """The next trial; never a configuration that has failed or had a full trial."""
         ...
 
 
@@ -64,7 +65,10 @@ def ernest(space: Space, objective: str, others: Sequence[Case], seed: int) -> S
     if np.isnan(machines).any():
         unknown = space.names[int(np.isnan(machines).argmax())]
         raise BadInputError(f"{unknown} has no number of machines, and Ernest models nothing else")
-    return _Ernest(space, objective, seed, machines, _machine_types(space))
+    # Configurations are of one type where all settings but the number of machines are equal.
+    rest = np.nan_to_num(np.delete(space.settings, SETTINGS.index("nodes"), axis=1), nan=-1.0)
+    types = np.asarray(np.unique(np.round(rest, 6), axis=0, return_inverse=True)[1]).reshape(-1)
+    return _Ernest(space, objective, seed, machines, types)
 
 
 SEARCHES: dict[str, Begin] = {
@@ -76,22 +80,17 @@ SEARCHES: dict[str, Begin] = {
 }
 
 
-class _Guess(NamedTuple):
-    """Mean and standard deviation of every configuration's value."""
-
-    mean: Array
-    deviation: Array
-
-
 @dataclass(frozen=True, slots=True, eq=False)
-class _Surrogate:
-    """Random starts, then the largest expected improvement by a model of the search's own trials."""
+class _OwnTrials(ABC):
+    """Random starts, then the choice of a model of the search's own trials."""
 
     space: Space
     objective: str
     seed: int
-    guess: Callable[[Trials], _Guess]
-    stop_below: float = 0.0  # of the best value, from STOP_FROM trials on
+
+    @abstractmethod
+    def choose(self, seen: Sequence[Observation], trials: Trials) -> Choice | Stop:
+        """The next trial by the model."""
 
     def next(self, seen: Sequence[Observation]) -> Choice | Stop:
         trials = Trials.of(self.space, self.objective, seen)
@@ -99,8 +98,19 @@ class _Surrogate:
             return ALL_TRIED
         if len(seen) < _STARTS or not trials.values.size:
             return Choice(random_row(self.space, self.seed, trials), "a random start")
-        guess = self.guess(trials)
-        gain = expected_improvement(trials.best, guess.mean[trials.left], guess.deviation[trials.left])
+        return self.choose(seen, trials)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Surrogate(_OwnTrials):
+    """The largest expected improvement; `guess` returns mean and deviation of every configuration's value."""
+
+    guess: Callable[[Trials], tuple[Array, Array]]
+    stop_below: float = 0.0  # of the best value, from STOP_FROM trials on
+
+    def choose(self, seen: Sequence[Observation], trials: Trials) -> Choice | Stop:
+        mean, deviation = self.guess(trials)
+        gain = expected_improvement(trials.best, mean[trials.left], deviation[trials.left])
         part = float(gain.max()) / trials.best
         if len(seen) >= STOP_FROM and part < self.stop_below:
             return Stop(f"no configuration promises {self.stop_below:.0%} of the best value")
@@ -126,7 +136,7 @@ def with_failures(trials: Trials) -> tuple[NDArray[np.intp], Array]:
     )
 
 
-def _process(places: Array, seed: int, trials: Trials) -> _Guess:
+def _process(places: Array, seed: int, trials: Trials) -> tuple[Array, Array]:
     from sklearn.gaussian_process import GaussianProcessRegressor
     from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
@@ -136,38 +146,31 @@ def _process(places: Array, seed: int, trials: Trials) -> _Guess:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a length at its bound is expected
         process.fit(places[rows], values)
-        return _Guess(*process.predict(places, return_std=True))
+        mean, deviation = process.predict(places, return_std=True)
+    return mean, deviation
 
 
-def _forest(places: Array, seed: int, trials: Trials) -> _Guess:
+def _forest(places: Array, seed: int, trials: Trials) -> tuple[Array, Array]:
     from sklearn.ensemble import RandomForestRegressor
 
     rows, values = with_failures(trials)
     forest = RandomForestRegressor(20, random_state=seed).fit(places[rows], values)
     votes = np.array([tree.predict(places) for tree in forest.estimators_])
-    return _Guess(votes.mean(axis=0), votes.std(axis=0))
+    return votes.mean(axis=0), votes.std(axis=0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Ernest:
+class _Ernest(_OwnTrials):
     """seconds = a + b work/machines + c log(machines) + d machines, a, b, c, d >= 0.
 
     Fitted by non-negative least squares for every machine type, from the trials of that type; a type with
     fewer than three takes the fit over all trials, where the work is shared among CPUs.
     """
 
-    space: Space
-    objective: str
-    seed: int
     machines: Array
     types: NDArray[np.intp]
 
-    def next(self, seen: Sequence[Observation]) -> Choice | Stop:
-        trials = Trials.of(self.space, self.objective, seen)
-        if not trials.left.size:
-            return ALL_TRIED
-        if len(seen) < _STARTS or not trials.values.size:
-            return Choice(random_row(self.space, self.seed, trials), "a random start")
+    def choose(self, seen: Sequence[Observation], trials: Trials) -> Choice | Stop:
         values = self.space.values(self.objective, self._seconds(seen))[trials.left]
         part = max(0.0, 1.0 - float(values.min()) / trials.best)
         return Choice(int(trials.left[values.argmin()]), "the best prediction of those left", part)
@@ -197,9 +200,3 @@ def _fitted(features: Array, rows: NDArray[np.intp], seconds: Array) -> Array:
     from scipy.optimize import nnls
 
     return np.asarray(features @ nnls(features[rows], seconds)[0])
-
-
-def _machine_types(space: Space) -> NDArray[np.intp]:
-    """A number for each configuration, equal where all settings but the number of machines are equal."""
-    rest = np.nan_to_num(np.delete(space.settings, SETTINGS.index("nodes"), axis=1), nan=-1.0)
-    return np.asarray(np.unique(np.round(rest, 6), axis=0, return_inverse=True)[1]).reshape(-1)

@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from trimtab.predict.fewshot import Array, Case
+from trimtab.predict.fewshot.case import Case
 from trimtab.tune.space import Space
-from trimtab_bench.harness import Table, goals_table
+from trimtab_bench.harness import ResultTable, goals_table
 
 _OURS, _GAUSSIAN = "trimtab", "cherrypick"
 _FIRST, _THIRD = 1.5, 1.2  # found over optimal on cost after one and three evaluations
-_ROUNDING = 1e-9  # of sums, not of what is shown
+_ROUNDING = 1e-9  # tolerance for rounding errors of sums
 
 _BASELINES = {
     ("multicloud", "cost"): {
@@ -35,69 +35,60 @@ _BASELINES = {
         "trees": (3.58, 1.89, 1.34, 1.06, 1.01),
     },
 }
-"""What somebody else measured on the same files by the same protocol, with settings of their own."""
+"""Results of others on the same files by the same protocol, with settings of their own."""
 
 
 def search_goals(search: Mapping[str, Any], budgets: Sequence[int]) -> dict[str, dict[str, Any]]:
-    """Every goal: its value, what is wanted, and whether that was reached; against this run's own rivals."""
+    """Every goal: its value, its bound, and whether it is met; against this run's own rivals."""
     at = {budget: place for place, budget in enumerate(budgets)}
-    found: dict[str, dict[str, Any]] = {}
+    goals: dict[str, dict[str, Any]] = {}
     for data, targets in search.items():
         for target, methods in targets.items():
-            ours, gaussian = methods[_OURS], methods[_GAUSSIAN]
+            own, gaussian = methods[_OURS], methods[_GAUSSIAN]
             where = f"{data}, {target}"
             for budget in budgets:
-                rival = min(each[at[budget]] for name, each in methods.items() if name != _OURS)
-                found[f"{where}, B={budget}, lowest"] = _goal(ours[at[budget]], rival)
-            found[f"{where}, B=3 as the GP's B=11"] = _goal(ours[at[3]], gaussian[at[11]])
+                rival = min(entry[at[budget]] for name, entry in methods.items() if name != _OURS)
+                goals[f"{where}, B={budget}, lowest"] = _goal(own[at[budget]], rival)
+            goals[f"{where}, B=3 as the GP's B=11"] = _goal(own[at[3]], gaussian[at[11]])
             if target == "cost":
-                found[f"{where}, B=1"] = _goal(ours[at[1]], _FIRST)
-                found[f"{where}, B=3"] = _goal(ours[at[3]], _THIRD)
-                found[f"{where}, B=6 as the GP's B=22"] = _goal(ours[at[6]], gaussian[at[22]])
-    return found
+                goals[f"{where}, B=1"] = _goal(own[at[1]], _FIRST)
+                goals[f"{where}, B=3"] = _goal(own[at[3]], _THIRD)
+                goals[f"{where}, B=6 as the GP's B=22"] = _goal(own[at[6]], gaussian[at[22]])
+    return goals
 
 
 def _goal(value: float, most: float) -> dict[str, Any]:
     return {"value": value, "wanted": f"at most {most:.3f}", "met": value <= most + _ROUNDING}
 
 
-def search_tables(figures: Mapping[str, Any], budgets: Sequence[int]) -> tuple[Table, ...]:
-    """Found over optimal, then what it took, then the goals."""
+def search_tables(figures: Mapping[str, Any], budgets: Sequence[int]) -> tuple[ResultTable, ...]:
+    """Found over optimal, then spending, for each data set and objective; then the goals."""
     tables = []
+    heads = ("method", *(f"B={budget}" for budget in budgets))
     for data, targets in figures["search"].items():
         for target, methods in targets.items():
-            tables.append(_found(data, target, methods, budgets))
-            spent, stopped = figures["spending"][data][target], figures["stopped"][data][target]
-            tables.append(_spent(data, target, spent, stopped, budgets))
+            rows = [(name, *(f"{value:.3f}" for value in values)) for name, values in methods.items()]
+            rows += [
+                (f"{name}, by others", *(f"{value:.2f}" for value in values))
+                for name, values in _BASELINES.get((data, target), {}).items()
+            ]
+            title = f"{data}, {target}: found over optimal after B evaluations"
+            tables.append(ResultTable(title, heads, rows))
+            spending, stopped = figures["spending"][data][target], figures["stopped"][data][target]
+            unit = "dollars" if target == "cost" else "seconds"
+            rows = [
+                (
+                    name,
+                    *(f"{value:.1f}" for value in entry[f"{unit}_over_best"]),
+                    f"{stopped[name]['trials']:.1f}",
+                    f"{stopped[name]['found']:.3f}",
+                )
+                for name, entry in spending.items()
+            ]
+            title = f"{data}, {target}: {unit} spent on trials over those of the best configuration"
+            columns = (*heads, "stops after", "found then")
+            tables.append(ResultTable(f"{title}, and the rule to stop", columns, rows))
     return (*tables, goals_table(figures["search_goals"], "Goals of the searches"))
-
-
-def _found(data: str, target: str, methods: Mapping[str, Any], budgets: Sequence[int]) -> Table:
-    rows = [(name, *(f"{value:.3f}" for value in each)) for name, each in methods.items()]
-    for name, each in _BASELINES.get((data, target), {}).items():
-        rows.append((f"{name}, by others", *(f"{value:.2f}" for value in each)))
-    heads = ("method", *(f"B={budget}" for budget in budgets))
-    return Table(f"{data}, {target}: found over optimal after B evaluations", heads, tuple(rows))
-
-
-def _spent(
-    data: str, target: str, spent: Mapping[str, Any], stopped: Mapping[str, Any], budgets: Sequence[int]
-) -> Table:
-    unit = "dollars" if target == "cost" else "seconds"
-    rows = tuple(
-        (
-            name,
-            *(f"{value:.1f}" for value in each[f"{unit}_over_best"]),
-            f"{stopped[name]['trials']:.1f}",
-            f"{stopped[name]['found']:.3f}",
-        )
-        for name, each in spent.items()
-    )
-    heads = ("method", *(f"B={budget}" for budget in budgets), "stops after", "found then")
-    title = (
-        f"{data}, {target}: {unit} spent on trials over those of the best configuration, and the rule to stop"
-    )
-    return Table(title, heads, rows)
 
 
 def best_first_choices(spaces: Mapping[str, Sequence[tuple[Space, Case]]]) -> dict[str, dict[str, float]]:
@@ -121,23 +112,18 @@ def best_first_choices(spaces: Mapping[str, Sequence[tuple[Space, Case]]]) -> di
 
 def _least(cases: Sequence[tuple[Space, Case]], target: str) -> float:
     """The mean over the cases of the best configuration that all of them have."""
-    by_name = [
-        dict(zip(case.configurations, _over_optimal(space, case, target), strict=True))
-        for space, case in cases
-    ]
-    shared = set.intersection(*(set(each) for each in by_name))
-    return min(float(np.mean([each[name] for each in by_name])) for name in shared)
+    by_name = []
+    for space, case in cases:
+        values = space.values(target, case.seconds)
+        completed = values[case.ok]
+        # A failure counts as the worst that completed.
+        over_optimal = np.where(case.ok, values, completed.max()) / completed.min()
+        by_name.append(dict(zip(case.configurations, over_optimal, strict=True)))
+    shared = set.intersection(*(set(entry) for entry in by_name))
+    return min(float(np.mean([entry[name] for entry in by_name])) for name in shared)
 
 
-def _over_optimal(space: Space, case: Case, target: str) -> Array:
-    """Every configuration's value over the best; a failure counts as the worst that completed."""
-    values = space.values(target, case.seconds)
-    completed = values[case.ok]
-    return np.asarray(np.where(case.ok, values, completed.max()) / completed.min())
-
-
-def first_choices_table(bounds: Mapping[str, Mapping[str, float]]) -> Table:
-    """The bounds of `best_first_choices`."""
-    rows = tuple((name, *(f"{value:.3f}" for value in each.values())) for name, each in bounds.items())
+def first_choices_table(bounds: Mapping[str, Mapping[str, float]]) -> ResultTable:
     title = "The best first choice in hindsight for all workloads of the same words"
-    return Table(title, ("data", "cost", "time"), rows)
+    columns = {target: f"{{{target}:.3f}}" for target in ("cost", "time")}
+    return ResultTable.of(title, "data", bounds, columns)

@@ -1,10 +1,10 @@
-"""The thesis' networks and ordinary models, which the model of training jobs is compared with.
+"""The thesis' networks and ordinary models, rivals of the model of training jobs.
 
-Networks (section 4.3.2, figures 4.2 and 4.3, table 4.3): dense layers read what is static; a bidirectional
-LSTM and a dense layer read each of CPU, memory and network over time; what they make of it is joined and goes
-through dense layers to one number. The text does not say how wide layers are ("2-3 layers in both stages" is
-all), so widths are chosen here. Targets are divided by their mean over the training rows, so that the output,
-a ReLU, is around one whatever a dollar or an hour is; its bias starts at one, lest it start dead.
+Networks (section 4.3.2, figures 4.2 and 4.3, table 4.3): dense layers read the static features; a
+bidirectional LSTM and a dense layer read each of CPU, memory and network over time; their outputs are joined
+and go through dense layers to one number. The text does not say how wide layers are ("2-3 layers in both
+stages" is all), so widths are chosen here. Targets are divided by their mean over the training rows, so that
+the output, a ReLU, is around one whatever the unit; its bias starts at one, lest it start dead.
 
 Ordinary models learn from the same features in one flat table (section 4.5.2).
 """
@@ -18,22 +18,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trimtab.core import BadInputError, MissingDependencyError
-from trimtab.predict.fewshot import Array
+from trimtab.predict.fewshot.case import Array
 from trimtab.predict.jobs.training_data import Local, Points
 from trimtab.predict.jobs.training_importance import (
-    Encoder,
+    FeatureEncoder,
     Features,
     Importance,
     importance_in,
     random_forest,
 )
+from trimtab_bench.fewshot_networks import load_torch
 
 MOST = 5
 WITHIN = 1.5  # times the best
 
 
 def is_top(values: Array) -> NDArray[np.bool_]:
-    """Of one job's costs or times: among the five least, and at most 1.5 times the least; NaN never is."""
+    """Top ones of a job's costs or times: among the five least, at most 1.5 times the least; never NaN."""
     known = ~np.isnan(values)
     if not known.any():
         return np.zeros(len(values), dtype=bool)
@@ -44,7 +45,7 @@ def is_top(values: Array) -> NDArray[np.bool_]:
 
 
 def top_labels(points: Points, objective: str) -> NDArray[np.bool_]:
-    """Every job ranked by itself."""
+    """Top configurations, every job ranked by itself."""
     values, job = points.target(objective), np.array(points.job)
     labels = np.zeros(len(points), dtype=bool)
     for name in points.jobs:
@@ -53,7 +54,7 @@ def top_labels(points: Points, objective: str) -> NDArray[np.bool_]:
 
 
 def area_under_curve(labels: NDArray[np.bool_], scores: Array) -> float:
-    """Of the ROC curve: how often a top configuration has the higher score; ties count half."""
+    """Area under the ROC curve: how often a top configuration has the higher score; ties count half."""
     positive, negative = scores[labels], scores[~labels]
     if not len(positive) or not len(negative):
         raise BadInputError("an area under the ROC curve needs configurations of both kinds")
@@ -70,15 +71,15 @@ class Baseline:
     logs: bool = False
     seed: int = 0
 
-    def answers(self, training: Points, asked: Points, local: Local, objective: str) -> Array:
+    def answers(self, training: Points, tested: Points, local: Local, objective: str) -> Array:
         """Dollars or seconds for every row of `asked`."""
-        encoder = Encoder.of(training, local)
+        encoder = FeatureEncoder.of(training, local)
         model = _made(self.make, self.seed)
         values = training.target(objective)
         scale = values.mean()
         model.fit(encoder.encode(training, local).flat, np.log(values) if self.logs else values / scale)
-        found = np.asarray(model.predict(encoder.encode(asked, local).flat))
-        return np.asarray(np.exp(found) if self.logs else found * scale)
+        predicted = np.asarray(model.predict(encoder.encode(tested, local).flat))
+        return np.asarray(np.exp(predicted) if self.logs else predicted * scale)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,18 +89,18 @@ class ForestClassifier:
     name: str = "random forest"
     seed: int = 0
 
-    def answers(self, training: Points, asked: Points, local: Local, objective: str) -> Array:
+    def answers(self, training: Points, tested: Points, local: Local, objective: str) -> Array:
         """How likely every row of `asked` is a top one."""
-        encoder = Encoder.of(training, local)
+        encoder = FeatureEncoder.of(training, local)
         model = _made(_classifier, self.seed)
         model.fit(encoder.encode(training, local).flat, top_labels(training, objective))
-        return np.asarray(model.predict_proba(encoder.encode(asked, local).flat)[:, 1])
+        return np.asarray(model.predict_proba(encoder.encode(tested, local).flat)[:, 1])
 
 
 def top_importance(points: Points, local: Local, objective: str) -> Importance:
     """Importance in a random forest that learned which of all points that ran are top ones."""
     ran = points.only(points.ok)
-    features = Encoder.of(ran, local).encode(ran, local)
+    features = FeatureEncoder.of(ran, local).encode(ran, local)
     return importance_in(_made(_classifier, 0).fit(features.flat, top_labels(ran, objective)), features)
 
 
@@ -169,28 +170,20 @@ _SMALLEST = 1e-6  # of an output under a logarithm
 class NetworkSettings:
     """One of the four networks; what the thesis does not say is marked."""
 
-    objective: str
-    """Cost or time."""
-    loss: str
-    """Huber, Poisson, or binary cross-entropy for a classifier."""
-    learning_rate: float
-    """Of Adam."""
+    objective: str  # cost or time
+    loss: str  # Huber, Poisson, or binary cross-entropy for a classifier
+    learning_rate: float  # Of Adam
     normalised: tuple[str, ...]
     """Stages with batch normalisation after their dense layers: static, series, joined."""
     joined: tuple[int, ...]
     """Widths of the dense layers after joining (widths not in the thesis; one more for time)."""
     static: tuple[int, ...] = (64, 32)
     """Widths of the dense layers of the static features (not in the thesis)."""
-    recurrent: int = 16
-    """Width of an LSTM in each direction (not in the thesis)."""
-    series: int = 16
-    """Width of the dense layer after an LSTM (not in the thesis)."""
-    batch: int = 32
-    """Rows in a step."""
-    epochs: int = 400
-    """How often every row is seen."""
-    huber_delta: float = 1.0
-    """Where Huber's loss turns from squares to lines."""
+    recurrent: int = 16  # width of an LSTM in each direction (not in the thesis)
+    series: int = 16  # width of the dense layer after an LSTM (not in the thesis)
+    batch: int = 32  # rows in a step
+    epochs: int = 400  # how often every row is seen
+    huber_delta: float = 1.0  # where Huber's loss turns from squares to lines
 
     @property
     def classifies(self) -> bool:
@@ -212,11 +205,15 @@ class ThesisNetwork:
 
     name = "thesis network"
 
-    def answers(self, training: Points, asked: Points, local: Local) -> Array:
+    def answers(self, training: Points, tested: Points, local: Local) -> Array:
         """A value, or the log odds of a top configuration, for every row of `asked`."""
-        torch = _torch()
-        settings, encoder = self.settings, Encoder.of(training, local)
-        targets, scale = _targets(settings, training)
+        torch = load_torch("the thesis' network")
+        settings, encoder = self.settings, FeatureEncoder.of(training, local)
+        if settings.classifies:
+            targets, scale = top_labels(training, settings.objective).astype(float), 1.0
+        else:
+            values = training.target(settings.objective)
+            targets, scale = values / values.mean(), float(values.mean())
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
         try:
@@ -224,32 +221,29 @@ class ThesisNetwork:
                 torch.manual_seed(self.seed)
                 network = _trained(torch, settings, encoder.encode(training, local), targets)
                 with torch.no_grad():
-                    found = network(*_tensors(torch, encoder.encode(asked, local)))
+                    answers = network(*_tensors(torch, encoder.encode(tested, local)))
         finally:
             torch.set_num_threads(threads)
-        return np.asarray(found.double().numpy() * scale)
-
-
-def _targets(settings: NetworkSettings, training: Points) -> tuple[Array, float]:
-    """What the network learns, and what one of it is worth."""
-    if settings.classifies:
-        return top_labels(training, settings.objective).astype(float), 1.0
-    values = training.target(settings.objective)
-    return values / values.mean(), float(values.mean())
+        return np.asarray(answers.double().numpy() * scale)
 
 
 def _trained(torch: Any, settings: NetworkSettings, features: Features, targets: Array) -> Any:
     network = _network(torch, settings, features.static.shape[1])
     optimizer = torch.optim.Adam(network.parameters(), lr=settings.learning_rate, fused=True)
-    loss = _loss(torch, settings)
+    losses = {
+        "huber": torch.nn.HuberLoss(delta=settings.huber_delta),
+        "poisson": torch.nn.PoissonNLLLoss(log_input=False, eps=_SMALLEST),
+        "cross-entropy": torch.nn.BCEWithLogitsLoss(),
+    }
+    loss = losses[settings.loss]
     static, series, job = _tensors(torch, features)
-    wanted = torch.tensor(targets, dtype=torch.float32)
+    expected = torch.tensor(targets, dtype=torch.float32)
     for _ in range(settings.epochs):
-        for rows in torch.randperm(len(wanted)).split(settings.batch):
+        for rows in torch.randperm(len(expected)).split(settings.batch):
             if len(rows) == 1:  # has no deviation to normalise by
                 continue
             optimizer.zero_grad()
-            loss(network(static[rows], series, job[rows]), wanted[rows]).backward()
+            loss(network(static[rows], series, job[rows]), expected[rows]).backward()
             optimizer.step()
     return network.eval()
 
@@ -257,7 +251,7 @@ def _trained(torch: Any, settings: NetworkSettings, features: Features, targets:
 def _network(torch: Any, settings: NetworkSettings, columns: int) -> Any:
     """The module; a classifier's ends before the sigmoid, which the loss contains.
 
-    Far from what it was trained on, a sigmoid is 0 or 1 for all rows alike; log odds still rank them.
+    Far from its training data, a sigmoid is 0 or 1 for all rows alike; log odds still rank them.
     """
     nn = torch.nn
 
@@ -296,27 +290,9 @@ def _network(torch: Any, settings: NetworkSettings, columns: int) -> Any:
     return Network()
 
 
-def _loss(torch: Any, settings: NetworkSettings) -> Any:
-    if settings.loss == "huber":
-        return torch.nn.HuberLoss(delta=settings.huber_delta)
-    if settings.loss == "poisson":
-        return torch.nn.PoissonNLLLoss(log_input=False, eps=_SMALLEST)
-    return torch.nn.BCEWithLogitsLoss()
-
-
 def _tensors(torch: Any, features: Features) -> tuple[Any, Any, Any]:
     return (
         torch.tensor(features.static, dtype=torch.float32),
         torch.tensor(features.series, dtype=torch.float32),
         torch.tensor(features.job),
     )
-
-
-def _torch() -> Any:
-    try:
-        import torch
-    except ImportError:
-        raise MissingDependencyError(
-            "the thesis' networks need PyTorch: pip install 'trimtab[learn]'"
-        ) from None
-    return torch

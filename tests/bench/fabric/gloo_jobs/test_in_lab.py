@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
-from trimtab_bench.fabric.gloo_jobs import Job, Ranks, loss_difference, run_job
+from trimtab_bench.fabric.gloo_jobs import GlooJob, Ranks, loss_difference, run_job
 
 from trimtab.fabric import Timers
 from trimtab.fabric.lab.lab import Lab
@@ -23,7 +23,7 @@ CALM = Timers(interval=0.05, multiplier=3)
 
 def test_a_job_ends_well_and_learns_the_same_although_an_uplink_was_silent(can_build: None) -> None:
     options = ("--width", 4, "--blocks", 1, "--batch-size", 4, "--steps", STEPS)
-    job = Job((sys.executable, str(JOBS / "pictures_resnet.py"), *map(str, options)))
+    job = GlooJob((sys.executable, str(JOBS / "pictures_resnet.py"), *map(str, options)))
     with Lab(timers=CALM) as lab:
         lab.wait_ready(60)
         lab.start_agents()
