@@ -3,7 +3,7 @@
     python examples/train_digits.py --epochs 90 --batch-size 32
     trimtab profile -- python examples/train_digits.py
 
-Nothing is downloaded: every picture is drawn when it is asked for, from its index alone.
+Nothing is downloaded: every picture is drawn on demand, from its index alone.
 """
 
 import argparse

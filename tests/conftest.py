@@ -30,7 +30,7 @@ MACHINE = (
         "bench/test_resize",
     ),
     *("cli/", "engines/", "fabric/frr", "fabric/lab", "fabric/test_agent", "kernel/", "observe/"),
-    *("collect/", "tune/", "resize/", "store/"),
+    *("collect/", "tune/", "resize/"),
 )
 """Tests that make control groups, daemons and servers, and must not do so side by side."""
 LARGE = ("fabric/", "serve/")
@@ -39,27 +39,44 @@ LARGE = ("fabric/", "serve/")
 
 SECOND_TIER = (
     "bench/",
+    "cli/test_collect.py::test_after_ctrl_c_or_a_kill_nothing_is_left",
     "cli/test_demo",
+    "cli/test_partition.py::test_a_model_is_split_trained_and_proven_equal",
+    "cli/test_pipeline.py::test_a_profile_from_elsewhere_stands_for_a_stage",
+    "cli/test_pipeline.py::test_ctrl_c_keeps_what_was_finished",
+    "cli/test_pipeline.py::test_requests_are_written_decided_and_judged",
     "cli/test_pipeline.py::test_the_digits_example_runs_and_is_sized",
+    "cli/test_profile.py::test_a_model_is_profiled_without_a_script",
+    "cli/test_profile.py::test_what_a_killed_trimtab_leaves",
+    "cli/test_simulate.py::test_ctrl_c_shows_what_was_finished",
     "cli/test_tune.py::test_a_session_that_ends_early_goes_on",
+    "cli/test_tune.py::test_trials_run_on_slurm",
+    "collect/functions/test_lane.py::test_a_size_too_small",
     "collect/shapes/test_measuring",
+    "engines/test_jobfile_script.py::test_two_nodes_meet_under_torchrun",
     "engines/test_ray",
+    "engines/test_slurm_engine.py::test_a_controller_that_goes_away",
+    "engines/test_slurm_engine.py::test_what_slurm_has_forgotten",
+    "engines/test_slurm_engine.py::test_workers_that_are_to_start",
     "examples/",
     "fabric/lab/test_echo",
     "fabric/reconcile/test_flower_guest",
+    "observe/test_scripts",
     "partition/run/test_running",
     "partition/test_exports.py::test_the_script_trains_under_torchrun_and_keeps_the_weights",
     "predict/fewshot/test_pretraining",
+    "resize/link/test_remote",
+    "serve/test_postgresql.py::test_a_database_that_is_killed",
     "test_architecture.py::test_the_checkers_find_nothing",
 )
-"""Tests that only `make test-all` runs: an emulated kernel, Ray, long trainings, quick benches, linters."""
+"""Tests that only `make test-all` runs: an emulated kernel, Ray, trainings, outages, benches, linters."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks the second tier."""
     for item in items:
         path = item.nodeid.removeprefix("tests/")
-        if path.startswith(SECOND_TIER) or path.endswith("[ray]"):
+        if path.startswith(SECOND_TIER) or "[ray" in path:
             item.add_marker("second_tier")
 
 

@@ -1,4 +1,4 @@
-"""Reads digits off pictures the network has not seen, and writes how many it got right.
+"""Classifies held-out pictures of digits, and writes the accuracy.
 
 python infer.py --test data/test.npz --model data/model.pt --accuracy data/accuracy.json
 """

@@ -1,4 +1,4 @@
-"""Loads pictures of handwritten digits (scikit-learn's own, no download) and writes them as they come.
+"""Loads pictures of handwritten digits (scikit-learn's own, no download) and writes them unchanged.
 
 python load.py --output data/raw.npz
 """

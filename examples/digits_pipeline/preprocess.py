@@ -1,4 +1,4 @@
-"""Makes vectors square pictures, scales them to 0 to 1, and splits them 9:1 into those to train and to test.
+"""Reshapes vectors to square pictures, scales them to 0..1, and splits them 9:1 for training and testing.
 
 python preprocess.py --raw data/raw.npz --train data/train.npz --test data/test.npz
 """

@@ -1,4 +1,4 @@
-"""Times what workers say to each other: five collective operations, with messages of several sizes.
+"""Times five collective operations between workers, with messages of several sizes.
 
     torchrun --nproc-per-node 2 examples/fabric/collectives.py --steps 20 --bytes 65536 1048576
 
@@ -22,7 +22,7 @@ Operation = Callable[[Tensor], tuple[Tensor, Tensor | float]]
 
 
 def sum_of_all() -> float:
-    """What the workers' numbers, counted from 1, add up to."""
+    """Sum of the workers' numbers, counted from 1."""
     return resumable.workers() * (resumable.workers() + 1) / 2
 
 
@@ -80,9 +80,9 @@ def timed(operation: Operation, size: int) -> tuple[float, float]:
     """Seconds that it takes once all are there, and the largest error in its result."""
     message = torch.full((size // 4,), resumable.rank() + 1.0)
     distributed.barrier()
-    begun = time.monotonic()
+    start = time.monotonic()
     result, right = operation(message)
-    taken = time.monotonic() - begun
+    taken = time.monotonic() - start
     return taken, (result - right).abs().max().item()
 
 

@@ -1,4 +1,4 @@
-"""Tells ten kinds of pictures apart: a residual network, trained data-parallel.
+"""Classifies pictures into ten kinds: a residual network, trained data-parallel.
 
     torchrun --nproc-per-node 2 examples/fabric/pictures_resnet.py --steps 100
 
@@ -42,8 +42,8 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, channels, height, width) to the same, or to half of height and width."""
-        seen = functional.relu(self.first_norm(self.first(x)))
-        return functional.relu(self.second_norm(self.second(seen)) + self.shortcut(x))
+        hidden = functional.relu(self.first_norm(self.first(x)))
+        return functional.relu(self.second_norm(self.second(hidden)) + self.shortcut(x))
 
 
 def build_model(width: int, blocks: int) -> nn.Module:

@@ -1,4 +1,4 @@
-"""What the jobs beside this file share: options, how workers meet, checkpoints, what is printed.
+"""Shared by the jobs in this folder: options, rendezvous of workers, checkpoints, printing.
 
 Started alone, a job trains alone. Started with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT in the
 environment, as `torchrun` does, it is one of WORLD_SIZE workers that talk over gloo, through the network
@@ -37,7 +37,7 @@ def new_parser(description: str | None, steps: int) -> argparse.ArgumentParser:
 
 
 def read_options(parser: argparse.ArgumentParser) -> argparse.Namespace:
-    """What was asked for; the random numbers of a job begin here."""
+    """Parse the options, and seed the random numbers."""
     options = parser.parse_args()
     for name, value in vars(options).items():
         if isinstance(value, int | float) and value <= 0:
@@ -48,7 +48,7 @@ def read_options(parser: argparse.ArgumentParser) -> argparse.Namespace:
 
 
 def workers() -> int:
-    """How many processes work together."""
+    """Number of processes that work together."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
@@ -122,7 +122,7 @@ class Checkpoint:
         """The step it was saved after, and the state; 0 and None where there is none."""
         if self.file is None or not self.file.exists():
             return 0, None
-        begun = time.monotonic()
+        start = time.monotonic()
         step, parts = map(int, self.file.read_text().split())
         if parts != self.parts:
             sys.exit(
@@ -134,7 +134,7 @@ class Checkpoint:
             self.kept.append(part)
             for other in set(self.file.parent.glob(f"{self.file.name}.*.{rank()}")) - {part}:
                 other.unlink()  # of a run that was killed
-        say(f"loaded {step} seconds {time.monotonic() - begun:.4f}")
+        say(f"loaded {step} seconds {time.monotonic() - start:.4f}")
         return step, state
 
     def due(self, step: int) -> bool:
@@ -144,7 +144,7 @@ class Checkpoint:
     def save(self, step: int, state: Any) -> None:
         """Every worker must call this after the same step."""
         assert self.file is not None
-        begun = time.monotonic()
+        start = time.monotonic()
         if rank() < self.parts:
             part = self._part(step, rank())
             _write_whole(part, lambda file: torch.save(state, file))
@@ -155,7 +155,7 @@ class Checkpoint:
             _write_whole(self.file, lambda file: file.write(f"{step} {self.parts}\n".encode()))
         while len(self.kept) > 2:
             self.kept.pop(0).unlink(missing_ok=True)
-        say(f"saved {step} seconds {time.monotonic() - begun:.4f}")
+        say(f"saved {step} seconds {time.monotonic() - start:.4f}")
 
     def _part(self, step: int, worker: int) -> Path:
         assert self.file is not None

@@ -1,4 +1,4 @@
-"""Guesses the next word: a GPT, cut into stages that workers hold one each, trained pipeline-parallel.
+"""Predicts the next word: a GPT trained pipeline-parallel, a stage per worker.
 
     torchrun --nproc-per-node 2 examples/fabric/words_gpt.py --steps 100
 
@@ -58,8 +58,8 @@ class Layer(nn.Module):
         batch, words, width = x.shape
         mixed = self.queries_keys_values(self.attention_norm(x))
         query, key, value = mixed.view(batch, words, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        seen = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-        x = x + self.attended(seen.transpose(1, 2).reshape(batch, words, width))
+        attention = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        x = x + self.attended(attention.transpose(1, 2).reshape(batch, words, width))
         changed: Tensor = x + self.dense(x)
         return changed
 

@@ -45,7 +45,7 @@ def join(texts: list[tuple[Tensor, int]]) -> tuple[Tensor, Tensor, Tensor]:
 
 
 class TopicClassifier(nn.Module):
-    """The mean of the word vectors, seen by one linear layer."""
+    """One linear layer on the mean of the word vectors."""
 
     def __init__(self, width: int = 64) -> None:
         super().__init__()

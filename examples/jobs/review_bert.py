@@ -1,4 +1,4 @@
-"""Tells good reviews from bad by what they say: a small BERT reads them, a classifier decides.
+"""Classifies reviews as good or bad: a small BERT and a classifier.
 
     python examples/jobs/review_bert.py --batch-size 8
 
@@ -60,8 +60,8 @@ class Layer(nn.Module):
         batch, words, width = x.shape
         mixed = self.queries_keys_values(self.attention_norm(x))
         query, key, value = mixed.view(batch, words, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        seen = functional.scaled_dot_product_attention(query, key, value)
-        x = x + self.attended(seen.transpose(1, 2).reshape(batch, words, width))
+        attention = functional.scaled_dot_product_attention(query, key, value)
+        x = x + self.attended(attention.transpose(1, 2).reshape(batch, words, width))
         changed: Tensor = x + self.dense(self.dense_norm(x))
         return changed
 

@@ -1,4 +1,4 @@
-"""Tells good reviews from bad by which words are in them: a dense network over a bag of words.
+"""Classifies reviews as good or bad: a dense network over a bag of words.
 
     python examples/jobs/review_dense.py --batch-size 64
 

@@ -1,4 +1,4 @@
-"""Says what a satellite sees, one of ten uses of land: three convolutions and two dense layers.
+"""Classifies satellite pictures into ten uses of land: three convolutions and two dense layers.
 
     python examples/jobs/satellite_cnn.py --batch-size 8
 

@@ -1,4 +1,4 @@
-"""Says what a satellite sees, as `satellite_cnn.py` does, with a network in the manner of VGG.
+"""Classifies satellite pictures like `satellite_cnn.py`, with a network in the manner of VGG.
 
     python examples/jobs/satellite_vgg.py --batch-size 8
 

@@ -1,4 +1,4 @@
-"""What the jobs beside this file share: their options, the processes that train together, the loop.
+"""Shared by the jobs in this folder: options, distributed workers, the training loop.
 
 Started alone, a job trains alone. Started with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT in the
 environment, as `torchrun` does, it is one of WORLD_SIZE workers, which average their gradients over gloo.
@@ -39,7 +39,7 @@ def read_options(
 
 
 def workers() -> int:
-    """How many processes train together."""
+    """Number of processes that train together."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
@@ -56,7 +56,7 @@ def train(
     loss_of: Loss = functional.cross_entropy,
     collate: Callable[[list[Any]], Any] | None = None,
 ) -> None:
-    """Run all epochs. A batch is the model's inputs, then the labels; a label below 0 is not asked for."""
+    """Run all epochs. A batch is the model's inputs, then the labels; a label below 0 does not count."""
     sampler: DistributedSampler[Any] = DistributedSampler(samples, workers(), rank(), shuffle=True)
     loader = DataLoader(samples, options.batch_size, sampler=sampler, collate_fn=collate, drop_last=True)
     _say(f"parameters {sum(parameter.numel() for parameter in model.parameters())}")
@@ -64,7 +64,7 @@ def train(
     with _together(model) as replica:
         for epoch in range(options.epochs):
             sampler.set_epoch(epoch)
-            right = asked = 0
+            right = counted = 0
             for *inputs, labels in loader:
                 logits = replica(*inputs)
                 loss = loss_of(logits, labels)
@@ -73,9 +73,9 @@ def train(
                 optimizer.step()
                 step += 1
                 right += int((logits.argmax(-1) == labels).sum())
-                asked += int((labels >= 0).sum())
+                counted += int((labels >= 0).sum())
                 _say(f"step {step} loss {loss.item():.4f} time {time.time():.3f}")
-            _say(f"epoch {epoch + 1} accuracy {right / asked:.3f}")
+            _say(f"epoch {epoch + 1} accuracy {right / counted:.3f}")
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Says of each word in a sentence which part of speech it is: an LSTM reads both ways.
+"""Tags each word of a sentence with its part of speech: a bidirectional LSTM.
 
     python examples/jobs/word_tagger.py --batch-size 32
 
@@ -16,7 +16,7 @@ TAGS = 17
 FORMS = 200  # words that can be tag t start at t * FORMS; the upper half of them can also be tag t + 1
 WORDS = 32
 POOL = 4096
-NOTHING = -1  # the tag asked for after a sentence's end
+NOTHING = -1  # the tag after a sentence's end, which does not count
 
 
 class Sentences(Dataset[tuple[Tensor, Tensor]]):

@@ -34,7 +34,7 @@ class Browser:
 
 
 def traces_drawn(page: Any) -> list[int]:
-    """How many traces each chart has."""
+    """Number of traces of each chart."""
     found: list[int] = page.evaluate(
         "Array.from(document.querySelectorAll('.js-plotly-plot')).map(chart => chart._fullData.length)"
     )

@@ -1,4 +1,4 @@
-"""Processes that run beside another."""
+"""Child processes of another process."""
 
 import contextlib
 

@@ -1,4 +1,4 @@
-"""A program that saves its state after every step, goes on from there, and knows what comes out."""
+"""A program that saves its state after every step and resumes from it; its result is known."""
 
 COUNT = """
 import json, os, sys, time
@@ -14,4 +14,4 @@ while state["step"] < steps:
     time.sleep(0.02)
 json.dump(state, open(f"{folder}/result", "w"))
 """
-"""Its argument is a folder; `checkpoint` there also names its process, and `result` is what came out."""
+"""Argument: a folder; its file `checkpoint` also has the process id, and `result` the result."""

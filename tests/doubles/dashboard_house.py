@@ -20,7 +20,7 @@ _PATIENCE = 90.0
 
 
 def profile_of(name: str = "resnet50", id: str = "profile-resnet50") -> Profile:
-    """Of a measured model, as a run on two CPU cores would show it."""
+    """Profile of a measured model on two CPU cores."""
     row = next(r for r in read_measurements(BUNDLED_STEPS) if r.name == "resnet50" and r.device == "cpu")
     steps = Steps((row.seconds or 1.0,) * 5, row.batch, 1, "cpu", dataset_length=100_000, epochs=10.0)
     return Profile(
@@ -41,7 +41,7 @@ def profile_of(name: str = "resnet50", id: str = "profile-resnet50") -> Profile:
 
 @dataclass(slots=True)
 class House:
-    """A server, its store, and a browser; what goes wrong on a page or is fetched elsewhere is a problem."""
+    """A server, its store, and a browser; page errors and requests to other hosts are `problems`."""
 
     port: int
     environment: dict[str, str]
@@ -51,12 +51,12 @@ class House:
 
     @property
     def url(self) -> str:
-        """Of the first page."""
+        """URL of the first page."""
         return f"http://127.0.0.1:{self.port}"
 
     @contextmanager
     def visitor(self, width: int = 1280, scheme: str = "light") -> Iterator[Any]:
-        """Somebody's browser, without cookies."""
+        """A page of a new browser context, without cookies."""
         context = self.chromium.new_context(
             viewport={"width": width, "height": 800}, color_scheme=scheme, reduced_motion="reduce"
         )
@@ -64,24 +64,24 @@ class House:
         page = context.new_page()
         page.on("pageerror", lambda error: self.problems.append(f"{page.url}: {error}"))
         page.on("dialog", lambda dialog: self.problems.append(f"{page.url}: a dialog, {dialog.message}"))
-        page.on("console", lambda said: self._heard(page.url, said))
-        page.on("request", lambda request: self._asked(request.url))
+        page.on("console", lambda message: self._note_error(page.url, message))
+        page.on("request", lambda request: self._note_request(request.url))
         try:
             yield page
         finally:
             context.close()
 
-    def _heard(self, url: str, said: Any) -> None:
-        if said.type == "error" and "429" not in said.text and "401" not in said.text:
-            self.problems.append(f"{url}: {said.text}")
+    def _note_error(self, url: str, message: Any) -> None:
+        if message.type == "error" and "429" not in message.text and "401" not in message.text:
+            self.problems.append(f"{url}: {message.text}")
 
-    def _asked(self, url: str) -> None:
+    def _note_request(self, url: str) -> None:
         if not url.startswith((self.url, self.url.replace("http", "ws"), "data:")):
-            self.problems.append(f"something was fetched from elsewhere: {url}")
+            self.problems.append(f"fetched from another host: {url}")
 
 
 def faults(page: Any) -> list[str]:
-    """What axe has against a page."""
+    """Violations that axe finds on a page."""
     from axe_playwright_python.sync_playwright import Axe
 
     found = Axe().run(page).response["violations"]
@@ -89,10 +89,10 @@ def faults(page: Any) -> list[str]:
 
 
 def until(true: Callable[[], Any], what: str) -> Any:
-    """Wait for a condition; what it found."""
+    """Wait for a condition and return its value."""
     end = time.monotonic() + _PATIENCE
     while not (found := true()):
-        assert time.monotonic() < end, f"in vain waited for: {what}"
+        assert time.monotonic() < end, f"timed out waiting for: {what}"
         time.sleep(0.1)
     return found
 

@@ -1,4 +1,4 @@
-"""A scheduler's loop as tests drive it: in a thread or step by step, by a policy that does as it is told."""
+"""A scheduler's loop as tests drive it: in a thread or step by step, by a policy with a fixed answer."""
 
 import threading
 import time
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from trimtab.core import Clock
-from trimtab.schedule import WAITING, Allocation, Cluster, Jobs, Scheduler, Shape
+from trimtab.schedule import WAITING, Allocation, Cluster, GangShape, JobColumns, Scheduler
 from trimtab.store import Store
 
 
@@ -42,11 +42,11 @@ def in_thread(loop: Scheduler) -> Iterator[None]:
 
 
 class Chosen:
-    """Gives the first job as many workers as it is told, and the others nothing."""
+    """Gives the first job a fixed number of workers, and the others none."""
 
     workers = 1
 
-    def allocate(self, jobs: Jobs, cluster: Cluster, previous: Allocation, clock: Clock) -> Allocation:
+    def allocate(self, jobs: JobColumns, cluster: Cluster, previous: Allocation, clock: Clock) -> Allocation:
         shape = np.full(len(jobs), WAITING, dtype=np.int64)
-        shape[:1] = [cluster.shapes.index(Shape(0, self.workers))] if self.workers else WAITING
+        shape[:1] = [cluster.shapes.index(GangShape(0, self.workers))] if self.workers else WAITING
         return Allocation(shape, np.arange(len(jobs)), {0: f"{self.workers} are best"})

@@ -46,7 +46,7 @@ class EngineHarness(ABC):
 
     @abstractmethod
     def lose(self, run_id: str) -> None:
-        """Take a run away so that nobody can know how it ended."""
+        """Remove a run so that its end cannot be known."""
 
     def launch(self, key: str, script: str, *, workers: tuple[int, ...] = (1,), **more: object) -> str:
         """Launch a shell script with so many workers on each node."""
@@ -55,11 +55,11 @@ class EngineHarness(ABC):
         return self.engine.launch(Launch(key, workload, parts, 0.1, 64.0 * 2**20, **more))  # type: ignore[arg-type]
 
     def log(self, run_id: str) -> str:
-        """What the run has written so far."""
+        """Output of the run so far."""
         return self.engine.log(run_id).read_text()
 
     def events(self, run_id: str, what: str) -> list[EngineEvent]:
-        """All events of a run once `what` was reported. A cluster that is slow to answer is asked again."""
+        """All events of a run once `what` was reported. A cluster that is slow to answer is polled again."""
 
         def reported() -> list[EngineEvent]:
             with contextlib.suppress(TrimtabError):
@@ -72,7 +72,7 @@ class EngineHarness(ABC):
         return found
 
     def close(self) -> None:
-        """Stop what still runs."""
+        """Stop all running jobs."""
         for run_id in self.engine.running():
             self.engine.stop(run_id, 0.0)
 
@@ -84,9 +84,12 @@ class LocalHarness(EngineHarness):
         return LocalEngine("?nodes=2&gpus=2&accelerator=t4", self.folder)
 
     def lose(self, run_id: str) -> None:
-        start = json.loads((self.folder / run_id / "start.json").read_text())
-        for pid in (start["keeper"], *start["pids"]):
+        """Kill all its processes, and let the record be of an earlier boot of the machine."""
+        path = self.folder / run_id / "start.json"
+        start = json.loads(path.read_text())
+        for pid in (start["guard"], start["keeper"], *start["pids"]):
             os.kill(pid, signal.SIGKILL)
+        path.write_text(json.dumps({**start, "boot": "before"}))
 
 
 class SlurmHarness(EngineHarness):
@@ -100,7 +103,7 @@ class SlurmHarness(EngineHarness):
         return SlurmEngine("", self.folder)
 
     def lose(self, run_id: str) -> None:
-        """As Slurm says of a job whose node failed."""
+        """Report a node failure of the job as Slurm does."""
         (node,) = self.nodes[:1]
         self._cluster.ask("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
         self._cluster.ask("scontrol", "update", f"nodename={node}", "state=resume")
@@ -172,6 +175,7 @@ def _made(
         return SlurmHarness(runs, cluster)
     if name == "ray":
         return RayHarness(runs, stack.enter_context(open_ray(free_port)))
+    assert name == "kubernetes", f"{name} has no harness here"
     pytest.importorskip("kubernetes", reason="needs kubernetes==37.0.2")
     server = KubernetesServer()
     stack.callback(server.close)

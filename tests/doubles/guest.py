@@ -1,4 +1,4 @@
-"""A virtual machine with a kernel of its own, for what this machine's kernel lacks.
+"""A virtual machine with a kernel of its own, for features that this machine's kernel lacks.
 
 It boots Debian's kernel by emulation, which needs no rights and no support by the processor, in some ten
 seconds. Its file system is this machine's, read-only, so that commands run there as they are here; `/run` is
@@ -52,7 +52,7 @@ def guest_unavailable() -> str | None:
 
 
 def run_in_guest(command: Sequence[str], modules: Iterable[str], work: Path, seconds: float) -> str:
-    """Have a guest run a command in the repository; what it and the kernel say. `work`/out is its /run/out.
+    """Output of a command in the repository and of the guest's kernel. `work`/out is its /run/out.
 
     It ends after so many seconds, whatever becomes of the command.
     """
@@ -87,7 +87,7 @@ def _script(command: Sequence[str], seconds: float) -> str:
 
 
 def _order(wanted: Iterable[str]) -> list[Path]:
-    """Modules and what they depend on, each after what it needs; those built into the kernel are none."""
+    """Modules in dependency order; those built into the kernel are left out."""
     known = {path.stem.replace("-", "_"): path for path in KERNEL.glob("lib/modules/**/*.ko")}
     found = list[Path]()
 

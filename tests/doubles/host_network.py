@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from trimtab.fabric import Host, host_of
+from trimtab.fabric import FabricHost, host_of
 from trimtab.kernel import Owner
 
 
@@ -23,15 +23,15 @@ class Network:
 
     @property
     def name(self) -> str:
-        """Nobody else's fabric is called so."""
+        """A name that no other fabric has."""
         return self.host
 
     def ip(self, *words: str) -> str:
-        """What the command prints in the host's namespace."""
+        """Output of a command in the host's namespace."""
         return ip("-n", self.host, *words)
 
     def tc(self, *words: str) -> str:
-        """What that command prints there."""
+        """Output of a command in that namespace."""
         return _run("tc", "-n", self.host, *words)
 
 
@@ -63,7 +63,7 @@ def network(*workers: str) -> Iterator[Network]:
 
 
 def ip(*words: str) -> str:
-    """What the command prints."""
+    """Output of a command."""
     return _run("ip", *words)
 
 
@@ -84,6 +84,6 @@ def described(name: str, **changes: Any) -> dict[str, Any]:
     return {**told, **changes}
 
 
-def some_host(name: str, **changes: Any) -> Host:
+def some_host(name: str, **changes: Any) -> FabricHost:
     """The host so described."""
     return host_of("host.yaml", described(name, **changes))

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from ipaddress import IPv4Address, IPv4Interface
 from typing import TypeVar
 
-from trimtab.fabric import Host, Tenant, Timers, Uplink, WorkerDevice
+from trimtab.fabric import FabricHost, TenantNetwork, Timers, Uplink, WorkerDevice
 from trimtab.kernel import NetworkNamespace
 
 Answer = TypeVar("Answer")
@@ -33,9 +33,11 @@ class LoneHost:
             for each in (1, 2)
         )
         worker = WorkerDevice("w0", IPv4Interface(f"10.100.0.{number}/24"), f"02:00:0a:64:00:{number:02x}")
-        self.tenant = Tenant("blue", VNI, (worker,))
+        self.tenant = TenantNetwork("blue", VNI, (worker,))
         loopback = IPv4Address(f"10.255.0.{number}")
-        self.host = Host(f"h{number}", loopback, 65000 + number, uplinks, (self.tenant,), 1550, Timers())
+        self.host = FabricHost(
+            f"h{number}", loopback, 65000 + number, uplinks, (self.tenant,), 1550, Timers()
+        )
 
     def close(self) -> None:
         """With its namespace's handle closed too, nothing is left of it."""
@@ -46,11 +48,11 @@ class LoneHost:
         self._namespace.enter()
 
     def call(self, work: Callable[[], Answer]) -> Answer:
-        """What the work answers, done in the host's namespace."""
+        """Result of a function called in the host's namespace."""
         return self._thread.submit(work).result(timeout=60)
 
     def run(self, command: str, given: str = "") -> str:
-        """What a command there prints."""
+        """Output of a command in the namespace."""
         return subprocess.run(
             shlex.split(command),
             input=given,
@@ -83,7 +85,7 @@ class LoneHost:
         self.run("ip -batch -", made)
 
     def learn(self, entries: dict[str, str]) -> None:
-        """What zebra does on hearing of MACs at other hosts."""
+        """Add forwarding entries as zebra does for MACs at other hosts."""
         tunnel = self.tenant.tunnel
         lines = [
             f"fdb replace {mac} dev {tunnel} dst {host} self extern_learn" for mac, host in entries.items()
@@ -92,7 +94,7 @@ class LoneHost:
         self.run("bridge -batch -", "\n".join(lines))
 
     def forget(self, entries: dict[str, str]) -> None:
-        """What zebra does when they are gone."""
+        """Remove forwarding entries as zebra does."""
         tunnel = self.tenant.tunnel
         lines = [f"fdb del {mac} dev {tunnel} dst {host} self" for mac, host in entries.items()]
         self.run("bridge -batch -", "\n".join(lines))

@@ -1,4 +1,4 @@
-"""What parts of the bench might answer."""
+"""Made-up results of the parts of the fabric bench."""
 
 from typing import Any
 
@@ -11,13 +11,13 @@ def repeat(ms: float, place: str = "sender", pause_ms: float = 1.0) -> dict[str,
 
 
 def outages(ms: float = 20.0) -> dict[Key, Any]:
-    """Everybody's, the same for all faults: once at the sender, once and a little longer at the receiver."""
-    told = {"repeats": [repeat(ms), repeat(ms + 2.0, "receiver")], "missed": 1, "labs": 2}
-    return {("outages", variant, fault): told for variant in VARIANTS for fault in FAULTS}
+    """Equal outages of all variants and faults: at the sender, and a little longer at the receiver."""
+    result = {"repeats": [repeat(ms), repeat(ms + 2.0, "receiver")], "missed": 1, "labs": 2}
+    return {("outages", variant, fault): result for variant in VARIANTS for fault in FAULTS}
 
 
 def rest() -> dict[Key, Any]:
-    """Of all other sections but training, whose answers are its own."""
+    """Results of all other sections but training."""
     under_load = {"seconds": 600.0, "sessions_down": 3, "pause_ms": 5.0}
     return {
         ("throughput", "1"): {"underlay": [1e9, 1e9, 2e9], "virtual": [0.8e9, 0.9e9, 1.4e9]},

@@ -7,11 +7,11 @@ import csv
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from trimtab.collect.shapes.points import COLUMNS, Point
+from trimtab.collect.shapes.points import Point
 
 MIB = 2**20
 SHAPES = {"small": (0.1, 200, 0.01), "wide": (0.2, 200, 0.018), "roomy": (0.2, 400, 0.024)}
@@ -38,7 +38,7 @@ for number in range(1, 1_000_000):
 
 @dataclass(frozen=True)
 class Physics:
-    """What a step of a job takes: CPU seconds fixed and per sample, bytes, and how far the rule is off."""
+    """Costs of a job's step: CPU seconds fixed and per sample, bytes, and the error of the rule."""
 
     fixed: float
     sample: float
@@ -64,7 +64,7 @@ def write_measured(folder: Path, jobs: Mapping[str, Physics] = JOBS) -> tuple[Pa
     """The two files of a data set."""
     points, local = folder / "points.csv", folder / "local.json"
     with points.open("w", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS)
+        writer = csv.DictWriter(file, [field.name for field in fields(Point)])
         writer.writeheader()
         for name, physics in jobs.items():
             for shape in SHAPES:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from trimtab.collect import Shape, StepLines, TrainingJob, WorkerEndedError
 from trimtab.tune.job_space import Setup
-from trimtab.tune.trials import Effort
+from trimtab.tune.trials import TrialWindow
 
 Pace = Callable[[Setup], float | str]
 """Seconds of a step, or how it fails: dies, oom, nan, silent."""
@@ -23,7 +23,7 @@ class PacedPlace:
         self.ended: list[str] = []
 
     @contextlib.contextmanager
-    def started(self, job: TrainingJob, setup: Setup, effort: Effort) -> Iterator["PacedWorkers"]:
+    def started(self, job: TrainingJob, setup: Setup, window: TrialWindow) -> Iterator["PacedWorkers"]:
         self.begun.append(setup.name)
         try:
             yield PacedWorkers(self._pace(setup))

@@ -50,6 +50,10 @@ class PostgresServer:
             process.send_signal(signal.SIGKILL)
         postmaster.wait(10)
 
+    def stop_smartly(self) -> None:
+        """Ask it to stop once its clients have left; until then it rejects new ones."""
+        os.kill(int((self._data / "postmaster.pid").read_text().split()[0]), signal.SIGTERM)
+
     def remove(self) -> None:
         self._run("pg_ctl", "-w", "-m", "immediate", "stop", ok=False)
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -5,7 +5,7 @@ from typing import Protocol
 
 import numpy as np
 
-from trimtab.predict.fewshot import Case, metrics_table, settings_table
+from trimtab.predict.fewshot.case import Case, metrics_table, settings_table
 from trimtab.tune.searcher import Choice, Stop
 from trimtab.tune.space import Observation, Space
 
@@ -40,7 +40,7 @@ def workload(name: str, work: float, memory: float = 0.0, application: str = "")
 
 
 def trial(case: Case, row: int) -> Observation:
-    """What trying it there shows."""
+    """Observation of a trial."""
     return Observation(row, float(case.seconds[row]), bool(case.ok[row]))
 
 

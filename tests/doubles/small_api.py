@@ -1,4 +1,4 @@
-"""What the tests' small Kubernetes API servers have in common: versions, those who watch, JSON over HTTP."""
+"""Base of the small Kubernetes API servers of the tests: versions, watches, JSON over HTTP."""
 
 import contextlib
 import json
@@ -38,13 +38,13 @@ class SmallServer:
             self.changed.notify_all()
 
     def later_than(self, version: int) -> list[tuple[int, str, dict[str, Any]]]:
-        """What has changed since, as soon as something has; nothing after a while."""
+        """Changes since a version, as soon as there is one; none after a timeout."""
         with self.changed:
             self.changed.wait_for(lambda: self.version > version, timeout=30)
             return [event for event in self.events if event[0] > version]
 
     def forget_history(self) -> None:
-        """What was before cannot be watched any more, and whoever watches is cut off."""
+        """Forget earlier versions: they can no longer be watched, and open watches are closed."""
         with self.changed:
             self.oldest = self.version
             self.events.clear()
@@ -84,7 +84,7 @@ class SmallHandler(BaseHTTPRequestHandler):
         self.answer(200, {"kind": f"{kind}List", "apiVersion": "v1", "metadata": version, "items": items})
 
     def stream(self, version: int, fits: Fits) -> None:
-        """What happens to objects that fit, after a version, until they hang up."""
+        """Stream changes of matching objects after a version, until the client disconnects."""
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Transfer-Encoding", "chunked")

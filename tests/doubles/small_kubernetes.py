@@ -38,7 +38,7 @@ class KubernetesServer(SmallServer):
         self.executed: list[tuple[str, list[str]]] = []
         self.refusal: tuple[int, str] | None = None
         self.on_created: Callable[[str], None] = lambda kind: None
-        self.on_executed: Callable[[str, list[str]], None] = lambda pod, command: None
+        self.on_executed: Callable[[str, list[str]], int] = lambda pod, command: 0
 
     def put(self, kind: str, told: dict[str, Any], event: str = "MODIFIED") -> None:
         name = told["metadata"]["name"]
@@ -157,7 +157,7 @@ class _Handler(SmallHandler):
     def _execute(self, pod: str, command: list[str]) -> None:
         """A web socket with one frame on channel 3, where a command's end is told."""
         self.api.executed.append((pod, command))
-        self.api.on_executed(pod, command)
+        status = self.api.on_executed(pod, command)
         magic = self.headers["Sec-WebSocket-Key"] + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
         self.send_response(101)
         self.send_header("Upgrade", "websocket")
@@ -167,8 +167,11 @@ class _Handler(SmallHandler):
             "Sec-WebSocket-Accept", base64.b64encode(hashlib.sha1(magic.encode()).digest()).decode()
         )
         self.end_headers()
-        end = b"\x03" + json.dumps({"metadata": {}, "status": "Success"}).encode()
-        self.wfile.write(bytes([0x82, len(end)]) + end + b"\x88\x00")
+        answer: dict[str, Any] = {"metadata": {}, "status": "Failure" if status else "Success"}
+        if status:
+            answer["details"] = {"causes": [{"reason": "ExitCode", "message": str(status)}]}
+        end = b"\x03" + json.dumps(answer).encode()
+        self.wfile.write(bytes([0x82, 126]) + len(end).to_bytes(2, "big") + end + b"\x88\x00")
         self.close_connection = True
 
 
@@ -178,8 +181,9 @@ class Kubelets:
     def __init__(self, server: KubernetesServer, folder: Path) -> None:
         self._server, self._folder = server, folder
         self._processes: dict[str, list[subprocess.Popen[bytes]]] = {}
+        self._environments: dict[str, dict[str, str]] = {}
         self._ended = threading.Event()
-        server.on_executed = self._signal
+        server.on_executed = self._execute
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -213,10 +217,11 @@ class Kubelets:
         given = {each["name"]: each["value"] for each in container["env"] if "value" in each}
         secret = objects.get(("secrets", name), {}).get("stringData", {})
         command = [word.replace("$$", "$") for word in container["command"]]
+        variables = self._environments[name] = {"PATH": os.environ["PATH"], **secret, **given}
         self._processes[name] = [
             subprocess.Popen(
                 command,
-                env={"PATH": os.environ["PATH"], **secret, **given, "RANK": str(rank)},
+                env={**variables, "RANK": str(rank)},
                 stdout=(self._folder / f"{name}-{rank}").open("wb"),
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -246,10 +251,13 @@ class Kubelets:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, number)
 
-    def _signal(self, pod: str, command: list[str]) -> None:
-        """Executes `kill -s NAME 1` in a pod."""
+    def _execute(self, pod: str, command: list[str]) -> int:
+        """Runs a command in a pod; process 1 of `kill -s NAME 1` is the pod's own."""
         name, rank, _ = pod.rsplit("-", 2)
-        self._processes[name][int(rank)].send_signal(signal.Signals[f"SIG{command[-1].split()[2]}"])
+        if command[-1].startswith("kill -s"):
+            self._processes[name][int(rank)].send_signal(signal.Signals[f"SIG{command[-1].split()[2]}"])
+            return 0
+        return subprocess.run(command, env={**self._environments[name], "RANK": rank}, check=False).returncode
 
 
 def write_kubeconfig(path: Path, address: str) -> None:

@@ -110,7 +110,7 @@ class SmallRay:
         noticed_soon = {"RAY_health_check_period_ms": "1000"}
         self._nodes[name] = subprocess.Popen(
             command,
-            env={**os.environ, **noticed_soon, "PATH": path, "NODE": name},
+            env={**os.environ, **noticed_soon, "PATH": path, "LC_NODE": name},
             stdout=(self._folder / f"{name}.log").open("wb"),
             stderr=subprocess.STDOUT,
             start_new_session=True,

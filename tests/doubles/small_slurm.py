@@ -107,7 +107,7 @@ class SmallSlurm:
                 stack.callback(self.stop, name)
 
     def _end_what_is_left(self) -> None:
-        """Whatever was born of the daemons still knows their configuration."""
+        """Find descendants of the daemons by the configuration in their environment."""
         for process in psutil.process_iter(["environ"]):
             if (process.info["environ"] or {}).get("SLURM_CONF") == str(self.configuration):
                 process.kill()

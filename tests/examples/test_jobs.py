@@ -34,7 +34,7 @@ def start(command: str, *options: object, **variables: object) -> subprocess.Pop
 
 
 def finish(*workers: subprocess.Popen[str]) -> list[str]:
-    """What each worker printed; none outlives this call."""
+    """Output of each worker; none outlives this call."""
     try:
         printed = [worker.communicate(timeout=100) for worker in workers]
         for worker, (_, complaint) in zip(workers, printed, strict=True):

@@ -80,6 +80,34 @@ def test_every_argument_is_one_the_command_accepts(
 ) -> None:
     for _, container in containers(objects):
         accepts(container["args"])
+        hook = container.get("lifecycle", {}).get("preStop")
+        if hook:
+            program, *words = hook["exec"]["command"]
+            assert program == "trimtab"
+            accepts(words)
+
+
+def test_limits_are_restored_at_the_end_of_the_agents_pod_and_of_its_container(objects: list[Object]) -> None:
+    agent, watcher = (container for _, container in containers([only(objects, "DaemonSet", "trimtab-agent")]))
+    assert agent["lifecycle"]["preStop"]["exec"]["command"][1:] == ["agent", "restore", "--stop"]
+    assert watcher["args"] == ["agent", "restore", "--watch"]
+    for name in ("home", "groups"):
+        mounts = [
+            each["mountPath"]
+            for container in (agent, watcher)
+            for each in container["volumeMounts"]
+            if each["name"] == name
+        ]
+        assert len(mounts) == 2
+        assert len(set(mounts)) == 1
+    homes = [
+        each["value"]
+        for container in (agent, watcher)
+        for each in container["env"]
+        if each["name"] == "TRIMTAB_HOME"
+    ]
+    assert len(homes) == 2
+    assert len(set(homes)) == 1
 
 
 def test_every_variable_is_one_the_code_knows(objects: list[Object]) -> None:
@@ -98,8 +126,9 @@ def test_the_settings_can_be_used_and_their_ports_are_open(objects: list[Object]
     _, container = next(containers([only(objects, "Deployment")]))
     ports = {each["name"]: each["containerPort"] for each in container["ports"]}
     assert ports == {"https": split_address(settings.listen)[1]}
-    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
-        assert container[probe]["httpGet"] == {"path": HEALTH_PATH, "port": "https", "scheme": "HTTPS"}
+    paths = {"startupProbe": HEALTH_PATH, "readinessProbe": "/v1/ready", "livenessProbe": HEALTH_PATH}
+    for probe, path in paths.items():
+        assert container[probe]["httpGet"] == {"path": path, "port": "https", "scheme": "HTTPS"}
     (service_port,) = only(objects, "Service")["spec"]["ports"]
     assert service_port["targetPort"] == "https"
     mounted = {each["mountPath"]: each["name"] for each in container["volumeMounts"]}

@@ -72,7 +72,7 @@ def test_the_drop_in_for_local_jobs_fits_the_service(
 def test_what_a_unit_starts_is_what_the_command_accepts(
     packaging: Path, unit: str, accepts: Callable[[Sequence[str]], None]
 ) -> None:
-    lines = re.findall(r"^ExecStart(?:Pre)?=(.+)$", source(packaging, unit), re.MULTILINE)
+    lines = re.findall(r"^Exec(?:StartPre|Start|StopPost)=(.+)$", source(packaging, unit), re.MULTILINE)
     assert lines
     for line in lines:
         program, *words = shlex.split(line)
