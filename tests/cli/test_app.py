@@ -83,3 +83,20 @@ def test_the_list_of_commands_imports_none_of_them() -> None:
         "trimtab.cli.terminal",
     }
     assert not {"trimtab.serve", "trimtab.store", "trimtab.predict"} & loaded
+
+
+def test_ctrl_c_in_a_finalizer_still_ends_the_command() -> None:
+    code = (
+        "import os, signal, sys, time\n"
+        "from trimtab.cli import app\n"
+        "class Interrupted:\n"
+        "    def __del__(self): os.kill(os.getpid(), signal.SIGINT); time.sleep(60)\n"
+        "def command():\n"
+        "    Interrupted()\n"
+        "    time.sleep(60)\n"
+        "app.app = command\n"
+        "app.main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 130, done.stderr
+    assert "Traceback" not in done.stderr

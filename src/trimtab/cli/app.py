@@ -2,7 +2,9 @@
 
 import errno
 import os
+import signal
 import sys
+import threading
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -140,6 +142,7 @@ def root(
 
 def main() -> None:
     """Run the command; a foreseen error is one sentence on standard error and its own exit status."""
+    sys.unraisablehook = _interrupt_again
     try:
         app()
     except TrimtabError as error:
@@ -154,6 +157,15 @@ def main() -> None:
             raise
         where = f" {error.filename}" if error.filename else ""
         _fail(f"cannot write{where}: {(error.strerror or str(error)).lower()}; nothing was written", 2)
+
+
+def _interrupt_again(swallowed: "sys.UnraisableHookArgs") -> None:
+    """Repeat a Ctrl-C that arrived in a finalizer or weak-reference callback, which swallow exceptions."""
+    if issubclass(swallowed.exc_type, KeyboardInterrupt):
+        # From another thread and a little later: here the signal would be swallowed again.
+        threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGINT)).start()
+    else:
+        sys.__unraisablehook__(swallowed)
 
 
 def _fail(message: str, status: int) -> None:

@@ -10,6 +10,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 from trimtab.collect.functions.surroundings import (
     child,
@@ -18,7 +19,7 @@ from trimtab.collect.functions.surroundings import (
     own_folder,
 )
 from trimtab.core import StorageError
-from trimtab.kernel import Owner, read_process
+from trimtab.kernel import LimitedGroup, Owner, read_process
 from trimtab.observe import sweep_folders
 
 ORPHAN = """
@@ -67,6 +68,12 @@ def used(before: float, now: float | None) -> float:
     return (now or 0.0) - before
 
 
+def idle(group: LimitedGroup) -> bool:
+    before = group.cpu_seconds() or 0.0
+    time.sleep(0.2)
+    return used(before, group.cpu_seconds()) < 0.01
+
+
 @pytest.mark.usefixtures("no_group_is_left")
 def test_neighbours_work_when_woken_and_use_nothing_at_rest() -> None:
     with neighbours_on((0, 1)) as neighbours:
@@ -75,13 +82,9 @@ def test_neighbours_work_when_woken_and_use_nothing_at_rest() -> None:
         time.sleep(0.2)
         assert used(before, group.cpu_seconds()) < 0.01, "asleep at first"
         neighbours.wake()
-        time.sleep(0.4)
+        until(lambda: used(before, group.cpu_seconds()) > 0.1)
         neighbours.rest()
-        assert used(before, group.cpu_seconds()) > 0.05
-        time.sleep(0.05)
-        before = group.cpu_seconds() or 0.0
-        time.sleep(0.2)
-        assert used(before, group.cpu_seconds()) < 0.01, "asleep again"
+        until(lambda: idle(group))
     assert all(read_process(pid) is None for pid in neighbours.pids)
 
 
