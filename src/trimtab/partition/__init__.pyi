@@ -49,6 +49,7 @@ from .run.measuring import (
     predicted_here as predicted_here,
     time_stages as time_stages,
 )
+from .run.processes import leave_at_once as leave_at_once
 from .run.rank_process import Training as Training, train_launched as train_launched
 from .run.running import RunReport as RunReport, RunSettings as RunSettings, run_plan as run_plan
 from .solvers.cutting import CutEffort as CutEffort, best_cut as best_cut

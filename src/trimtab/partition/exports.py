@@ -150,7 +150,7 @@ Start it with the commands in launch.sh, one on each machine; --help says what c
 import argparse
 from pathlib import Path
 
-from trimtab.partition import Training, train_launched
+from trimtab.partition import Training, leave_at_once, train_launched
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--steps", type=int, default=100, help="how many steps to train")
@@ -161,6 +161,7 @@ chosen = parser.parse_args()
 
 plan = Path(__file__).with_name("plan.json")
 train_launched(plan, Training({target!r}, chosen.steps, chosen.seed, chosen.rate, chosen.save))
+leave_at_once()
 '''
 
 _LAUNCH = """#!/bin/sh
