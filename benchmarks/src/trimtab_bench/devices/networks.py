@@ -86,13 +86,14 @@ def _trace(network: TracedNetwork) -> dict[str, Any]:
 def _recipe(network: TracedNetwork) -> tuple[Callable[[], Any], str]:
     """A function that builds the network, and the shape of its input."""
     library, name = network.build.split(":")
+    _declare_operators()
     if library == "transformers":
         return lambda: _transformer(name, network.size), f"{_BATCH}x{network.size}:int64"
-    _declare_operators()
     channels = 3
     if library == "timm":
         timm = import_module("timm")
-        channels = timm.get_pretrained_cfg(name).input_size[0]
+        trained = timm.get_pretrained_cfg(name)
+        channels = trained.input_size[0] if trained else channels
         build: Callable[[], Any] = lambda: timm.create_model(name)  # noqa: E731
     else:
         keywords = (
@@ -103,7 +104,10 @@ def _recipe(network: TracedNetwork) -> tuple[Callable[[], Any], str]:
 
 
 def _declare_operators() -> None:
-    """Declare two compiled operators that torchvision's import asks for and a CPU build of PyTorch lacks."""
+    """Declare two compiled operators that torchvision's import asks for and a CPU build of PyTorch lacks.
+
+    transformers imports torchvision too, where it is installed.
+    """
     import torch
 
     global _library
