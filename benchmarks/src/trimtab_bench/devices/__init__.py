@@ -165,9 +165,9 @@ def _protocol_folds(rows: TracedRows, seed: int) -> dict[str, list[HeldOutRows]]
     folds: dict[str, list[HeldOutRows]] = {name: [] for name in PROTOCOLS}
     for k in range(_DEVICE_FOLDS):
         folds["device_unseen"].append(HeldOutRows((devices != k) & licensed, devices == k))
-        a = k % _ARCHITECTURE_FOLDS
-        both = (devices != k) & (architectures != a) & licensed
-        folds["both_unseen"].append(HeldOutRows(both, (devices == k) & (architectures == a)))
+        for a in range(_ARCHITECTURE_FOLDS):
+            both = (devices != k) & (architectures != a) & licensed
+            folds["both_unseen"].append(HeldOutRows(both, (devices == k) & (architectures == a)))
     for k in range(_ARCHITECTURE_FOLDS):
         folds["architecture_unseen"].append(HeldOutRows((architectures != k) & licensed, architectures == k))
     return {
